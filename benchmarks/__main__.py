@@ -22,21 +22,15 @@ def main(words: Sequence[str]) -> None:
     """List the benchmarks, or play the one that is named."""
     if not words or words[0] not in NAMES:
         if words and not words[0].startswith("-"):
-            sys.exit(
-                f"There is no benchmark {words[0]!r}: it is one of {', '.join(NAMES)}."
-            )
+            sys.exit(f"There is no benchmark {words[0]!r}: it is one of {', '.join(NAMES)}.")
         for name in NAMES:
             first = str(import_module(f"benchmarks.{name}").__doc__).splitlines()[0]
             print(f"{name:<12} {first}")
         return
     script = import_module(f"benchmarks.{words[0]}")
-    parser = ArgumentParser(
-        f"python -m benchmarks {words[0]}", description=script.__doc__
-    )
+    parser = ArgumentParser(f"python -m benchmarks {words[0]}", description=script.__doc__)
     parser.add_argument("--json", action="store_true", help="Print JSON, not tables.")
-    parser.add_argument(
-        "--quick", action="store_true", help="The least size, in seconds."
-    )
+    parser.add_argument("--quick", action="store_true", help="The least size, in seconds.")
     script.options(parser)
     chosen = parser.parse_args(words[1:])
     tables: Mapping[str, Sequence[Row]] = script.measure(chosen)

@@ -17,32 +17,22 @@ from scipy.stats import spearmanr
 
 import covey
 from benchmarks.playing import note
-from covey.algorithms import targets
-from covey.build import (
-    BuiltRun,
-    Components,
-    build_run,
-    clients_of,
-    compose,
-    red_team_of,
-)
-from covey.data import Examples
-from covey.events import RiskMeasured
-from covey.membership import (
-    DIVERGED,
-    MIN_RECORDS,
-    negative_control,
-    positive_control,
-    true_risk,
-)
-from covey.types import Params
+from covey.algorithms.redteam import targets
+from covey.base.events import RiskMeasured
+from covey.base.names import Params
+from covey.base.risk import DIVERGED
+from covey.build.algorithms import clients_of, compose
+from covey.build.risk import Components, red_team_of
+from covey.build.run import BuiltRun, build_run
+from covey.data.examples import Examples
+from covey.membership.audit import negative_control, positive_control
+from covey.membership.intervals import MIN_RECORDS
+from covey.membership.truth import true_risk
 
 Settings = Mapping[str, Any]
 SOURCES = ("shadow", "federated")
 NEAR, LEARNT = 0.03, 100
-BY_HEART = covey.Recipe(
-    local_epochs=100, batch_size=10, learning_rate=0.03, momentum=0.9
-)
+BY_HEART = covey.Recipe(local_epochs=100, batch_size=10, learning_rate=0.03, momentum=0.9)
 
 GROUPS_KNOWN = {"name": "ifca", "initialisation": "groups"}
 """Clusters as large as their groups; clients choose after a quarter of `rounds`."""
@@ -179,18 +169,13 @@ def worth(looks: Sequence[Look], source: str) -> dict[str, object]:
         "in standard errors": float((off / standard).max()),
         "bias": float(errors.mean()),
         "rank correlation": float(spearmanr(truths, risks)[0]) if ordered else None,  # pyright: ignore
-        "withheld": 1
-        - sum(e.told[source].calibrated for e in able) / max(1, len(able)),
+        "withheld": 1 - sum(e.told[source].calibrated for e in able) / max(1, len(able)),
     }
 
 
-def looked(
-    settings: Settings, rounds: Sequence[int]
-) -> tuple[list[Look], list[dict[str, object]]]:
+def looked(settings: Settings, rounds: Sequence[int]) -> tuple[list[Look], list[dict[str, object]]]:
     """Play a federation, and look at all clusters before these rounds, without acting."""
-    run = build_run(
-        _with_source(settings, "shadow")
-    )  # with a pool, as shadows need one
+    run = build_run(_with_source(settings, "shadow"))  # with a pool, as shadows need one
 
     def parts(source: str) -> Components:
         config = _with_source(settings, source)
@@ -218,9 +203,7 @@ def looked(
     return found, [*_controls(run, state.clusters)]
 
 
-def _look(
-    run: BuiltRun, target: covey.Target, told: Mapping[str, RiskMeasured]
-) -> Iterator[Look]:
+def _look(run: BuiltRun, target: covey.Target, told: Mapping[str, RiskMeasured]) -> Iterator[Look]:
     """Yield a look, if there is a truth: of a model that diverged there is none."""
     at = run.streams.at("round", target.round_index, "audit", target.cluster)
     truth = true_risk(run.engine, target.params, target.members, run.reference, at)

@@ -26,11 +26,12 @@ from sklearn.datasets import load_digits
 
 import covey
 from benchmarks.playing import note, played
-from covey.build import BuiltRun, Overrides, build_run
-from covey.engine import ScoringJob
-from covey.membership import auc, logit
-from covey.params import model_hash
-from covey.types import Params
+from covey.base.names import Params
+from covey.base.params import model_hash
+from covey.build.clients import Overrides
+from covey.build.run import BuiltRun, build_run
+from covey.engine.protocol import ScoringJob
+from covey.membership.attacks import auc, logit
 
 Settings = dict[str, Any]
 LEAVER, LABEL = "client-00003", 5
@@ -77,9 +78,7 @@ FEDERATIONS: Mapping[str, tuple[Settings, tuple[str, ...]]] = {
 def options(parser: ArgumentParser) -> None:
     """Add what this benchmark takes."""
     parser.add_argument("--models", type=int, default=64, help="Seeds on either side.")
-    parser.add_argument(
-        "--only", choices=FEDERATIONS, nargs="+", default=[*FEDERATIONS]
-    )
+    parser.add_argument("--only", choices=FEDERATIONS, nargs="+", default=[*FEDERATIONS])
 
 
 def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
@@ -133,9 +132,7 @@ def _row(
         "membership, after alone": float(
             np.mean([auc(_log_p(a.leaver), _log_p(a.fresh)) for a in after])
         ),
-        "label, after alone": float(
-            np.mean([_named(np.array(a.shares)) for a in after])
-        ),
+        "label, after alone": float(np.mean([_named(np.array(a.shares)) for a in after])),
     }
 
 
@@ -164,9 +161,7 @@ def seed_of(settings: Settings, answers: Sequence[str], seed: int) -> dict[str, 
         place = Path(folder)
         config = _config(settings, seed, place)
         run = build_run(config, Overrides(clients=clients))
-        met = covey.run(
-            clients=clients, config=config, out=place / "met", progress=False
-        )
+        met = covey.run(clients=clients, config=config, out=place / "met", progress=False)
         found = {NOTHING: _seen(run, met.params(0))}
         for answer in answers:
             own = place / answer
@@ -194,9 +189,7 @@ def never_met(settings: Settings, seed: int) -> Seen:
 
 def _config(settings: Settings, seed: int, place: Path | None = None) -> covey.Config:
     key = {} if place is None else {"key_path": str(place / "key.pem")}
-    return covey.Config.of(
-        {**settings, "seed": seed, "secrets": {"source": "seeded", **key}}
-    )
+    return covey.Config.of({**settings, "seed": seed, "secrets": {"source": "seeded", **key}})
 
 
 def epsilons(unlearned: ndarray, retrained: ndarray, delta: float = DELTA) -> ndarray:
@@ -299,9 +292,7 @@ def data() -> tuple[Mapping[str, covey.Examples], covey.Examples, covey.Examples
     """
     pixels, labels = load_digits(return_X_y=True)
     scaled = torch.from_numpy(np.rint(pixels * (255 / 16)).astype(np.uint8))
-    digits = covey.Examples(
-        scaled.view(-1, 1, 8, 8), torch.from_numpy(labels.astype(np.int64))
-    )
+    digits = covey.Examples(scaled.view(-1, 1, 8, 8), torch.from_numpy(labels.astype(np.int64)))
     digits = _shuffled(digits, "digits")
     fives = digits.take((digits.labels == LABEL).nonzero()[:, 0])
     rest = digits.take((digits.labels != LABEL).nonzero()[:, 0])

@@ -7,9 +7,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from covey.algorithms import ServerState
-from covey.build import BuiltRun
-from covey.rng import Streams
+from covey.algorithms.state import ServerState
+from covey.base.rng import Streams
+from covey.build.run import BuiltRun
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -32,9 +32,7 @@ def played(run: BuiltRun) -> ServerState:
     return state
 
 
-def apart(
-    work: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs
-) -> Found:
+def apart(work: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs) -> Found:
     """Work in a process of its own, so that its peak of memory is no other's."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=fresh) as pool:

@@ -23,22 +23,17 @@ from pydantic import Field
 
 import covey
 from benchmarks.playing import note, played
-from covey.aggregation import FederationInfo
-from covey.algorithms import (
-    Backend,
-    Cohort,
-    Ifca,
-    Losses,
-    SelectionConfig,
-    SelectionResult,
-    TrainAtOnce,
-)
-from covey.build import BuiltRun, build_run
-from covey.components import create, reference
-from covey.data import Client
-from covey.engine import ScoringJob
-from covey.params import add, norm, scale
-from covey.types import Handle, Params
+from covey.aggregation.base import FederationInfo
+from covey.algorithms.ifca import Ifca
+from covey.algorithms.local_clients import Backend
+from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult, TrainAtOnce
+from covey.algorithms.state import Cohort
+from covey.base.names import Handle, Params
+from covey.base.params import add, norm, scale
+from covey.build.run import BuiltRun, build_run
+from covey.components.registry import create, reference
+from covey.data.examples import Client
+from covey.engine.protocol import ScoringJob
 
 Settings = Mapping[str, Any]
 LONGEST = 5.0
@@ -151,21 +146,13 @@ class Poisoned(covey.Aggregation):
         """Aggregate what is sent, without knowing of the federation."""
         return self.prepared(FederationInfo(clients=0))(models, updates, streams)
 
-    def prepared(
-        self, federation: FederationInfo
-    ) -> Callable[..., covey.AggregationResult]:
+    def prepared(self, federation: FederationInfo) -> Callable[..., covey.AggregationResult]:
         """Return the attacked aggregation, as it is in this federation."""
-        made = create(
-            "aggregation", self.merge, self.merge_options, "merge", covey.Aggregation
-        )
+        made = create("aggregation", self.merge, self.merge_options, "merge", covey.Aggregation)
         merge = cast("covey.Aggregation", made).prepared(federation)
-        return lambda models, updates, streams: merge(
-            models, self._sent(tuple(updates)), streams
-        )
+        return lambda models, updates, streams: merge(models, self._sent(tuple(updates)), streams)
 
-    def _sent(
-        self, updates: Sequence[covey.ClientUpdate]
-    ) -> Iterator[covey.ClientUpdate]:
+    def _sent(self, updates: Sequence[covey.ClientUpdate]) -> Iterator[covey.ClientUpdate]:
         """Yield what arrives: a cluster without honest clients is not attacked."""
         for each in updates:
             here = [other for other in updates if other.cluster == each.cluster]
@@ -322,11 +309,7 @@ ON_MINORITY: tuple[Attacked, ...] = (
     ("ifca", AGAINST_MINORITY, 0.3),
     *((method, attack, 0.2) for method in FLOODABLE for attack in FLOODS),
     ("founded bounded ifca", "a little is enough", 0.2),
-    *(
-        (each, "none", 0.0)
-        for each in METHODS
-        if not each.startswith(("flooded", "founded"))
-    ),
+    *((each, "none", 0.0) for each in METHODS if not each.startswith(("flooded", "founded"))),
 )
 
 
@@ -373,9 +356,7 @@ def suffered(cell: Cell, rounds: int) -> tuple[float, float]:
         run = run.with_clients(tuple(lied))
     if cell.method.startswith("founded"):
         theirs = next(c.group for c in clients if c.handle in minority)
-        lied = [
-            replace(c, group=theirs) if c.handle in colluders else c for c in clients
-        ]
+        lied = [replace(c, group=theirs) if c.handle in colluders else c for c in clients]
         run = run.with_clients(tuple(lied))
     state, right = played(run), dict[tuple[int, int], float]()
     accuracies: tuple[list[float], list[float]] = ([], [])

@@ -20,20 +20,14 @@ from numpy import ndarray
 
 import covey
 from benchmarks.playing import next_round, note
-from covey.algorithms import ClientMemory, loss_trace
-from covey.atomic_io import replace_whole
-from covey.build import BuiltRun, build_run
-from covey.data import Client, Preference
-from covey.engine import ScoringJob
-from covey.membership import (
-    Candidates,
-    halves,
-    lira_online,
-    logit,
-    loss_drop,
-    precision_at,
-    strata_of,
-)
+from covey.algorithms.state import ClientMemory, loss_trace
+from covey.base.files import replace_whole
+from covey.build.run import BuiltRun, build_run
+from covey.data.examples import Client, Preference
+from covey.engine.protocol import ScoringJob
+from covey.membership.attacks import lira_online, logit
+from covey.membership.references import halves, loss_drop, precision_at
+from covey.membership.truth import Candidates, strata_of
 
 SHARE, RATES = 0.01, (0.001, 0.01, 0.05)
 LIRA, CHANCE = "LiRA, other references", "any member (chance)"
@@ -71,14 +65,10 @@ class References:
 
 def options(parser: ArgumentParser) -> None:
     """Add what this benchmark takes."""
-    parser.add_argument(
-        "settings", type=Path, nargs="?", help="Settings, as a run has them."
-    )
+    parser.add_argument("settings", type=Path, nargs="?", help="Settings, as a run has them.")
     parser.add_argument("--references", type=int, default=64, help="At least 8.")
     parser.add_argument("--out", type=Path, default=Path("references"))
-    parser.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE"
-    )
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
 
 
 def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
@@ -143,9 +133,7 @@ def _scores(known: References, model: int) -> Mapping[str, ndarray]:
         "minus the loss under the final model": -final,
         "mean loss in training": trained.mean(axis=1),
         "spread (LT-IQR), as training sees the losses": _spread(trained),
-        "drop to the last loss, as training sees them": loss_drop(
-            trained, trained[:, -1]
-        ),
+        "drop to the last loss, as training sees them": loss_drop(trained, trained[:, -1]),
         "drop to the loss under the final model": loss_drop(trained, final),
         "spread, of the model after each round": _spread(received),
         "drop, of the model after each round": loss_drop(received, final),
@@ -162,9 +150,7 @@ def play_references(run: BuiltRun, count: int, folder: Path) -> References:
     streams = run.streams.at("record risk")
     records = Candidates.of(strata_of(run.population.clients, run.reference, streams))
     if records is None or any(len(each.background) for each in records.strata):
-        raise SystemExit(
-            "Every member needs a non-member: more population.audit_examples."
-        )
+        raise SystemExit("Every member needs a non-member: more population.audit_examples.")
     folder.mkdir(parents=True, exist_ok=True)
     inside = halves(records, count + count % 2, streams)[:, :count]
     looks = np.full((2, *inside.shape, run.config.rounds), np.nan)
@@ -191,9 +177,7 @@ def _reference(
     clients: list[Client] = []
     for i, places in enumerate(dealt):
         name, own = f"reference-{i:05d}", records.examples.take(places)
-        clients.append(
-            Client(name, name, None, own, own.first(0), Preference(0.0, 1.0))
-        )
+        clients.append(Client(name, name, None, own, own.first(0), Preference(0.0, 1.0)))
     there, members = run.with_clients(tuple(clients)), torch.cat(dealt)
     asked, seen = records.examples.take(members), list[ndarray]()
     state = there.strategy.init(at)
@@ -214,9 +198,7 @@ def _reference(
     }
 
 
-def _dealt(
-    records: Candidates, inside: ndarray, streams: covey.Streams
-) -> list[torch.Tensor]:
+def _dealt(records: Candidates, inside: ndarray, streams: covey.Streams) -> list[torch.Tensor]:
     """Return the places of each pseudo-client's records: sizes are the clients' own."""
     blocks: list[torch.Tensor] = []
     for place, stratum in enumerate(records.strata):

@@ -22,13 +22,9 @@ from torch import Tensor, nn
 import covey
 from benchmarks.playing import apart, note, peak_bytes
 from benchmarks.speed import MANY, MNIST, Shape, images_of, module_of, rounds_of
-from covey.aggregation import (
-    AnonymityConfig,
-    RecallableUpdates,
-    anonymity_aggregator,
-    noise_scale,
-)
-from covey.events import (
+from covey.aggregation.anonymity import AnonymityConfig, anonymity_aggregator, noise_scale
+from covey.aggregation.base import RecallableUpdates
+from covey.base.events import (
     AnonymitySetsFormed,
     ClientsAssigned,
     CohortSampled,
@@ -38,10 +34,12 @@ from covey.events import (
     RunStarted,
     kind_and_body,
 )
-from covey.ledger import Ledger, Record
-from covey.runtime import read_events
-from covey.unlearning import AnswerRules, cheapest, participation_of
-from covey.unlearning import options as answers_of
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
+from covey.runtime.session import read_events
+from covey.unlearning.participation import participation_of
+from covey.unlearning.plan import AnswerRules, cheapest
+from covey.unlearning.plan import options as answers_of
 
 Quantity = tuple[str, float, float]
 """What was measured, what it is, and its bound."""
@@ -203,18 +201,14 @@ def make_ledger(path: Path, rounds: int, cohort: int, clients: int) -> float:
     return median(lasted[-SOME:])
 
 
-def open_ledger(
-    path: Path, rounds: int, cohort: int, clients: int
-) -> tuple[float, float]:
+def open_ledger(path: Path, rounds: int, cohort: int, clients: int) -> tuple[float, float]:
     """Return the seconds of opening with verification, and of one leaver's plan."""
     began, lasted = time.perf_counter(), list[float]()
     with Ledger.open(path, lambda: "2030-01-01T12:00:00Z") as ledger:
         opened = time.perf_counter() - began
         entries = read_events(ledger)
         found = participation_of((t, each) for t, events in entries for each in events)
-    rules = AnswerRules(
-        THRESHOLD, stored_updates=False, restorable=(0,), next_round=rounds
-    )
+    rules = AnswerRules(THRESHOLD, stored_updates=False, restorable=(0,), next_round=rounds)
     for handle in random.Random(1).sample(_handles(clients), min(PLANS, cohort)):
         began = time.perf_counter()
         cheapest(answers_of(found, handle, rules), "auto")
@@ -238,9 +232,7 @@ def _round(cohort: Sequence[str], draws: random.Random) -> Iterator[Event]:
         sizes.append(len(members))
         whole = len(members) // ANONYMITY
         sets = tuple(tuple(sorted(members[i::whole])) for i in range(whole))
-        yield AnonymitySetsFormed(
-            j, sets, tuple(round(draws.random(), 6) for _ in sets)
-        )
+        yield AnonymitySetsFormed(j, sets, tuple(round(draws.random(), 6) for _ in sets))
     yield ModelsMerged(f"{draws.getrandbits(256):064x}", tuple(sizes))
     yield RoundMeasured(draws.random(), {}, tuple(sizes))
 

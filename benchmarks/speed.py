@@ -28,10 +28,11 @@ from torch import Tensor, nn
 
 import covey
 from benchmarks.playing import next_round, note
-from covey.build import Overrides, build_run
-from covey.data import to_floats
-from covey.models import build_model
-from covey.portable import num_cores
+from covey.base.files import num_cores
+from covey.build.clients import Overrides
+from covey.build.run import build_run
+from covey.data.examples import to_floats
+from covey.models.build import build_model
 
 Images = tuple[Tensor, Tensor]
 Work = Callable[[], object]
@@ -118,9 +119,7 @@ def options(parser: ArgumentParser) -> None:
         "--only", nargs="+", choices=SHAPES, default=[*SHAPES], help="These figures."
     )
     parser.add_argument("--repeats", type=int, default=5, help="Pairs timed in turn.")
-    parser.add_argument(
-        "--workers", type=int, default=num_cores(), help="Threads of both sides."
-    )
+    parser.add_argument("--workers", type=int, default=num_cores(), help="Threads of both sides.")
     parser.add_argument(
         "--engine", default="parallel", help="`engine.name`; vmap takes a GPU, if any."
     )
@@ -202,9 +201,7 @@ def images_of(shape: Shape) -> list[Images]:
     ]
 
 
-def rounds_of(
-    shape: Shape, data: Sequence[Images], workers: int, engine: str = "parallel"
-) -> Work:
+def rounds_of(shape: Shape, data: Sequence[Images], workers: int, engine: str = "parallel") -> Work:
     """Return what plays the next round of this federation, whenever it is called."""
     own = shape.model if callable(shape.model) else None
     sections: dict[str, dict[str, Any]] = {
@@ -298,9 +295,7 @@ def _step(module: nn.Module, rate: float, *, adam: bool) -> Callable[[Tensor], N
     return step
 
 
-def _write_task(
-    path: Path, module: nn.Module, shape: Shape, data: list[Images]
-) -> None:
+def _write_task(path: Path, module: nn.Module, shape: Shape, data: list[Images]) -> None:
     """Write what a peer trains, in plain torch: it has no covey."""
     assert isinstance(module, nn.Sequential)
     task = {

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from sphinx.application import Sphinx
 from sphinx.domains.python import PyClasslike
 
-from covey import __version__
+from covey.base.names import __version__
 from covey_site.accessible import accessible
 from covey_site.llms import overview_for_programs
 
@@ -62,9 +62,7 @@ def setup(app: Sphinx) -> None:
     app.connect("build-finished", _write_files)
 
 
-def _mend(
-    _app: Sphinx, _name: str, _template: str, context: dict[str, Any], _tree: object
-) -> None:
+def _mend(_app: Sphinx, _name: str, _template: str, context: dict[str, Any], _tree: object) -> None:
     for part in ("body", "furo_navigation_tree"):
         if part in context:
             context[part] = accessible(context[part])
@@ -73,9 +71,7 @@ def _mend(
 def _write_files(app: Sphinx, failed: Exception | None) -> None:
     if failed is None:
         schemas = "reference/json/schemas"
-        shutil.copytree(
-            Path(app.srcdir) / schemas, Path(app.outdir) / schemas, dirs_exist_ok=True
-        )
+        shutil.copytree(Path(app.srcdir) / schemas, Path(app.outdir) / schemas, dirs_exist_ok=True)
         shutil.copy(Path(app.srcdir) / PLAYED, Path(app.outdir) / PLAYED)
         told = overview_for_programs(Path(app.srcdir))
         (Path(app.outdir) / "llms.txt").write_text(told)

@@ -181,16 +181,13 @@ def postgres() -> Iterator[Postgres]:
         command = [pg_ctl, "-D", str(data), *arguments]
         # a log, not a pipe: the server would keep that open
         with (folder / "pg_ctl.log").open("a") as log:
-            subprocess.run(
-                command, check=True, stdout=log, stderr=log, user=user, cwd=folder
-            )
+            subprocess.run(command, check=True, stdout=log, stderr=log, user=user, cwd=folder)
 
     try:
         control("initdb", "-o", "-A trust -U covey -E UTF8 --locale=C --no-sync")
         with (data / "postgresql.conf").open("a") as settings_of_server:
             settings_of_server.write(
-                f"listen_addresses = ''\nfsync = off\n"
-                f"unix_socket_directories = '{folder}'\n"
+                f"listen_addresses = ''\nfsync = off\nunix_socket_directories = '{folder}'\n"
             )
         url = f"postgresql://covey@/postgres?host={folder}"
         server = Postgres(url, prefix, data, control)

@@ -27,9 +27,7 @@ def marked_processes(mark: str) -> list[int]:
     return found
 
 
-def end_marked(
-    mark: str, children: Callable[[], Iterable[object]] = lambda: ()
-) -> None:
+def end_marked(mark: str, children: Callable[[], Iterable[object]] = lambda: ()) -> None:
     """Kill all processes with a mark, and wait until they are gone.
 
     Args:

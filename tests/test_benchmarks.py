@@ -23,9 +23,10 @@ from benchmarks.poisoning import (
 )
 from benchmarks.record_risk import CHANCE, LIRA, References, precisions
 from benchmarks.speed import Shape, bare_loop, images_of, module_of
-from covey import ClientUpdate, Streams
+from covey.aggregation.base import ClientUpdate
+from covey.base.params import norm
+from covey.base.rng import Streams
 from covey.components.built_ins import ROBUST
-from covey.params import norm
 
 ROOT = Path(script.__file__).parents[1]
 
@@ -33,9 +34,7 @@ ROOT = Path(script.__file__).parents[1]
 def played(*words: str) -> dict[str, list[dict[str, object]]]:
     """Play a benchmark as its users do, and return what it prints as JSON."""
     command = [sys.executable, "-m", "benchmarks", *words, "--json"]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -161,10 +160,7 @@ def test_no_attack_sends_more_than_a_server_accepts(attack: str):
     generator = torch.Generator().manual_seed(0)
     honest = [{"w": torch.randn(50, generator=generator)} for _ in range(4)]
     longest = 5 * torch.tensor([norm(each) for each in honest]).quantile(0.5)
-    updates = [
-        ClientUpdate(f"C{i}", 0, each, 1.0)
-        for i, each in enumerate([honest[0], *honest])
-    ]
+    updates = [ClientUpdate(f"C{i}", 0, each, 1.0) for i, each in enumerate([honest[0], *honest])]
     start = ({"w": torch.ones(50)},)
     merge = Poisoned(attack=attack, colluders=["C0"])
     moved = merge.aggregate(start, updates, Streams(0)).clusters[0]["w"] - 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey.bounded_io import file_hash, read_bounded
+from covey.base.files import file_hash, read_bounded
 
 SOURCES = Path(covey.__file__).parent
 OWN = {"bounded_io.py", "web/layout.py"}  # the reader itself, and covey's own pages
@@ -26,9 +26,7 @@ def unbounded(path: Path) -> list[str]:
 
 def test_every_module_asks_the_bounded_reader():
     modules = (
-        each
-        for each in SOURCES.rglob("*.py")
-        if each.relative_to(SOURCES).as_posix() not in OWN
+        each for each in SOURCES.rglob("*.py") if each.relative_to(SOURCES).as_posix() not in OWN
     )
     assert [found for each in modules for found in unbounded(each)] == []
 

@@ -21,21 +21,15 @@ FASTER = {"resultTypes": ["violations"], "preload": False}
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}"
-    ),
-    pytest.mark.skipif(
-        not (SITE / "index.html").exists(), reason="`make docs` builds the site"
-    ),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}"),
+    pytest.mark.skipif(not (SITE / "index.html").exists(), reason="`make docs` builds the site"),
 ]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
-        )
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield launched
         launched.close()
 
@@ -54,21 +48,15 @@ def pages() -> list[str]:
 def test_every_kind_of_page_is_looked_at():
     looked_at = set(pages())
     docs = SITE.parents[1] / "docs"
-    by_hand = {
-        page.relative_to(docs).with_suffix(".html") for page in docs.rglob("*.md")
-    }
+    by_hand = {page.relative_to(docs).with_suffix(".html") for page in docs.rglob("*.md")}
     assert {str(page) for page in by_hand} <= looked_at
-    kinds = {
-        Path(page).parent.name for page in looked_at if page.startswith("reference")
-    }
+    kinds = {Path(page).parent.name for page in looked_at if page.startswith("reference")}
     assert kinds == {"reference", "commands", "json", "python", "settings"}
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1300, "light")])
 def test_pages_fit_the_window_and_can_be_read_by_everybody(browser, width, scheme):
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme
-    )
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))

@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from covey import atomic_io, checkpoints
-from covey.checkpoints import (
+from covey.base import files as atomic_io
+from covey.base.errors import RunError
+from covey.runtime import states as checkpoints
+from covey.runtime.states import (
     checkpoint_of,
     checkpointed_rounds,
     load_checkpoint,
@@ -25,7 +27,6 @@ from covey.checkpoints import (
     set_aside_from,
     thin,
 )
-from covey.errors import RunError
 
 TENSORS = {
     "cluster/0/weight": torch.arange(6.0).reshape(2, 3),
@@ -106,9 +107,7 @@ def test_other_files_are_not_checkpoints(tmp_path: Path):
 
 @settings(max_examples=50, deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
-def test_a_torn_checkpoint_is_passed_over(
-    tmp_path_factory: pytest.TempPathFactory, share: float
-):
+def test_a_torn_checkpoint_is_passed_over(tmp_path_factory: pytest.TempPathFactory, share: float):
     folder = tmp_path_factory.mktemp("run")
     whole, torn = saved(folder, 1, 2)
     data = torn.read_bytes()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.clustering import (
+from covey.algorithms.selection import (
     UNASSIGNED,
     Selection,
     SelectionInputs,
@@ -24,7 +24,7 @@ from covey.clustering import (
     select_by_threshold,
     select_weighted,
 )
-from covey.rng import Streams
+from covey.base.rng import Streams
 
 SELECTIONS: dict[str, Selection] = {
     "loss": select_by_loss,
@@ -35,9 +35,7 @@ UNKNOWN = math.nan
 STREAMS = Streams(0)
 
 
-every_selection = pytest.mark.parametrize(
-    "select", SELECTIONS.values(), ids=list(SELECTIONS)
-)
+every_selection = pytest.mark.parametrize("select", SELECTIONS.values(), ids=list(SELECTIONS))
 
 
 def parts(low: int, high: int, of: int) -> st.SearchStrategy[float]:
@@ -127,11 +125,7 @@ def brute_force(inputs: SelectionInputs, cost: Callable[[int, int, list[float]],
 
 def _apart(inputs: SelectionInputs, i: int) -> list[float]:
     risks, errors = inputs.risks[i].tolist(), inputs.risk_errors[i].tolist()
-    known = [
-        j
-        for j, risk in enumerate(risks)
-        if inputs.available[j] and not math.isnan(risk)
-    ]
+    known = [j for j, risk in enumerate(risks) if inputs.available[j] and not math.isnan(risk)]
     if not known:
         return risks
     safest = min(known, key=lambda j: risks[j])
@@ -234,9 +228,7 @@ anything = st.sampled_from([0.0, 1.0, 3.0e38, math.inf, math.nan])
 
 @every_selection
 @given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN), loss=anything))
-def test_a_cluster_that_is_not_offered_is_never_chosen(
-    select: Selection, inputs: SelectionInputs
-):
+def test_a_cluster_that_is_not_offered_is_never_chosen(select: Selection, inputs: SelectionInputs):
     """Whatever its risk and its loss, and whatever the others' are."""
     assert inputs.available[select(inputs)].all()
 

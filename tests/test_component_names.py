@@ -98,16 +98,10 @@ def branches(tree: ast.AST) -> Iterator[str]:
             yield from of_kinds(kinds, *sides)
         elif isinstance(node, ast.Match):
             kinds = spoken_of(node.subject)
-            values = (
-                each for each in ast.walk(node) if isinstance(each, ast.MatchValue)
-            )
+            values = (each for each in ast.walk(node) if isinstance(each, ast.MatchValue))
             yield from of_kinds(kinds, *(each.value for each in values))
-        elif (
-            isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
-        ):
-            ids = {
-                each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)
-            }
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+            ids = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)}
             yield from (f"isinstance {each}" for each in sorted(ids & CLASSES.keys()))
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.config import Config, flat, load_config
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
+from covey.config.settings import Config, flat, load_config
 
 DOCUMENTED = """
 seed = 0
@@ -418,9 +418,7 @@ def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
         ),
     ],
 )
-def test_settings_that_disagree_are_refused(
-    settings: dict[str, Any], parts: tuple[str, ...]
-):
+def test_settings_that_disagree_are_refused(settings: dict[str, Any], parts: tuple[str, ...]):
     assert_clear_sentences(refusal(settings), *parts)
 
 
@@ -570,9 +568,7 @@ SOUND = {
         ({"noise": "paper"}, ("epsilon", "noise = 'sound'")),
     ],
 )
-def test_sound_noise_with_what_voids_it_is_refused(
-    changed: dict[str, Any], parts: tuple[str, ...]
-):
+def test_sound_noise_with_what_voids_it_is_refused(changed: dict[str, Any], parts: tuple[str, ...]):
     assert Config.of({"merge": SOUND})
     message = refusal({"merge": {**SOUND, **changed}})
     assert_clear_sentences(message, *parts)

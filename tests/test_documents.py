@@ -11,12 +11,12 @@ import click
 import pytest
 import typer.main
 
-from covey.cli import app
+from covey.cli.app import app
 from covey.cli.commands import loaded
-from covey.config import Config, capability_page
-from covey.config.capability_page import SHOWN
-from covey.config.plain_claims import plain_rows
+from covey.config.rules import plain_rows
 from covey.config.sections import Sections
+from covey.config.settings import Config
+from covey.config.unheeded import SHOWN, capability_page
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -83,17 +83,11 @@ def can_be_parsed(line: str) -> bool:
         if not command.commands.keys() >= set(named):
             return False
         command = command.commands[named[0]]
-    known = {
-        o
-        for p in (*command.params, *WHOLE.params)
-        for o in (*p.opts, *p.secondary_opts)
-    }
+    known = {o for p in (*command.params, *WHOLE.params) for o in (*p.opts, *p.secondary_opts)}
     return known.issuperset(re.findall(r"(?<!\S)\[?(--[a-z-]+)", line))
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if not PLAYED & set(page.split("/"))]
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if not PLAYED & set(page.split("/"))])
 def test_settings_that_a_page_shows_as_a_file_are_valid(page):
     text = (ROOT / page).read_text()
     for block in re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
@@ -143,7 +137,7 @@ def test_the_drawing_of_the_layers_is_what_is_checked():
 
 def test_the_page_of_capabilities_is_what_the_parts_claim():
     page = (ROOT / "docs" / "capabilities.md").read_text(encoding="utf-8")
-    assert page == capability_page(), "write it anew with covey.config.capability_page"
+    assert page == capability_page(), "write it anew with covey.config.unheeded"
     plain = {row[0] for row in plain_rows(Sections())}
     assert plain == {key for key, _ in SHOWN}
 

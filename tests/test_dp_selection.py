@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.clustering import (
+from covey.algorithms.selection import (
     UNASSIGNED,
     SelectionInputs,
     choice_epsilon,
@@ -20,7 +20,7 @@ from covey.clustering import (
     select_weighted,
     weighted_cost,
 )
-from covey.rng import Streams
+from covey.base.rng import Streams
 
 BOUND = math.log(10)
 STREAMS = Streams(0).at("round", 2, "choice")
@@ -84,9 +84,7 @@ def test_choices_are_as_frequent_as_the_exponential_mechanism_says(row, noise, s
 
 
 @given(st.data(), st.integers(1, 6), noises)
-def test_no_examples_change_the_odds_of_a_choice_by_more_than_epsilon(
-    data, clusters, noise
-):
+def test_no_examples_change_the_odds_of_a_choice_by_more_than_epsilon(data, clusters, noise):
     row = st.lists(losses, min_size=clusters, max_size=clusters)
     one, other = odds(data.draw(row), noise), odds(data.draw(row), noise)
     assert float((one.log() - other.log()).abs().max()) <= choice_epsilon(noise) + 1e-9
@@ -110,8 +108,7 @@ def test_nobodys_draw_depends_on_the_others(rows):
     names = "abcde"[: len(rows)]
     together = select(inputs_of(rows, names=names)).tolist()
     alone = [
-        int(select(inputs_of([row], names=name))[0])
-        for row, name in zip(rows, names, strict=True)
+        int(select(inputs_of([row], names=name))[0]) for row, name in zip(rows, names, strict=True)
     ]
     assert together == alone
     turned = select(inputs_of(rows[::-1], names=names[::-1])).tolist()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from covey.events import (
+from covey.base.events import (
     ClientLeft,
     ClientsAssigned,
     Event,

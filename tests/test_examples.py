@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 import covey
-from covey import Config
+from covey.config.settings import Config
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 
 
-def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(
-    tmp_path, capsys, monkeypatch
-):
+def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     out = tmp_path / "own"
     example = runpy.run_path(str(EXAMPLES / "own_model.py"))
@@ -74,9 +72,7 @@ def test_settings_in_examples_are_valid(path):
     assert Config.of(tomllib.loads(path.read_text()))
 
 
-def test_vectors_of_ones_own_are_enough_to_learn_from_and_to_leave(
-    tmp_path, capsys, monkeypatch
-):
+def test_vectors_of_ones_own_are_enough_to_learn_from_and_to_leave(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     example = runpy.run_path(str(EXAMPLES / "embeddings.py"))
     example["main"](str(tmp_path / "run"))

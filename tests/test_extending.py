@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import covey
-from covey import Config
-from covey.components import BUILT_INS
+from covey.components.built_ins import BUILT_INS
+from covey.config.settings import Config
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 SECTIONS = {
@@ -60,9 +60,7 @@ def importable(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("program", "beside"), EXAMPLES)
-def test_an_example_runs_with_the_settings_beside_it(
-    program, beside, importable, tmp_path
-):
+def test_an_example_runs_with_the_settings_beside_it(program, beside, importable, tmp_path):
     importable(program)
     settings = tomllib.loads(SMALL)
     for section, values in tomllib.loads(beside).items():
@@ -85,9 +83,7 @@ def test_the_attack_scores_a_clear_member_above_a_doubtful_one(importable):
     module = __import__(importable(blocks(SECTIONS["An attack"], "python")[0]))
     sure, doubtful = np.log([0.9, 0.1]), np.log([0.55, 0.45])
     nothing = np.empty((2, 0, 2))
-    seen = covey.Signals(
-        np.array([0, 0]), np.stack([sure, doubtful]), nothing, nothing[..., 0] > 0
-    )
+    seen = covey.Signals(np.array([0, 0]), np.stack([sure, doubtful]), nothing, nothing[..., 0] > 0)
     scores = module.Margin()(seen)
     assert scores[0] == pytest.approx(np.log(9))
     assert scores[1] == pytest.approx(np.log(11 / 9))

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.events import (
+from covey.base.events import (
     ClientExposed,
     ClientsAssigned,
     ClusterAbandoned,
@@ -20,16 +20,16 @@ from covey.events import (
     RunFinished,
     RunStarted,
 )
-from covey.history import (
+from covey.base.history import (
     History,
     RoundRow,
+    Told,
     after,
     history_of,
     pooled_clusters,
     trained_clusters,
 )
-from covey.risk import RiskEstimate
-from covey.told import Told
+from covey.base.risk import RiskEstimate
 
 
 def started(num_clusters: int = 2) -> RunStarted:

@@ -4,8 +4,7 @@ from itertools import product
 
 import pytest
 
-from covey import Config
-from covey.config import flat, that_matter, unused
+from covey.config.settings import Config, flat, that_matter, unused
 
 
 def test_the_defaults_are_nothing_to_remember():
@@ -50,9 +49,7 @@ LOOKS_AT = {
 }
 
 
-@pytest.mark.parametrize(
-    ("method", "key"), [*product(LOOKS_AT, sorted(LOOKS_AT["ifca-mir"]))]
-)
+@pytest.mark.parametrize(("method", "key"), [*product(LOOKS_AT, sorted(LOOKS_AT["ifca-mir"]))])
 def test_a_method_does_not_look_at_others_settings(method, key):
     ignored = f"method.{key}".startswith(unused(method, "weighted"))
     assert ignored == (key not in LOOKS_AT[method])

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from covey.clustering import gap_split, update_directions
-from covey.types import Params
+from covey.algorithms.start import gap_split, update_directions
+from covey.base.names import Params
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -30,9 +30,7 @@ def test_well_separated_groups_are_found(sizes: tuple[int, ...]):
 
 def test_the_labels_depend_on_nothing_but_points_and_seed():
     points = np.random.default_rng(1).normal(size=(20, 4))
-    first, second = (
-        gap_split(points, 2, np.random.default_rng(7)).labels for _ in range(2)
-    )
+    first, second = (gap_split(points, 2, np.random.default_rng(7)).labels for _ in range(2))
     assert np.array_equal(first, second)
     assert first.shape == (20,)
     assert set(first.tolist()) == {0, 1}
@@ -54,9 +52,7 @@ def products(updates: Sequence[Params]) -> np.ndarray:
 @given(seeds)
 def test_directions_have_the_cosines_of_the_centred_updates(seed: int):
     updates = drawn_updates(seed)
-    rows = torch.stack(
-        [torch.cat([each["a"].flatten(), each["b"]]) for each in updates]
-    ).double()
+    rows = torch.stack([torch.cat([each["a"].flatten(), each["b"]]) for each in updates]).double()
     rows = rows - rows.mean(dim=0)
     expected = torch.nn.functional.cosine_similarity(rows[:, None], rows, dim=2)
     np.testing.assert_allclose(products(updates), expected.numpy(), atol=1e-6)
@@ -67,8 +63,7 @@ def test_directions_ignore_what_is_common_and_the_scale(seed: int, factor: float
     updates = drawn_updates(seed)
     common = drawn_updates(seed + 1, clients=1)[0]
     moved = [
-        {name: factor * value + common[name] for name, value in each.items()}
-        for each in updates
+        {name: factor * value + common[name] for name, value in each.items()} for each in updates
     ]
     np.testing.assert_allclose(products(moved), products(updates), atol=1e-4)
 

@@ -11,15 +11,8 @@ from fairlearn.metrics import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import metrics
-from covey.metrics import (
-    GAPS,
-    ByModel,
-    Judged,
-    bootstrapped,
-    fairness,
-    one_vs_rest_gaps,
-)
+from covey.base import metrics
+from covey.base.metrics import GAPS, ByModel, Judged, bootstrapped, fairness, one_vs_rest_gaps
 
 
 def judged(seed: int, size: int, groups: int = 2, classes: int = 3) -> Judged:
@@ -37,9 +30,7 @@ def judged(seed: int, size: int, groups: int = 2, classes: int = 3) -> Judged:
 
 @settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 3), st.integers(2, 4))
-def test_gaps_equal_fairlearns_on_one_class_against_the_rest(
-    seed: int, groups: int, classes: int
-):
+def test_gaps_equal_fairlearns_on_one_class_against_the_rest(seed: int, groups: int, classes: int):
     answers = judged(seed, 200, groups, classes)
     found = one_vs_rest_gaps(answers, fewest=1)
     for c in range(classes):
@@ -312,9 +303,7 @@ def test_intervals_cover_the_gap_of_the_population_that_the_clients_come_from(
         mix = np.stack([mixes[0], mixes[0 if are_alike else 1]])
         truth = gaps_of(np.einsum("gj,gjtp->gtp", mix, confusions))
         clients = np.stack(list(map(draw.multinomial, (32, 20), mix)))
-        found = fairness(
-            turn_taking(ByModel(confusions, clients), 60), np.random.default_rng(seed)
-        )
+        found = fairness(turn_taking(ByModel(confusions, clients), 60), np.random.default_rng(seed))
         for fact, value in zip(found, truth, strict=True):
             assert fact.low is not None
             assert fact.high is not None

@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.clustering import (
+from covey.algorithms.selection import (
     UNASSIGNED,
     SelectionInputs,
     acceptance_cost,
     cluster_shares,
     dual_ascent,
+    min_clients,
     rebalanced,
     select_by_loss,
     select_by_threshold,
     select_priced,
     unconstrained_choice,
 )
-from covey.clustering.min_cluster_size import min_clients
-from covey.rng import Streams
+from covey.base.rng import Streams
 
 STREAMS = Streams(0)
 
@@ -34,9 +34,7 @@ def eighths(low: int, high: int) -> st.SearchStrategy[float]:
 
 
 @st.composite
-def selection_inputs(
-    draw: st.DrawFn, most: int = 7, *, priced: bool = True
-) -> SelectionInputs:
+def selection_inputs(draw: st.DrawFn, most: int = 7, *, priced: bool = True) -> SelectionInputs:
     """Every cluster is on offer, every client sits somewhere or is new."""
     clients, clusters = draw(st.integers(1, most)), draw(st.integers(1, 3))
 
@@ -106,13 +104,9 @@ def test_at_no_price_whoever_accepts_a_cluster_chooses_as_by_threshold(
     inputs: SelectionInputs,
 ):
     accepts = (inputs.risks <= inputs.risk_thresholds[:, None]).any(dim=1)
-    assert torch.equal(
-        unconstrained_choice(inputs)[accepts], select_by_threshold(inputs)[accepts]
-    )
+    assert torch.equal(unconstrained_choice(inputs)[accepts], select_by_threshold(inputs)[accepts])
     unsuited = ~accepts
-    assert torch.equal(
-        unconstrained_choice(inputs)[unsuited], select_by_loss(inputs)[unsuited]
-    )
+    assert torch.equal(unconstrained_choice(inputs)[unsuited], select_by_loss(inputs)[unsuited])
 
 
 @given(selection_inputs())
@@ -123,9 +117,7 @@ def test_without_a_target_and_a_price_everybody_gets_its_wish(inputs: SelectionI
 
 
 @given(selection_inputs(), TARGETS)
-def test_nobody_is_sent_where_it_does_not_want_to_go(
-    inputs: SelectionInputs, target: float
-):
+def test_nobody_is_sent_where_it_does_not_want_to_go(inputs: SelectionInputs, target: float):
     chosen = select_priced(inputs, target)
     wish = unconstrained_choice(inputs)
     assert ((chosen == wish) | (chosen == inputs.current)).all()
@@ -147,9 +139,7 @@ def test_no_cluster_falls_below_its_floor_and_a_price_buys_no_more(
 
 
 @given(selection_inputs(most=5), TARGETS)
-def test_the_moves_made_are_the_best_that_the_floors_allow(
-    inputs: SelectionInputs, target: float
-):
+def test_the_moves_made_are_the_best_that_the_floors_allow(inputs: SelectionInputs, target: float):
     """Against every combination of staying and going."""
     inputs = replace(inputs, current=inputs.current.clamp(min=0))
     floor = min_clients(inputs, target)
@@ -248,18 +238,14 @@ def test_a_priced_cluster_changes_hands_by_hand():
 def test_rebalancing_reaches_every_floor(inputs: SelectionInputs, target: float):
     chosen = rebalanced(select_by_threshold, target)(inputs)
     # those elsewhere cannot be drawn, and may be too many
-    needed = sum(
-        max(0, min_clients(inputs, target) - n) for n in inputs.absent_counts.tolist()
-    )
+    needed = sum(max(0, min_clients(inputs, target) - n) for n in inputs.absent_counts.tolist())
     if needed <= len(chosen):
         assert min(sizes(inputs, chosen)) >= min_clients(inputs, target)
     assert torch.equal(chosen, rebalanced(select_by_threshold, target)(inputs))
 
 
 @given(selection_inputs(), TARGETS)
-def test_rebalancing_moves_no_more_than_the_floors_ask_for(
-    inputs: SelectionInputs, target: float
-):
+def test_rebalancing_moves_no_more_than_the_floors_ask_for(inputs: SelectionInputs, target: float):
     own = select_by_threshold(inputs)
     chosen = rebalanced(select_by_threshold, target)(inputs)
     missing = [max(0, min_clients(inputs, target) - n) for n in sizes(inputs, own)]

@@ -5,15 +5,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.errors import ModelError
-from covey.models import (
-    NETWORKS,
-    build_model,
-    check_model,
-    initial_params,
-    refuse_batch_norm,
-)
-from covey.rng import Streams
+from covey.base.errors import ModelError
+from covey.base.rng import Streams
+from covey.models.build import NETWORKS, build_model, check_model, initial_params, refuse_batch_norm
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
 SMALLEST = {"convnet": 1, "femnist-cnn": 2, "lenet5": 4, "mlp": 1, "mnist-cnn": 4}
@@ -44,9 +38,7 @@ def _her_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "linear-map"])
-def test_outputs_are_log_probabilities_for_every_class(
-    name: str, shape: tuple[int, ...]
-):
+def test_outputs_are_log_probabilities_for_every_class(name: str, shape: tuple[int, ...]):
     if SMALLEST[name] > shape[1]:
         with pytest.raises(ModelError, match="at least 32x32 pixels"):
             build_model(name, shape, 10, Streams(0))
@@ -115,9 +107,7 @@ def test_resnet_mini_has_seven_learnable_layers():
 
 def test_vgg_has_eleven_learnable_layers_besides_batchnorm():
     module = build_model("vgg", (3, 32, 32), 10, Streams(0))
-    layers = [
-        layer for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)
-    ]
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
     assert len(layers) == 11
 
 
@@ -145,9 +135,7 @@ def test_initial_params_are_a_copy():
 @pytest.mark.usefixtures("_her_models")
 @pytest.mark.parametrize("name", ["her_models:plain", "her_models:sized"])
 def test_a_factory_is_called_with_what_it_takes(name: str):
-    first, second = (
-        initial_params(build_model(name, (4,), 2, Streams(7))) for _ in range(2)
-    )
+    first, second = (initial_params(build_model(name, (4,), 2, Streams(7))) for _ in range(2))
     assert first["weight"].shape == (2, 4)
     assert torch.equal(first["weight"], second["weight"])
 
@@ -213,9 +201,7 @@ def test_checking_leaves_no_trace():
     check_model(module, (4,), 2)
     assert torch.equal(torch.get_rng_state(), state)
     assert not module.training
-    assert all(
-        torch.equal(before[name], v) for name, v in initial_params(module).items()
-    )
+    assert all(torch.equal(before[name], v) for name, v in initial_params(module).items())
 
 
 @pytest.mark.parametrize(

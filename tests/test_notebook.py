@@ -19,9 +19,7 @@ pytestmark = pytest.mark.slow
 def notebook_of(text: str) -> Any:
     """Return the cells of a file that has them as `# %%`."""
     cells = []
-    for head, body in re.findall(
-        r"^# %%(.*)\n((?:(?!# %%).*\n?)*)", text, re.MULTILINE
-    ):
+    for head, body in re.findall(r"^# %%(.*)\n((?:(?!# %%).*\n?)*)", text, re.MULTILINE):
         source = body.strip()
         if "[markdown]" in head:
             prose = re.sub(r"^# ?", "", source, flags=re.MULTILINE)
@@ -51,8 +49,7 @@ def test_one_line_follows_each_run_and_nothing_else_is_printed(played):
         each
         for cell in played.cells
         for each in cell.get("outputs", ())
-        if each["output_type"] != "display_data"
-        and each["output_type"] != "execute_result"
+        if each["output_type"] != "display_data" and each["output_type"] != "execute_result"
     ]
     assert streams == []
     lines = [each["text/plain"] for each in outputs(played) if len(each) == 1]
@@ -67,9 +64,7 @@ def test_its_page_shows_tables_and_pictures(played, tmp_path):
     exporter = HTMLExporter(mathjax_url="", require_js_url="")
     page_file.write_text(exporter.from_notebook_node(played)[0], "utf-8")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
-        )
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 900})
         page.goto(page_file.as_uri())
         widths = page.eval_on_selector_all("img", "all => all.map(i => i.naturalWidth)")

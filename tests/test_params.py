@@ -6,16 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.params import (
-    add,
-    flatten,
-    model_hash,
-    prefixed,
-    scale,
-    subtract,
-    unprefixed,
-)
-from covey.types import Params
+from covey.base.names import Params
+from covey.base.params import add, flatten, model_hash, prefixed, scale, subtract, unprefixed
 
 # Multiples of 1/8 are exact in float32, and so are their sums: laws hold bit for bit.
 entries = st.lists(st.integers(-80, 80).map(lambda n: n / 8), min_size=6, max_size=6)
@@ -46,9 +38,7 @@ def test_models_are_points_of_a_vector_space(x: Params, y: Params, z: Params):
     twice, zero = flatten(scale(x, 2.0)), flatten(subtract(x, x))
     assert torch.equal(twice, flatten(add(x, x)))
     assert not zero.any()
-    assert torch.equal(
-        flatten(scale(add(x, y), 0.5)), flatten(add(scale(x, 0.5), scale(y, 0.5)))
-    )
+    assert torch.equal(flatten(scale(add(x, y), 0.5)), flatten(add(scale(x, 0.5), scale(y, 0.5))))
 
 
 @given(points(), points())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from covey import portable
-from covey.atomic_io import flush_folder, replace_whole
+from covey.base import files as portable
+from covey.base.files import flush_folder, replace_whole
 
 ELSEWHERE = """
 import os, sys
@@ -18,7 +18,7 @@ for name in ("fork", "forkpty", "getuid", "geteuid", "sched_getaffinity"):
     vars(os).pop(name, None)
 from pathlib import Path
 import covey
-from covey.cli import main
+from covey.cli.app import main
 from covey.cli.commands import COMMANDS, installed, loaded
 for name in (*COMMANDS, *installed()):
     loaded(name)
@@ -77,7 +77,7 @@ def test_on_windows_no_folder_is_opened_and_no_mode_is_believed(monkeypatch, tmp
 STEPS = """
 import resource, sys, threading
 import numpy as np
-from covey.portable import keep_freed_memory
+from covey.base.files import keep_freed_memory
 
 if len(sys.argv) > 1:
     print(keep_freed_memory(2**26, 2**25), end=" ")

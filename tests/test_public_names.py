@@ -8,12 +8,10 @@ from types import ModuleType
 import pytest
 
 import covey
-from covey import errors
+from covey.base import errors
 
 PACKAGES = [
-    name
-    for _, name, is_package in pkgutil.walk_packages(covey.__path__, "covey.")
-    if is_package
+    name for _, name, is_package in pkgutil.walk_packages(covey.__path__, "covey.") if is_package
 ]
 
 

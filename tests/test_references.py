@@ -9,7 +9,7 @@ from collections import OrderedDict
 import pytest
 from torch import nn
 
-from covey.runs import reference_of
+from covey.runs.parts import reference_of
 
 SOURCE = """
 def make():
@@ -81,9 +81,7 @@ def test_a_started_script_has_no_name(toolbox, monkeypatch):
 
 def test_a_module_that_no_search_path_leads_to_has_no_name(tmp_path, monkeypatch):
     (tmp_path / "aside_of_tests.py").write_text(SOURCE)
-    spec = importlib.util.spec_from_file_location(
-        "aside_of_tests", tmp_path / "aside_of_tests.py"
-    )
+    spec = importlib.util.spec_from_file_location("aside_of_tests", tmp_path / "aside_of_tests.py")
     assert spec is not None
     assert spec.loader is not None
     aside = importlib.util.module_from_spec(spec)

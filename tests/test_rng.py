@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from covey.rng import SecretDraws, Streams, with_noise
+from covey.base.rng import SecretDraws, Streams, with_noise
 
 SECRET = Streams(0, secret=7)
 
@@ -43,9 +43,7 @@ def test_different_paths_give_different_draws(
 
 
 @given(seeds, seeds, paths)
-def test_a_different_seed_changes_every_stream(
-    one: int, other: int, path: tuple[str | int, ...]
-):
+def test_a_different_seed_changes_every_stream(one: int, other: int, path: tuple[str | int, ...]):
     equal = draws(Streams(one, path)) == draws(Streams(other, path))
     assert equal == (one == other)
 
@@ -161,9 +159,7 @@ def test_numpys_global_state_is_untouched():
 
 
 @given(seeds, paths)
-def test_seeded_draws_are_numpys_of_the_hidden_twin(
-    seed: int, path: tuple[str | int, ...]
-):
+def test_seeded_draws_are_numpys_of_the_hidden_twin(seed: int, path: tuple[str | int, ...]):
     drawn = Streams(seed, path).draws()
     twin = Streams(seed, path).hidden().generator()
     assert isinstance(drawn, np.random.Generator)
@@ -181,9 +177,7 @@ def test_secret_draws_are_fixed_by_secret_and_path(
     assert of(at) == of(replace(at, seed=1))
     assert of(at) != of(replace(at, secret=8))
     assert of(at) != at.hidden().generator().random(4).tolist()
-    assert (of(at) == of(SECRET.at(*other))) == (
-        at.digest() == SECRET.at(*other).digest()
-    )
+    assert (of(at) == of(SECRET.at(*other))) == (at.digest() == SECRET.at(*other).digest())
 
 
 def test_the_first_uniform_number_by_hand():
@@ -196,9 +190,7 @@ class Extreme(SecretDraws):
     """The words at which a uniform number is next to 0, 1/2 and 1."""
 
     def __init__(self) -> None:
-        self.words = np.array(
-            [0, 1, 2, 3, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1], np.uint64
-        )
+        self.words = np.array([0, 1, 2, 3, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1], np.uint64)
 
     def _words(self, size: tuple[int, ...]) -> np.ndarray:
         return self.words
@@ -280,9 +272,7 @@ def test_low_bits_betray_a_value_without_a_grid_and_nothing_with_one():
         assert set(range(-48, 49)) <= set((values * 16).long().tolist())
 
 
-@given(
-    st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(0, 99)
-)
+@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(0, 99))
 def test_any_two_values_are_released_on_the_same_grid(
     one: float, other: float, std: float, secret: int
 ):
@@ -314,6 +304,4 @@ def test_seeded_noise_is_added_as_it_is():
     draws = Streams(0).draws()
     noise = draws.normal(0.0, 1.0, (20,))
     found = with_noise(torch.full((20,), 1 / 3), noise, 1.0, draws)
-    assert torch.equal(
-        found, torch.full((20,), 1 / 3) + torch.from_numpy(noise).float()
-    )
+    assert torch.equal(found, torch.full((20,), 1 / 3) + torch.from_numpy(noise).float())

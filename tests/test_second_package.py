@@ -29,9 +29,7 @@ def is_public(module: str, name: str) -> bool:
 
 
 def test_the_second_package_imports_public_names_only():
-    texts = {
-        path: path.read_text() for path in SOURCES if path.suffix in (".py", ".pyi")
-    }
+    texts = {path: path.read_text() for path in SOURCES if path.suffix in (".py", ".pyi")}
     found = {(p.name, *each) for p, text in texts.items() for each in imported(text)}
     assert len(found) > 30
     assert [each for each in sorted(found) if not is_public(*each[1:])] == []

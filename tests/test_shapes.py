@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from covey.metrics import ByModel
+from covey.base.metrics import ByModel
 
 
 def test_groups_that_disagree_are_refused_where_shapes_are_checked(

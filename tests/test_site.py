@@ -9,10 +9,10 @@ import pytest
 import typer.main
 
 import covey
-from covey.cli import app
+from covey.base.events import Event
+from covey.cli.app import app
 from covey.cli.commands import loaded
-from covey.config import settings
-from covey.events import Event
+from covey.config.problems import settings
 from covey_site.accessible import accessible
 from covey_site.assemble import DOCS, assemble, written_pages
 from covey_site.check import problems
@@ -85,9 +85,7 @@ def test_every_word_of_the_glossary_is_a_term_of_the_site_and_is_used(sources):
     (terms,) = re.findall(r"^```\{glossary\}\n(.*?)^```$", page, re.M | re.DOTALL)
     assert [line for line in terms.splitlines() if line and line[0] != " "] == words
     code = Path(str(covey.__file__)).parent.rglob("*.py")
-    files = [
-        file for file in (*DOCS.rglob("*.md"), *code) if file.name != "glossary.md"
-    ]
+    files = [file for file in (*DOCS.rglob("*.md"), *code) if file.name != "glossary.md"]
     text = in_words("\n".join(file.read_text() for file in files))
     plain = [in_words(re.sub(r" \(.*\)", "", word)) for word in words]
     assert [w for w in plain if not re.search(rf"\b{re.escape(w)}s?\b", text)] == []

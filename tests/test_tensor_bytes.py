@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey import tensor_bytes
-from covey.params import model_hash
-from covey.tensor_bytes import safetensors_pieces
+from covey.base import params as tensor_bytes
+from covey.base.params import model_hash, safetensors_pieces
 
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
@@ -38,9 +37,7 @@ def _nothing_is_small():
     st.dictionaries(NAMES, tensors(), max_size=6),
     st.one_of(st.none(), st.text(max_size=9).map(lambda text: {"covey": text})),
 )
-def test_the_pieces_are_the_file(
-    found: dict[str, Tensor], metadata: dict[str, str] | None
-):
+def test_the_pieces_are_the_file(found: dict[str, Tensor], metadata: dict[str, str] | None):
     apart = {name: value.contiguous() for name, value in found.items()}
     whole = safetensors.torch.save(apart, metadata)
     assert b"".join(safetensors_pieces(found, metadata)) == whole

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import told
-from covey.columns import HandleColumn, Words
-from covey.events import (
+from covey.base import history as told
+from covey.base.columns import HandleColumn, Words
+from covey.base.events import (
     ClientsAssigned,
     ClusterAbandoned,
     CohortSampled,
@@ -16,7 +16,7 @@ from covey.events import (
     ModelsMerged,
     RoundMeasured,
 )
-from covey.told import ToldEvents, of_kinds
+from covey.base.history import ToldEvents, of_kinds
 
 COLUMN = HandleColumn(Words(["h-0", "h-1"]), array("B", [1, 0]))
 EVENTS: st.SearchStrategy[Event] = st.sampled_from(

@@ -61,9 +61,7 @@ def _client_app(path: str) -> ClientApp:
         for _ in range(task["epochs"]):
             for batch in torch.randperm(len(labels)).split(task["batch"]):
                 optimizer.zero_grad()
-                nn.functional.cross_entropy(
-                    model(inputs[batch]), labels[batch]
-                ).backward()
+                nn.functional.cross_entropy(model(inputs[batch]), labels[batch]).backward()
                 optimizer.step()
         content = {
             "arrays": ArrayRecord(model.state_dict()),  # pyright: ignore

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import click
 import typer.main
 
-from covey.cli import app
+from covey.cli.app import app
 from covey.cli.commands import loaded
 from covey_site.markdown import escaped, hidden_tree
 
@@ -17,8 +17,7 @@ WHOLE = "covey"
 def command_pages() -> Mapping[str, str]:
     """Return every command's page by its address."""
     written = {
-        _address(name): "\n".join(_described(loaded(name), f"covey {name}"))
-        for name in _names()
+        _address(name): "\n".join(_described(loaded(name), f"covey {name}")) for name in _names()
     }
     return {_address(WHOLE): _of_all(), **written}
 

@@ -5,18 +5,14 @@ from collections.abc import Iterator
 
 __all__ = ["with_terms", "words_of"]
 
-TABLE = re.compile(
-    r"^\| word \| meaning \|\n\|---\|---\|\n((?:\|.*\n?)+)", re.MULTILINE
-)
+TABLE = re.compile(r"^\| word \| meaning \|\n\|---\|---\|\n((?:\|.*\n?)+)", re.MULTILINE)
 COMMA = re.compile(r",\s+(?![^(]*\))")
 """A comma between words, and not between the short forms of one."""
 
 
 def with_terms(page: str) -> str:
     """Return the page with a directive in place of its table."""
-    entries = (
-        "\n".join([*words, f"  {meaning}", ""]) for words, meaning in _rows(page)
-    )
+    entries = ("\n".join([*words, f"  {meaning}", ""]) for words, meaning in _rows(page))
     return TABLE.sub(lambda _: "\n".join(["```{glossary}", *entries, "```\n"]), page)
 
 

@@ -45,9 +45,7 @@ class Sources:
 
     def project_pages(self) -> list[Path]:
         """Return the places of the pages that are about the project itself."""
-        return [
-            self.place(file) for name in PROJECT for file in self.repository.glob(name)
-        ]
+        return [self.place(file) for name in PROJECT for file in self.repository.glob(name)]
 
     def place(self, file: Path) -> Path:
         """Return the place on the site of a file of the repository, copied if need be."""

@@ -92,9 +92,7 @@ def _page(title: str, names: Sequence[str]) -> str:
         address = f"schemas/{file_name(name)}"
         lines += [f'<a href="{address}">JSON Schema</a>', ""]
         top = [id(form) for form in _forms(schema)]
-        objects |= {
-            k: v for k, v in schema.get("$defs", {}).items() if id(v) not in top
-        }
+        objects |= {k: v for k, v in schema.get("$defs", {}).items() if id(v) not in top}
     for key, each in sorted(objects.items()):
         lines += [f"## {key}", "", *_described(each), ""]
     return "\n".join(lines)

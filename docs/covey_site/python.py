@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import covey
-from covey import events
+from covey.base import events
 from covey_site.markdown import hidden_tree, with_autodoc
 
 __all__ = ["python_pages"]
@@ -83,5 +83,5 @@ def _events() -> str:
     ]
     lines = [line for name in kinds for line in (f".. autoclass:: {name}", "")]
     said = inspect.getdoc(events) or ""
-    block = with_autodoc([".. currentmodule:: covey.events", "", *lines])
+    block = with_autodoc([".. currentmodule:: covey.base.events", "", *lines])
     return f"# Events\n\n{said}\n\nA ledger names an event by its class.\n\n{block}\n"

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DataclassSchema, TypedDictSchema
 
-from covey.cli import outputs
+from covey.cli.outputs import FAILURE, FILES, OUTPUTS
 from covey_papers.cli import outputs as papers
 
 __all__ = [
@@ -30,12 +30,12 @@ FOLDER = "reference/json/schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ERROR = "any command that could not answer"
 OUTPUTS: Mapping[str, Any] = {
-    **outputs.OUTPUTS,
+    **OUTPUTS,
     **papers.OUTPUTS,
-    ERROR: outputs.FAILURE,
+    ERROR: FAILURE,
 }
 """The types of what is printed, by command and the option that asks for it."""
-FILES: Mapping[str, Any] = {**outputs.FILES, **papers.FILES}
+FILES: Mapping[str, Any] = {**FILES, **papers.FILES}
 """The types of what is written, by file."""
 
 OPTIONAL = {"Proof": ("subtracted", "own_sums_kept", "earlier_heads")}
@@ -92,9 +92,7 @@ def written_schemas() -> Mapping[str, str]:
 
 
 def _schema(shape: Any) -> Schema:  # noqa: ANN401 - a type, or a union of some
-    made = TypeAdapter(shape).json_schema(
-        mode="serialization", schema_generator=_Closed
-    )
+    made = TypeAdapter(shape).json_schema(mode="serialization", schema_generator=_Closed)
     made.pop("title", None)
     return made
 
@@ -120,9 +118,7 @@ def _told(cls: type) -> tuple[str, dict[str, str]]:
 
 def _bases(cls: type) -> list[type]:
     """Return what a class inherits from; a typed dict forgets it but for one name."""
-    known = [
-        each for each in cls.__mro__[1:] if each is not object and each is not dict
-    ]
+    known = [each for each in cls.__mro__[1:] if each is not object and each is not dict]
     return [
         *known,
         *(b for b in getattr(cls, "__orig_bases__", ()) if isinstance(b, type)),

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from covey.config import schema, settings
-from covey.config.schema import Setting
+from covey.config.problems import Setting, schema, settings
 from covey_site.markdown import hidden_tree
 
 __all__ = ["overview", "setting_pages"]
@@ -55,8 +54,7 @@ def _page(section: str, rows: Sequence[Setting]) -> str:
             "| setting | default | in short |",
             "|---|---|---|",
             *(
-                f"| [`{each.name}`](#{_anchor(each)}) | {_default(each)} "
-                f"| {in_short(each)} |"
+                f"| [`{each.name}`](#{_anchor(each)}) | {_default(each)} | {in_short(each)} |"
                 for each in rows
             ),
             "",

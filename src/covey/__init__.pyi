@@ -1,83 +1,24 @@
-from .aggregation import (
+from .aggregation.base import (
     Aggregation,
     AggregationResult,
     ClientUpdate,
     ClusterwiseAggregation,
-    ServerOptimizer,
     mean_per_cluster,
 )
-from .algorithms import (
-    Algorithm,
-    Clients,
-    RoundResult,
-    ServerState,
-    Setup,
-)
-from .api import (
-    EarlyStopping,
-    Run,
-    audit,
-    audit_epsilon,
-    game,
-    load,
-    resume,
-    run,
-    sweep,
-    verify,
-)
-from .auditor import (
-    ModelAudit,
-    audit_model,
-)
-from .clustering import (
+from .aggregation.server import ServerOptimizer
+from .algorithms.algorithm import Algorithm, Clients, Setup
+from .algorithms.selection import (
     ClusterSelection,
     SelectionInputs,
     select_by_loss,
     select_by_threshold,
     select_weighted,
 )
-from .components import (
-    Capability,
-    Claim,
-    Component,
-    ComponentState,
-    States,
-    keep,
-    kept,
-)
-from .config import (
-    Config,
-    load_config,
-)
-from .data import (
-    ClientData,
-    ClientSource,
-    DataSet,
-    Examples,
-    Partition,
-    PopulationRequest,
-    Shift,
-    Source,
-)
-from .engine import (
-    Adam,
-    AdamW,
-    Cosine,
-    CrossEntropy,
-    EngineFactory,
-    Focal,
-    Huber,
-    Loss,
-    Objective,
-    Optimizer,
-    Proximal,
-    Recipe,
-    Schedule,
-    Sgd,
-    Stepwise,
-    WarmUp,
-)
-from .errors import (
+from .algorithms.state import RoundResult, ServerState
+from .api import EarlyStopping, audit, audit_epsilon, game, load, resume, run, sweep
+from .auditor.audit import audit_model
+from .auditor.result import ModelAudit
+from .base.errors import (
     ChecksumError,
     ConfigError,
     CoveyError,
@@ -90,39 +31,43 @@ from .errors import (
     ModelError,
     RunError,
 )
-from .features import (
-    FeatureMap,
+from .base.history import History
+from .base.names import __version__
+from .base.risk import RiskEstimate, Withheld
+from .base.rng import Streams
+from .components.registry import Capability, Claim, Component
+from .components.state import ComponentState, States, keep, kept
+from .config.settings import Config, load_config
+from .data.clients import ClientData, PopulationRequest
+from .data.examples import Examples, Source
+from .data.partition import Partition
+from .data.shift import Shift
+from .data.source import ClientSource, DataSet
+from .engine.optimizers import Adam, AdamW, Optimizer, Sgd
+from .engine.protocol import EngineFactory
+from .engine.recipe import (
+    Cosine,
+    CrossEntropy,
+    Focal,
+    Huber,
+    Loss,
+    Objective,
+    Proximal,
+    Recipe,
+    Schedule,
+    Stepwise,
+    WarmUp,
 )
-from .history import (
-    History,
-)
-from .membership import (
-    Attack,
-    RiskContext,
-    RiskEstimate,
-    RiskEstimator,
-    Signals,
-    Target,
-    Withheld,
-)
-from .models import (
-    ModelFactory,
-)
-from .rng import (
-    Streams,
-)
-from .runtime import (
-    PlayedRound,
-    Returning,
-)
-from .tracking import (
-    Figures,
-    TrackedRun,
-    Tracker,
-)
-from .version import (
-    __version__,
-)
+from .membership.attacks import Attack, Signals
+from .membership.estimators import RiskContext, RiskEstimator
+from .membership.truth import Target
+from .models.build import ModelFactory
+from .models.features import FeatureMap
+from .runs.run import Run
+from .runtime.receipts import Returning
+from .runtime.session import PlayedRound
+from .runtime.verification import verify
+from .trackers import Figures, TrackedRun, Tracker
 
 __all__ = [
     "Adam",

@@ -1,5 +1,5 @@
 """`python -m covey`."""
 
-from covey.cli import main
+from covey.cli.app import main
 
 main()

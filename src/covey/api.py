@@ -9,31 +9,29 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from covey.build import Overrides, build_run
-from covey.build.plugins import user_function
+from covey.base.errors import ConfigError, DataError
+from covey.base.history import History
+from covey.base.names import ClientName
+from covey.build.clients import Overrides
+from covey.build.run import build_run
+from covey.build.training import user_function
 from covey.components.registry import reference
-from covey.config import Config, Figure, StoppingConfig, config_of
-from covey.data import examples_of
-from covey.data.sets.passed import PassedClients
-from covey.errors import ConfigError, DataError
-from covey.history import History
-from covey.membership import Scorer
-from covey.models.passed import PassedModel
-from covey.requests import delete_run
-from covey.runs import (
-    Run,
-    Sweep,
-    check_variant,
-    concluded_sweep,
-    in_notebook,
-    live_line,
-    reference_of,
-    run_to_end,
-    variants_of,
-)
-from covey.runtime import DEFAULT_ATTACKS, Observer, OnRound, RunFolder, is_finished
+from covey.config.sections import Figure, StoppingConfig
+from covey.config.settings import Config, config_of
+from covey.data.conversion import examples_of
+from covey.data.sets import PassedClients
+from covey.desk.intake import delete_run
+from covey.membership.attacks import Scorer
+from covey.models.build import PassedModel
+from covey.runs.pages import in_notebook, live_line
+from covey.runs.parts import reference_of
+from covey.runs.run import Run, run_to_end
+from covey.runs.sweeps import Sweep, check_variant, concluded_sweep, variants_of
+from covey.runtime.auditing import DEFAULT_ATTACKS, is_finished
+from covey.runtime.folder import RunFolder
+from covey.runtime.loop import Observer
+from covey.runtime.session import OnRound
 from covey.runtime.verification import verify
-from covey.types import ClientName
 
 __all__ = [
     "EarlyStopping",
@@ -157,9 +155,7 @@ def sweep(  # noqa: PLR0913 - nobody gives all of them
     """
     settings, root, axes = config_of(config), Path(out), list((over or {}).items())
     wanted = range(seeds) if isinstance(seeds, int) else seeds
-    variants = variants_of(
-        lambda pairs: settings.with_settings(dict(pairs)), axes, wanted
-    )
+    variants = variants_of(lambda pairs: settings.with_settings(dict(pairs)), axes, wanted)
     for name, each in variants.items():
         folder = RunFolder(root / name)
         check_variant(folder, _recorded_as(model, clients, each)[0])

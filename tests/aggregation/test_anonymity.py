@@ -10,23 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.aggregation import (
-    AggregationResult,
+from covey.aggregation.anonymity import (
     AnonymityConfig,
-    ClientUpdate,
     L2Bound,
     anonymity_aggregator,
     dp_anonymity,
-    mean_per_cluster,
     noise_scale,
 )
-from covey.events import (
-    AnonymitySetsFormed,
-    ClusterWaited,
-    RepresentativesPerturbed,
-)
-from covey.rng import Streams
-from covey.types import Params
+from covey.aggregation.base import AggregationResult, ClientUpdate, mean_per_cluster
+from covey.base.events import AnonymitySetsFormed, ClusterWaited, RepresentativesPerturbed
+from covey.base.names import Params
+from covey.base.rng import Streams
 
 PUBLIC = Streams(0).at("round", 3, "merge")
 QUIET = noise_scale("none", "l2", 0.0)
@@ -88,9 +82,7 @@ def test_the_sets_divide_the_cohort_into_k_to_2k_minus_1(size, partition, seed):
     n, k = size
     merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k, partition=partition))
     event = formed(merge((drawn(seed),), updates_of(n, seed), PUBLIC))
-    assert sorted(h for each in event.sets for h in each) == sorted(
-        map(handle, range(n))
-    )
+    assert sorted(h for each in event.sets for h in each) == sorted(map(handle, range(n)))
     assert all(k <= len(each) <= 2 * k - 1 for each in event.sets)
     assert list(event.sets) == sorted(tuple(sorted(each)) for each in event.sets)
     assert len(event.diameters) == len(event.sets) == n // k
@@ -126,8 +118,7 @@ def test_every_member_speaks_as_often_as_any_other():
     merge = anonymity_aggregator(replace(LOOKING, min_anonymity=4))
     updates = [ClientUpdate(str(i), 0, of(float(i)), 1.0) for i in range(4)]
     spoke = [
-        int(merge((of(0.0),), updates, hidden(secret)).clusters[0]["w"])
-        for secret in range(240)
+        int(merge((of(0.0),), updates, hidden(secret)).clusters[0]["w"]) for secret in range(240)
     ]
     for member in range(4):  # 240 / 4, with deviation sqrt(240 * 3 / 16) = 6.7
         assert abs(spoke.count(member) - 60) < 5 * 6.8
@@ -151,10 +142,7 @@ def test_without_noise_one_update_per_set_counts_for_all_of_it(k, shares, seed, 
     choices = [
         flat(start)
         + torch.stack(
-            [
-                p_c * flat(by_handle[h].update)
-                for p_c, h in zip(p, speakers, strict=True)
-            ]
+            [p_c * flat(by_handle[h].update) for p_c, h in zip(p, speakers, strict=True)]
         ).sum(dim=0)
         for speakers in product(*sets)
     ]
@@ -167,9 +155,7 @@ def test_with_equal_weights_a_set_counts_by_its_size():
     #   2/5 * 0 + 3/5 * 100 = 60
     values = (0.0, 1.0, 100.0, 101.0, 102.0)
     updates = [ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate(values)]
-    merged = anonymity_aggregator(replace(LOOKING, min_anonymity=2))(
-        (of(0.0),), updates, PUBLIC
-    )
+    merged = anonymity_aggregator(replace(LOOKING, min_anonymity=2))((of(0.0),), updates, PUBLIC)
     assert formed(merged).sets == (("0", "1"), ("2", "3", "4"))
     assert formed(merged).diameters == (1.0, 2.0)
     assert 60 <= float(merged.clusters[0]["w"]) <= 60 + 0.4 + 1.2 + 1e-9
@@ -179,14 +165,11 @@ def test_with_equal_weights_a_set_counts_by_its_size():
 def test_a_set_of_one_hides_nobody_and_gives_the_mean(choices, seed):
     models = tuple(drawn(seed + j) for j in range(3))
     updates = [
-        ClientUpdate(handle(i), j, drawn(seed + 10 + i), w)
-        for i, (j, w) in enumerate(choices)
+        ClientUpdate(handle(i), j, drawn(seed + 10 + i), w) for i, (j, w) in enumerate(choices)
     ]
     alone = anonymity_aggregator(replace(LOOKING, min_anonymity=1))
     merged = alone(models, updates, PUBLIC).clusters
-    for one, other in zip(
-        merged, mean_per_cluster(models, updates, PUBLIC).clusters, strict=True
-    ):
+    for one, other in zip(merged, mean_per_cluster(models, updates, PUBLIC).clusters, strict=True):
         assert torch.equal(flat(one), flat(other))
 
 
@@ -238,8 +221,7 @@ def test_a_cluster_of_fewer_than_k_waits(k, seed):
     assert sets.cluster == 0
     assert waited == ClusterWaited(2, k - 1, k)
     moved = [
-        not torch.equal(flat(a), flat(b))
-        for a, b in zip(models, merged.clusters, strict=True)
+        not torch.equal(flat(a), flat(b)) for a, b in zip(models, merged.clusters, strict=True)
     ]
     assert moved == [True, False, False]
 
@@ -256,9 +238,7 @@ def test_clusters_draw_apart(k):
     merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k))
     start = drawn(50)
     twice = [each for j in (0, 1) for each in updates_of(12, 0, cluster=j)]
-    ends = [
-        merge((start, start), twice, hidden(secret)).clusters for secret in range(8)
-    ]
+    ends = [merge((start, start), twice, hidden(secret)).clusters for secret in range(8)]
     same = [torch.equal(flat(one), flat(other)) for one, other in ends]
     assert all(same) == (k == 1)
 
@@ -266,9 +246,7 @@ def test_clusters_draw_apart(k):
 def test_the_papers_noise_has_the_deviation_sigma_times_radius():
     size, sigma, radius = 100_000, 0.3, 2.0
     start, update = of(*[0.0] * size), of(*[1.0] * size)
-    hiding = AnonymityConfig(
-        2, "mdav", "l2", 0.0, noise_scale("paper", "l2", sigma * radius)
-    )
+    hiding = AnonymityConfig(2, "mdav", "l2", 0.0, noise_scale("paper", "l2", sigma * radius))
     same = [ClientUpdate(str(i), 0, update, 1.0) for i in range(2)]
     merged = anonymity_aggregator(hiding)((start,), same, PUBLIC).clusters[0]["w"]
     # 5 standard errors of a deviation are 5 / sqrt(2 * 1e5) = 1.1%; the draw is fixed
@@ -309,10 +287,7 @@ def test_the_released_noise_of_cosine_sets_is_the_largest_angle():
 def test_a_parameter_without_axes_gets_its_noise_too():
     start = {"temperature": torch.tensor(1.0)}
     hiding = replace(LOOKING, min_anonymity=2, noise=noise_scale("paper", "l2", 0.5))
-    same = [
-        ClientUpdate(str(i), 0, {"temperature": torch.tensor(0.0)}, 1.0)
-        for i in range(2)
-    ]
+    same = [ClientUpdate(str(i), 0, {"temperature": torch.tensor(0.0)}, 1.0) for i in range(2)]
     (moved,) = anonymity_aggregator(hiding)((start,), same, PUBLIC).clusters
     assert moved["temperature"].shape == ()
     assert moved["temperature"].dtype == torch.float32
@@ -362,9 +337,7 @@ def test_who_is_near_is_told_member_by_member():
     values = {"c": 0.0, "b": 3.0, "a": 7.0, "f": 100.0, "e": 101.0, "d": 109.0}
     updates = [ClientUpdate(h, 0, of(v), 1.0) for h, v in values.items()]
     event = formed(
-        anonymity_aggregator(replace(LOOKING, max_distance=4.0))(
-            (of(0.0),), updates, PUBLIC
-        )
+        anonymity_aggregator(replace(LOOKING, max_distance=4.0))((of(0.0),), updates, PUBLIC)
     )
     assert event.sets == (("a", "b", "c"), ("d", "e", "f"))
     assert event.diameters == (7.0, 9.0)
@@ -372,9 +345,7 @@ def test_who_is_near_is_told_member_by_member():
 
 
 def test_a_client_that_diverged_leaves_no_diameter():
-    updates = [
-        ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate((0.0, torch.nan))
-    ]
+    updates = [ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate((0.0, torch.nan))]
     merge = anonymity_aggregator(replace(LOOKING, min_anonymity=2, max_distance=1.0))
     event = formed(merge((of(0.0),), updates, PUBLIC))
     assert event.diameters == (None,)
@@ -387,8 +358,7 @@ def test_names_dtypes_and_the_callers_tensors_stay_as_they_are(partition, noise,
     start, updates = drawn(seed), updates_of(5, seed + 1)
     start = {name: value.float() for name, value in start.items()}
     updates = [
-        replace(each, update={n: v.float() for n, v in each.update.items()})
-        for each in updates
+        replace(each, update={n: v.float() for n, v in each.update.items()}) for each in updates
     ]
     before = [flat(each.update).clone() for each in updates]
     (moved,) = anonymity_aggregator(hiding)((start,), updates, PUBLIC).clusters
@@ -417,9 +387,7 @@ def test_sound_sets_cover_the_cohort_and_look_at_no_data(size, one, other, secre
     assert told[0] == told[1]
     formed, perturbed = told[0]
     assert isinstance(formed, AnonymitySetsFormed)
-    assert sorted(h for each in formed.sets for h in each) == sorted(
-        map(handle, range(n))
-    )
+    assert sorted(h for each in formed.sets for h in each) == sorted(map(handle, range(n)))
     assert formed.diameters == (None,) * (n // k)
     assert formed.near == ()
     sized = tuple(map(len, formed.sets))
@@ -484,9 +452,7 @@ def test_a_sound_cluster_of_fewer_than_k_waits_and_tells_nothing_else():
 
 
 def test_a_client_that_diverged_is_as_any_other_in_a_sound_merge():
-    updates = [
-        ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate((0.0, torch.nan))
-    ]
+    updates = [ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate((0.0, torch.nan))]
     for secret in range(9):
         merged = anonymity_aggregator(sound(2))((of(0.0),), updates, hidden(secret))
         assert bool(merged.clusters[0]["w"].isfinite())

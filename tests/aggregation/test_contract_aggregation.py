@@ -8,11 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import Config, ConfigError
-from covey.aggregation import Aggregation, AnonymitySets, ClientUpdate, FederationInfo
-from covey.components import BUILT_INS, Capability, Claim, conflicts, create
-from covey.rng import Streams
-from covey.types import Params
+from covey.aggregation.anonymity import AnonymitySets
+from covey.aggregation.base import Aggregation, ClientUpdate, FederationInfo
+from covey.base.errors import ConfigError
+from covey.base.names import Params
+from covey.base.rng import Streams
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import Capability, Claim, conflicts, create
+from covey.config.settings import Config
 
 NAMES = tuple(BUILT_INS["aggregation"])
 ROBUST = {"trimmed-mean", "median", "krum", "geometric-median", "norm-bounded"}
@@ -36,10 +39,7 @@ def drawn(seed: int, size: float = 1.0) -> Params:
 
 
 def updates_of(choices: Sequence[int], seed: int = 0) -> list[ClientUpdate]:
-    return [
-        ClientUpdate(f"C{i:02}", j, drawn(seed + i, 0.1), 1.0)
-        for i, j in enumerate(choices)
-    ]
+    return [ClientUpdate(f"C{i:02}", j, drawn(seed + i, 0.1), 1.0) for i, j in enumerate(choices)]
 
 
 def aggregated(
@@ -59,9 +59,7 @@ MODELS = tuple(drawn(1000 + j) for j in range(3))
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 2), max_size=20))
-def test_a_cluster_without_clients_does_not_move_and_kinds_stay(
-    name: str, choices: list[int]
-):
+def test_a_cluster_without_clients_does_not_move_and_kinds_stay(name: str, choices: list[int]):
     updates = updates_of(choices)
     after = aggregated(name, MODELS, updates)
     assert len(after) == len(MODELS)
@@ -70,9 +68,7 @@ def test_a_cluster_without_clients_does_not_move_and_kinds_stay(
         assert list(old) == list(new)
         for key, value in old.items():
             assert (new[key].shape, new[key].dtype) == (value.shape, value.dtype)
-    for model, untouched in zip(
-        MODELS, (drawn(1000 + j) for j in range(3)), strict=True
-    ):
+    for model, untouched in zip(MODELS, (drawn(1000 + j) for j in range(3)), strict=True):
         assert same(model, untouched)  # nobody wrote into what was given
     for each, untouched in zip(updates, updates_of(choices), strict=True):
         assert same(each.update, untouched.update)
@@ -117,9 +113,7 @@ def test_other_clusters_do_not_matter(name: str):
 @pytest.mark.parametrize("name", ["mean", *sorted(ROBUST)])
 @settings(max_examples=20)
 @given(seeds, st.sampled_from([1e3, 1e6]))
-def test_one_outlier_moves_a_robust_aggregation_by_little(
-    name: str, seed: int, size: float
-):
+def test_one_outlier_moves_a_robust_aggregation_by_little(name: str, seed: int, size: float):
     updates = updates_of([0] * 9, seed)
     huge = {
         key: value * size if value.is_floating_point() else value
@@ -142,9 +136,7 @@ def test_it_runs_from_the_settings_and_as_an_object(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_noise_on_sums_is_for_aggregations_of_sums(name: str):
-    sums = Claim(
-        "privacy.client_noise", rules_out=frozenset({Capability.SINGLE_UPDATES})
-    )
+    sums = Claim("privacy.client_noise", rules_out=frozenset({Capability.SINGLE_UPDATES}))
     found = tuple(conflicts([component(name).claim("merge.name"), sums]))
     assert bool(found) == (name != "mean")
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 import covey
-from covey.aggregation import ClientUpdate, Mean, mean_per_cluster
-from covey.aggregation.masked_mean import LARGEST, masked_mean
-from covey.algorithms import FedAvg
-from covey.build import build_run
-from covey.errors import ConfigError, ModelError
-from covey.events import ClusterWaited
-from covey.rng import Streams
+from covey.aggregation.base import ClientUpdate, mean_per_cluster
+from covey.aggregation.mean import LARGEST, Mean, masked_mean
+from covey.algorithms.fedavg import FedAvg
+from covey.base.errors import ConfigError, ModelError
+from covey.base.events import ClusterWaited
+from covey.base.rng import Streams
+from covey.build.run import build_run
 
 START = ({"w": torch.zeros(3, 4), "b": torch.zeros(2)},) * 2
 HERE = Streams(0)
@@ -60,9 +60,7 @@ def test_what_does_not_fit_the_ring_is_cut_or_refused():
     assert float(found) == pytest.approx((LARGEST + others) / 3)
     with pytest.raises(ModelError, match="weights must stay below"):
         masked_mean(3)(START, updates(3, weight=lambda _: 2.0**23), HERE)
-    counters = [
-        ClientUpdate(each.handle, 0, {"n": torch.tensor(3)}, 1.0) for each in given
-    ]
+    counters = [ClientUpdate(each.handle, 0, {"n": torch.tensor(3)}, 1.0) for each in given]
     with pytest.raises(ModelError, match="counters"):
         masked_mean(3)(START, counters, HERE)
 
@@ -126,9 +124,7 @@ def test_fedavg_and_its_red_team_are_those_in_the_open():
 )
 def test_what_looks_at_single_updates_is_refused_under_masks(changed, found):
     with pytest.raises(ConfigError, match=found):
-        build_run(
-            covey.Config.model_validate({**TRAINED, **MASKED, **changed})
-        ).clients((), 0)
+        build_run(covey.Config.model_validate({**TRAINED, **MASKED, **changed})).clients((), 0)
 
 
 class Halved(Mean):

@@ -3,9 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.aggregation import ClientUpdate, mean_per_cluster
-from covey.rng import Streams
-from covey.types import Params
+from covey.aggregation.base import ClientUpdate, mean_per_cluster
+from covey.base.names import Params
+from covey.base.rng import Streams
 
 NO_DRAWS = Streams(0)
 
@@ -23,9 +23,7 @@ def drawn(seed: int) -> Params:
     }
 
 
-def updates_of(
-    choices: list[int], shares: list[float] | None = None
-) -> list[ClientUpdate]:
+def updates_of(choices: list[int], shares: list[float] | None = None) -> list[ClientUpdate]:
     shares = shares or [1.0] * len(choices)
     return [
         ClientUpdate(f"C{i}", j, drawn(100 + i), share)
@@ -88,9 +86,7 @@ def test_the_unit_of_the_weights_does_not_matter(
 
 
 @given(clusters_of, st.data())
-def test_the_order_of_the_updates_does_not_matter(
-    choices: list[int], data: st.DataObject
-):
+def test_the_order_of_the_updates_does_not_matter(choices: list[int], data: st.DataObject):
     updates = updates_of(choices)
     shuffled = data.draw(st.permutations(updates))
     for left, right in zip(
@@ -116,9 +112,7 @@ def test_equal_weights_give_the_mean_of_the_clients_models(choices: list[int]):
     for j in set(choices):
         for name in ("weight", "bias"):
             models = [
-                THREE_MODELS[j][name] + each.update[name]
-                for each in updates
-                if each.cluster == j
+                THREE_MODELS[j][name] + each.update[name] for each in updates if each.cluster == j
             ]
             torch.testing.assert_close(merged[j][name], torch.stack(models).mean(dim=0))
 

@@ -8,17 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.aggregation import (
+from covey.aggregation.partition import (
+    COLUMNS,
+    FEW,
+    ROWS,
     Sets,
     balanced_kmeans,
     diameters,
+    divided_in_parts,
     mdav,
     neighbours,
     public_random,
     unit_rows,
 )
-from covey.aggregation.bisection import divided_in_parts
-from covey.aggregation.microaggregation import COLUMNS, FEW, ROWS
 
 Partition = Callable[[Tensor, int, int], Sets]
 seeds = st.integers(0, 2**32 - 1)
@@ -57,17 +59,14 @@ def blobs(sizes: tuple[int, ...], seed: int) -> tuple[Tensor, Sets]:
     draws = torch.Generator().manual_seed(seed)
     truth = truth[torch.randperm(len(truth), generator=draws)]
     centres = 40 * torch.eye(len(sizes), 6, dtype=torch.float64)
-    members = [
-        tuple((truth == c).nonzero().flatten().tolist()) for c in range(len(sizes))
-    ]
+    members = [tuple((truth == c).nonzero().flatten().tolist()) for c in range(len(sizes))]
     return centres[truth] + cloud(len(truth), seed, 6), tuple(sorted(members))
 
 
 def spread(points: Tensor, sets: Sets) -> float:
     """Sum of squared distances to the sets' means."""
     return sum(
-        float((points[list(each)] - points[list(each)].mean(dim=0)).square().sum())
-        for each in sets
+        float((points[list(each)] - points[list(each)].mean(dim=0)).square().sum()) for each in sets
     )
 
 
@@ -78,9 +77,7 @@ def line(*values: float) -> Tensor:
 def pairs_of_sets(n: int, k: int) -> list[Sets]:
     """Every way to put n points into a first and a second set of k or more."""
     everyone = set(range(n))
-    firsts = [
-        each for cut in range(k, n - k + 1) for each in combinations(range(n), cut)
-    ]
+    firsts = [each for cut in range(k, n - k + 1) for each in combinations(range(n), cut)]
     return [(each, tuple(sorted(everyone - set(each)))) for each in firsts]
 
 
@@ -138,9 +135,7 @@ def test_mdav_does_not_care_about_the_order_of_the_points(
     order = data.draw(st.permutations(range(n)))
     points = cloud(n, seed)
     moved = mdav(points[list(order)], k)
-    assert sorted(tuple(sorted(order[i] for i in each)) for each in moved) == list(
-        mdav(points, k)
-    )
+    assert sorted(tuple(sorted(order[i] for i in each)) for each in moved) == list(mdav(points, k))
 
 
 def test_mdav_on_a_line_by_hand():
@@ -179,9 +174,7 @@ def test_kmeans_on_a_line_by_hand(seed: int):
 
 
 @given(st.integers(1, 4), st.integers(0, 3), seeds)
-def test_no_balanced_division_around_the_found_centres_is_cheaper(
-    k: int, more: int, seed: int
-):
+def test_no_balanced_division_around_the_found_centres_is_cheaper(k: int, more: int, seed: int):
     n = 2 * k + min(more, k - 1)
     points = cloud(n, seed)
     sets = by_kmeans(points, k, seed)
@@ -196,13 +189,9 @@ def test_no_balanced_division_around_the_found_centres_is_cheaper(
 
 @LOOKING
 @given(seeds)
-def test_sets_that_look_at_data_are_tighter_than_blind_ones(
-    divide: Partition, seed: int
-):
+def test_sets_that_look_at_data_are_tighter_than_blind_ones(divide: Partition, seed: int):
     points, _ = blobs((5, 6, 7), seed)
-    assert spread(points, divide(points, 5, seed)) <= spread(
-        points, blindly(points, 5, seed)
-    )
+    assert spread(points, divide(points, 5, seed)) <= spread(points, blindly(points, 5, seed))
 
 
 def test_the_sets_depend_on_nothing_but_points_and_generator():
@@ -228,9 +217,7 @@ def test_blind_sets_are_of_equal_size_and_put_any_two_together_equally_often():
     ("long", "short", "sets"),
     [(0, -1, ((0, 1), (2, 3))), (-1, 0, ((0, 2), (1, 3)))],
 )
-def test_models_wider_than_one_read_are_read_as_a_whole(
-    long: int, short: int, sets: Sets
-):
+def test_models_wider_than_one_read_are_read_as_a_whole(long: int, short: int, sets: Sets):
     rectangle = torch.zeros(4, 2 * COLUMNS + 1)
     sides = {long: 5.0, short: 3.0}
     rectangle[[2, 3], 0] = sides[0]
@@ -251,9 +238,7 @@ def test_unit_rows_order_pairs_by_cosine_and_a_zero_stays():
     rows = unit_rows(points)
     for i, j in combinations(range(8), 2):
         cosine = torch.nn.functional.cosine_similarity(points[i], points[j], dim=0)
-        assert float((rows[i] - rows[j]).square().sum()) == pytest.approx(
-            float(2 - 2 * cosine)
-        )
+        assert float((rows[i] - rows[j]).square().sum()) == pytest.approx(float(2 - 2 * cosine))
     assert unit_rows(torch.zeros(1, 3)).tolist() == [[0.0, 0.0, 0.0]]
 
 
@@ -291,9 +276,9 @@ def test_neighbours_are_mutual_and_all_within_a_diameter(
         assert all(i in near_of[j] for i in members for j in near_of[i])
     wide = max(diameters(points, sets))
     for members, near in zip(sets, neighbours(points, sets, wide), strict=True):
-        assert [
-            sorted((i, *others)) for i, others in zip(members, near, strict=True)
-        ] == [list(members)] * len(members)
+        assert [sorted((i, *others)) for i, others in zip(members, near, strict=True)] == [
+            list(members)
+        ] * len(members)
 
 
 @EVERY

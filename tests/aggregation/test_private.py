@@ -9,17 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.aggregation import (
-    ClientUpdate,
-    Clipping,
-    mean_per_cluster,
-    noised_mean,
-    projected,
-    with_stored_updates,
-)
-from covey.events import SumPerturbed
-from covey.rng import Streams
-from covey.types import Params
+from covey.aggregation.base import ClientUpdate, mean_per_cluster, with_stored_updates
+from covey.aggregation.mean import Clipping, noised_mean, projected
+from covey.base.events import SumPerturbed
+from covey.base.names import Params
+from covey.base.rng import Streams
 
 PUBLIC = Streams(0).at("round", 3, "merge")
 QUIET = 1e-9
@@ -96,9 +90,7 @@ def test_all_tensors_are_one_vector_and_buffers_do_not_leave_the_client():
             "mask": 0,
         }
     )
-    assert {n: v.dtype for n, v in inside.items()} == {
-        n: v.dtype for n, v in update.items()
-    }
+    assert {n: v.dtype for n, v in inside.items()} == {n: v.dtype for n, v in update.items()}
 
 
 def test_by_hand():
@@ -120,10 +112,7 @@ def test_a_client_counts_once_whatever_it_weighs():
 @given(st.lists(st.integers(0, 2), max_size=6), seeds)
 def test_with_room_enough_and_hardly_any_noise_it_is_the_mean(choices, seed):
     models = tuple(drawn(seed + j) for j in range(3))
-    updates = [
-        ClientUpdate(str(i), j, drawn(seed + 10 + i), 1.0)
-        for i, j in enumerate(choices)
-    ]
+    updates = [ClientUpdate(str(i), j, drawn(seed + 10 + i), 1.0) for i, j in enumerate(choices)]
     private = noised_mean(Clipping(100.0, QUIET))(models, updates, PUBLIC)
     plain = mean_per_cluster(models, updates, PUBLIC)
     for one, other in zip(private.clusters, plain.clusters, strict=True):

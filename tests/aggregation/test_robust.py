@@ -4,30 +4,26 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from covey.aggregation import (
-    Aggregation,
-    AggregationResult,
-    AnonymitySets,
-    ClientUpdate,
+from covey.aggregation.anonymity import AnonymitySets
+from covey.aggregation.base import Aggregation, AggregationResult, ClientUpdate
+from covey.aggregation.robust import (
     GeometricMedian,
     Krum,
     Median,
     NormBounded,
     TrimmedMean,
+    bounded_by_median,
 )
-from covey.aggregation.norm_bounded import bounded_by_median
-from covey.events import AnonymitySetsFormed, ClusterWaited
-from covey.rng import Streams
-from covey.types import Params
+from covey.base.events import AnonymitySetsFormed, ClusterWaited
+from covey.base.names import Params
+from covey.base.rng import Streams
 
 
 def point(*values: float, count: int = 0) -> Params:
     return {"w": torch.tensor(values), "n": torch.tensor(count)}
 
 
-def aggregated(
-    aggregation: Aggregation, start: Params, *updates: Params
-) -> AggregationResult:
+def aggregated(aggregation: Aggregation, start: Params, *updates: Params) -> AggregationResult:
     sent = [ClientUpdate(f"C{i}", 0, each, 1.0) for i, each in enumerate(updates)]
     return aggregation.aggregate((start,), sent, Streams(0))
 
@@ -185,6 +181,4 @@ def test_sets_are_formed_of_bounded_updates_and_nobody_is_left_out():
 
 def test_a_bound_by_others_updates_is_refused_beside_accounted_noise():
     with pytest.raises(ValidationError, match="max_relative_norm"):
-        AnonymitySets(
-            noise="sound", partition="public-random", epsilon=1.0, max_relative_norm=1.0
-        )
+        AnonymitySets(noise="sound", partition="public-random", epsilon=1.0, max_relative_norm=1.0)

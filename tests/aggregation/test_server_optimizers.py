@@ -7,23 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import Config
-from covey.aggregation.server_optimizers import (
-    Adam,
-    Momentum,
-    ServerOptimizer,
-    Yogi,
-)
-from covey.components import BUILT_INS, States, create, decoded, encoded
-from covey.types import Params
+from covey.aggregation.server import Adam, Momentum, ServerOptimizer, Yogi
+from covey.base.names import Params
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import create
+from covey.components.state import States, decoded, encoded
+from covey.config.settings import Config
 
 NAMES = tuple(BUILT_INS["server_optimizer"])
 
 
 def component(name: str) -> ServerOptimizer:
-    return create(
-        "server_optimizer", name, {}, "merge.server_optimizer", ServerOptimizer
-    )
+    return create("server_optimizer", name, {}, "merge.server_optimizer", ServerOptimizer)
 
 
 def model(*values: float) -> Params:
@@ -55,9 +50,7 @@ def test_adam_by_hand():
     #   d = 1: m = 1/2, v = 1, w = 1/4
     #   d = 3: m = 7/4, v = 3, w = 1/4 + 7/4 / (sqrt(3) + 1)
     adam = Adam(learning_rate=1.0, beta_1=0.5, beta_2=0.75, tau=1.0)
-    assert played(adam, 0.0, 1.0, 3.0) == pytest.approx(
-        [0.25, 0.25 + 1.75 / (math.sqrt(3) + 1)]
-    )
+    assert played(adam, 0.0, 1.0, 3.0) == pytest.approx([0.25, 0.25 + 1.75 / (math.sqrt(3) + 1)])
 
 
 def test_yogi_by_hand():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.aggregation import Sketcher, sketch_error, sketch_size, sketcher
+from covey.aggregation.partition import Sketcher, sketch_error, sketch_size, sketcher
 
 seeds = st.integers(0, 2**32 - 1)
 M, D, DRAWS = 64, 1000, 2000
@@ -38,9 +38,7 @@ VECTORS = {
 def test_squared_lengths_are_right_on_average_and_spread_no_more_than_told(name: str):
     vector = VECTORS[name]
     true = float(vector.square().sum())
-    found = np.array(
-        [float(drawn(i)(vector).square().sum()) / true for i in range(DRAWS)]
-    )
+    found = np.array([float(drawn(i)(vector).square().sum()) / true for i in range(DRAWS)])
     assert abs(found.mean() - 1) < 4 * found.std() / math.sqrt(DRAWS)
     # a variance of so many draws is itself known to some 10 per cent, less for long tails
     assert found.std() < 1.15 * sketch_error(M)
@@ -51,10 +49,7 @@ def test_pairs_are_off_by_more_than_the_error_no_more_often_than_told():
     assert sketch_size(error, chance) == M
     for vector in VECTORS.values():
         true = float(vector.square().sum())
-        off = [
-            abs(float(drawn(i)(vector).square().sum()) / true - 1) > error
-            for i in range(300)
-        ]
+        off = [abs(float(drawn(i)(vector).square().sum()) / true - 1) > error for i in range(300)]
         assert np.mean(off) < chance
 
 

@@ -9,22 +9,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.aggregation import (
-    AggregationResult,
+from covey.aggregation.anonymity import (
     AnonymityConfig,
     AnonymitySets,
-    ClientUpdate,
-    FederationInfo,
     L2Bound,
-    RecallableUpdates,
     anonymity_aggregator,
     dp_anonymity,
     noise_scale,
-    sketch_error,
 )
-from covey.events import AnonymitySetsFormed, DistancesSketched
-from covey.rng import Streams
-from covey.types import Handle, Params
+from covey.aggregation.base import (
+    AggregationResult,
+    ClientUpdate,
+    FederationInfo,
+    RecallableUpdates,
+)
+from covey.aggregation.partition import sketch_error
+from covey.base.events import AnonymitySetsFormed, DistancesSketched
+from covey.base.names import Handle, Params
+from covey.base.rng import Streams
 
 seeds = st.integers(0, 2**32 - 1)
 STREAMS = Streams(0).at("round", 2, "merge")
@@ -96,9 +98,7 @@ CONFIGS = {
 
 @pytest.mark.parametrize("name", CONFIGS)
 @given(st.integers(0, 30), seeds)
-def test_a_stream_gives_the_same_models_and_sets_to_the_bit(
-    name: str, n: int, seed: int
-):
+def test_a_stream_gives_the_same_models_and_sets_to_the_bit(name: str, n: int, seed: int):
     # 25 coordinates are fewer than a sketch has numbers: it changes no distance
     held, found, stream = merged(CONFIGS[name], updates_of(n, seed % 10**6))
     assert same_models(held, found)
@@ -111,9 +111,7 @@ def test_what_is_estimated_is_told_as_an_estimate():
     held, found, _ = merged(SETS, updates_of(12, 0))
     told = [each for each in found.events if isinstance(each, DistancesSketched)]
     assert [e.cluster for e in told] == [0, 1]
-    for exact, without, estimates in zip(
-        formed(held), formed(found), told, strict=True
-    ):
+    for exact, without, estimates in zip(formed(held), formed(found), told, strict=True):
         assert set(without.diameters) == {None}
         assert estimates.diameters == pytest.approx(exact.diameters, rel=1e-5)
         assert estimates.standard_error == sketch_error(estimates.numbers)

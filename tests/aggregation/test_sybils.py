@@ -10,24 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from covey.aggregation import (
+from covey.aggregation.anonymity import (
     AnonymityConfig,
-    ClientUpdate,
-    FederationInfo,
+    AnonymitySets,
     anonymity_aggregator,
     noise_scale,
 )
-from covey.aggregation.anonymity_sets import AnonymitySets
-from covey.aggregation.microaggregation import joined_sets, public_random
-from covey.events import (
+from covey.aggregation.base import ClientUpdate, FederationInfo
+from covey.aggregation.partition import joined_sets, public_random
+from covey.base.events import (
     AnonymitySetsFormed,
     ClientsAssigned,
     ClusterWaited,
     Event,
     OrganisationsAttested,
 )
-from covey.rng import Streams
-from covey.unlearning import AnswerRules, at_risk, options, participation_of
+from covey.base.rng import Streams
+from covey.unlearning.participation import participation_of
+from covey.unlearning.plan import AnswerRules, at_risk, options
 
 K, X, ROUNDS = 4, 3, 12
 VICTIM, SYBILS = "victim", ("sybil-0", "sybil-1", "sybil-2")
@@ -55,9 +55,7 @@ def updates(round_index: int) -> list[ClientUpdate]:
 
 def played(least: int, whose: Mapping[str, str]) -> list[tuple[int, Sequence[Event]]]:
     """Return each round's events."""
-    merge = anonymity_aggregator(
-        replace(QUIET, min_organisations=least, organisations=whose)
-    )
+    merge = anonymity_aggregator(replace(QUIET, min_organisations=least, organisations=whose))
     start = ({"w": torch.zeros(20, dtype=torch.float64)},)
     found: list[tuple[int, Sequence[Event]]] = []
     for t in range(ROUNDS):

@@ -5,13 +5,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.aggregation import mean_per_cluster
-from covey.algorithms import LocalClients, Steps, evaluate_with, train_with
+from covey.aggregation.base import mean_per_cluster
+from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
+from covey.algorithms.round_steps import Steps
+from covey.base.names import Params
+from covey.base.risk import RiskEstimate, Withheld
+from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.engine import Recipe, ReferenceEngine
-from covey.membership import Assessment, RedTeam, RiskEstimate, Target, Withheld
-from covey.rng import Streams
-from covey.types import Params
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.recipe import Recipe
+from covey.membership.truth import Assessment, RedTeam, Target
 
 MakeClient = Callable[..., Client]
 
@@ -57,9 +60,7 @@ def steps(one_step: Callable[..., Steps]) -> Steps:
 def point(make_client: MakeClient) -> Callable[..., Client]:
     """A client that holds one number x of class y, as often as it is told to."""
 
-    def make(
-        name: str, x: float, y: int, times: int = 1, weight: float = 0.0
-    ) -> Client:
+    def make(name: str, x: float, y: int, times: int = 1, weight: float = 0.0) -> Client:
         examples = Examples(torch.full((times, 1), float(x)), torch.full((times,), y))
         return make_client(name, examples, preference=(weight, 0.8))
 

@@ -3,25 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from covey.algorithms import (
-    Algorithm,
-    Clients,
-    Cohort,
-    FedAvg,
-    Ifca,
-    IfcaMir,
-    LocalTraining,
-    RoundResult,
-    SelectionConfig,
-    ServerState,
-    Setup,
-    Steps,
-    Strategy,
-)
-from covey.algorithms.cluster_selection import BY_LOSS
-from covey.components import create
-from covey.rng import Streams
-from covey.types import Params
+from covey.algorithms.algorithm import Algorithm, Clients, Setup, Strategy
+from covey.algorithms.fedavg import FedAvg, LocalTraining
+from covey.algorithms.ifca import Ifca, IfcaMir
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.selection import BY_LOSS, SelectionConfig
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base.names import Params
+from covey.base.rng import Streams
+from covey.components.registry import create
 from covey_papers.leaving import Isolated
 
 __all__ = [
@@ -51,15 +41,11 @@ class Playing:
         """Return the state before round 0."""
         return self.strategy.init(streams)
 
-    def play_round(
-        self, state: ServerState, cohort: Cohort, streams: Streams
-    ) -> RoundResult:
+    def play_round(self, state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         """Play a round with these clients."""
         return self.strategy.play_round(state, self.clients.among(cohort), streams)
 
-    def conclude(
-        self, state: ServerState, cohort: Cohort, streams: Streams
-    ) -> RoundResult:
+    def conclude(self, state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         """Let these clients choose once more."""
         return self.strategy.conclude(state, self.clients.among(cohort), streams)
 
@@ -68,9 +54,7 @@ class Playing:
         return replace(self, strategy=wrapper(self.strategy, *given))
 
 
-def setup_of(
-    draw_model: DrawModel, population: Cohort = (), rounds: int = ROUNDS
-) -> Setup:
+def setup_of(draw_model: DrawModel, population: Cohort = (), rounds: int = ROUNDS) -> Setup:
     """Return what an algorithm knows of a run; losses are of two classes."""
     return Setup(draw_model, population, rounds, layers=(), chance_loss=0.693)
 
@@ -88,9 +72,7 @@ def playing(
     return Playing(bare, Clients((), steps, selection))
 
 
-def built_in(
-    name: str, draw_model: DrawModel, steps: Steps, population: Cohort
-) -> Playing:
+def built_in(name: str, draw_model: DrawModel, steps: Steps, population: Cohort) -> Playing:
     """Return a built-in algorithm as its options' defaults make it, wrappers and all."""
     algorithm = create("algorithm", name, {}, "method.name", Algorithm)
     setup = setup_of(draw_model, population)
@@ -107,9 +89,7 @@ def local_training(draw_model: DrawModel, steps: Steps, population: Cohort) -> P
     return playing(LocalTraining(), draw_model, steps, population=population)
 
 
-def isolated(
-    draw_model: DrawModel, steps: Steps, num_clusters: int, population: Cohort
-) -> Playing:
+def isolated(draw_model: DrawModel, steps: Steps, num_clusters: int, population: Cohort) -> Playing:
     """Return FedAvg in clusters that are drawn."""
     algorithm = Isolated(num_clusters=num_clusters)
     return playing(algorithm, draw_model, steps, population=population)
@@ -124,9 +104,7 @@ def ifca(
     return playing(algorithm, draw_model, steps)
 
 
-def ifca_mir(
-    draw_model: DrawModel, steps: Steps, selection: SelectionConfig
-) -> Playing:
+def ifca_mir(draw_model: DrawModel, steps: Steps, selection: SelectionConfig) -> Playing:
     """Return IFCA-MIR with two clusters, from models drawn each by itself."""
     algorithm = IfcaMir(initialisation="random")
     return playing(algorithm, draw_model, steps, selection)

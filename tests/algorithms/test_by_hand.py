@@ -15,21 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from algorithms.playing import Playing, fedavg, ifca, ifca_mir, local_training
-from covey.aggregation import mean_per_cluster
-from covey.algorithms import (
-    LocalClients,
+from covey.aggregation.base import mean_per_cluster
+from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
+from covey.algorithms.redteam import red_teamed, self_assessed
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.selection import (
+    Selection,
     SelectionConfig,
-    Steps,
-    evaluate_with,
-    red_teamed,
-    self_assessed,
-    train_with,
+    select_by_threshold,
+    select_weighted,
 )
-from covey.clustering import Selection, select_by_threshold, select_weighted
-from covey.data.examples import Client
-from covey.engine import Recipe, ReferenceEngine
-from covey.errors import ConfigError
-from covey.events import (
+from covey.base.errors import ConfigError
+from covey.base.events import (
     ClientsAssigned,
     ClusterAbandoned,
     ClustersCollapsed,
@@ -38,11 +35,15 @@ from covey.events import (
     RiskMeasured,
     RiskUnknown,
 )
-from covey.history import history_of
-from covey.membership import Assessment, RedTeam, RiskEstimate, Target
-from covey.membership.estimates import extrapolated
-from covey.rng import Streams
-from covey.types import Handle, Params
+from covey.base.history import history_of
+from covey.base.names import Handle, Params
+from covey.base.risk import RiskEstimate
+from covey.base.rng import Streams
+from covey.data.examples import Client
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.recipe import Recipe
+from covey.membership.intervals import extrapolated
+from covey.membership.truth import Assessment, RedTeam, Target
 
 Point = Callable[..., Client]
 Models = Callable[..., Callable[[Streams], dict[str, Tensor]]]
@@ -68,9 +69,7 @@ def test_one_round_of_ifca(steps: Steps, point: Point, models: Models):
     start = strategy.init(STREAMS)
     played = strategy.play_round(start, cohort, STREAMS)
     assert played.state.assignment == {"A": 0, "B": 1, "C": 0}
-    assert weights_of(played.state.clusters) == pytest.approx(
-        [1.2536735, -1.2689414], abs=1e-6
-    )
+    assert weights_of(played.state.clusters) == pytest.approx([1.2536735, -1.2689414], abs=1e-6)
     assert played.state.round_index == 1
     chosen, merged = played.events
     assert chosen == ClientsAssigned({"A": 0, "B": 1, "C": 0}, "clients")
@@ -101,9 +100,7 @@ def test_a_risk_moves_the_client_that_weighs_it(
     assert blind.state.assignment == {"A": 0, "B": 0}
 
 
-def test_fedavg_is_the_mean_of_the_local_models(
-    steps: Steps, point: Point, models: Models
-):
+def test_fedavg_is_the_mean_of_the_local_models(steps: Steps, point: Point, models: Models):
     # A: 1.268941 and C: 1.238406 as above; B: 1 - s(1) = 0.268941; mean 0.925429
     cohort = (point("a", 1, 1), point("b", 1, 0), point("c", 2, 1))
     together = fedavg(models(1.0), steps)
@@ -163,9 +160,7 @@ def test_leaving_two_of_three_clusters_is_a_collapse_and_leaving_one_is_not(
     assert later.events[1:-1] == (ClusterAbandoned(1), ClustersCollapsed(0))
 
 
-def test_an_absent_clients_cluster_is_not_abandoned(
-    steps: Steps, point: Point, models: Models
-):
+def test_an_absent_clients_cluster_is_not_abandoned(steps: Steps, point: Point, models: Models):
     strategy = ifca(models(1.0, -1.0), steps)
     cohort = (point("a", 1, 1), point("b", 1, 0))
     first = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
@@ -200,9 +195,7 @@ def watched_by(
 def played_rounds(strategy: Playing, cohort: tuple[Client, ...], rounds: int):
     state, story = strategy.init(STREAMS), []
     for index in range(rounds):
-        state, events, *_ = strategy.play_round(
-            state, cohort, STREAMS.at("round", index)
-        )
+        state, events, *_ = strategy.play_round(state, cohort, STREAMS.at("round", index))
         story.append(events)
     return state, story
 
@@ -214,15 +207,14 @@ def test_the_red_team_looks_every_so_many_rounds_and_at_the_end(
     script = scripted({0: 0.6, 1: 0.6})
     strategy = watched_by(script, steps, models, cohort, every=2)
     state, story = played_rounds(strategy, cohort, 5)
-    looked = [
-        sum(isinstance(event, RiskMeasured) for event in events) for events in story
-    ]
+    looked = [sum(isinstance(event, RiskMeasured) for event in events) for events in story]
     assert looked == [0, 0, 2, 0, 2]  # nobody has chosen before round 0
     assert [f.round_index for f in state.risk_estimates() if f] == [4, 4]
     last = strategy.conclude(state, cohort, STREAMS)
-    assert [
-        (e.cluster, e.round_index) for e in last.events if isinstance(e, RiskMeasured)
-    ] == [(0, 5), (1, 5)]
+    assert [(e.cluster, e.round_index) for e in last.events if isinstance(e, RiskMeasured)] == [
+        (0, 5),
+        (1, 5),
+    ]
     seen = getattr(script, "seen")  # noqa: B009
     assert [(t.cluster, [c.handle for c in t.members]) for t in seen[:2]] == [
         (0, ["A"]),
@@ -247,10 +239,7 @@ def test_unknown_risks_are_told_while_they_are_unknown(
     script = scripted({0: 0.6, 1: None})
     strategy = watched_by(script, steps, models, cohort, every=2)
     _, story = played_rounds(strategy, cohort, 4)
-    unknown = [
-        [event for event in events if isinstance(event, RiskUnknown)]
-        for events in story
-    ]
+    unknown = [[event for event in events if isinstance(event, RiskUnknown)] for events in story]
     assert unknown == [[RiskUnknown((0, 1))]] * 2 + [[RiskUnknown((1,))]] * 2
 
 
@@ -272,9 +261,7 @@ def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
     assert [alive[index] for index in (7, 8)] == [0, 0]
 
 
-def test_nobody_acts_on_an_extrapolated_figure(
-    steps: Steps, point: Point, models: Models
-):
+def test_nobody_acts_on_an_extrapolated_figure(steps: Steps, point: Point, models: Models):
     def attack(target: Target, _: Streams) -> Assessment:
         figure = RiskEstimate(0.9, 0.01, 0.9, 10, 10, round_index=target.round_index)
         return Assessment(extrapolated(figure, "from less"))
@@ -305,8 +292,7 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
         inside = {c.handle: int(c.name == "b") for c in cohort}
         return {
             handle: [
-                RiskEstimate(0.9 if j == own else 0.5, 0.05, 0.5, 9, 9)
-                for j in range(len(found))
+                RiskEstimate(0.9 if j == own else 0.5, 0.05, 0.5, 9, 9) for j in range(len(found))
             ]
             for handle, own in inside.items()
         }

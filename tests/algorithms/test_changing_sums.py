@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from covey import Config
-from covey.algorithms import RecordsHere
-from covey.algorithms.kept_sums import OwnSums
-from covey.algorithms.summing import Asked, counted_sums, without_leavers
-from covey.build import BuiltRun, build_run
-from covey.data import Client, Examples
+from covey.algorithms.sums import Asked, OwnSums, RecordsHere, counted_sums, without_leavers
+from covey.base.names import Handle
+from covey.base.params import model_hash
+from covey.build.run import BuiltRun, build_run
+from covey.config.settings import Config
+from covey.data.examples import Client, Examples
 from covey.engine.fixed_features import params_of
-from covey.heads import ClusterSums, Sums
-from covey.params import model_hash
-from covey.types import Handle
+from covey.heads.state import ClusterSums
+from covey.heads.sums import Sums
 from runtime.solved_runs import SOLVED
 
 SEQUENCES, CLUSTERS = 200, 3
@@ -35,9 +34,7 @@ POOLING, LAMBDA = (0.3, 0.0, 1.0), (0.5, 1.0, 0.1)
 class Present:
     """Who is there now, and what a server knows of them."""
 
-    def __init__(
-        self, run: BuiltRun, drawn: np.random.Generator, *, keeps: bool
-    ) -> None:
+    def __init__(self, run: BuiltRun, drawn: np.random.Generator, *, keeps: bool) -> None:
         self.run, self.drawn, self.keeps = run, drawn, keeps
         self.clients: dict[Handle, Client] = {}
         self.choices: dict[Handle, tuple[int, int]] = {}

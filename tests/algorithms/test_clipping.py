@@ -5,16 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from algorithms.playing import Playing, ifca_mir
-from covey.algorithms import (
-    RoundResult,
-    SelectionConfig,
-    price_update,
-)
-from covey.clustering import select_by_loss
+from covey.algorithms.selection import SelectionConfig, price_update, select_by_loss
+from covey.algorithms.state import RoundResult
+from covey.base.events import ChoicesPerturbed, ClientsAssigned, PricesSet
+from covey.base.names import Params
+from covey.base.rng import Streams
 from covey.data.examples import Client
-from covey.events import ChoicesPerturbed, ClientsAssigned, PricesSet
-from covey.rng import Streams
-from covey.types import Params
 
 Point = Callable[..., Client]
 Models = Callable[..., Callable[[Streams], Params]]
@@ -29,9 +25,7 @@ def cohort(point: Point) -> tuple[Client, ...]:
     )
 
 
-def rounds(
-    strategy: Playing, cohort: tuple[Client, ...], count: int
-) -> list[RoundResult]:
+def rounds(strategy: Playing, cohort: tuple[Client, ...], count: int) -> list[RoundResult]:
     state, played = strategy.init(STREAMS), []
     for t in range(count):
         played.append(strategy.play_round(state, cohort, STREAMS.at("round", t)))
@@ -39,9 +33,7 @@ def rounds(
     return played
 
 
-def test_the_last_choice_is_told_like_any_other_and_sets_no_price(
-    steps, models, cohort
-):
+def test_the_last_choice_is_told_like_any_other_and_sets_no_price(steps, models, cohort):
     how = SelectionConfig(select_by_loss, update_prices=price_update(0.3), epsilon=2.0)
     strategy = ifca_mir(models(1.0, -1.0), steps, how)
     (first,) = rounds(strategy, cohort, 1)

@@ -8,21 +8,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey.algorithms import (
-    Cohort,
+from covey.algorithms.local_clients import LocalClients
+from covey.algorithms.selection import (
     LatestLosses,
-    LocalClients,
     Prices,
+    Selection,
     SelectionConfig,
-    ServerState,
-    initial_state,
+    SelectionInputs,
+    SelectionResult,
     price_update,
+    select_by_loss,
+    select_priced,
 )
-from covey.algorithms.cluster_selection import SelectionResult
-from covey.clustering import Selection, SelectionInputs, select_by_loss, select_priced
+from covey.algorithms.state import Cohort, ServerState, initial_state
+from covey.base.events import ChoicesPerturbed, PricesSet
+from covey.base.rng import Streams
 from covey.data.examples import Client
-from covey.events import ChoicesPerturbed, PricesSet
-from covey.rng import Streams
 
 MODELS = tuple({"w": torch.tensor([float(j)])} for j in range(2))
 
@@ -150,10 +151,9 @@ def test_choices_under_noise_are_told_with_their_epsilon(people: Cohort):
         (ChoicesPerturbed(0.5, two),),
         (),
     ]
-    assert [
-        choice.events
-        for _, choice in through(SelectionConfig(select_by_loss), [people])
-    ] == [()]
+    assert [choice.events for _, choice in through(SelectionConfig(select_by_loss), [people])] == [
+        ()
+    ]
 
 
 def test_every_client_has_draws_of_its_own(people: Cohort):

@@ -11,32 +11,21 @@ import torch
 from torch import nn
 
 from algorithms.playing import Playing, built_in, ifca, ifca_mir, isolated
-from covey.aggregation import mean_per_cluster
-from covey.algorithms import (
-    Cohort,
-    Control,
-    LocalClients,
-    RecordsHere,
-    RoundResult,
+from covey.aggregation.base import mean_per_cluster
+from covey.algorithms.local_clients import LocalClients, Training, evaluate_with, train_with
+from covey.algorithms.pooling import Control, fixed_share, pooled
+from covey.algorithms.redteam import red_teamed
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.selection import (
+    Selection,
     SelectionConfig,
-    ServerState,
-    Steps,
-    Training,
-    WarmStart,
-    evaluate_with,
-    fixed_share,
-    group_initialized,
-    pooled,
-    red_teamed,
-    train_with,
-    warm_started,
+    select_by_threshold,
+    select_weighted,
 )
-from covey.clustering import Selection, select_by_threshold, select_weighted
-from covey.components import BUILT_INS, Capability, find
-from covey.data.examples import Client, Examples, Preference
-from covey.engine import MULTICLASS, Engine, Recipe, ReferenceEngine
-from covey.engine.fixed_features import FeatureCache, LocalRecords
-from covey.events import (
+from covey.algorithms.start import WarmStart, group_initialized, warm_started
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.algorithms.sums import RecordsHere
+from covey.base.events import (
     ClientsAssigned,
     Event,
     GroupsSought,
@@ -44,12 +33,19 @@ from covey.events import (
     ModelsPooled,
     RiskUnknown,
 )
-from covey.membership import Assessment, RiskContext, Target, unless_diverged
-from covey.membership.federated_estimator import FederatedEstimator
-from covey.models import initial_params
-from covey.params import layers_of, model_hash
-from covey.rng import Streams
-from covey.types import Params
+from covey.base.names import Params
+from covey.base.params import layers_of, model_hash
+from covey.base.rng import Streams
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import Capability, find
+from covey.data.examples import Client, Examples, Preference
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.fixed_features import FeatureCache, LocalRecords
+from covey.engine.protocol import Engine
+from covey.engine.recipe import MULTICLASS, Recipe
+from covey.membership.estimators import FederatedEstimator, RiskContext
+from covey.membership.truth import Assessment, Target, unless_diverged
+from covey.models.build import initial_params
 
 MakeClient = Callable[..., Client]
 CLIENTS, EXAMPLES = 8, 12
@@ -232,9 +228,7 @@ def test_an_empty_cohort_moves_nothing(strategy: Playing, world: World, rounds: 
 def test_a_run_may_begin_with_an_empty_cohort(strategy: Playing, world: World):
     state, story = played(strategy, [(), world.population, world.population])
     assert state.round_index == 3
-    assert set(the_assignment(story[1]).clusters) == {
-        client.handle for client in world.population
-    }
+    assert set(the_assignment(story[1]).clusters) == {client.handle for client in world.population}
 
 
 def test_a_round_is_deterministic(strategy: Playing, world: World):
@@ -256,9 +250,7 @@ def test_another_seed_is_another_run(
     assert not same_bits(one.clusters, other.clusters)
 
 
-def test_every_participant_and_nobody_else_is_in_the_events(
-    strategy: Playing, world: World
-):
+def test_every_participant_and_nobody_else_is_in_the_events(strategy: Playing, world: World):
     cohorts = [world.population[:5], world.population[2:], world.population[:1]]
     _, story = played(strategy, cohorts)
     for cohort, events in zip(cohorts, story, strict=True):
@@ -281,9 +273,7 @@ def test_the_last_fact_of_a_round_names_its_models(strategy: Playing, world: Wor
         assert last.model_hash == model_hash(state.clusters[: len(counted)])
 
 
-def test_the_last_choice_is_everybodys_and_trains_nothing(
-    strategy: Playing, world: World
-):
+def test_the_last_choice_is_everybodys_and_trains_nothing(strategy: Playing, world: World):
     before, _ = played(strategy, [world.population[:5]] * 3)
     after, events, *_ = strategy.conclude(before, world.population, Streams(2))
     assert same_bits(after.clusters, before.clusters)
@@ -307,9 +297,7 @@ def test_absent_clients_keep_their_latest_choice(strategy: Playing, world: World
     before, _ = played(strategy, [world.population] * 3)
     after, *_ = strategy.play_round(before, world.population[:2], Streams(4))
     for client in world.population[2:]:
-        assert after.assignment.get(client.handle) == before.assignment.get(
-            client.handle
-        )
+        assert after.assignment.get(client.handle) == before.assignment.get(client.handle)
 
 
 def without_risk_weights(world: World) -> World:
@@ -321,8 +309,7 @@ def without_risk_weights(world: World) -> World:
 
 def without_unknown(story: list[tuple[Event, ...]]) -> list[tuple[Event, ...]]:
     return [
-        tuple(event for event in events if not isinstance(event, RiskUnknown))
-        for events in story
+        tuple(event for event in events if not isinstance(event, RiskUnknown)) for events in story
     ]
 
 
@@ -373,9 +360,7 @@ def test_a_split_is_kept_for_some_rounds_and_newcomers_take_the_lowest_loss(
     split, kept = (the_assignment(story[index]).clusters for index in (1, 2))
     assert {handle: kept[handle] for handle in split} == dict(split)
     before, _ = played(world.warm(kept_rounds=3), [early, early])
-    losses = evaluate_with(world.engine, "train", 0)(
-        before.clusters, late[6:], Streams(0)
-    )
+    losses = evaluate_with(world.engine, "train", 0)(before.clusters, late[6:], Streams(0))
     newcomers = [kept[client.handle] for client in late[6:]]
     assert newcomers == losses.argmin(dim=1).tolist()
     assert state.round_index == 5
@@ -413,9 +398,7 @@ def test_a_warm_start_does_not_split_fewer_clients_than_make_groups(world: World
     few = world.population[:2]
     state, story = played(STRATEGIES["warm"](world), [world.population, few, few])
     assert [the_assignment(events).by for events in story] == ["shared"] * 3
-    later: RoundResult = STRATEGIES["warm"](world).play_round(
-        state, world.population, Streams(5)
-    )
+    later: RoundResult = STRATEGIES["warm"](world).play_round(state, world.population, Streams(5))
     assert the_assignment(later.events).by == "split"
 
 
@@ -462,8 +445,7 @@ def test_a_selection_batch_is_a_sample_of_its_own_for_every_client(world: World)
     assert [len(batch) for batch in batches[0]] == [3] * 2 * CLIENTS
     first, again = batches
     assert all(
-        torch.equal(one.inputs, other.inputs)
-        for one, other in zip(first, again, strict=True)
+        torch.equal(one.inputs, other.inputs) for one, other in zip(first, again, strict=True)
     )
     for i, client in enumerate(world.population):
         rows = {tuple(row) for row in client.train.inputs.tolist()}

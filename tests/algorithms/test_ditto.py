@@ -13,23 +13,18 @@ from torch import nn
 
 import covey
 from algorithms.playing import Playing, fedavg, local_training, playing
-from covey.aggregation import mean_per_cluster
-from covey.algorithms import (
-    ClientMemory,
-    Cohort,
-    Ditto,
-    LocalClients,
-    ServerState,
-    Steps,
-    evaluate_with,
-    personal_models,
-    train_with,
-)
+from covey.aggregation.base import mean_per_cluster
+from covey.algorithms.fedavg import Ditto
+from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.state import ClientMemory, Cohort, ServerState, personal_models
+from covey.base.names import Params
+from covey.base.params import model_hash
+from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.engine import REGRESSION, Engine, Recipe, ReferenceEngine
-from covey.params import model_hash
-from covey.rng import Streams
-from covey.types import Params
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.protocol import Engine
+from covey.engine.recipe import REGRESSION, Recipe
 
 MakeClient = Callable[..., Client]
 CLIENTS = 3
@@ -111,9 +106,7 @@ def test_the_shared_model_is_fedavgs_whatever_the_pull(
 ):
     cohorts = [tuple(people[i] for i in sorted(some)) for some in later]
     plain = rounds(fedavg(line, steps_of(None)), cohorts)[-1]
-    assert model_hash(rounds(ditto(lam), cohorts)[-1].clusters) == model_hash(
-        plain.clusters
-    )
+    assert model_hash(rounds(ditto(lam), cohorts)[-1].clusters) == model_hash(plain.clusters)
 
 
 @given(later=cohorts_of)
@@ -132,9 +125,9 @@ def test_a_pull_of_one_over_the_rate_forgets_the_own_model_but_for_its_gradient(
     # v - eta (g + (v - theta) / eta) = theta - eta g
     kept = {c.handle: {"personal": {"weight": torch.tensor([[v]])}} for c in people}
     play = ditto(10.0)
-    start = replace(
-        play.init(Streams(0)), clusters=({"weight": torch.tensor([[theta]])},)
-    ).keeping(ClientMemory(kept=kept))
+    start = replace(play.init(Streams(0)), clusters=({"weight": torch.tensor([[theta]])},)).keeping(
+        ClientMemory(kept=kept)
+    )
     found = own(play.play_round(start, people, Streams(0)).state)
     for i, client in enumerate(people):
         x = client.train.inputs[:, 0].double()
@@ -195,10 +188,6 @@ def test_the_accuracy_of_a_client_is_that_of_its_own_model(tmp_path: Path):
         ),
     ],
 )
-def test_what_own_models_leave_no_room_for(
-    settings: dict[str, object], said: str, tmp_path: Path
-):
+def test_what_own_models_leave_no_room_for(settings: dict[str, object], said: str, tmp_path: Path):
     with pytest.raises(covey.ConfigError, match=said):
-        covey.run(
-            config={**SMALL, "method.name": "ditto", **settings}, out=tmp_path / "run"
-        )
+        covey.run(config={**SMALL, "method.name": "ditto", **settings}, out=tmp_path / "run")

@@ -7,12 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.aggregation import ClientUpdate
-from covey.algorithms import Steps, Train, calibrated_by
+from covey.aggregation.base import ClientUpdate
+from covey.algorithms.local_clients import Train
+from covey.algorithms.round_steps import Steps, calibrated_by
+from covey.base.names import Params
+from covey.base.params import flatten, trained
+from covey.base.rng import Streams
 from covey.data.examples import Client
-from covey.params import flatten, trained
-from covey.rng import Streams
-from covey.types import Params
 
 STREAMS = Streams(0)
 START = ({"w": torch.zeros(2)},)
@@ -53,9 +54,7 @@ def test_the_length_is_the_old_one_and_the_direction_the_new_one(now, old):
         return
     assert length(update) == pytest.approx(length(of(*old)), rel=1e-4, abs=1e-6)
     along = float(update["w"] @ of(*now)["w"])
-    assert along == pytest.approx(
-        length(of(*old)) * length(of(*now)), rel=1e-3, abs=1e-4
-    )
+    assert along == pytest.approx(length(of(*old)) * length(of(*now)), rel=1e-3, abs=1e-4)
 
 
 def test_who_finds_nothing_sends_nothing():

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import covey
-from covey.aggregation import ClientUpdate
-from covey.algorithms import ClientMemory, FedProx, initial_state
-from covey.algorithms.client_memory import noting, with_memory
-from covey.errors import ConfigError
+from covey.aggregation.base import ClientUpdate
+from covey.algorithms.fedavg import FedProx
+from covey.algorithms.state import ClientMemory, initial_state, noting, with_memory
+from covey.base.errors import ConfigError
 
 SMALL = {
     "rounds": 2,

@@ -7,9 +7,9 @@ from itertools import combinations
 import pytest
 
 from algorithms.playing import fedavg, isolated
-from covey.events import ClientsAssigned
-from covey.params import model_hash
-from covey.rng import Streams
+from covey.base.events import ClientsAssigned
+from covey.base.params import model_hash
+from covey.base.rng import Streams
 
 CLUSTERS = 3
 
@@ -49,9 +49,7 @@ def test_a_clients_cluster_hangs_on_its_name_and_the_seed_alone(steps, models, p
     assert all(30 < clients < 70 for clients in Counter(whole.values()).values())
 
 
-def test_who_joins_later_draws_once_and_who_never_came_has_no_cluster(
-    steps, models, population
-):
+def test_who_joins_later_draws_once_and_who_never_came_has_no_cluster(steps, models, population):
     *early, late, absent = population
     strategy = isolated(models(0.5), steps, CLUSTERS, tuple(early))
     before = played(strategy, tuple(early))
@@ -70,9 +68,7 @@ def test_who_joins_later_draws_once_and_who_never_came_has_no_cluster(
     [each for n in range(CLUSTERS + 1) for each in combinations(range(CLUSTERS), n)],
     ids=str,
 )
-def test_a_round_that_spares_clusters_is_the_whole_round(
-    steps, models, population, spared
-):
+def test_a_round_that_spares_clusters_is_the_whole_round(steps, models, population, spared):
     whole = isolated(models(0.5), steps, CLUSTERS, population)
     before = played(whole, population)
     expected = whole.play_round(before, population[1:], Streams(7))
@@ -90,7 +86,5 @@ def test_a_round_that_spares_clusters_is_the_whole_round(
     assert found.events == expected.events
     assert model_hash(found.state.clusters) == model_hash(expected.state.clusters)
     assert trained == [
-        client.handle
-        for client in population[1:]
-        if before.assignment[client.handle] not in spared
+        client.handle for client in population[1:] if before.assignment[client.handle] not in spared
     ]

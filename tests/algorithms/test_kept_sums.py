@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from covey import Config, ConfigError, load, run
-from covey.algorithms import RoundResult
-from covey.algorithms.kept_sums import OwnSums
-from covey.build import BuiltRun, build_run
-from covey.heads import ClusterSums, Sums
-from covey.params import model_hash
-from covey.runtime import RunFolder
-from covey.runtime.state_io import load_state
+from covey.algorithms.state import RoundResult
+from covey.algorithms.sums import OwnSums
+from covey.api import load, run
+from covey.base.errors import ConfigError
+from covey.base.params import model_hash
+from covey.build.run import BuiltRun, build_run
+from covey.config.settings import Config
+from covey.heads.state import ClusterSums
+from covey.heads.sums import Sums
+from covey.runtime.folder import RunFolder
+from covey.runtime.states import load_state
 from runtime.solved_runs import SOLVED
 
 
@@ -95,9 +98,7 @@ def test_a_whole_run_says_so_and_changes_as_any_other(tmp_path, monkeypatch, dig
         made = run(config=Config.of(settings(**options)), out=tmp_path / name)
         told: list[object] = [made.update("client-00003", new).model_hash]
         told.append(made.join("newcomer", new).model_hash)
-        told += [
-            each.answered.model_hash for each in made.forget("client-00003", "subtract")
-        ]
+        told += [each.answered.model_hash for each in made.forget("client-00003", "subtract")]
         models.append([*told, load(made.folder).summary["model_hash"]])
         notes = made.history.started.notes if made.history.started else ()
         assert ("The server keeps every client's own sums." in notes) == bool(options)

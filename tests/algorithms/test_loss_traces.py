@@ -9,28 +9,21 @@ import pytest
 import torch
 
 import covey
-from covey.algorithms import ClientMemory, ServerState
-from covey.algorithms.loss_traces import loss_trace
-from covey.build import BuiltRun, build_run
-from covey.components import conflicts
-from covey.config import Config
-from covey.data import Examples
-from covey.engine import (
-    REGRESSION,
-    ParallelEngine,
-    Recipe,
-    ReferenceEngine,
-    ScoringJob,
-    TrainingJob,
-)
-from covey.engine.recorded_loss import RecordedJob
-from covey.errors import ConfigError, RunError
-from covey.ledger import Ledger
-from covey.membership.loss_spreads import loss_drop
-from covey.params import model_hash
-from covey.rng import Streams
-from covey.runs import exposed_records
-from covey.runtime.state_io import load_state
+from covey.algorithms.state import ClientMemory, ServerState, loss_trace
+from covey.base.errors import ConfigError, RunError
+from covey.base.params import model_hash
+from covey.base.rng import Streams
+from covey.build.run import BuiltRun, build_run
+from covey.components.registry import conflicts
+from covey.config.settings import Config
+from covey.data.examples import Examples
+from covey.engine.cpu import ParallelEngine, RecordedJob, ReferenceEngine
+from covey.engine.protocol import ScoringJob, TrainingJob
+from covey.engine.recipe import REGRESSION, Recipe
+from covey.ledger.store import Ledger
+from covey.membership.references import loss_drop
+from covey.runs.own_records import exposed_records
+from covey.runtime.states import load_state
 
 SMALL: dict[str, Any] = {
     "rounds": 6,
@@ -48,9 +41,7 @@ def played(run: BuiltRun) -> ServerState:
     state = run.strategy.init(run.streams)
     for t in range(run.config.rounds):
         clients = run.clients(run.population.clients, t)
-        state = run.strategy.play_round(
-            state, clients, run.streams.at("round", t)
-        ).state
+        state = run.strategy.play_round(state, clients, run.streams.at("round", t)).state
     return state
 
 
@@ -58,9 +49,7 @@ def played(run: BuiltRun) -> ServerState:
 def both(request: pytest.FixtureRequest) -> tuple[BuiltRun, ServerState, ServerState]:
     """One run that keeps losses, played, and the state of the same without."""
     runs = [
-        build_run(
-            Config.of(settings({"keep_losses": k}, method={"name": request.param}))
-        )
+        build_run(Config.of(settings({"keep_losses": k}, method={"name": request.param})))
         for k in (True, False)
     ]
     return runs[0], played(runs[0]), played(runs[1])
@@ -116,16 +105,12 @@ def test_a_record_in_no_batch_has_no_loss():
     module = torch.nn.Linear(2, 2)
     examples = Examples(torch.randn(6, 2), torch.zeros(6, dtype=torch.int64))
     recipe = Recipe(local_steps=1, batch_size=4)
-    job = RecordedJob(
-        TrainingJob(dict(module.state_dict()), examples, Streams(0), recipe)
-    )
+    job = RecordedJob(TrainingJob(dict(module.state_dict()), examples, Streams(0), recipe))
     list(ReferenceEngine(module).train([job.recorded]))
     assert int(job.first_losses().isnan().sum()) == 2
 
 
-@pytest.mark.parametrize(
-    "more", [{"privacy": {"record_clip": 1.0}}, {"engine": {"name": "vmap"}}]
-)
+@pytest.mark.parametrize("more", [{"privacy": {"record_clip": 1.0}}, {"engine": {"name": "vmap"}}])
 def test_where_no_loss_of_a_record_is_seen_none_can_be_kept(more: dict[str, Any]):
     with pytest.raises(ConfigError, match=r"train\.keep_losses = True needs"):
         build_run(Config.of(settings({"keep_losses": True}, **more)))
@@ -234,9 +219,7 @@ def test_code_that_settings_name_is_run_where_a_program_passes_the_clients(
         ("kept", "nobody", 0.1, "client-00000"),
     ],
 )
-def test_it_says_why_there_is_nothing(
-    folder: Path, run: str, client: str, share: float, told: str
-):
+def test_it_says_why_there_is_nothing(folder: Path, run: str, client: str, share: float, told: str):
     with pytest.raises(RunError, match=told):
         exposed_records(folder / run, client, share)
 
@@ -262,9 +245,7 @@ def test_what_is_kept_is_the_same_after_a_crash(tmp_path: Path):
         covey.run(config=told, out=tmp_path / "stopped", observe=stop)
     resumed = covey.resume(tmp_path / "stopped")
     assert resumed.summary["model_hash"] == whole.summary["model_hash"]
-    one, other = (
-        each.exposed_records("client-00002", 1.0) for each in (whole, resumed)
-    )
+    one, other = (each.exposed_records("client-00002", 1.0) for each in (whole, resumed))
     assert one.records == other.records
 
 

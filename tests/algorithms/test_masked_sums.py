@@ -8,15 +8,17 @@ import pytest
 import torch
 
 import covey
-from covey.algorithms import RoundResult
-from covey.algorithms.masked_sums import SumParts, masked_sums, with_waiting_moves
-from covey.build import BuiltRun, ReplayOptions, build_run
-from covey.dp.known_facts import is_known_fact
-from covey.errors import ConfigError, ModelError
-from covey.events import ClientsAssigned, MovesWaited, SumPerturbed
-from covey.heads import ClusterSums, Sums
-from covey.params import model_hash
-from covey.secure_sums import RoundGivenUpError
+from covey.algorithms.state import RoundResult
+from covey.algorithms.sums import SumParts, masked_sums, with_waiting_moves
+from covey.base.errors import ConfigError, ModelError
+from covey.base.events import ClientsAssigned, MovesWaited, SumPerturbed
+from covey.base.params import model_hash
+from covey.build.algorithms import ReplayOptions
+from covey.build.run import BuiltRun, build_run
+from covey.dp.current_guarantee import is_known_fact
+from covey.heads.state import ClusterSums
+from covey.heads.sums import Sums
+from covey.secure_sums.messages import RoundGivenUpError
 from secure_sums.playing import smallest_part
 
 SOLVED: dict[str, Any] = {
@@ -41,9 +43,7 @@ def rounds_of(run: BuiltRun, count: int) -> Iterator[RoundResult]:
     state = run.strategy.init(run.streams)
     for t in range(count):
         there = run.clients(run.population.clients, t)
-        yield (
-            played := run.strategy.play_round(state, there, run.streams.at("round", t))
-        )
+        yield (played := run.strategy.play_round(state, there, run.streams.at("round", t)))
         state = played.state
 
 
@@ -83,9 +83,7 @@ def test_noise_on_the_sums_is_the_same_under_masks():
         run = build_run(covey.Config.model_validate(given))
         return replace(run, streams=replace(run.streams, secret=7))
 
-    (plain,), (masked,) = (
-        list(rounds_of(noisy(secure=each), 1)) for each in (False, True)
-    )
+    (plain,), (masked,) = (list(rounds_of(noisy(secure=each), 1)) for each in (False, True))
     assert model_hash(plain.state.clusters) == model_hash(masked.state.clusters)
     assert plain.events == masked.events
     assert any(isinstance(each, SumPerturbed) for each in masked.events)
@@ -102,15 +100,11 @@ def test_sums_are_of_who_is_counted_and_no_two_tell_of_few():
     for played in rounds_of(run, 4):
         known = played.state.kept(ClusterSums)
         for j, sums in enumerate(known.sums):
-            inside = [
-                (by_handle[h], w) for h, (c, w) in known.counted.items() if c == j
-            ]
+            inside = [(by_handle[h], w) for h, (c, w) in known.counted.items() if c == j]
             assert sums == run.records.sums(inside, len(known.targets[0]))
         assert {h: j for h, (j, _) in known.counted.items()} == played.state.assignment
         released += in_each(known.counted)
-        waited += sum(
-            len(e.clients) for e in played.events if isinstance(e, MovesWaited)
-        )
+        waited += sum(len(e.clients) for e in played.events if isinstance(e, MovesWaited))
         moved += sum(before.get(h, j) != j for h, j in played.state.assignment.items())
         before = played.state.assignment
     assert smallest_part(released) >= 3
@@ -165,9 +159,7 @@ def test_newcomers_wait_until_they_are_enough():
 
 def sums(value: int) -> Sums:
     d, classes = 2, 3
-    return Sums(
-        torch.full((d * (d + 1) // 2,), value), torch.full((d, classes), -value)
-    )
+    return Sums(torch.full((d * (d + 1) // 2,), value), torch.full((d, classes), -value))
 
 
 def test_masked_sums_are_checked_as_others_are():

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from algorithms.playing import playing
-from covey.algorithms import Ifca, ServerState
-from covey.algorithms.cluster_selection import SelectionResult
-from covey.algorithms.newcomers import Founders, bounded_newcomers
-from covey.events import ClientsAssigned, NewcomersWaited
-from covey.rng import Streams
+from covey.algorithms.ifca import Founders, Ifca, bounded_newcomers
+from covey.algorithms.selection import SelectionResult
+from covey.algorithms.state import ServerState
+from covey.base.events import ClientsAssigned, NewcomersWaited
+from covey.base.rng import Streams
 
 STREAMS = Streams(0)
 FOUNDED = dict.fromkeys("abcdefgh", 1) | dict.fromkeys("stuvwxyz", 0)
@@ -31,9 +31,7 @@ def chosen(
     ("founders", "share", "let_in"),
     [(8, 0.25, 2), (7, 0.25, 1), (2, 0.25, 1), (8, 0.5, 4), (8, 1.0, 8), (10, 0.7, 7)],
 )
-def test_so_many_newcomers_as_a_share_of_the_founders_and_at_least_one(
-    founders, share, let_in
-):
+def test_so_many_newcomers_as_a_share_of_the_founders_and_at_least_one(founders, share, let_in):
     home = {f"f{i}": 1 for i in range(founders)}
     strangers = {f"n{i}": 0 for i in range(9)}
     found = chosen(dict.fromkeys((*home, *strangers), 1), share, home | strangers)

@@ -12,30 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.playing import Playing, fedavg, ifca
-from covey.algorithms import (
-    Clients,
-    LatestLosses,
-    LocalClients,
-    OwnRisks,
+from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.local_clients import LocalClients
+from covey.algorithms.pooling import (
+    START,
+    STEP,
     PoolingShares,
-    RiskEstimates,
-    RoundResult,
-    ServerState,
-    Steps,
-    Strategy,
     fixed_share,
-    group_initialized,
-    initial_state,
+    head_first,
     pooled,
     share_by_risk,
 )
-from covey.algorithms.pooling import START, STEP, head_first
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.selection import LatestLosses
+from covey.algorithms.start import group_initialized
+from covey.algorithms.state import OwnRisks, RiskEstimates, RoundResult, ServerState, initial_state
+from covey.base.events import ModelsPooled
+from covey.base.names import Params
+from covey.base.params import model_hash
+from covey.base.risk import RiskEstimate
+from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.events import ModelsPooled
-from covey.membership import RiskEstimate
-from covey.params import model_hash
-from covey.rng import Streams
-from covey.types import Params
 
 Point = Callable[..., Client]
 STREAMS = Streams(0)
@@ -43,9 +40,7 @@ SHARES = st.floats(0.0, 1.0)
 
 
 @given(share=SHARES, num_layers=st.integers(1, 8))
-def test_head_first_shares_as_many_layers_as_it_says_from_the_output(
-    share: float, num_layers: int
-):
+def test_head_first_shares_as_many_layers_as_it_says_from_the_output(share: float, num_layers: int):
     pull = head_first(share, num_layers)
     assert pull.sum() == pytest.approx(share * num_layers)
     assert np.all(np.diff(pull) >= 0)
@@ -69,9 +64,7 @@ def still(clusters: tuple[Params, ...], clients: Mapping[str, Client]) -> Playin
         return RoundResult(state.with_choices(own).with_models(state.clusters), ())
 
     strategy = Strategy(lambda _: initial_state(clusters), play_round, play_round)
-    return Playing(
-        strategy, Clients((), Steps(LocalClients(nothing), nothing, nothing))
-    )
+    return Playing(strategy, Clients((), Steps(LocalClients(nothing), nothing, nothing)))
 
 
 def after_one_round(
@@ -80,9 +73,7 @@ def after_one_round(
     shares: tuple[float, ...],
     layers: tuple[tuple[str, ...], ...] = (("w",),),
 ) -> RoundResult:
-    strategy = still(clusters, clients).wrapped(
-        pooled, lambda _: shares, layers, clients
-    )
+    strategy = still(clusters, clients).wrapped(pooled, lambda _: shares, layers, clients)
     everybody = tuple(clients.values())
     return strategy.play_round(strategy.init(STREAMS), everybody, STREAMS)
 
@@ -125,9 +116,7 @@ def test_a_layer_given_up_by_one_cluster_comes_from_the_other(
         {"first": torch.tensor([x]), "head": torch.tensor([10 * x])} for x in (1.0, 2.0)
     )
     layers = (("first",), ("head",))
-    one, other = after_one_round(
-        clusters, two_groups, (0.5, 0.0), layers
-    ).state.clusters
+    one, other = after_one_round(clusters, two_groups, (0.5, 0.0), layers).state.clusters
     assert (float(one["first"]), float(one["head"])) == (1.0, 20.0)
     assert model_hash([other]) == model_hash([clusters[1]])
 
@@ -148,9 +137,7 @@ def test_an_empty_cluster_neither_moves_nor_gives(two_groups: Mapping[str, Clien
 
 
 def test_counters_and_masks_stay_each_clusters_own(two_groups: Mapping[str, Client]):
-    clusters = tuple(
-        {"w": torch.tensor([x]), "count": torch.tensor(int(x))} for x in (2.0, 6.0)
-    )
+    clusters = tuple({"w": torch.tensor([x]), "count": torch.tensor(int(x))} for x in (2.0, 6.0))
     played = after_one_round(clusters, two_groups, (1.0, 1.0), (("w", "count"),))
     assert [int(model["count"]) for model in played.state.clusters] == [2, 6]
     assert values(played) == pytest.approx([5.0, 5.0])
@@ -195,8 +182,7 @@ def ten(make_client: Callable[..., Client]) -> Mapping[str, Client]:
     """Ten clients that accept 0.51, 0.53, ... 0.69, and one of another cluster."""
     two = Examples(torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64))
     clients = [
-        make_client(f"c{index}", two, preference=(0.0, 0.51 + 0.02 * index))
-        for index in range(10)
+        make_client(f"c{index}", two, preference=(0.0, 0.51 + 0.02 * index)) for index in range(10)
     ]
     return {client.handle: client for client in (*clients, make_client("other", two))}
 
@@ -238,9 +224,7 @@ def shares_after(
         (0.54, START),  # 2 of 10 refuse
     ],
 )
-def test_a_refused_risk_is_pooled_more(
-    ten: Mapping[str, Client], risk: float, expected: float
-):
+def test_a_refused_risk_is_pooled_more(ten: Mapping[str, Client], risk: float, expected: float):
     assert shares_after(ten, START, figure(risk, 0.01)) == pytest.approx(expected)
 
 
@@ -255,8 +239,7 @@ def test_whoever_does_not_know_the_risk_refuses_it(ten: Mapping[str, Client]):
 
     def after(knowing: int) -> float:
         own = {
-            handle: (found if place < knowing else None, None)
-            for place, handle in enumerate(ten)
+            handle: (found if place < knowing else None, None) for place, handle in enumerate(ten)
         }
         return shares_after(ten, START, None, own=own)
 

@@ -11,32 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.playing import fedavg, ifca, isolated
-from covey.aggregation import (
+from covey.aggregation.anonymity import (
     AnonymityConfig,
-    ClientUpdate,
-    Clipping,
     L2Bound,
     anonymity_aggregator,
     dp_anonymity,
+    noise_scale,
+)
+from covey.aggregation.base import (
+    ClientUpdate,
     finite_updates,
     mean_per_cluster,
-    noise_scale,
-    noised_mean,
     refusal_events,
     with_stored_updates,
 )
-from covey.algorithms import (
-    Cohort,
-    LocalClients,
-    RoundResult,
-    Steps,
-    WarmStart,
-    divergences,
-    warm_started,
-)
-from covey.algorithms.base import initial_state
-from covey.data.examples import Client, Examples
-from covey.events import (
+from covey.aggregation.mean import Clipping, noised_mean
+from covey.algorithms.local_clients import LocalClients
+from covey.algorithms.round_steps import Steps, divergences
+from covey.algorithms.start import WarmStart, warm_started
+from covey.algorithms.state import Cohort, RoundResult, initial_state
+from covey.base.events import (
     AnonymitySetsFormed,
     AnswerRefused,
     ClientsAssigned,
@@ -44,8 +38,9 @@ from covey.events import (
     RepresentativesPerturbed,
     SumPerturbed,
 )
-from covey.rng import Streams
-from covey.types import Handle, Params
+from covey.base.names import Handle, Params
+from covey.base.rng import Streams
+from covey.data.examples import Client, Examples
 
 STREAMS = Streams(0)
 START: Params = {"w": torch.zeros(3)}
@@ -111,9 +106,7 @@ def test_a_refused_client_is_as_one_that_did_not_come(people, merge, bad):
 
 
 @pytest.mark.parametrize("merge", MERGES.values(), ids=MERGES)
-def test_a_cohort_that_is_refused_moves_nothing_and_its_model_has_diverged(
-    people, merge
-):
+def test_a_cohort_that_is_refused_moves_nothing_and_its_model_has_diverged(people, merge):
     played = moved(steps_with(dict.fromkeys("abc", math.nan), merge), people("abc"), 2)
     assert all(torch.equal(model["w"], START["w"]) for model in played.state.clusters)
     assert len(facts(played, AnswerRefused)) == 3
@@ -129,9 +122,7 @@ def test_a_stalled_model_stays_so_until_an_update_is_accepted(people):
         chosen = ClientsAssigned({c.handle: 0 for c in cohort}, "shared")
         return steps.train_and_aggregate(before.state, cohort, chosen, STREAMS)
 
-    stalled = moved(
-        steps_with(dict.fromkeys("abc", math.nan), mean_per_cluster), people("abc")
-    )
+    stalled = moved(steps_with(dict.fromkeys("abc", math.nan), mean_per_cluster), people("abc"))
     nobody = then(1.0, "", stalled)
     assert divergences(nobody.state)
     assert not divergences(then(1.0, "a", nobody).state)
@@ -139,9 +130,7 @@ def test_a_stalled_model_stays_so_until_an_update_is_accepted(people):
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 @pytest.mark.parametrize("name", NOISY)
-def test_where_noise_is_accounted_for_a_refused_client_counts_as_zero(
-    people, name, bad
-):
+def test_where_noise_is_accounted_for_a_refused_client_counts_as_zero(people, name, bad):
     sent = {"a": 0.1, "b": 0.2, "c": bad, "d": 0.4}
     accounted = steps_with(sent, NOISY[name], accounted=True)
     refused = moved(accounted, people("abcd"))
@@ -157,9 +146,7 @@ def test_where_noise_is_accounted_for_a_refused_client_counts_as_zero(
     assert torch.equal(refused.state.clusters[0]["w"], as_zero.state.clusters[0]["w"])
     assert facts(refused, ModelsMerged)[0].participants == (4,)
     assert "C" in facts(refused, ClientsAssigned)[0].clusters
-    assert facts(
-        refused, SumPerturbed if name == "client noise" else RepresentativesPerturbed
-    )
+    assert facts(refused, SumPerturbed if name == "client noise" else RepresentativesPerturbed)
 
 
 @pytest.mark.parametrize("name", NOISY)
@@ -174,9 +161,7 @@ def test_noise_is_paid_for_where_every_update_was_refused(people, name):
 
 def test_no_refused_update_is_stored(people):
     sent = {"a": 1.0, "b": math.nan}
-    played = moved(
-        steps_with(sent, with_stored_updates(mean_per_cluster)), people("ab")
-    )
+    played = moved(steps_with(sent, with_stored_updates(mean_per_cluster)), people("ab"))
     assert [each.handle for each in played.stored] == ["A"]
 
 
@@ -218,16 +203,12 @@ def test_other_methods_refuse_too(people, method):
 
 
 @given(
-    values=st.lists(
-        st.floats(width=32) | st.sampled_from(list(BAD.values())), max_size=8
-    ),
+    values=st.lists(st.floats(width=32) | st.sampled_from(list(BAD.values())), max_size=8),
     as_zero=st.booleans(),
 )
 def test_finite_updates_come_through_as_they_are_and_no_other_does(values, as_zero):
     sent = [
-        ClientUpdate(
-            str(i), i % 2, {"w": torch.tensor([v]), "n": torch.tensor([7])}, 1.0
-        )
+        ClientUpdate(str(i), i % 2, {"w": torch.tensor([v]), "n": torch.tensor([7])}, 1.0)
         for i, v in enumerate(values)
     ]
     refused = []

@@ -8,16 +8,18 @@ import pytest
 import torch
 
 import covey
-from covey.algorithms.released_heads import ReleasedHeads
-from covey.api import verify
-from covey.build import BuiltRun, build_run
-from covey.config import Config
-from covey.errors import ConfigError, RunError
-from covey.events import HeadPerturbed, ModelAttacked
-from covey.heads import WEIGHT_STEPS, ClusterSums, HeadNoise
-from covey.history import History
-from covey.params import model_hash
+from covey.algorithms.releases import ReleasedHeads
+from covey.base.errors import ConfigError, RunError
+from covey.base.events import HeadPerturbed, ModelAttacked
+from covey.base.history import History
+from covey.base.params import model_hash
+from covey.build.run import BuiltRun, build_run
+from covey.config.settings import Config
+from covey.heads.perturbed import HeadNoise
+from covey.heads.state import ClusterSums
+from covey.heads.sums import WEIGHT_STEPS
 from covey.runtime import head_attacks
+from covey.runtime.verification import verify
 
 SETTINGS: dict[str, Any] = {
     "rounds": 2,
@@ -69,9 +71,7 @@ def played(run: BuiltRun, rounds: int):
     state, found = run.strategy.init(run.streams), []
     for t in range(rounds):
         clients = run.clients(run.population.clients, t)
-        found.append(
-            run.strategy.play_round(state, clients, run.streams.at("round", t))
-        )
+        found.append(run.strategy.play_round(state, clients, run.streams.at("round", t)))
         state = found[-1].state
     return found
 
@@ -113,9 +113,7 @@ def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_he
     for t, cohort in enumerate(
         (run.population.clients[2:], run.population.clients[1:], run.population.clients)
     ):
-        played = run.strategy.play_round(
-            state, run.clients(cohort, t), run.streams.at("round", t)
-        )
+        played = run.strategy.play_round(state, run.clients(cohort, t), run.streams.at("round", t))
         state = played.state
         facts += [each for each in played.events if isinstance(each, HeadPerturbed)]
     assert len(facts) == 2
@@ -124,12 +122,8 @@ def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_he
     assert counted[late.handle] == (0, 0)
     noise = noise_of(run)
     second = run.population.clients[1]
-    assert counted[second.handle][1] == noise.weight_for(
-        second.preference.risk_threshold, 2
-    )
-    attacks = head_attacks.head_attacks(
-        run, state, History(told=facts), run.streams.at("end")
-    )
+    assert counted[second.handle][1] == noise.weight_for(second.preference.risk_threshold, 2)
+    attacks = head_attacks.head_attacks(run, state, History(told=facts), run.streams.at("end"))
     bounds = {each.client: each.risk for each in attacks if each.attack == "bound"}
     assert bounds.keys() == {each.handle for each in run.population.clients}
     assert bounds[late.handle] == 0.5
@@ -211,9 +205,7 @@ def test_without_noise_everybody_is_told_and_the_run_says_so(tmp_path):
     assert any("knows who was in it" in note for note in run.summary["notes"])
 
 
-def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(
-    tmp_path, monkeypatch
-):
+def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(tmp_path, monkeypatch):
     """The weaker attack is printed, but whoever could run the stronger one knows."""
     monkeypatch.setattr(head_attacks, "MAX_POOL", 100)
     run = covey.run(config=Config.model_validate(bare()), out=tmp_path / "run")

@@ -7,15 +7,17 @@ import pytest
 import torch
 
 import covey
-from covey.algorithms import RoundResult, ServerState
-from covey.algorithms.released_sums import Release, ReleasedSums, release_of
-from covey.build import BuiltRun, build_run
-from covey.config import Config
-from covey.dp import gaussian_epsilon, guarantees
-from covey.errors import ConfigError
-from covey.events import ClientsAssigned, Event, HeadsSolved, SumPerturbed
-from covey.heads import ClusterSums, SumNoise, Sums
-from covey.params import model_hash
+from covey.algorithms.releases import Release, ReleasedSums, release_of
+from covey.algorithms.state import RoundResult, ServerState
+from covey.base.errors import ConfigError
+from covey.base.events import ClientsAssigned, Event, HeadsSolved, SumPerturbed
+from covey.base.params import model_hash
+from covey.build.run import BuiltRun, build_run
+from covey.config.settings import Config
+from covey.dp.accountant import gaussian_epsilon
+from covey.dp.run_guarantees import guarantees
+from covey.heads.state import ClusterSums, SumNoise
+from covey.heads.sums import Sums
 
 NOISY = {
     "rounds": 3,
@@ -66,9 +68,7 @@ def played(run: BuiltRun, rounds: int) -> list[RoundResult]:
     state: ServerState = run.strategy.init(run.streams)
     for t in range(rounds):
         clients = run.clients(run.population.clients, t)
-        found.append(
-            run.strategy.play_round(state, clients, run.streams.at("round", t))
-        )
+        found.append(run.strategy.play_round(state, clients, run.streams.at("round", t)))
         state = found[-1].state
     return found
 
@@ -151,8 +151,7 @@ def test_more_noise_is_a_worse_head_and_hardly_any_is_a_good_one():
         assert run.records is not None
         theta = torch.cat([model["head.weight"], model["head.bias"][:, None]], dim=1)
         found = [
-            (run.records.rows(c.train).features.float() @ theta.T).argmax(dim=1)
-            == c.train.labels
+            (run.records.rows(c.train).features.float() @ theta.T).argmax(dim=1) == c.train.labels
             for c in run.population.clients
         ]
         return float(torch.cat(found).double().mean())

@@ -6,19 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from covey.aggregation import mean_per_cluster
-from covey.algorithms import (
-    Clients,
-    LocalClients,
-    Steps,
-    evaluate_with,
-    initial_state,
-    train_with,
-)
+from covey.aggregation.base import mean_per_cluster
+from covey.algorithms.algorithm import Clients
+from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.state import initial_state
+from covey.base.names import Handle
+from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.engine import REGRESSION, Objective, Recipe, ReferenceEngine
-from covey.rng import Streams
-from covey.types import Handle
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.recipe import REGRESSION, Objective, Recipe
 
 STREAMS = Streams(0)
 

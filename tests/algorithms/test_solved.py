@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import covey
-from covey.algorithms import RoundResult, ServerState
-from covey.build import BuiltRun, build_run
-from covey.config import load_config
-from covey.errors import ConfigError
-from covey.events import ClientsAssigned, HeadsSolved, ModelsMerged
-from covey.heads import FEATURE_STEPS, ClusterSums, Sums
-from covey.params import model_hash
+from covey.algorithms.state import RoundResult, ServerState
+from covey.base.errors import ConfigError
+from covey.base.events import ClientsAssigned, HeadsSolved, ModelsMerged
+from covey.base.params import model_hash
+from covey.build.run import BuiltRun, build_run
+from covey.config.settings import load_config
+from covey.heads.state import ClusterSums
+from covey.heads.sums import FEATURE_STEPS, Sums
 
 FEATURES = {"filters": 8, "size": 3, "pool": 2}
 SOLVED: dict[str, Any] = {
@@ -63,9 +64,7 @@ def counted_anew(run: BuiltRun, state: ServerState) -> tuple[Sums, ...]:
     by_handle = {client.handle: client.train for client in run.population.clients}
     d = state.clusters[0]["head.weight"].shape[1] + 1
     return tuple(
-        records.sums(
-            ((by_handle[h], w) for h, (c, w) in known.counted.items() if c == j), d
-        )
+        records.sums(((by_handle[h], w) for h, (c, w) in known.counted.items() if c == j), d)
         for j in range(len(state.clusters))
     )
 
@@ -109,9 +108,7 @@ def test_sums_are_those_of_whoever_is_in_each_cluster(initialisation: str):
 
 def test_everything_pooled_is_one_cluster_to_the_bit():
     one = built(**{"method.num_clusters": 1})
-    two = built(
-        **{"method.options": {"pooling": 1.0}, "method.initialisation": "random"}
-    )
+    two = built(**{"method.options": {"pooling": 1.0}, "method.initialisation": "random"})
     (alone,), (pooled,) = rounds_of(one, 1), rounds_of(two, 1)
     for model in pooled.state.clusters:
         assert model_hash([model]) == model_hash(alone.state.clusters)
@@ -134,9 +131,7 @@ def test_a_client_chooses_by_heads_that_never_met_it():
         losses = [
             float(
                 records.losses(
-                    (
-                        rows.features.double() / FEATURE_STEPS @ rest.head(j).theta
-                    ).float(),
+                    (rows.features.double() / FEATURE_STEPS @ rest.head(j).theta).float(),
                     rows.labels,
                 ).mean()
             )
@@ -224,15 +219,9 @@ def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
     ).state
     settled, part = first, everybody[:3]
     for t in range(1, 6):  # until these stay where they are
-        settled = run.strategy.play_round(
-            settled, run.clients(part, t), run.streams
-        ).state
-    after = run.strategy.play_round(
-        settled, run.clients(everybody, 6), run.streams
-    ).state
-    assert any(
-        after.assignment[c.handle] != first.assignment[c.handle] for c in everybody[3:]
-    )
+        settled = run.strategy.play_round(settled, run.clients(part, t), run.streams).state
+    after = run.strategy.play_round(settled, run.clients(everybody, 6), run.streams).state
+    assert any(after.assignment[c.handle] != first.assignment[c.handle] for c in everybody[3:])
 
 
 def test_no_attack_rests_on_references_of_another_recipe():

@@ -9,23 +9,18 @@ import pytest
 import torch
 
 from algorithms.playing import fedavg
-from covey.aggregation import (
+from covey.aggregation.anonymity import (
     AnonymityConfig,
     L2Bound,
     anonymity_aggregator,
     dp_anonymity,
     noise_scale,
 )
-from covey.algorithms import Steps
+from covey.algorithms.round_steps import Steps
+from covey.base.events import AnonymitySetsFormed, AnswerRefused, DistancesSketched, ModelsMerged
+from covey.base.names import Params
+from covey.base.rng import Streams
 from covey.data.examples import Client
-from covey.events import (
-    AnonymitySetsFormed,
-    AnswerRefused,
-    DistancesSketched,
-    ModelsMerged,
-)
-from covey.rng import Streams
-from covey.types import Params
 
 STREAMS = Streams(0)
 E = TypeVar("E")
@@ -50,9 +45,7 @@ def test_rounds_of_a_simulation_are_the_same_to_the_bit(
     def played(window: float, *, repeatable: bool):
         merge = anonymity_aggregator(replace(CONFIGS[name], window=window))
         accounted = name == "sound"
-        how = replace(
-            steps, aggregate=merge, repeatable=repeatable, dp_accounted=accounted
-        )
+        how = replace(steps, aggregate=merge, repeatable=repeatable, dp_accounted=accounted)
         run = fedavg(draw, how)
         return run.play_round(run.init(STREAMS), cohort, STREAMS)
 

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from algorithms.playing import Playing, ifca
-from covey.aggregation import AnonymityConfig, anonymity_aggregator, noise_scale
-from covey.algorithms import ServerState, Steps, Waiting
+from covey.aggregation.anonymity import AnonymityConfig, anonymity_aggregator, noise_scale
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.state import ServerState, Waiting
+from covey.base.events import ClientsAssigned, ClusterAbandoned, ClusterWaited, Event
+from covey.base.names import Params
+from covey.base.rng import Streams
 from covey.data.examples import Client
-from covey.events import ClientsAssigned, ClusterAbandoned, ClusterWaited, Event
-from covey.rng import Streams
-from covey.types import Params
 
 Point = Callable[..., Client]
 Models = Callable[..., Callable[[Streams], Params]]
@@ -60,9 +61,7 @@ def waited(events: tuple[Event, ...]) -> list[int]:
 
 
 @pytest.mark.parametrize("patience", [1, 2, 3])
-def test_a_cluster_that_waits_too_long_is_closed_and_its_clients_move_on(
-    lonely, cohort, patience
-):
+def test_a_cluster_that_waits_too_long_is_closed_and_its_clients_move_on(lonely, cohort, patience):
     played = rounds(lonely(patience), *[cohort] * (patience + 2))
     for state, events in played[:patience]:
         assert waited(events) == [1]
@@ -83,9 +82,7 @@ def test_a_round_with_enough_clients_begins_the_count_anew(lonely, cohort, point
     company = (*cohort, point("y", 1, 0))
     played = rounds(lonely(2), cohort, company, cohort, cohort)
     assert [state.kept(Waiting).rounds[1] for state, _ in played] == [1, 0, 1, 2]
-    assert [bool(state.kept(Waiting).closed) for state, _ in played] == [False] * 3 + [
-        True
-    ]
+    assert [bool(state.kept(Waiting).closed) for state, _ in played] == [False] * 3 + [True]
 
 
 def test_a_round_in_which_nobody_came_neither_counts_nor_forgives(lonely, cohort):

@@ -2,7 +2,9 @@ import pytest
 from torch import nn
 
 from auditor.tiny import Sides, halves, train
-from covey import Examples, ModelAudit, audit_model
+from covey.auditor.audit import audit_model
+from covey.auditor.result import ModelAudit
+from covey.data.examples import Examples
 
 
 @pytest.fixture(scope="session")

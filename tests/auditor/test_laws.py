@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from auditor.tiny import Sides, broken, halves, network, records, shuffled, train
-from covey import Examples, ModelAudit, Streams, audit_model
-from covey.auditor.answers import answers_of
+from covey.auditor.audit import answers_of, audit_model
 from covey.auditor.records import records_of
-from covey.data import Client, Preference
-from covey.engine import Recipe, ReferenceEngine
-from covey.membership import Auditor, Reference, RetrainRecipe, Target, examine_cluster
-from covey.membership.entropy import EntropyAttack
-from covey.membership.loss_attack import LossAttack
-from covey.models import initial_params
+from covey.auditor.result import ModelAudit
+from covey.base.rng import Streams
+from covey.data.examples import Client, Examples, Preference
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.recipe import Recipe
+from covey.membership.attacks import EntropyAttack, LossAttack
+from covey.membership.audit import Auditor, examine_cluster
+from covey.membership.references import RetrainRecipe
+from covey.membership.truth import Reference, Target
+from covey.models.build import initial_params
 
 TAKES_ALL = Preference(0.0, 1.0)
 
@@ -53,9 +56,7 @@ def test_nothing_is_found_in_halves_that_the_model_never_saw():
 
 def test_references_find_nothing_in_unseen_halves_either():
     model = train(Examples(*records(200, 98, learnable=True)), seed=1)
-    found = audit_model(
-        model, *halves(150, 3, learnable=True), references=train, num_references=4
-    )
+    found = audit_model(model, *halves(150, 3, learnable=True), references=train, num_references=4)
     for attack in found.attacks:
         told = found.to_dict()["attacks"][attack]["overall"]["auc"]
         assert abs(told["value"] - 0.5) < 2.5 * told["standard_error"]  # of four
@@ -71,9 +72,7 @@ def of_fewer_classes(sides: Sides) -> Sides:
 
 
 @pytest.mark.parametrize("change", [brighter, of_fewer_classes])
-def test_sides_that_differ_without_the_model_are_refused(
-    heart: nn.Module, sides: Sides, change
-):
+def test_sides_that_differ_without_the_model_are_refused(heart: nn.Module, sides: Sides, change):
     changed = change(sides)
     for pair in (changed, Sides(*reversed(changed))):
         if pair.members is changed.members:
@@ -90,17 +89,14 @@ def test_sides_that_differ_without_the_model_are_refused(
 def test_swapped_sides_swap_the_ranking(heart: nn.Module):
     model = train(Examples(*records(200, 97, learnable=True)), seed=1)
     sides = halves(100, 5, learnable=True)
-    there, back = (
-        audit_model(model, *pair) for pair in (sides, Sides(*reversed(sides)))
-    )
+    there, back = (audit_model(model, *pair) for pair in (sides, Sides(*reversed(sides))))
     assert area(there, "loss") == pytest.approx(1 - area(back, "loss"), abs=1e-12)
 
 
 def test_the_order_of_records_changes_nothing(sides: Sides, heart: nn.Module):
     again = Sides(*(shuffled(side, seed) for seed, side in enumerate(sides)))
     first, second = (
-        audit_model(heart, *pair, references=train, num_references=2)
-        for pair in (sides, again)
+        audit_model(heart, *pair, references=train, num_references=2) for pair in (sides, again)
     )
     assert first.to_json() == second.to_json()
 
@@ -119,9 +115,7 @@ def test_logits_log_probabilities_and_probabilities_are_one_model(sides: Sides):
     assert all(torch.allclose(each, logits, atol=1e-9) for each in others)
 
 
-def test_models_that_were_brought_are_as_good_as_those_trained_here(
-    heart: nn.Module, sides: Sides
-):
+def test_models_that_were_brought_are_as_good_as_those_trained_here(heart: nn.Module, sides: Sides):
     models: list[nn.Module] = []
     held: list[set[bytes]] = []
 
@@ -180,9 +174,7 @@ def test_images_are_seen_between_0_and_1_here_and_in_training():
     assert 0.9 < max(seen) <= 1
 
 
-def test_references_that_never_saw_a_record_are_enough_offline(
-    heart: nn.Module, sides: Sides
-):
+def test_references_that_never_saw_a_record_are_enough_offline(heart: nn.Module, sides: Sides):
     models = [train(Examples(*records(200, seed)), seed) for seed in (50, 51, 52)]
     inside = np.zeros((400, 3), dtype=bool)
     attacks = ("loss", "lira", "lira-offline", "rmia-offline")
@@ -266,9 +258,7 @@ whole = st.integers(0, 30)
 @settings(max_examples=60, deadline=None)
 def test_records_know_their_side_and_place(inside: list[int], outside: list[int]):
     lists = [inside or [99], outside or [98]]
-    pairs = [
-        (np.array(x, dtype=np.float32)[:, None], np.zeros(len(x), int)) for x in lists
-    ]
+    pairs = [(np.array(x, dtype=np.float32)[:, None], np.zeros(len(x), int)) for x in lists]
     told = records_of(pairs[0], pairs[1])
     both = set(lists[0]) & set(lists[1])
     everything = [*lists[0], *lists[1]]
@@ -287,8 +277,7 @@ def test_records_with_a_wrong_label_are_exposed_wherever_they_stand():
     model = train(Examples(x, y), seed=1)
     turned = Sides((x.flip(0), y.flip(0)), sides.non_members)
     found, again = (
-        audit_model(model, *pair, references=train, num_references=4)
-        for pair in (sides, turned)
+        audit_model(model, *pair, references=train, num_references=4) for pair in (sides, turned)
     )
     assert found.exposures is not None
     assert again.exposures is not None

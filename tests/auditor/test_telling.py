@@ -12,7 +12,9 @@ from playwright.sync_api import sync_playwright
 from torch import nn
 
 from auditor.tiny import Sides, train
-from covey import ConfigError, DataError, ModelAudit, ModelError, audit_model
+from covey.auditor.audit import audit_model
+from covey.auditor.result import ModelAudit
+from covey.base.errors import ConfigError, DataError, ModelError
 
 CHROMIUM = Path("/usr/bin/chromium")
 
@@ -54,14 +56,10 @@ def test_a_page_without_figures_says_why(heart, sides: Sides, tmp_path: Path):
 
 
 @pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}")
-def test_the_page_is_readable_narrow_and_wide_light_and_dark(
-    found: ModelAudit, tmp_path: Path
-):
+def test_the_page_is_readable_narrow_and_wide_light_and_dark(found: ModelAudit, tmp_path: Path):
     page = found.write_html(tmp_path / "audit.html")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
-        )
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         looks: list[tuple[Literal["light", "dark"], int]] = [
             ("light", 400),
             ("dark", 1300),

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from covey import Examples
-from covey.rng import Streams
+from covey.base.rng import Streams
+from covey.data.examples import Examples
 
 CLASSES, FEATURES = 4, 20
 

@@ -8,20 +8,19 @@ import pytest
 import torch
 
 from algorithms.conftest import OneWeight
-from covey.algorithms import ClientContext, ClientRequest, RequestType
-from covey.build import ClientRuntime, ClusterChoice
-from covey.config import Config
-from covey.data import Examples
-from covey.engine import Recipe, ReferenceEngine
-from covey.errors import ConfigError
-from covey.membership import RiskEstimate
-from covey.types import Params
+from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
+from covey.base.errors import ConfigError
+from covey.base.names import Params
+from covey.base.risk import RiskEstimate
+from covey.build.remote import ClientRuntime, ClusterChoice
+from covey.config.settings import Config
+from covey.data.examples import Examples
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.recipe import Recipe
 
 # With x = 1 and label 1 the loss is ln(1 + e^-w): 0.693, 0.288 and 0.105.
 MODELS = tuple({"w": torch.tensor([math.log(odds)])} for odds in (1.0, 3.0, 9.0))
-RISKS = tuple(
-    RiskEstimate(risk, 0.0, round_index=1, inside=False) for risk in (0.5, 0.6, 0.9)
-)
+RISKS = tuple(RiskEstimate(risk, 0.0, round_index=1, inside=False) for risk in (0.5, 0.6, 0.9))
 ONE = Examples(torch.ones(1, 1), torch.ones(1, dtype=torch.int64))
 FOUR = Examples(torch.tensor([[1.0], [1.0], [-1.0], [1.0]]), torch.tensor([1, 0, 0, 1]))
 
@@ -51,9 +50,7 @@ def asking(
     offered: tuple[bool, ...] = (True,) * 3,
 ) -> ClientRequest:
     recipe = Recipe(local_steps=1, learning_rate=1.0)
-    return ClientRequest(
-        task, models, offered, ("round", 3), {"ONE": ClientContext()}, recipe
-    )
+    return ClientRequest(task, models, offered, ("round", 3), {"ONE": ClientContext()}, recipe)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +96,7 @@ def test_a_place_is_the_lowest_loss_whatever_is_offered(member):
 
 @pytest.mark.parametrize("task", ["choose", "settle"])
 @pytest.mark.parametrize(("source", "repeats"), [("seeded", True), ("os", False)])
-def test_noise_repeats_for_one_question_only_where_it_is_seeded(
-    member, task, source, repeats
-):
+def test_noise_repeats_for_one_question_only_where_it_is_seeded(member, task, source, repeats):
     # Under so much noise the clusters are about alike, so 40 fresh draws that name one
     # cluster are a matter of 3^-39.
     method = {"name": "ifca", "initialisation": "random"}
@@ -118,13 +113,9 @@ def test_one_step_from_a_half_moves_by_a_half(member):
 
 
 @pytest.mark.parametrize(("weights", "weight"), [("equal", 1.0), ("examples", 4.0)])
-def test_an_app_of_ones_own_returns_the_model_not_the_update(
-    make_client, member, weights, weight
-):
+def test_an_app_of_ones_own_returns_the_model_not_the_update(make_client, member, weights, weight):
     client = make_client("one", FOUR)
-    mine = ClientRuntime(
-        client, member(weights=weights).config, member().engine, 2, seed=0
-    )
+    mine = ClientRuntime(client, member(weights=weights).config, member().engine, 2, seed=0)
     call = asking("train", ({"w": torch.tensor([2.0])},), (True,))
     made = mine.train(call, 0, lambda *_: {"w": torch.tensor([5.0])})
     assert (made.update["w"].tolist(), made.weight) == ([3.0], weight)

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.build.data_hashes import EVERY, DataHashes, data_hash
-from covey.data import Client, Examples, Population, absent_population
-from covey.rng import Streams
+from covey.base.rng import Streams
+from covey.build.run import EVERY, DataHashes, data_hash
+from covey.data.examples import Client, Examples
+from covey.data.population import Population, absent_population
 
 
 def examples(size: int, start: int) -> Examples:

@@ -4,12 +4,16 @@ import pytest
 import torch
 
 import covey
-from covey import Capability, Config, ConfigError
-from covey.build import build_run
-from covey.build.local_training import recipe_of
-from covey.config import unheeded
-from covey.engine import OwnSchedule, ParallelEngine, Recipe, Sgd
-from covey.rng import Streams
+from covey.base.errors import ConfigError
+from covey.base.rng import Streams
+from covey.build.run import build_run
+from covey.build.training import recipe_of
+from covey.components.registry import Capability
+from covey.config.settings import Config
+from covey.config.unheeded import unheeded
+from covey.engine.cpu import ParallelEngine
+from covey.engine.optimizers import Sgd
+from covey.engine.recipe import OwnSchedule, Recipe
 from plugins.loss_generalized import GeneralizedCrossEntropy
 
 TINY = {
@@ -41,9 +45,7 @@ def test_a_setting_of_the_sections_own_is_an_option_beside_the_others():
     assert found.optimizer == Sgd(momentum=0.9, nesterov=True)
 
 
-@pytest.mark.parametrize(
-    "name", ["RMSprop", "torch.optim:RMSprop", torch.optim.RMSprop]
-)
+@pytest.mark.parametrize("name", ["RMSprop", "torch.optim:RMSprop", torch.optim.RMSprop])
 def test_torchs_optimizers_go_by_their_names(name):
     made = recipe(optimizer=name, optimizer_options={"alpha": 0.5}).optimizer.make(
         [torch.zeros(2)], 0.25
@@ -93,11 +95,7 @@ def test_a_function_is_a_schedule():
             "the gradient of a batch's mean loss, but privacy.record_clip = 1.0 rules",
         ),
         (
-            {
-                "train": {
-                    "objective": "plugins.loss_generalized:GeneralizedCrossEntropy"
-                }
-            },
+            {"train": {"objective": "plugins.loss_generalized:GeneralizedCrossEntropy"}},
             "must be a Objective, found the class GeneralizedCrossEntropy",
         ),
     ],
@@ -118,8 +116,7 @@ def test_momentum_beside_another_optimizer_does_nothing_and_this_is_said():
     train = {"momentum": 0.5, "optimizer": "adam"}
     (found,) = unheeded(Config.of({"train": train}))
     assert found.told == (
-        "train.momentum = 0.5 does nothing: it is for train.optimizer = 'sgd', found "
-        "'adam'."
+        "train.momentum = 0.5 does nothing: it is for train.optimizer = 'sgd', found 'adam'."
     )
     assert unheeded(Config.of({"train": {"momentum": 0.5}})) == ()
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from covey.build.populations import population_and_notes
-from covey.config import Config
-from covey.errors import DataError
-from covey.rng import Streams
+from covey.base.errors import DataError
+from covey.base.rng import Streams
+from covey.build.clients import population_and_notes
+from covey.config.settings import Config
 from data.layouts import write_celeba, write_leaf, written
 
 
@@ -23,9 +23,7 @@ def test_the_settings_reach_the_deal(tmp_path):
     population, notes = population_and_notes(config, None, Streams(0))
     assert notes == ()
     for client in population.clients:
-        assert (
-            len({*client.train.labels.tolist(), *client.holdout.labels.tolist()}) == 1
-        )
+        assert len({*client.train.labels.tolist(), *client.holdout.labels.tolist()}) == 1
     assert [len(each) for each in population.non_members] == [3, 3]
 
 
@@ -45,7 +43,5 @@ def test_alpha_reaches_the_deal():
 
 def test_several_labels_per_image_are_not_for_one_class_each(tmp_path):
     write_celeba(tmp_path / "celeba")
-    with pytest.raises(
-        DataError, match=r"celeba: model.task = .multiclass.*multilabel"
-    ):
+    with pytest.raises(DataError, match=r"celeba: model.task = .multiclass.*multilabel"):
         population_and_notes(settings(tmp_path, "celeba"), None, Streams(0))

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.build import DataProfile
-from covey.runtime import FederationMetadata, RunFolder
+from covey.build.clients import DataProfile
+from covey.runtime.folder import RunFolder
+from covey.runtime.inputs import FederationMetadata
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine, event
 
 from cases.tiny import play
-from covey import atomic_io
-from covey.requests import Register, register_at
+from covey.base import files as atomic_io
+from covey.desk.case import Register, register_at
 
 Make = Callable[[Path], object]
 

@@ -8,24 +8,16 @@ from pathlib import Path
 import pytest
 
 from cases.tiny import ONE, THREE, TWO, load
-from covey.errors import ConfigError, RunError
-from covey.events import RunRolledBack
-from covey.ledger import Ledger
-from covey.registry import found_runs
-from covey.requests import (
-    add_case,
-    answer_cases,
-    close_case,
-    delete_run,
-    needed_runs,
-    plan_answers,
-    read_register,
-    register_at,
-    sign_items,
-    write_letters,
-)
-from covey.runtime import RunFolder, read_events
-from covey.runtime.folder import now
+from covey.base.errors import ConfigError, RunError
+from covey.base.events import RunRolledBack
+from covey.desk.answering import answer_cases, close_case
+from covey.desk.case import read_register, register_at
+from covey.desk.intake import add_case, delete_run, needed_runs, plan_answers, sign_items
+from covey.desk.letters import write_letters
+from covey.desk.runs import found_runs
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder, now
+from covey.runtime.session import read_events
 
 DAY, OFFICER = date(2026, 10, 1), "Olga Officer"
 ALL = ["program", "sets", "solved"]
@@ -267,9 +259,7 @@ def test_what_an_open_case_needs_is_not_overwritten(runs):
     assert load(runs / "program").names
 
 
-@pytest.mark.parametrize(
-    "steps", [[215], pytest.param(range(10, 600, 40), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("steps", [[215], pytest.param(range(10, 600, 40), marks=pytest.mark.slow)])
 def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, steps):
     """Whatever dies between two steps, each run answers once, and the case knows it."""
 

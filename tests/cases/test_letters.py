@@ -11,18 +11,11 @@ from pathlib import Path
 import pytest
 
 from cases.tiny import ONE, load
-from covey.errors import ConfigError, RunError
-from covey.requests import (
-    add_case,
-    add_item,
-    answer_cases,
-    close_case,
-    extend_case,
-    register_at,
-    sign_items,
-    write_letters,
-)
-from covey.requests.facts import AnswerBegun, RequestReceived, RunAnswered
+from covey.base.errors import ConfigError, RunError
+from covey.desk.answering import answer_cases, close_case
+from covey.desk.case import AnswerBegun, RequestReceived, RunAnswered, register_at
+from covey.desk.intake import add_case, add_item, extend_case, sign_items
+from covey.desk.letters import write_letters
 from covey.unlearning.proof_text import FORBIDDEN
 
 DAY = date(2026, 10, 1)
@@ -106,9 +99,8 @@ def test_what_is_kept_is_counted_apart_with_its_reason(own):
     items = add_item(own, "1", "other", "the old site").items
     others = sum(each.kind == "other" for each in items)
     sign_items(own, "1", [items[-2].number], "Olga", DAY, "in a safe", "<law> says so")
-    assert (
-        f"Other places {others} 0; {others - 1} under way 1: <law> says so"
-        in text_of(written(own)["answer.html"])
+    assert f"Other places {others} 0; {others - 1} under way 1: <law> says so" in text_of(
+        written(own)["answer.html"]
     )
     sign_items(own, "1", [], "Olga", DAY)
     page = written(own)["answer.html"]
@@ -121,9 +113,7 @@ def test_what_is_kept_is_counted_apart_with_its_reason(own):
 def test_names_are_text_whatever_is_in_them(register):
     register.record(
         [
-            RequestReceived(
-                case="1", person="p-1", received="2026-10-01", basis="none"
-            ),
+            RequestReceived(case="1", person="p-1", received="2026-10-01", basis="none"),
             AnswerBegun(case="1", wanted="auto"),
         ],
         {"p-1": SCRIPT},
@@ -158,17 +148,13 @@ def test_a_refusal_has_its_reason_and_the_way_to_complain(register, runs):
     assert "&lt;script&gt;" in page
     assert "twice" in page
     assert "supervisory authority" in page
-    closed = close_case(
-        register, [runs / "solved"], "1", "D. Officer", "asked twice", DAY
-    )
+    closed = close_case(register, [runs / "solved"], "1", "D. Officer", "asked twice", DAY)
     assert closed.is_closed
     assert not letter.path.exists()
 
 
 def test_what_was_answered_is_not_refused(own):
-    with pytest.raises(
-        ConfigError, match="before any run is asked, found case 1 answered"
-    ):
+    with pytest.raises(ConfigError, match="before any run is asked, found case 1 answered"):
         write_letters(own, "1", "D. Officer", refused="no")
 
 

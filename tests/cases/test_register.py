@@ -8,19 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.errors import ConfigError, LedgerError
-from covey.requests import (
-    add_case,
-    add_item,
-    close_case,
-    extend_case,
-    read_register,
-    register_at,
-    sign_items,
-)
-from covey.requests import facts as kinds
-from covey.requests.case import cases_of
-from covey.requests.facts import Fact, fact_of, record_of
+from covey.base.errors import ConfigError, LedgerError
+from covey.desk import case as kinds
+from covey.desk.answering import close_case
+from covey.desk.case import Fact, cases_of, fact_of, read_register, record_of, register_at
+from covey.desk.intake import add_case, add_item, extend_case, sign_items
 
 NAME = "Ada <script>alert(1)</script>"
 DAY = date(2026, 10, 1)
@@ -45,12 +37,7 @@ DRAWN = {
     kinds.LetterWritten: {"letter": TEXT, "sha256": TEXT},
 }
 DRAWS = st.lists(
-    st.one_of(
-        [
-            st.tuples(st.just(kind), st.fixed_dictionaries(d))
-            for kind, d in DRAWN.items()
-        ]
-    ),
+    st.one_of([st.tuples(st.just(kind), st.fixed_dictionaries(d)) for kind, d in DRAWN.items()]),
     max_size=8,
 )
 
@@ -83,11 +70,7 @@ def test_facts_come_back_from_the_chain_as_they_were(draws):
 
 
 def test_a_case_begins_once_and_first():
-    (first,) = (
-        kinds.RequestReceived(
-            case="1", person="p", received="2026-10-01", basis="none"
-        ),
-    )
+    (first,) = (kinds.RequestReceived(case="1", person="p", received="2026-10-01", basis="none"),)
     with pytest.raises(LedgerError, match="out of order"):
         cases_of([first, first])
     with pytest.raises(LedgerError, match="out of order"):
@@ -160,9 +143,7 @@ def test_the_same_word_may_be_a_name_an_officer_and_a_text(register, tmp_path):
         ({"owner": "\x1b[31m"}, "--owner"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_written(
-    register, tmp_path, wrong, match
-):
+def test_what_cannot_be_is_refused_and_nothing_is_written(register, tmp_path, wrong, match):
     add(register, tmp_path, number="7")
     before = register.facts()
     with pytest.raises(ConfigError, match=match):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from covey.cli import main
+from covey.cli.app import main
 from json_schemas import check_printed
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from covey import Config, load
-from covey.flower import Federated
-from covey.ledger import Ledger
-from covey.runtime import RunFolder
+from covey.api import load
+from covey.config.settings import Config
+from covey.flower.apps import Federated
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
 from flower.conftest import IN_SETS, build, own_data, settings_with
 
 __all__ = ["build", "own_data"]
@@ -72,9 +73,7 @@ def never_met(build):
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["present", "switched-off"])
-def test_a_replay_is_put_down_and_served_by_whoever_plays_on(
-    never_met, answer, covey, is_there
-):
+def test_a_replay_is_put_down_and_served_by_whoever_plays_on(never_met, answer, covey, is_there):
     federation, met = never_met
     run = federation.play(nodes=6).folder
     assert not same_models(run, met)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from covey import Config, load, run
-from covey.cli import main
+from covey.api import load, run
+from covey.cli.app import main
+from covey.config.settings import Config
 
 LEAVER, OTHER = "client-00003", "client-00001"
 SETTINGS = {
@@ -140,9 +141,7 @@ def test_on_a_terminal_an_answer_is_chosen_in_view_of_the_plan(typed, folder):
 def test_who_asks_for_erasure_is_retrained_and_several_at_once(answer, folder):
     before = load(folder).summary["model_hash"]
     told = answer("forget", folder, LEAVER, OTHER, "--basis", "erasure")
-    assert [
-        (each["client"], each["answer"], each["basis"]) for each in told["answers"]
-    ] == [
+    assert [(each["client"], each["answer"], each["basis"]) for each in told["answers"]] == [
         (LEAVER, "retrain", "erasure"),
         (OTHER, "retrain", "erasure"),
     ]
@@ -159,9 +158,7 @@ def test_a_denied_client_comes_back_with_its_salt(answer, covey, folder):
     back = ("forget", folder, LEAVER, "--salt", first["salt"])
     (plan,) = answer(*back, "--basis", "erasure", "--plan")["plans"]
     assert (plan["answer"], plan["basis"]) == ("retrain", "erasure")
-    assert [each["answer"] for each in plan["options"] if each["possible"]] == [
-        "retrain"
-    ]
+    assert [each["answer"] for each in plan["options"] if each["possible"]] == ["retrain"]
     code, out, _ = covey(*back, "--answer", "retrain")
     assert code == 0
     assert "2 rounds played again" in out
@@ -193,9 +190,7 @@ def test_a_salt_is_shown_again_until_it_is_acknowledged(covey, folder):
 
 def test_a_salt_is_told_although_the_report_fails(covey, folder, monkeypatch, capsys):
     (folder / "report.html").unlink(missing_ok=True)
-    (folder / "figures").write_text("in the way") if not (
-        folder / "figures"
-    ).exists() else None
+    (folder / "figures").write_text("in the way") if not (folder / "figures").exists() else None
     code, out, _ = covey("forget", folder, LEAVER, "--answer", "deny")
     assert re.findall("requester: [0-9a-f]{32}", out), code
 

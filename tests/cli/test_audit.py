@@ -13,7 +13,7 @@ from json_schemas import check_json
 QUICK = ["--references", "2", "--attack", "loss", "--attack", "lira"]
 RATES = {"balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent"}
 MINE = """
-from covey.membership.signals import of_label
+from covey.membership.attacks import of_label
 
 def confident(signals):
     return of_label(signals.target, signals.labels)
@@ -122,9 +122,7 @@ def test_a_mismatch_is_refused_with_the_blind_baseline(covey, small):
     rotated = ["--set", "population.minority=[60, 80]", "--set", "method.name=fedavg"]
     share = ["--set", "population.majority=[60, 80]", "--set", "population.clients=12"]
     more = ["--set", "population.audit_examples=300"]
-    code, _, err = covey(
-        "run", *small, *config, *rotated, *share, *more, "--out", "run"
-    )
+    code, _, err = covey("run", *small, *config, *rotated, *share, *more, "--out", "run")
     assert code == 0, err
     code, out, err = covey("audit", "run", "--json", "--references", "2")
     assert code == 0, err
@@ -152,9 +150,7 @@ def test_runs_from_python_need_their_model_and_clients_again(covey, tmp_path):
     code, _, err = covey("audit", tmp_path / "mine")
     assert code == 2
     assert "model=..., clients=...).audit(...) there" in " ".join(err.split())
-    found = package.audit(
-        tmp_path / "mine", ["loss", "rmia", "fedmia"], 2, model, clients
-    )
+    found = package.audit(tmp_path / "mine", ["loss", "rmia", "fedmia"], 2, model, clients)
     (cluster,) = found["clusters"]
     assert set(cluster["attacks"]) == {"loss", "rmia", "fedmia"}
     assert cluster["members"] == cluster["non_members"] == 24

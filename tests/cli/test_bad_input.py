@@ -50,8 +50,7 @@ def test_is_refused(covey, tmp_path, words, said):
 
 def test_a_model_that_does_not_fit_the_classes(covey, tmp_path):
     (tmp_path / "three_classes.py").write_text(
-        "from torch import nn\n"
-        "def small(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))\n"
+        "from torch import nn\ndef small(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))\n"
     )
     code, _, err = covey("run", "--set", "model.name=three_classes:small")
     assert code == 2

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey import Config, load, run
+from covey.api import load, run
+from covey.config.settings import Config
 
 SOLVED = {
     "rounds": 1,

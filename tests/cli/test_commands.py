@@ -57,9 +57,7 @@ def test_a_run_with_a_baseline_ends_with_their_comparison(ran, copy_of_ran, cove
 
 def test_export_by_client_is_its_clusters_model(ran, answer, tmp_path):
     folder, _ = ran
-    mine = answer(
-        "export", folder, "--client", "client-00003", "--out", "a.safetensors"
-    )
+    mine = answer("export", folder, "--client", "client-00003", "--out", "a.safetensors")
     by_cluster = ["--cluster", mine["cluster"], "--out", "b.safetensors"]
     assert mine["sha256"] == answer("export", folder, *by_cluster)["sha256"]
     assert safetensors.torch.load_file(tmp_path / "b.safetensors")
@@ -114,9 +112,7 @@ def test_sweep_plays_each_setting_once_and_reuses_runs(answer, covey, tmp_path):
     assert stamps == {p: p.stat().st_mtime_ns for p in tmp_path.glob("out/*/ledger*")}
 
 
-def test_sweep_plays_a_run_for_each_threshold_though_nobody_asks_to_leave(
-    answer, tmp_path
-):
+def test_sweep_plays_a_run_for_each_threshold_though_nobody_asks_to_leave(answer, tmp_path):
     (tmp_path / "small.toml").write_text(
         "rounds = 1\n[model]\nname = 'mlp'\n[merge]\nname = 'anonymity-sets'\n"
         "min_anonymity = 4\n[method]\nname = 'fedavg'\n[train]\nlocal_epochs = 40\n"

@@ -3,7 +3,8 @@
 import json
 import tomllib
 
-from covey.config import Config, settings
+from covey.config.problems import settings
+from covey.config.settings import Config
 
 WRONG = """
 rounds = "10"
@@ -37,9 +38,7 @@ def test_check_answers_with_one_object_and_exit_code_2(covey, tmp_path):
     assert found["method.momentum"]["value"] == "nan"  # which JSON cannot say
 
 
-def test_check_tells_what_does_nothing_in_a_file_without_mistakes(
-    answer, covey, tmp_path
-):
+def test_check_tells_what_does_nothing_in_a_file_without_mistakes(answer, covey, tmp_path):
     (tmp_path / "fine.toml").write_text("[merge]\nradius = 2.0\n", encoding="utf-8")
     told = answer("config", "check", "fine.toml")
     assert (told["valid"], told["problems"]) == (True, [])
@@ -86,9 +85,7 @@ def test_the_schema_describes_every_setting_with_its_default(answer):
             continue
         inner = told["$defs"][given["$ref"].split("/")[-1]]
         assert inner["description"]
-        described |= {
-            f"{name}.{key}": each for key, each in inner["properties"].items()
-        }
+        described |= {f"{name}.{key}": each for key, each in inner["properties"].items()}
     assert set(described) == {each.key for each in settings()}
     for each in settings():
         assert described[each.key]["description"] == each.description != ""

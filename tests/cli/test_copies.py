@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from covey import Config, run
-from covey.runs import on_record
-from covey.runtime import RunFolder
+from covey.api import run
+from covey.config.settings import Config
+from covey.runs.pages import on_record
 from covey.runtime.copies import copies_of, hash_of
+from covey.runtime.folder import RunFolder
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -40,9 +41,7 @@ def copied(played, tmp_path, monkeypatch):
     return shutil.copytree(played, tmp_path / "run")
 
 
-def test_a_retraining_leaves_no_old_model_here_and_says_who_holds_one(
-    copied, covey, tmp_path
-):
+def test_a_retraining_leaves_no_old_model_here_and_says_who_holds_one(copied, covey, tmp_path):
     covey("export", copied, "--cluster", "0")
     to_a_clinic = ("--out", tmp_path / "sent", "--recipient", "A Clinic")
     covey("export", copied, "--client", LEAVER, *to_a_clinic)
@@ -82,9 +81,7 @@ def test_a_page_is_on_record_before_it_is_written_and_whole_after(tmp_path):
 
 
 @pytest.mark.slow
-def test_pages_written_elsewhere_are_on_record_with_every_run_they_show(
-    copied, answer, tmp_path
-):
+def test_pages_written_elsewhere_are_on_record_with_every_run_they_show(copied, answer, tmp_path):
     other = shutil.copytree(copied, tmp_path / "other")
     answer("report", copied, "--out", copied / "report.html")
     assert not (copied / "copies").exists()

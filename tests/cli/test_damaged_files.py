@@ -57,8 +57,7 @@ SOME = ("deep JSON", "a list")
 """Kinds of damage that every test of every day tries; the slow suite tries all."""
 
 EVERY_KIND = [
-    kind if kind in SOME else pytest.param(kind, marks=pytest.mark.slow)
-    for kind in DAMAGED
+    kind if kind in SOME else pytest.param(kind, marks=pytest.mark.slow) for kind in DAMAGED
 ]
 
 
@@ -110,7 +109,7 @@ import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
 sys.argv = ["covey", *sys.argv[2:]]
-from covey.cli import main
+from covey.cli.app import main
 main()
 """
 

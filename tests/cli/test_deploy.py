@@ -25,9 +25,7 @@ def test_init_and_check_tell_what_they_did(covey, answer, tmp_path):
     assert {
         "level": "error",
         "about": "key",
-    }.items() <= next(
-        each for each in checked["findings"] if each["about"] == "key"
-    ).items()
+    }.items() <= next(each for each in checked["findings"] if each["about"] == "key").items()
     code, out, _ = covey("deploy", "check", key.parent)
     assert code == 1
     assert len(out.splitlines()) == len(checked["findings"])

@@ -40,9 +40,7 @@ def test_a_sweep_goes_on_and_exits_with_1(covey, tmp_path):
         'rounds = 2\n[model]\nname = "mlp"\n[method]\nname = "fedavg"\n'
         "[population]\nclients = 6\naudit_examples = 60\n[train]\nlocal_epochs = 20\n"
     )
-    code, out, err = covey(
-        *("sweep", "s.toml", "--over", "train.learning_rate=1e30,0.3", "--json")
-    )
+    code, out, err = covey(*("sweep", "s.toml", "--over", "train.learning_rate=1e30,0.3", "--json"))
     told = json.loads(out)
     assert code == 1
     assert len(told["runs"]) == 2  # the one after it was played

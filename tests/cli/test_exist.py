@@ -5,8 +5,9 @@ from typing import Literal
 import pytest
 
 import covey
-from covey import Config, ConfigError, RunError
-from covey.runtime import RunFolder
+from covey.base.errors import ConfigError, RunError
+from covey.config.settings import Config
+from covey.runtime.folder import RunFolder
 from runtime.test_on_round import clients, model
 
 SETTINGS = {

@@ -5,16 +5,18 @@ from importlib import metadata
 
 import pytest
 
-from covey.cli import app, commands
+from covey.cli import commands
+from covey.cli.app import app
 
 BRINGS = """
-from covey.cli import Row, app, stated
+from covey.cli.commands import Row
+from covey.cli.app import app, stated
 
 ROW = Row("their.greeting", "Greet.")
 """
 GREETING = """
 import typer
-from covey.cli import app, stated
+from covey.cli.app import app, stated
 
 @app.command()
 def greet() -> None:
@@ -58,12 +60,10 @@ def test_a_package_brings_a_command_that_is_listed_and_runs(point, covey):
     ("value", "why"),
     [
         ("nobody:ROW", "importing it failed: No module named 'nobody'"),
-        ("their:app", "that is a Typer and not a covey.cli.Row"),
+        ("their:app", "that is a Typer and not a covey.cli.commands.Row"),
     ],
 )
-def test_what_cannot_be_loaded_is_a_sentence_and_hides_nothing(
-    point, covey, value, why
-):
+def test_what_cannot_be_loaded_is_a_sentence_and_hides_nothing(point, covey, value, why):
     point("lost", value)
     code, out, err = covey("lost")
     assert (code, out) == (2, "")

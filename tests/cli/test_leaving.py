@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from covey import Config, load, run
-from covey.build import build_run
-from covey.ledger import Ledger
-from covey.runtime import ForgetResult, RunFolder, forget
-from covey.unlearning import ANSWERS
-from covey.unlearning.key_files import signing_key
+from covey.api import load, run
+from covey.build.run import build_run
+from covey.config.settings import Config
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import ForgetResult, forget
+from covey.unlearning.plan import ANSWERS
 from covey.unlearning.proof import proof_document, proof_json
 from covey.unlearning.proof_text import Facts
-from covey.unlearning.signature import sign
+from covey.unlearning.signature import sign, signing_key
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -136,9 +137,7 @@ def sentence(err: str) -> str:
         "local",
     ],
 )
-def test_a_request_that_cannot_be_served_changes_nothing(
-    covey, copy, kind, words, said
-):
+def test_a_request_that_cannot_be_served_changes_nothing(covey, copy, kind, words, said):
     folder = copy(kind)
     before = contents(folder)
     code, out, err = covey("forget", folder, *words)
@@ -149,12 +148,8 @@ def test_a_request_that_cannot_be_served_changes_nothing(
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize(
-    ("command", "words"), [("forget", ["--answer", "auto"]), ("explain", [])]
-)
-def test_who_left_and_who_never_came_get_the_same_sentence(
-    covey, denied, command, words
-):
+@pytest.mark.parametrize(("command", "words"), [("forget", ["--answer", "auto"]), ("explain", [])])
+def test_who_left_and_who_never_came_get_the_same_sentence(covey, denied, command, words):
     folder, _ = denied
     before = contents(folder)
     left = covey(command, folder, LEAVER, *words)
@@ -164,9 +159,7 @@ def test_who_left_and_who_never_came_get_the_same_sentence(
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize(
-    "words", [["forget", "missing", LEAVER], ["explain", "missing", LEAVER]]
-)
+@pytest.mark.parametrize("words", [["forget", "missing", LEAVER], ["explain", "missing", LEAVER]])
 def test_a_run_that_is_not_there(covey, tmp_path, words):
     code, out, err = covey(*words)
     assert code == 2
@@ -227,9 +220,7 @@ def test_once_the_updates_are_deleted_a_denial_is_true(answer, copy):
 def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, copy, wanted):
     folder = copy("hidden")
     before = contents(folder)
-    told = answer(
-        "forget", folder, LEAVER, "client-00001", "--plan", "--answer", wanted
-    )
+    told = answer("forget", folder, LEAVER, "client-00001", "--plan", "--answer", wanted)
     assert contents(folder) == before
     assert [each["client"] for each in told["plans"]] == [LEAVER, "client-00001"]
     # with x = 3, a set of four can spare one: who comes second is not denied
@@ -318,14 +309,10 @@ def test_what_is_held_on_a_client(answer, copy):
 def checked(covey, one: dict[str, Any], *words: object) -> tuple[int, dict[str, Any]]:
     code, out, _ = covey("verify", one["proof"], *words, "--json")
     told = json.loads(out)
-    return code, {each["name"]: each["ok"] for each in told["checks"]} | {
-        "valid": told["valid"]
-    }
+    return code, {each["name"]: each["ok"] for each in told["checks"]} | {"valid": told["valid"]}
 
 
-def test_a_proof_holds_against_the_ledger_the_key_and_the_requester(
-    covey, denied, tmp_path
-):
+def test_a_proof_holds_against_the_ledger_the_key_and_the_requester(covey, denied, tmp_path):
     folder, told = denied
     (one,) = told["answers"]
     key = folder.parent / "keys" / "covey" / "signing-key.pub.pem"
@@ -366,9 +353,7 @@ def test_a_proof_fails_against_what_it_is_not_about(covey, denied, runs):
 
 
 @pytest.mark.parametrize("wanted", ["deny", "retrain"])
-def test_a_signed_proof_of_another_model_fails_against_the_ledger(
-    covey, leaving, tmp_path, wanted
-):
+def test_a_signed_proof_of_another_model_fails_against_the_ledger(covey, leaving, tmp_path, wanted):
     folder, told = leaving(wanted)
     document = json.loads(Path(told["answers"][0]["proof"]).read_text())
     document["model_after"] = "0" * 64

@@ -13,9 +13,8 @@ from rich.text import Text
 
 import covey
 import covey_papers
-from covey.cli import app
-from covey.cli.progress import console
-from covey.cli.tables import tabled
+from covey.cli.app import app, console
+from covey.cli.inspect import tabled
 
 SOURCES = [Path(package.__path__[0]) for package in (covey, covey_papers)]
 TREES = {
@@ -43,9 +42,7 @@ def texts() -> Iterator[str]:
 
 
 MESSAGES = sorted(
-    text
-    for text in set(texts())
-    if re.search(r"\[[^\]\n]*\]|:\w+:", text) and text.isprintable()
+    text for text in set(texts()) if re.search(r"\[[^\]\n]*\]|:\w+:", text) and text.isprintable()
 )
 
 

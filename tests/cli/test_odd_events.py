@@ -64,8 +64,7 @@ def reseal(folder: Path, rows: list[Row]) -> None:
     for position, (t, kind, body) in enumerate(rows, 1):
         head = link(head, t, kind, body)
         place.execute(
-            "INSERT INTO events (position, round, kind, body, hash)"
-            " VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO events (position, round, kind, body, hash) VALUES (?, ?, ?, ?, ?)",
             (position, t, kind, body, head),
         )
     place.commit()
@@ -152,9 +151,7 @@ def unknown_cluster(rows: list[Row], rng: random.Random) -> None:
 
 
 def stranger(rows: list[Row], rng: random.Random) -> None:
-    i = of_kind(
-        rows, rng.choice(["ClientsAssigned", "ClientLeft", "ClientExposed"]), rng
-    )
+    i = of_kind(rows, rng.choice(["ClientsAssigned", "ClientLeft", "ClientExposed"]), rng)
     told = json.loads(rows[i][2])
     if "handle" in told:
         rows[i] = changed(rows[i], "handle", "h-odd")
@@ -228,9 +225,7 @@ def words_of(reader: str, folder: Path, proof: Path) -> list[object]:
     }[reader]
 
 
-def odd_runs(
-    left: tuple[Path, Path], base: Path, count: int
-) -> Iterator[tuple[str, Path]]:
+def odd_runs(left: tuple[Path, Path], base: Path, count: int) -> Iterator[tuple[str, Path]]:
     """Yield so many ledgers, each odd in one place, and what is odd."""
     shutil.copytree(left[0], folder := base / "odd")
     shutil.rmtree(folder / "receipts")  # who can seal a ledger can delete these

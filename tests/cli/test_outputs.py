@@ -16,7 +16,7 @@ import typer.main
 
 import covey as package
 from cases.tiny import SOLVED
-from covey.cli import app
+from covey.cli.app import app
 from covey.cli.commands import loaded
 from covey_site.schemas import FILES, OUTPUTS
 from json_schemas import SETTINGS, check_json, check_printed

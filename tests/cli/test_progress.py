@@ -5,8 +5,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from covey import Config, run
-from covey.cli import progress
+from covey.api import run
+from covey.cli import runs as progress
+from covey.config.settings import Config
 
 
 @pytest.fixture
@@ -18,9 +19,7 @@ def terminal(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["ifca-mir", "local"])
-def test_shows_rounds_accuracy_risk_violations_and_time_left(
-    terminal, tmp_path, method
-):
+def test_shows_rounds_accuracy_risk_violations_and_time_left(terminal, tmp_path, method):
     settings = {
         "rounds": 4,
         "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 60},

@@ -11,18 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import (
-    Config,
-    ConfigError,
-    ModelError,
-    Returning,
-    RunError,
-    load,
-    resume,
-    run,
-)
-from covey.events import ClientLeft
-from covey.runtime import RunFolder
+from covey.api import load, resume, run
+from covey.base.errors import ConfigError, ModelError, RunError
+from covey.base.events import ClientLeft
+from covey.config.settings import Config
+from covey.runtime.folder import RunFolder
+from covey.runtime.receipts import Returning
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 3, "deniability_threshold": 2}
@@ -86,9 +80,7 @@ def left(folder: Path) -> list[ClientLeft]:
     return list(load(folder).history.left)
 
 
-def test_explain_plan_report_and_export_need_neither_model_nor_data(
-    answer, covey, folder
-):
+def test_explain_plan_report_and_export_need_neither_model_nor_data(answer, covey, folder):
     told = answer("explain", folder, "a")
     assert told["rounds_trained"] == [0, 1, 2]
     began = load(folder).history.started
@@ -126,9 +118,7 @@ def test_playing_rounds_again_without_the_model_is_refused_and_changes_nothing(
 ):
     if wanted == "roll_back":
         config = folder / "config.toml"
-        text = config.read_text().replace(
-            "deniability_threshold = 2", "deniability_threshold = 3"
-        )
+        text = config.read_text().replace("deniability_threshold = 2", "deniability_threshold = 3")
         config.write_text(text)
     state = load(folder).summary
     code, out, err = covey("forget", folder, "a", "--answer", wanted)
@@ -150,9 +140,7 @@ def test_of_several_names_nobody_leaves_where_one_answer_cannot_be_given(covey, 
     assert contents(folder) == before
 
 
-def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(
-    folder, never
-):
+def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(folder, never):
     held = load(folder, make_model, data_of())
     (done,) = held.forget(["a"], answer="retrain")
     assert done.answered.model_changed
@@ -218,9 +206,7 @@ def test_a_later_answer_with_the_data_at_hand_records_their_hash_again(folder):
         resume(folder, make_model, changed)
 
 
-def test_who_was_denied_without_data_comes_back_to_the_program_for_a_retraining(
-    folder, never
-):
+def test_who_was_denied_without_data_comes_back_to_the_program_for_a_retraining(folder, never):
     (denied,) = load(folder).forget("a", answer="deny")
     back = Returning("a", denied.answered.salt)
     held = load(folder, make_model, data_of())

@@ -12,9 +12,7 @@ import pytest
 from cli.conftest import command
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
-CHANGES = frozenset(
-    {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink"}
-)
+CHANGES = frozenset({"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink"})
 watched: list[tuple[str, list[str]]] = []
 """The folder that is watched, and what was changed in it."""
 
@@ -54,7 +52,7 @@ def test_explain_changes_nothing_in_the_folder(copy_of_ran, changes):
 
 
 def test_explain_does_not_wait_for_who_plays_the_run(copy_of_ran):
-    from covey.ledger import Ledger
+    from covey.ledger.store import Ledger
 
     with Ledger.open(copy_of_ran / "ledger.sqlite", lambda: "2030-01-01T12:00:00Z"):
         code, _, err = command("explain", copy_of_ran, "client-00001")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import covey as library
-from covey.report import write_exposed_records
+from covey.report.page import write_exposed_records
 
 SETTINGS: dict[str, Any] = {
     "rounds": 5,
@@ -53,9 +53,7 @@ class Outline(HTMLParser):
             self.rows[-1].append(data)
 
 
-def test_the_page_lists_what_the_command_tells_and_the_run_knows_nothing_of_it(
-    run, ask, tmp_path
-):
+def test_the_page_lists_what_the_command_tells_and_the_run_knows_nothing_of_it(run, ask, tmp_path):
     before, page = content(run), tmp_path / "own" / "page.html"
     told = ask("records", run, "client-00002", "--share", 0.2, "--page", page)
     assert content(run) == before

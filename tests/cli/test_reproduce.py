@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from covey_papers.reproduce import experiments
+from covey_papers.reproduce.specification import experiments
 
 TINY = [
     word
@@ -73,9 +73,7 @@ def test_the_headline_is_one_object_with_known_keys(answer, tmp_path):
     ],
     ids=["experiment", "column", "nothing", "override", "setting", "repeats"],
 )
-def test_what_cannot_be_reproduced_is_refused_and_nothing_written(
-    covey, tmp_path, words, said
-):
+def test_what_cannot_be_reproduced_is_refused_and_nothing_written(covey, tmp_path, words, said):
     code, out, err = covey("reproduce", *words, "--quick", "--out", "here")
     assert (code, out) == (2, "")
     assert said in err
@@ -100,10 +98,7 @@ def tiny(ask, tmp_path_factory):
 
 def test_what_is_set_reaches_every_run(tiny):
     folder, told = tiny
-    runs = [
-        tomllib.loads(path.read_text())
-        for path in (folder / "runs").glob("*/config.toml")
-    ]
+    runs = [tomllib.loads(path.read_text()) for path in (folder / "runs").glob("*/config.toml")]
     played = sorted((run["method"]["name"], run["seed"]) for run in runs)
     # one run of FedAvg is reference enough there
     assert played == [("fedavg", 0), ("ifca-mir", 0), ("ifca-mir", 1)]

@@ -52,9 +52,7 @@ def work(played, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_an_answer_that_cannot_be_is_told_and_another_one_is_given(
-    covey, answer, work, tmp_path
-):
+def test_an_answer_that_cannot_be_is_told_and_another_one_is_given(covey, answer, work, tmp_path):
     shutil.rmtree(work / "runs" / "sets")
     shutil.rmtree(work / "runs" / "solved")
     answer("requests", "add", ONE, "--received", RECEIVED, "--basis", "withdrawal")

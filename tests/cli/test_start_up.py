@@ -28,7 +28,7 @@ LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stde
 MAIN = f"""
 import atexit
 atexit.register(lambda: exec({LOADED!r}))
-from covey.cli import main
+from covey.cli.app import main
 main()
 """
 
@@ -79,7 +79,7 @@ def test_completion_loads_nothing_heavy(line, offered):
 
 
 def test_a_proof_is_held_against_its_ledger_without_torch():
-    ledger = "from covey.ledger import Ledger; from covey.runtime import RunFolder"
+    ledger = "from covey.ledger.store import Ledger; from covey.runtime.folder import RunFolder"
     assert heavy(f"{ledger}\n{LOADED}")[0] == {"sqlalchemy"}
 
 
@@ -113,7 +113,7 @@ def told():
     import mine, statistics
     exec({LOADED!r})
 atexit.register(told)
-from covey.cli import main
+from covey.cli.app import main
 main()
 """
     modules, out = heavy(program, "--version")

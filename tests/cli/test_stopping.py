@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from covey import errors, resume
-from covey.cli import main
-from covey.cli.app import exit_code
-from covey.ledger import Ledger
+from covey.api import resume
+from covey.base import errors
+from covey.cli.app import exit_code, main
+from covey.ledger.store import Ledger
 
 COMMANDS_PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 TINY = [
@@ -68,9 +68,7 @@ def stopped(monkeypatch, number: int, *words: object) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_says_how_it_is_carried_on_and_is(
-    monkeypatch, capsys, tmp_path, ran, number
-):
+def test_a_stopped_run_says_how_it_is_carried_on_and_is(monkeypatch, capsys, tmp_path, ran, number):
     code = 128 + number
     before = signal.getsignal(signal.SIGTERM)
     run = tmp_path / "one"
@@ -90,9 +88,7 @@ def test_a_stopped_run_says_how_it_is_carried_on_and_is(
 def test_a_stopped_sweep_names_itself(monkeypatch, tmp_path):
     (tmp_path / "one.toml").write_text("")
     words = ["sweep", tmp_path / "one.toml", "--over", "method.name=ifca"]
-    code, told = stopped(
-        monkeypatch, signal.SIGTERM, *words, *TINY, "--out", tmp_path / "sweep"
-    )
+    code, told = stopped(monkeypatch, signal.SIGTERM, *words, *TINY, "--out", tmp_path / "sweep")
     assert code == 143
     assert "stopped after round 2; carry on: the same `covey sweep`" in told
 
@@ -181,9 +177,7 @@ def test_logs_tell_of_rounds_and_handles_and_of_no_client_by_name(covey, tmp_pat
     with Ledger.read(tmp_path / "one" / "ledger.sqlite") as ledger:
         names = ledger.names()
     leaver = min(names.values())
-    code, out, err = covey(
-        "forget", "one", leaver, "--answer", "retrain", *words, "-v", "--json"
-    )
+    code, out, err = covey("forget", "one", leaver, "--answer", "retrain", *words, "-v", "--json")
     assert code == 0, err
     salt = json.loads(out)["answers"][0]["salt"]
     log = (tmp_path / "log.txt").read_text()

@@ -17,9 +17,7 @@ def settings(tmp_path):
     return path
 
 
-def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(
-    covey, settings
-):
+def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(covey, settings):
     words = ("--set", "merge.radius=2.0", "--set", "method.target_share=0.25")
     code, out, err = covey("run", settings, *words, "--out", "out", "--json")
     assert code == 0
@@ -48,9 +46,7 @@ def test_a_run_where_everything_is_heeded_has_none_to_tell(ran):
         ),
     ],
 )
-def test_a_swept_key_without_effect_is_refused_and_nothing_is_written(
-    covey, settings, words, said
-):
+def test_a_swept_key_without_effect_is_refused_and_nothing_is_written(covey, settings, words, said):
     over = [word for each in words for word in ("--over", each)]
     code, out, err = covey("sweep", settings, *over, "--out", "out")
     assert (code, out) == (2, "")

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.algorithms import FedAvg, Ifca, LocalTraining
-from covey.components import Capability, Claim, conflicts
+from covey.algorithms.fedavg import FedAvg, LocalTraining
+from covey.algorithms.ifca import Ifca
+from covey.components.registry import Capability, Claim, conflicts
 
 Some = frozenset[Capability]
 some = st.frozensets(st.sampled_from(Capability), max_size=5)
@@ -13,9 +14,7 @@ some = st.frozensets(st.sampled_from(Capability), max_size=5)
 
 def test_a_conflict_is_one_sentence_with_both_parts_and_a_remedy():
     needy = Claim("unlearning.store_updates", frozenset({Capability.SHARED_MODEL}))
-    other = Claim(
-        "method.name = 'ifca'", rules_out=frozenset({Capability.SHARED_MODEL})
-    )
+    other = Claim("method.name = 'ifca'", rules_out=frozenset({Capability.SHARED_MODEL}))
     assert list(conflicts([needy, other])) == [
         "unlearning.store_updates needs one model for everybody, but method.name = "
         "'ifca' rules it out. Change one of the two."
@@ -37,9 +36,7 @@ def test_the_needy_parts_remedy_comes_first(needys: str, others: str, said: str)
         Claim("a", requires=images, remedy=needys),
         Claim("b", rules_out=images, remedy=others),
     ]
-    assert [each.endswith(f"rules it out. {said}") for each in conflicts(claims)] == [
-        True
-    ]
+    assert [each.endswith(f"rules it out. {said}") for each in conflicts(claims)] == [True]
 
 
 @given(st.lists(st.tuples(some, some), max_size=4))

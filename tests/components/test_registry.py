@@ -8,22 +8,24 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from covey.algorithms import Algorithm, FedAvg, Ifca
-from covey.clustering import ClusterSelection, select_by_loss
-from covey.components import (
-    BUILT_INS,
+from covey.algorithms.algorithm import Algorithm
+from covey.algorithms.fedavg import FedAvg
+from covey.algorithms.ifca import Ifca
+from covey.algorithms.selection import ClusterSelection, select_by_loss
+from covey.base.errors import ConfigError
+from covey.components import registry
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import (
     Component,
     create,
     find,
     is_built_in,
+    is_known,
     known_names,
     options_of,
     reference,
-    registry,
     source_hash,
 )
-from covey.components.registry import is_known
-from covey.errors import ConfigError
 from plugins.cautious import Cautious
 
 MINE = "plugins.cautious:Cautious"
@@ -85,9 +87,7 @@ def test_every_built_in_is_there_under_its_name(kind: str, name: str):
 
 
 def test_no_name_of_a_kind_means_two_things():
-    paths = [
-        built_in.path for names in BUILT_INS.values() for built_in in names.values()
-    ]
+    paths = [built_in.path for names in BUILT_INS.values() for built_in in names.values()]
     assert len(paths) == len(set(paths))
 
 
@@ -116,9 +116,7 @@ def test_what_cannot_be_imported_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, part: str
 ):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "raising_module.py").write_text(
-        "raise RuntimeError('it was not its day')"
-    )
+    (tmp_path / "raising_module.py").write_text("raise RuntimeError('it was not its day')")
     said(
         lambda: selection(name),
         f"method.selection = {name!r} must name a component as package.module:name",
@@ -135,8 +133,8 @@ def test_what_is_no_component_of_the_kind_is_refused():
         "Name one of those",
     )
     said(
-        lambda: selection("covey.algorithms:FedAvg"),
-        "method.selection = 'covey.algorithms:FedAvg' must be a ClusterSelection",
+        lambda: selection("covey.algorithms.fedavg:FedAvg"),
+        "method.selection = 'covey.algorithms.fedavg:FedAvg' must be a ClusterSelection",
         "found the class FedAvg",
         "Derive it from covey.ClusterSelection",
     )

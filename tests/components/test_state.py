@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import covey
-from covey.algorithms import Prices, RiskEstimates, Waiting
-from covey.components import ComponentState, decoded, encoded, keep, kept, without
-from covey.components.state import States
-from covey.errors import ConfigError
-from covey.membership import RiskEstimate, ShadowFederation, ShadowFederations
-from covey.types import Handle, Params
+from covey.algorithms.selection import Prices
+from covey.algorithms.state import RiskEstimates, Waiting
+from covey.base.errors import ConfigError
+from covey.base.names import Handle, Params
+from covey.base.risk import RiskEstimate
+from covey.components.state import ComponentState, States, decoded, encoded, keep, kept, without
+from covey.membership.shadow import ShadowFederation, ShadowFederations
 
 
 class Point(NamedTuple):
@@ -203,9 +204,7 @@ def test_whoever_leaves_is_nowhere_any_more(seen: Callable[[States], States]):
     assert state.known == {"B": (None, Point(0.5, "here"))}
     assert set(state.inner[0].weights) == {"B"}
     assert state.inner[0].points == (Point(0.5, "here"),)
-    assert other == Other(
-        members=(frozenset(), frozenset({"B"})), rounds=({"B": 2}, {})
-    )
+    assert other == Other(members=(frozenset(), frozenset({"B"})), rounds=({"B": 2}, {}))
 
 
 @given(everything, st.sets(handles))
@@ -214,9 +213,7 @@ def test_nothing_else_is_taken_away(state: Everything, gone: set[str]):
     after = kept(without(keep({}, state), gone), Everything)
     assert set(after.by_client) == set(state.by_client) - gone
     assert set(after.known) == set(state.known) - gone
-    same = {
-        key: getattr(state, key) for key in ("by_client", "known", "inner", "models")
-    }
+    same = {key: getattr(state, key) for key in ("by_client", "known", "inner", "models")}
     assert plain(after.model_copy(update=same)) == plain(state)
 
 

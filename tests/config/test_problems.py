@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from covey.config import Config, load_config
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
+from covey.config.settings import Config, load_config
 
 
 def found(settings: dict[str, Any]) -> list[dict[str, Any]]:
@@ -128,9 +128,7 @@ def test_mistakes_of_the_file_and_of_what_is_set_are_told_together(tmp_path):
 def test_an_option_that_no_file_can_hold_is_refused(value):
     found = type(value).__name__
     options = {"name": "linear-head", "options": {"features": value}}
-    with pytest.raises(
-        ConfigError, match=f"model.options.features must .* a {found}. "
-    ):
+    with pytest.raises(ConfigError, match=f"model.options.features must .* a {found}. "):
         Config.of({"model": options})
 
 
@@ -156,15 +154,12 @@ def test_a_list_that_lacks_something_is_wrong_as_a_whole_and_a_group_lacks_a_key
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(st.text(max_size=5), inner, max_size=2)
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2)
     ),
     max_leaves=4,
 )
 NAMES = st.sampled_from(sorted(Config.model_fields)) | st.text(max_size=5)
-KEYS = st.sampled_from(
-    ["name", "groups", "minority", "pooling", "rounds", "noise", "clients"]
-)
+KEYS = st.sampled_from(["name", "groups", "minority", "pooling", "rounds", "noise", "clients"])
 
 
 @given(st.dictionaries(NAMES, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3)))

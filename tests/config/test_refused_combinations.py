@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from covey.config import Config
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
+from covey.config.settings import Config
 
 REFUSED = """
 data.name = "linear-mixture"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from covey.config import Config, flat, schema, settings
+from covey.config.problems import schema, settings
+from covey.config.settings import Config, flat
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

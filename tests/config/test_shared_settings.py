@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from covey.components import ComponentSection, find, is_built_in, known_names
+from covey.components.registry import find, is_built_in, known_names
+from covey.components.slots import ComponentSection
 from covey.config.sections import Sections
 
 WORDS = ("title", "description", "default")

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from covey import run
-from covey.config import Config, flat, settings, unheeded, why_unheeded
+from covey.api import run
+from covey.config.problems import settings
+from covey.config.settings import Config, flat
+from covey.config.unheeded import unheeded, why_unheeded
 
 SMALL = {
     "rounds": 3,

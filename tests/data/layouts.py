@@ -8,8 +8,9 @@ import struct
 import numpy as np
 from PIL import Image
 
-from covey.components import create
-from covey.data import DataSet, Source
+from covey.components.registry import create
+from covey.data.examples import Source
+from covey.data.source import DataSet
 
 
 def read_source(name, folder) -> Source:
@@ -18,9 +19,7 @@ def read_source(name, folder) -> Source:
 
 
 def write_idx(path, values):
-    header = bytes([0, 0, 8, values.ndim]) + struct.pack(
-        f">{values.ndim}I", *values.shape
-    )
+    header = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
     content = header + values.astype(np.uint8).tobytes()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
@@ -71,8 +70,7 @@ def write_celeba(folder, parts=PARTS):
     for name in parts:
         (images / name).write_bytes(encoded(face()))
     rows = {
-        name: ["1" if k == number else "-1" for k in range(40)]
-        for number, name in enumerate(parts)
+        name: ["1" if k == number else "-1" for k in range(40)] for number, name in enumerate(parts)
     }
     (folder / "list_attr_celeba.txt").write_text(
         f"{len(parts)}\n{' '.join(f'Attribute_{k}' for k in range(40))} \n"

@@ -2,22 +2,17 @@
 
 import pytest
 
+from covey.base.errors import DataError
 from covey.data.files import check_data, publications, read_file
-from covey.errors import DataError
 
 PUBLICATIONS = {each.source: each for each in publications()}
 WITH_A_SUM = [
-    (each.source, name)
-    for each in publications()
-    for name in each.files
-    if each.md5(name)
+    (each.source, name) for each in publications() for name in each.files if each.md5(name)
 ]
 
 
 @pytest.mark.parametrize(("source", "name"), WITH_A_SUM)
-def test_whoever_lacks_a_file_is_told_its_name_address_and_checksum(
-    tmp_path, source, name
-):
+def test_whoever_lacks_a_file_is_told_its_name_address_and_checksum(tmp_path, source, name):
     with pytest.raises(DataError) as refused:
         read_file(PUBLICATIONS[source], name, tmp_path)
     told = str(refused.value)

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from covey.bounded_io import gunzip, read_bounded
-from covey.data import npz, read_client, read_preferences
-from covey.engine import TASKS
-from covey.errors import ConfigError, DataError
+from covey.base.errors import ConfigError, DataError
+from covey.base.files import gunzip, read_bounded
+from covey.data import arrays as npz
+from covey.data.arrays import read_client
+from covey.data.population import read_preferences
+from covey.engine.recipe import TASKS
 
 MIB = 2**20
 
@@ -74,9 +76,7 @@ def test_a_header_that_announces_more_than_there_is(tmp_path):
 
 def test_what_compresses_well_and_is_small_is_read(tmp_path):
     path = tmp_path / "zeros.npz"
-    np.savez_compressed(
-        path, x=np.zeros((1_000, 1_000), np.float32), y=np.zeros(1_000, int)
-    )
+    np.savez_compressed(path, x=np.zeros((1_000, 1_000), np.float32), y=np.zeros(1_000, int))
     assert len(read_client(path).labels) == 1_000
 
 

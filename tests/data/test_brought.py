@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from covey.data import ClientData, PopulationRequest, PopulationSpec, Preference
-from covey.data.brought import brought_population
-from covey.errors import DataError
-from covey.rng import Streams
+from covey.base.errors import DataError
+from covey.base.rng import Streams
+from covey.data.clients import ClientData, PopulationRequest, brought_population
+from covey.data.examples import Preference
+from covey.data.population import PopulationSpec
 
 
 def pair(count, *, ids=False):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from covey.data import celeba
-from covey.data.celeba import parse_image
-from covey.errors import DataError
+from covey.base.errors import DataError
+from covey.data import formats as celeba
+from covey.data.formats import parse_image
 from data.layouts import encoded, face, read_source, write_celeba
 
 PATH = Path("somewhere.jpg")
@@ -47,9 +47,7 @@ def test_a_wide_and_a_grey_image_are_cropped_alike():
     assert image.unique().tolist() == [200]
 
 
-def test_only_the_first_images_of_a_part_are_read_and_a_note_says_so(
-    tmp_path, monkeypatch
-):
+def test_only_the_first_images_of_a_part_are_read_and_a_note_says_so(tmp_path, monkeypatch):
     write_celeba(tmp_path / "celeba")
     monkeypatch.setattr(celeba, "MOST", {"train": 1, "test": 1})
     source = read_source("celeba", tmp_path)

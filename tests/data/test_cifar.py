@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.data.cifar import parse_batch
-from covey.errors import DataError
+from covey.base.errors import DataError
+from covey.data.formats import parse_batch
 
 PATH = Path("data_batch_9")
 PIXELS = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)

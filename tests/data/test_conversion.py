@@ -19,8 +19,9 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from covey.data import Examples, TrainTest, clients_of
-from covey.errors import DataError
+from covey.base.errors import DataError
+from covey.data.conversion import TrainTest, clients_of
+from covey.data.examples import Examples
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
 Y = np.array([0, 1, 1, 0])
@@ -132,9 +133,7 @@ def test_two_items_are_a_set_of_two_and_no_train_and_test():
 
 
 @given(
-    dtype=st.sampled_from(
-        [np.int8, np.int16, np.int32, np.int64, np.uint16, np.uint32]
-    ),
+    dtype=st.sampled_from([np.int8, np.int16, np.int32, np.int64, np.uint16, np.uint32]),
     made=st.sampled_from([np.asarray, torch.from_numpy]),
     seed=st.integers(0, 9),
 )
@@ -293,8 +292,6 @@ BAD_CLIENTS: Mapping[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize(("found", "said"), BAD_CLIENTS.values(), ids=list(BAD_CLIENTS))
-def test_bad_sets_of_clients_are_refused_with_a_remedy(
-    found: Callable[[], Any], said: str
-):
+def test_bad_sets_of_clients_are_refused_with_a_remedy(found: Callable[[], Any], said: str):
     with pytest.raises(DataError, match=f"(?s){said}"):
         clients_of(found())

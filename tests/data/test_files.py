@@ -2,11 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from covey.data.checksums import verify
-from covey.data.files import check_data, data_folder, find_file, read_file
-from covey.data.sets.cifar10 import Cifar10
-from covey.data.sets.mnist import Mnist
-from covey.errors import ChecksumError, DataError
+from covey.base.errors import ChecksumError, DataError
+from covey.data.files import check_data, data_folder, find_file, read_file, verify
+from covey.data.sets import Cifar10, Mnist
 
 IMAGES = "train-images-idx3-ubyte.gz"
 
@@ -29,9 +27,7 @@ def test_the_data_folder_is_the_configured_one_then_the_variable_then_the_cache(
     assert data_folder("~/mine") == Path.home() / "mine"
 
 
-@pytest.mark.parametrize(
-    "place", [f"mnist/{IMAGES}", IMAGES, "mnist/train-images-idx3-ubyte"]
-)
+@pytest.mark.parametrize("place", [f"mnist/{IMAGES}", IMAGES, "mnist/train-images-idx3-ubyte"])
 def test_a_file_is_found_in_its_folder_or_beside_it_zipped_or_not(tmp_path, place):
     path = tmp_path / place
     path.parent.mkdir(exist_ok=True)

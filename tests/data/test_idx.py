@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from covey.data.idx import parse_idx
-from covey.errors import DataError
+from covey.base.errors import DataError
+from covey.data.formats import parse_idx
 
 PATH = Path("some-images-idx3-ubyte.gz")
 IMAGES = b"\0\0\x08\x03" + struct.pack(">3I", 2, 2, 1) + bytes([1, 2, 3, 4])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from covey.data.leaf import read_part
-from covey.data.sets.femnist import Femnist
-from covey.errors import DataError
+from covey.base.errors import DataError
+from covey.data.formats import read_part
+from covey.data.sets import Femnist
 from data.layouts import read_source, write_idx, write_leaf, written
 
 

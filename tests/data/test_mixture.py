@@ -8,16 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.data import (
-    GroupSpec,
-    MixtureSpec,
-    Population,
-    PopulationSpec,
-    Preference,
-    mixture_population,
-)
+from covey.base.rng import Streams
+from covey.data.examples import Preference
+from covey.data.mixture import MixtureSpec, mixture_population
+from covey.data.population import GroupSpec, Population, PopulationSpec
 from covey.data.shift import NoShift, ShiftRange
-from covey.rng import Streams
 
 NOWHERE = ShiftRange(NoShift(), 0.0, 0.0)
 SPEC = PopulationSpec(
@@ -76,9 +71,7 @@ def test_the_spectrum_goes_down_to_one_over_the_condition():
 def test_least_squares_finds_every_groups_optimum_and_the_noise():
     mixture = MixtureSpec(4, 0.3, 2.0, 9.0)
     optima = mixture.optima(2, Streams(0))
-    many = replace(
-        SPEC, groups=tuple(replace(g, examples_per_client=2000) for g in SPEC.groups)
-    )
+    many = replace(SPEC, groups=tuple(replace(g, examples_per_client=2000) for g in SPEC.groups))
     for client in population(mixture, many).clients:
         assert client.group is not None
         x, y = client.train.inputs.numpy(), client.train.labels.numpy()

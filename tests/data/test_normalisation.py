@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import covey
-from covey.build import ClientSecrets, client_runtime_of
-from covey.build.data_hashes import data_hash
-from covey.build.given import Overrides
-from covey.build.populations import population_and_notes
-from covey.config.identity import that_matter
-from covey.data import TrainTest, normalised
-from covey.errors import DataError
-from covey.rng import Streams
+from covey.base.errors import DataError
+from covey.base.rng import Streams
+from covey.build.clients import Overrides, population_and_notes
+from covey.build.run import ClientSecrets, client_runtime_of, data_hash
+from covey.config.settings import that_matter
+from covey.data.conversion import TrainTest
+from covey.data.population import normalised
 
 SMALL = {"clients": 4, "examples_per_client": 20, "audit_examples": 9, "holdout": 0.25}
 FLOATS = npst.arrays(

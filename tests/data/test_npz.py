@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.data.npz import read_clients
-from covey.errors import DataError
+from covey.base.errors import DataError
+from covey.data.arrays import read_clients
 
 LABELS = np.array([0, 2])
 
@@ -23,9 +23,7 @@ def zeros(*shape):
     channels=st.sampled_from([1, 3]),
     seed=st.integers(0, 99),
 )
-def test_images_come_back_with_channels_second_however_they_lay(
-    count, height, channels, seed
-):
+def test_images_come_back_with_channels_second_however_they_lay(count, height, channels, seed):
     shape = (count, channels, height, 7)
     x = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
     y = np.arange(count)

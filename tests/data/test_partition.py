@@ -4,10 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.data.by_writer import divide_by_writer
-from covey.data.dirichlet import divide_by_class
-from covey.data.partition import apportion, divide
-from covey.errors import DataError
+from covey.base.errors import DataError
+from covey.data.partition import apportion, divide, divide_by_class, divide_by_writer
 
 seeds = st.integers(0, 2**32 - 1)
 block_sizes = st.lists(st.integers(0, 20), min_size=1, max_size=10)
@@ -78,9 +76,7 @@ def test_class_mixes_have_the_variance_of_their_distribution():
     alpha, classes, size = 0.5, 5, 200
     labels = np.repeat(np.arange(classes), 20_000)
     blocks = by_class(labels.tolist(), [size] * 300, alpha)
-    shares = (
-        np.array([np.bincount(labels[b], minlength=classes) for b in blocks]) / size
-    )
+    shares = np.array([np.bincount(labels[b], minlength=classes) for b in blocks]) / size
     mean = 1 / classes
     spread = mean * (1 - mean) / (classes * alpha + 1)
     expected = spread + (mean * (1 - mean) - spread) / size  # and the multinomial's own
@@ -106,9 +102,9 @@ def test_a_block_is_in_random_order_so_that_its_end_is_a_sample_of_it():
 @given(seed=seeds, amounts=st.lists(st.integers(1, 9), min_size=1, max_size=8))
 def test_each_block_has_one_writer_of_its_own(seed, amounts):
     generator = np.random.default_rng(seed)
-    writers = torch.repeat_interleave(
-        torch.arange(len(amounts)) + 5, torch.tensor(amounts)
-    )[generator.permutation(sum(amounts))]
+    writers = torch.repeat_interleave(torch.arange(len(amounts)) + 5, torch.tensor(amounts))[
+        generator.permutation(sum(amounts))
+    ]
     # As many blocks as writers, each as large as can be: only one way fits them all.
     sizes = generator.permutation(amounts).tolist()
     blocks = by_writer(writers.tolist(), sizes, seed)
@@ -121,8 +117,7 @@ def test_each_block_has_one_writer_of_its_own(seed, amounts):
 
 def test_a_writer_and_its_images_are_drawn_at_random():
     drawn = {
-        tuple(sorted(by_writer([3] * 9 + [4] * 9, [3], seed)[0].tolist()))
-        for seed in range(20)
+        tuple(sorted(by_writer([3] * 9 + [4] * 9, [3], seed)[0].tolist())) for seed in range(20)
     }
     assert {block[0] < 9 for block in drawn} == {True, False}
     assert len(drawn) > 10

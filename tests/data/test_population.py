@@ -8,23 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.data import (
-    Examples,
-    GroupSpec,
-    PopulationSpec,
-    Preference,
-    Source,
-    build_population,
-    population_of,
-)
-from covey.data.brightness import Brightness
-from covey.data.by_writer import ByWriter
-from covey.data.dirichlet import Dirichlet
-from covey.data.partition import Iid
-from covey.data.rotation import Rotation
-from covey.data.shift import NoShift, ShiftRange
-from covey.errors import DataError
-from covey.rng import Streams
+from covey.base.errors import DataError
+from covey.base.rng import Streams
+from covey.data.examples import Examples, Preference, Source
+from covey.data.partition import ByWriter, Dirichlet, Iid
+from covey.data.population import GroupSpec, PopulationSpec, build_population, population_of
+from covey.data.shift import Brightness, NoShift, Rotation, ShiftRange
 
 STILL = ShiftRange(NoShift(), 0.0, 0.0)
 DARK = ShiftRange(Brightness(), 0.2, 0.4)
@@ -138,8 +127,7 @@ def test_groups_have_their_shares_and_sizes():
 
 def test_the_members_of_the_groups_are_random():
     minority = {
-        next(c.name for c in build(seed=seed).clients if c.group == 0)
-        for seed in range(20)
+        next(c.name for c in build(seed=seed).clients if c.group == 0) for seed in range(20)
     }
     assert len(minority) > 1  # all 20 alike by chance: 4 * (1/4)**20
 
@@ -176,9 +164,7 @@ def test_shifted_examples_lie_in_their_groups_range_everywhere():
 
 
 def test_a_client_draws_once_or_once_per_image():
-    wide = replace(
-        SHIFTED.groups[1], shift=ShiftRange(Brightness(), 0.0, 1.0), share=1.0
-    )
+    wide = replace(SHIFTED.groups[1], shift=ShiftRange(Brightness(), 0.0, 1.0), share=1.0)
     spec = replace(SHIFTED, groups=(wide,))
     for client in build(replace(spec, shift_per="client")).clients:
         both = torch.cat([brightness(client.train), brightness(client.holdout)])
@@ -300,9 +286,7 @@ def by_ten(count=200):
 def test_a_dirichlet_population_is_skewed_and_what_is_aside_is_not():
     spec = replace(PLAIN, partition=Dirichlet(dirichlet_alpha=0.01), clients=8)
     tens = by_ten(2_000)
-    population = build_population(
-        tens, replace(spec, audit_examples=1_000), Streams(0), prefer
-    )
+    population = build_population(tens, replace(spec, audit_examples=1_000), Streams(0), prefer)
     for client in population.clients:
         assert len(own(client)) == (5 if client.group == 0 else 10)
         assert len(set(own(client))) <= 3
@@ -319,9 +303,7 @@ def test_in_every_partition_an_image_is_a_groups_once(images, partition):
     file = source(500, numbered(7))
     labels = file.train.labels  # still told apart: one class, and one image, each
     writers = labels // 20
-    population = build_population(
-        replace(file, writers=writers), spec, Streams(1), prefer
-    )
+    population = build_population(replace(file, writers=writers), spec, Streams(1), prefer)
     aside = set(numbers(population.non_members[0]))
     for group in range(4):
         held = [own(c) for c in population.clients if c.group == group]

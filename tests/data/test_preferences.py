@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.data import Preference, read_preferences, weight_from_threshold
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
+from covey.data.examples import Preference
+from covey.data.population import read_preferences, weight_from_threshold
 
 
 @given(st.floats(0, 1))
@@ -25,9 +26,7 @@ def test_csv_and_toml_say_the_same(tmp_path):
     table = tmp_path / "who.csv"
     table.write_text("name, risk_threshold, risk_weight\na, 0.6, 0.25\nb, 0.8,\n")
     tree = tmp_path / "who.toml"
-    tree.write_text(
-        "a = {risk_threshold = 0.6, risk_weight = 0.25}\n[b]\nrisk_threshold = 0.8"
-    )
+    tree.write_text("a = {risk_threshold = 0.6, risk_weight = 0.25}\n[b]\nrisk_threshold = 0.8")
     expected = {"a": Preference(0.25, 0.6), "b": Preference(0.0, 0.8)}
     assert read_preferences(table) == read_preferences(tree) == expected
 

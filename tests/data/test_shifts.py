@@ -6,10 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.data.brightness import Brightness, brighten
-from covey.data.rotation import Rotation, rotate
-from covey.data.shift import NoShift, ShiftRange
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
+from covey.data.shift import Brightness, NoShift, Rotation, ShiftRange, brighten, rotate
 
 sizes = st.tuples(*[st.integers(1, n) for n in (4, 3, 12, 12)])
 GENERATOR = np.random.default_rng(0)
@@ -106,9 +104,7 @@ def test_amounts_lie_between_low_and_high_and_follow_the_seed(seed, low, width):
     assert torch.equal(amounts, shift.draw(20, np.random.default_rng(seed)))
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(2.0, 1.0), (0.0, math.inf), (math.nan, 1.0)]
-)
+@pytest.mark.parametrize(("low", "high"), [(2.0, 1.0), (0.0, math.inf), (math.nan, 1.0)])
 def test_an_impossible_range_is_refused(low, high):
     with pytest.raises(ConfigError, match="low <= high"):
         ShiftRange(Rotation(), low, high)

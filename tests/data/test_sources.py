@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from covey.errors import ChecksumError, ConfigError, DataError
+from covey.base.errors import ChecksumError, ConfigError, DataError
 from data.layouts import read_source, write_idx
 
 
@@ -54,9 +54,7 @@ def test_emnist_images_are_turned_upright(tmp_path):
     for part in ("train", "test"):
         stored = tmp_path / f"emnist-byclass-{part}-images-idx3-ubyte.gz"
         write_idx(stored, image.transpose(0, 2, 1))
-        write_idx(
-            tmp_path / f"emnist-byclass-{part}-labels-idx1-ubyte.gz", np.array([61])
-        )
+        write_idx(tmp_path / f"emnist-byclass-{part}-labels-idx1-ubyte.gz", np.array([61]))
     source = read_source("emnist", tmp_path)
     assert source.train.inputs[0].tolist() == image.tolist()
     assert source.test is not None
@@ -69,9 +67,7 @@ def test_made_up_bytes_under_a_published_name_are_refused(tmp_path):
         read_source("mnist", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "file"), [("mnist", "train-images"), ("cifar10", "data_batch_1")]
-)
+@pytest.mark.parametrize(("name", "file"), [("mnist", "train-images"), ("cifar10", "data_batch_1")])
 def test_an_empty_folder_lacks_the_first_file(tmp_path, name, file):
     with pytest.raises(DataError, match=f"{name} needs the file {file}"):
         read_source(name, tmp_path)

@@ -9,7 +9,7 @@ import pytest
 # here, and not in a test: what it imports warns of others' deprecations
 from flwr.common.config import parse_config_args
 
-from covey.deploy import Plan, write_federation
+from covey.deploy.folder import Plan, write_federation
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -42,9 +42,7 @@ def read_by_flower() -> Callable[[str], dict[str, Any]]:
 def federate(tmp_path) -> Callable[..., Path]:
     """Write the folder of a federation of alice and bob."""
 
-    def made(
-        text: str = "", host: str = "127.0.0.1", *, insecure: bool = False
-    ) -> Path:
+    def made(text: str = "", host: str = "127.0.0.1", *, insecure: bool = False) -> Path:
         config = tmp_path / "config.toml"
         config.write_text(text, encoding="utf-8")
         plan = Plan(("alice", "bob"), host, 8443, insecure)

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from covey.data import read_organisations
-from covey.deploy import Plan, check, write_federation
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
+from covey.data.population import read_organisations
+from covey.deploy.checks import check
+from covey.deploy.folder import Plan, write_federation
 
-MERGE = (
-    "[merge]\nname = 'anonymity-sets'\nmin_anonymity = 2\ndeniability_threshold = 1\n"
-)
+MERGE = "[merge]\nname = 'anonymity-sets'\nmin_anonymity = 2\ndeniability_threshold = 1\n"
 TWO = f"{MERGE}min_organisations = 2\n"
 
 
@@ -44,9 +43,7 @@ def test_whoever_registers_sees_what_is_attested(attest):
     folder = attest(TWO, alice="A & A", bob="B")
     flower = folder / "flwr.sh"
     flower.write_text("#!/bin/sh\necho '{\"success\": true}'\n")
-    done = subprocess.run(
-        [folder / "register.sh"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([folder / "register.sh"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "alice: registered, client of A & A",
         "bob: registered, client of B",

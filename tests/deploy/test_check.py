@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.deploy import Finding, check
-from covey.deploy.certificates import server_findings
-from covey.deploy.machine import FLOWER, knock, node_port_findings
-from covey.errors import RunError
+from covey.base.errors import RunError
+from covey.deploy.checks import FLOWER, check, knock, node_port_findings
+from covey.deploy.keys import Finding, server_findings
 
 ROOT = Path(__file__).parents[2]
 
@@ -292,9 +291,7 @@ def test_the_authority_ends_after_ten_years(federate, now):
 def test_a_folder_that_was_moved(federate, now):
     folder = federate()
     moved(folder)
-    (found,) = [
-        each for each in check(folder.parent / "other", now) if each.about == "app"
-    ]
+    (found,) = [each for each in check(folder.parent / "other", now) if each.about == "app"]
     assert found.level == "error"
     assert "the folder was moved" in found.detail
 
@@ -388,9 +385,7 @@ def test_a_port_that_answers(federate):
 
 def test_a_port_with_another_program(federate):
     authority = federate() / "certificates" / "ca.crt"
-    with listening(
-        lambda caller: caller.sendall(b"220 mail.example.org\r\n")
-    ) as address:
+    with listening(lambda caller: caller.sendall(b"220 mail.example.org\r\n")) as address:
         found = knock(address, authority)
     assert found is not None
     assert found.level == "error"

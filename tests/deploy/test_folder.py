@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from covey.deploy import Plan, write_federation
-from covey.deploy.plan import SWITCHES
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
+from covey.deploy.folder import SWITCHES, Plan, write_federation
 from deploy.conftest import NOW
 
 
@@ -29,9 +28,7 @@ def toml(path: Path) -> dict[str, Any]:
 
 def called(script: Path, *words: str) -> dict[str, Any]:
     """How a script calls the program that it becomes."""
-    done = subprocess.run(
-        [script, *words], capture_output=True, text=True, check=True, cwd="/"
-    )
+    done = subprocess.run([script, *words], capture_output=True, text=True, check=True, cwd="/")
     return json.loads(done.stdout)
 
 
@@ -62,9 +59,7 @@ def test_the_settings_are_for_flower_and_secrets_are_secret(federate, given, sou
         ("[privacy]\nclient_clip = 1.0\nclient_noise = 1.0\n", "mean"),
     ],
 )
-def test_updates_are_merged_robustly_unless_the_settings_say_how(
-    federate, given, merge
-):
+def test_updates_are_merged_robustly_unless_the_settings_say_how(federate, given, merge):
     settings = toml(federate(given) / "covey.toml")
     assert settings["merge"]["name"] == merge
 
@@ -110,9 +105,7 @@ source = "federated"
         ("", False, "by itself"),
     ],
 )
-def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(
-    tmp_path, given, secure, told
-):
+def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(tmp_path, given, secure, told):
     config = tmp_path / "config.toml"
     config.write_text(given)
     plan = Plan(tuple(f"node-{i}" for i in range(4)))
@@ -136,9 +129,7 @@ def test_a_folder_is_never_overwritten(federate, tmp_path):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match="must be new or empty"):
         federate()
-    assert before == {
-        path: path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         folder.name,
         "config.toml",
@@ -153,9 +144,7 @@ def test_an_empty_folder_is_taken(tmp_path, federate):
 def test_a_path_that_scripts_cannot_hold_is_refused(tmp_path, now):
     (tmp_path / "config.toml").touch()
     with pytest.raises(ConfigError, match="no quotes"):
-        write_federation(
-            tmp_path / "config.toml", tmp_path / 'a"b', Plan(("alice",)), now
-        )
+        write_federation(tmp_path / "config.toml", tmp_path / 'a"b', Plan(("alice",)), now)
 
 
 def test_what_is_private_is_private_whatever_the_umask(federate):
@@ -180,8 +169,7 @@ def test_what_is_private_is_private_whatever_the_umask(federate):
 
 def test_a_node_gets_what_is_its_own_and_nothing_of_the_server(federate):
     folder = federate(
-        "[ledger]\nurl = 'env:COVEY_LEDGER_URL'\n"
-        "[secrets]\nkey_path = '/keys/signing.pem'\n"
+        "[ledger]\nurl = 'env:COVEY_LEDGER_URL'\n[secrets]\nkey_path = '/keys/signing.pem'\n"
     )
     ours = toml(folder / "covey.toml")
     seeds, keys = set(), set()
@@ -190,9 +178,7 @@ def test_a_node_gets_what_is_its_own_and_nothing_of_the_server(federate):
         told = toml(node / "node.toml")
         assert told["name"] == name
         assert told["risk_threshold"] == 0.6
-        assert [told[key] for key in ("tell_violation", "tell_accuracy", "leave")] == [
-            False
-        ] * 3
+        assert [told[key] for key in ("tell_violation", "tell_accuracy", "leave")] == [False] * 3
         assert 0 <= told["seed"] < 2**63
         seeds.add(told["seed"])
         keys.add((node / "key").read_bytes())
@@ -201,9 +187,7 @@ def test_a_node_gets_what_is_its_own_and_nothing_of_the_server(federate):
             **{key: value for key, value in ours.items() if key != "ledger"},
             "secrets": {"source": "os"},
         }
-        assert (node / "ca.crt").read_bytes() == (
-            folder / "certificates/ca.crt"
-        ).read_bytes()
+        assert (node / "ca.crt").read_bytes() == (folder / "certificates/ca.crt").read_bytes()
         for path in node.iterdir():
             assert b"password" not in path.read_bytes()
     assert len(seeds) == len(keys) == 2
@@ -224,9 +208,7 @@ def handshake(folder: Path, host: str) -> None:
     trusting = ssl.create_default_context(cafile=folder / "certificates/ca.crt")
     trusting.verify_flags |= ssl.VERIFY_X509_STRICT
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    serving.load_cert_chain(
-        folder / "certificates/server.pem", folder / "certificates/server.key"
-    )
+    serving.load_cert_chain(folder / "certificates/server.pem", folder / "certificates/server.key")
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = trusting.wrap_bio(back, there, server_hostname=host)
     server = serving.wrap_bio(there, back, server_side=True)
@@ -274,9 +256,7 @@ def test_the_scripts_call_flower_with_every_switch(federate, programs, read_by_f
         assert environment["FLWR_HOME"] == str(home / "flwr")
 
 
-def test_without_tls_there_are_no_certificates_and_the_readme_begins_with_that(
-    federate, programs
-):
+def test_without_tls_there_are_no_certificates_and_the_readme_begins_with_that(federate, programs):
     folder = federate(insecure=True)
     names = {path.name for path in folder.rglob("*")}
     assert names.isdisjoint({"certificates", "ca.crt", "register.sh"})

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from covey.deploy import Plan
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
+from covey.deploy.folder import Plan
 
 EVERY = "0.0.0.0"  # noqa: S104 - looked at, not listened on
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from covey.deploy import NoAnswerError, Node, Run, nodes_of, status_of
-from covey.errors import RunError
+from covey.base.errors import RunError
+from covey.deploy.checks import NoAnswerError, Node, Run, nodes_of, status_of
 
 LISTED = {
     "owner-name": "none",
@@ -44,9 +44,7 @@ def answering(federate, programs):
     def says(nodes: object, runs: object = None) -> Path:
         home = folder / "flwr"
         (home / "nodes.json").write_text(json.dumps(nodes))
-        (home / "runs.json").write_text(
-            json.dumps(runs or {"success": True, "runs": []})
-        )
+        (home / "runs.json").write_text(json.dumps(runs or {"success": True, "runs": []}))
         return folder
 
     return says
@@ -58,9 +56,7 @@ def test_nodes_have_names_and_states(answering):
         {**LISTED, "node-id": "3", "status": "online"},
         {**LISTED, "node-id": "1", "status": "registered"},
     ]
-    folder = answering(
-        {"success": True, "nodes": listed}, {"success": True, "runs": [RUN]}
-    )
+    folder = answering({"success": True, "nodes": listed}, {"success": True, "runs": [RUN]})
     kept = folder / "flwr" / "registered"
     kept.mkdir()
     (kept / "bob.json").write_text('{"success": true, "node-id": 2}')

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 import covey
-from covey import Run
-from covey.dossier import check_dossier, dossier_facts
-from covey.dossier.annex_iv import annex_iv
-from covey.dossier.likelihoods import likelihoods
-from covey.errors import RunError
-from covey.ledger import Ledger
-from covey.runtime import RunFolder
+from covey.base.errors import RunError
+from covey.ledger.store import Ledger
+from covey.report.dossier import check_dossier
+from covey.report.dossier_facts import annex_iv, dossier_facts, likelihoods
+from covey.runs.run import Run
+from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerRecord
 from covey.unlearning.signature import sign
 
@@ -128,9 +127,7 @@ def test_a_later_event_leaves_an_older_dossier_valid(run: Run, dossier: Path):
 
 def test_the_order_in_which_answers_came_changes_no_sentence(dossier: Path):
     facts = document(dossier)["facts"]
-    there, back = (
-        {**facts, "answers": dict(each)} for each in (ANSWERED, ANSWERED[::-1])
-    )
+    there, back = ({**facts, "answers": dict(each)} for each in (ANSWERED, ANSWERED[::-1]))
     assert annex_iv(there) == annex_iv(back)
 
 
@@ -208,7 +205,7 @@ def test_a_file_outside_is_not_read(dossier: Path, other_key: Any):
 
 
 def test_an_unfinished_run_has_a_dossier_of_what_is_known(tmp_path: Path, audited):
-    from covey.runtime import RunFolder
+    from covey.runtime.folder import RunFolder
 
     folder = RunFolder(shutil.copytree(audited, tmp_path / "run"))
     with Ledger.read(folder.ledger) as ledger:

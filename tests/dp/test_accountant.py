@@ -44,9 +44,7 @@ def test_the_closed_form_gives_its_delta_back(mu: float, delta: float):
     from scipy.stats import norm
 
     epsilon = gaussian_epsilon(mu, delta)
-    found = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(
-        -mu / 2 - epsilon / mu
-    )
+    found = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
     assert found == pytest.approx(delta, rel=1e-3) or (epsilon == 0 and found < delta)
 
 

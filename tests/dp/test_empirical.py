@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.dp import gaussian_epsilon, least_epsilon
+from covey.dp.accountant import gaussian_epsilon, least_epsilon
 
 DELTA, DRAWS = 1e-5, 10_000
 
@@ -21,8 +21,7 @@ def gaussian_draws(mu: float, seed: int, draws: int = DRAWS):
 def test_the_bound_stays_below_the_truth_and_near_it(mu: float):
     true = gaussian_epsilon(mu, DELTA)
     found = [
-        least_epsilon(*gaussian_draws(mu, seed), DELTA, is_gaussian=True)
-        for seed in range(10)
+        least_epsilon(*gaussian_draws(mu, seed), DELTA, is_gaussian=True) for seed in range(10)
     ]
     assert max(each.epsilon for each in found) <= true
     assert np.median([each.epsilon for each in found]) >= 0.4 * true

@@ -8,16 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.dp import (
-    Guarantee,
-    NoisePlan,
-    aggregate_multiplier,
-    forecast,
-    gaussian_epsilon,
-    guarantees,
-)
-from covey.dp.accountant import choice, epsilon_bound, gaussian, representative
-from covey.events import (
+from covey.base.events import (
     AnonymitySetsFormed,
     ChoicesPerturbed,
     ClientsAssigned,
@@ -36,7 +27,10 @@ from covey.events import (
     StepsPerturbed,
     SumPerturbed,
 )
-from covey.heads import HeadNoise
+from covey.dp.accountant import choice, epsilon_bound, gaussian, gaussian_epsilon, representative
+from covey.dp.current_guarantee import Guarantee
+from covey.dp.run_guarantees import NoisePlan, aggregate_multiplier, forecast, guarantees
+from covey.heads.perturbed import HeadNoise
 
 DELTA = 1e-5
 CHOSEN = ClientsAssigned({"a": 0, "b": 1}, "clients")
@@ -163,9 +157,7 @@ def test_who_chose_most_often_pays_most():
 def test_what_is_told_without_noise_is_named():
     told = [
         GroupsSought({}, "updates", "nothing"),
-        RiskMeasured(
-            0, 0, "federated", 0.6, 0.1, 0.6, 5, 5, reason="", calibrated=True
-        ),
+        RiskMeasured(0, 0, "federated", 0.6, 0.1, 0.6, 5, 5, reason="", calibrated=True),
         RoundMeasured(0.5, {}, (2,)),
         AnonymitySetsFormed(0, (("a", "b"),), (0.5,)),
     ]
@@ -246,9 +238,7 @@ def test_a_superseded_end_is_no_training_without_noise():
 
 
 def test_raw_updates_that_are_kept_are_named():
-    began = RunStarted(
-        "0", "fedavg", "c", "d", 1, 1, (), {}, {}, 4, (), updates_stored=True
-    )
+    began = RunStarted("0", "fedavg", "c", "d", 1, 1, (), {}, {}, 4, (), updates_stored=True)
     found = the_one([began, SHARED, *noisy_sums(4.0, 0), TOGETHER])
     assert any("raw updates" in each for each in found.does_not_cover)
 
@@ -303,9 +293,7 @@ def test_a_hidden_head_has_four_guarantees_in_closed_form():
     assert any("not released" in each for each in record.does_not_cover)
     assert any("residual" in each for each in record.holds_if)
     steps = StepsPerturbed(1.5, {"a": 3, "b": 3}, {"a": 0.2, "b": 0.2})
-    both = guarantees(
-        [SHARED, head(), solved("x"), steps, TOGETHER], DELTA, secret=True
-    )
+    both = guarantees([SHARED, head(), solved("x"), steps, TOGETHER], DELTA, secret=True)
     assert all(each.epsilon is None for each in both if each.unit == "record")
 
 

@@ -4,16 +4,15 @@ import math
 
 import pytest
 
-from covey.dp import (
-    NoisePlan,
-    adversary_views,
+from covey.dp.accountant import (
     claimed_epsilon,
     claimed_sigma,
     delivered_epsilon,
-    forecast,
-    multiplier,
+    epsilon_bound,
+    gaussian,
+    multiplier_for,
 )
-from covey.dp.accountant import epsilon_bound, gaussian, multiplier_for
+from covey.dp.run_guarantees import NoisePlan, adversary_views, forecast, multiplier
 
 ROUNDS, DELTA = 50, 1e-5
 

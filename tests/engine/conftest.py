@@ -10,19 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.engine import (
-    Engine,
-    ParallelEngine,
-    Recipe,
-    ReferenceEngine,
-    TrainingJob,
-    VmapEngine,
-)
-from covey.engine.on_ray.cluster import shared_hosts
-from covey.engine.on_ray.engine import RayEngine
-from covey.models import initial_params
-from covey.rng import Streams
+from covey.engine.cpu import ParallelEngine, ReferenceEngine
+from covey.engine.protocol import Engine, TrainingJob
+from covey.engine.ray import RayEngine, shared_hosts
+from covey.engine.recipe import Recipe
+from covey.engine.vmap import VmapEngine
+from covey.models.build import initial_params
 
 MakeEngine = Callable[[nn.Module], Engine]
 MakeJobs = Callable[..., list[TrainingJob]]
@@ -43,9 +38,7 @@ def make_engine(request: pytest.FixtureRequest) -> MakeEngine:
     return made(request)
 
 
-@pytest.fixture(
-    params=[*(name for name in ENGINES if not name.startswith("vmap")), ON_RAY]
-)
+@pytest.fixture(params=[*(name for name in ENGINES if not name.startswith("vmap")), ON_RAY])
 def private_engine(request: pytest.FixtureRequest) -> MakeEngine:
     """Engines that have the gradient of one example."""
     return made(request)
@@ -181,9 +174,7 @@ def point_job() -> Callable[..., TrainingJob]:
 def make_jobs() -> MakeJobs:
     """Jobs from one start, one for each client size, every client with its own data."""
 
-    def make(
-        module: nn.Module, sizes: tuple[int, ...], recipe: Recipe
-    ) -> list[TrainingJob]:
+    def make(module: nn.Module, sizes: tuple[int, ...], recipe: Recipe) -> list[TrainingJob]:
         start = initial_params(module)
         draws = torch.Generator().manual_seed(0)
         return [

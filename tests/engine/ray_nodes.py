@@ -18,12 +18,14 @@ import ray
 import torch
 from ray.cluster_utils import Cluster
 
+from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.engine import Engine, ParallelEngine, Recipe, TrainingJob
-from covey.engine.on_ray.engine import RayEngine
-from covey.models import initial_params
+from covey.engine.cpu import ParallelEngine
+from covey.engine.protocol import Engine, TrainingJob
+from covey.engine.ray import RayEngine
+from covey.engine.recipe import Recipe
+from covey.models.build import initial_params
 from covey.models.networks import MnistCnn
-from covey.rng import Streams
 
 IMAGES = 250
 
@@ -74,9 +76,7 @@ def main() -> None:
         engines = (on_ray, threads[workers])
         for engine in engines:
             seconds(engine, jobs)  # processes start, examples are placed
-        turns = [
-            [seconds(engine, jobs) for engine in engines] for _ in range(asked.pairs)
-        ]
+        turns = [[seconds(engine, jobs) for engine in engines] for _ in range(asked.pairs)]
         return [there / here for there, here in turns]
 
     told("one node of one core against one thread, in time", pairs(1))

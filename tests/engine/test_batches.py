@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.engine import Recipe
-from covey.engine.batches import batch_indices
+from covey.engine.protocol import batch_indices
+from covey.engine.recipe import Recipe
 
 
 def drawn(num_examples: int, recipe: Recipe, seed: int = 0) -> list[list[int]]:
@@ -14,9 +14,7 @@ def drawn(num_examples: int, recipe: Recipe, seed: int = 0) -> list[list[int]]:
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 3))
-def test_every_epoch_visits_every_example_once(
-    num_examples: int, batch_size: int, epochs: int
-):
+def test_every_epoch_visits_every_example_once(num_examples: int, batch_size: int, epochs: int):
     batches = drawn(num_examples, Recipe(local_epochs=epochs, batch_size=batch_size))
     visits = [index for batch in batches for index in batch]
     for epoch in range(epochs):

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from covey.data.examples import Examples
-from covey.engine import Engine, Recipe, Scored, ScoringJob, TrainingJob
+from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
 
 MakeEngine = Callable[[nn.Module], Engine]
 PointJob = Callable[..., TrainingJob]

@@ -8,15 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from covey.engine import (
-    Engine,
-    Recipe,
-    ReferenceEngine,
-    ScoringJob,
-    TrainingJob,
-)
-from covey.models import initial_params
-from covey.types import Params
+from covey.base.names import Params
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.protocol import Engine, ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
+from covey.models.build import initial_params
 
 MakeEngine = Callable[[nn.Module], Engine]
 BuildModule = Callable[[str], nn.Module]

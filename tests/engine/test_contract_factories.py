@@ -3,15 +3,14 @@
 import pytest
 from torch import nn
 
-from covey.components import BUILT_INS, Capability, create
-from covey.engine import MULTICLASS, Engine, EngineFactory
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import Capability, create
+from covey.engine.protocol import Engine, EngineFactory
+from covey.engine.recipe import MULTICLASS
 from plugins.engine_single import Single
 
 FACTORIES = [
-    *(
-        create("engine", name, {}, "engine.name", EngineFactory)
-        for name in BUILT_INS["engine"]
-    ),
+    *(create("engine", name, {}, "engine.name", EngineFactory) for name in BUILT_INS["engine"]),
     Single(),
 ]
 

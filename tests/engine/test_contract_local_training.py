@@ -8,25 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from covey.components import BUILT_INS, create, options_of, reference
-from covey.engine import (
-    TASKS,
-    Adam,
-    Engine,
-    Loss,
-    Objective,
-    Optimizer,
-    ParallelEngine,
-    Proximal,
-    Recipe,
-    ReferenceEngine,
-    Schedule,
-    Sgd,
-    TorchOptimizer,
-    TrainingJob,
-    VmapEngine,
-)
-from covey.types import Params
+from covey.base.names import Params
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import create, options_of, reference
+from covey.engine.cpu import ParallelEngine, ReferenceEngine
+from covey.engine.optimizers import Adam, Optimizer, Sgd, TorchOptimizer
+from covey.engine.protocol import Engine, TrainingJob
+from covey.engine.recipe import TASKS, Loss, Objective, Proximal, Recipe, Schedule
+from covey.engine.vmap import VmapEngine
 
 MakeEngine = Callable[[nn.Module], Engine]
 BuildModule = Callable[[str], nn.Module]
@@ -92,10 +81,7 @@ def assert_agrees(make: MakeEngine, module: nn.Module, jobs: list[TrainingJob]) 
     expected = list(ReferenceEngine(module).train(jobs))
     for trained, oracle in zip(make(module).train(jobs), expected, strict=True):
         assert_close(trained, oracle)
-    assert any(
-        not torch.equal(value, jobs[0].start[name])
-        for name, value in expected[0].items()
-    )
+    assert any(not torch.equal(value, jobs[0].start[name]) for name, value in expected[0].items())
 
 
 @pytest.mark.parametrize("build", ["plain", "odd"])

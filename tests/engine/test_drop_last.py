@@ -7,28 +7,22 @@ import pytest
 import torch
 from torch import nn
 
-from covey import Config, run
-from covey.engine import (
-    Recipe,
-    num_steps,
-)
-from covey.engine.batches import batch_indices
-from covey.errors import ModelError
+from covey.api import run
+from covey.base.errors import ModelError
+from covey.config.settings import Config
+from covey.engine.protocol import batch_indices, num_steps
+from covey.engine.recipe import Recipe
 
 ENGINES = ("reference", "parallel", "vmap")
 
 
 def normalised() -> nn.Module:
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(16, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
-    )
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
 
 
 def clients(sizes: tuple[int, ...]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     drawn = torch.Generator().manual_seed(3)
-    return [
-        (torch.randn(n, 1, 4, 4, generator=drawn), torch.arange(n) % 3) for n in sizes
-    ]
+    return [(torch.randn(n, 1, 4, 4, generator=drawn), torch.arange(n) % 3) for n in sizes]
 
 
 def played(path, engine: str, sizes: tuple[int, ...], **train):
@@ -40,9 +34,7 @@ def played(path, engine: str, sizes: tuple[int, ...], **train):
         "engine": {"name": engine},
         "train": {"batch_size": 4, **train},
     }
-    return run(
-        clients=clients(sizes), model=normalised, out=path, config=Config.of(settings)
-    )
+    return run(clients=clients(sizes), model=normalised, out=path, config=Config.of(settings))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -6,19 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from covey.base.errors import ModelError
+from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.engine import (
-    Engine,
-    ParallelEngine,
-    Recipe,
-    ReferenceEngine,
-    ScoringJob,
-    TrainingJob,
-    VmapEngine,
-)
+from covey.engine.cpu import ParallelEngine, ReferenceEngine
 from covey.engine.dropout import seeded_dropout
-from covey.errors import ModelError
-from covey.rng import Streams
+from covey.engine.protocol import Engine, ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
+from covey.engine.vmap import VmapEngine
 
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]
@@ -55,9 +50,7 @@ def test_masks_depend_on_the_job_alone(
     three = list(ParallelEngine(module, workers=3).train(jobs[::-1]))[::-1]
     batched = list(VmapEngine(module, chunk=3).train(jobs))
     assert torch.equal(torch.get_rng_state(), state)
-    for oracle, alone, together, stacked in zip(
-        reference, one, three, batched, strict=True
-    ):
+    for oracle, alone, together, stacked in zip(reference, one, three, batched, strict=True):
         torch.testing.assert_close(alone, oracle, rtol=0, atol=1e-5)
         torch.testing.assert_close(stacked, oracle, rtol=0, atol=1e-5)
         assert all(torch.equal(alone[name], together[name]) for name in alone)

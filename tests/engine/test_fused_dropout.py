@@ -6,20 +6,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from covey.base.errors import ModelError
+from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.engine import (
-    ParallelEngine,
-    Recipe,
-    ReferenceEngine,
-    ScoringJob,
-    TrainingJob,
-    VmapEngine,
-    check_private,
-)
+from covey.engine.cpu import ParallelEngine, ReferenceEngine
+from covey.engine.descent import check_private
 from covey.engine.dropout import seeded_dropout
-from covey.errors import ModelError
-from covey.models import check_model, initial_params
-from covey.rng import Streams
+from covey.engine.protocol import ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
+from covey.engine.vmap import VmapEngine
+from covey.models.build import check_model, initial_params
 
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1)
 SIZES = (10, 4, 10, 7)
@@ -132,9 +128,7 @@ def test_a_model_is_no_stranger_because_its_attention_drops(kind: str):
 
 def test_what_cannot_draw_so_refuses_by_name(kind: str):
     fused = {"encoder": "MultiheadAttention", "attention": "SelfAttention"}
-    with pytest.raises(
-        ModelError, match=rf"{fused.get(kind, kind.upper())}.*parallel engine"
-    ):
+    with pytest.raises(ModelError, match=rf"{fused.get(kind, kind.upper())}.*parallel engine"):
         VmapEngine(reader(kind))
     layer = {**fused, "encoder": "Dropout"}.get(kind, kind.upper())
     with pytest.raises(ModelError, match=rf"record_clip.*{layer}"):

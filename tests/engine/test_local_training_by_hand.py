@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import Capability
-from covey.engine import (
-    Adam,
-    AdamW,
+from covey.base.errors import ConfigError
+from covey.components.registry import Capability
+from covey.engine.optimizers import Adam, AdamW, Sgd, TorchOptimizer
+from covey.engine.protocol import Engine, TrainingJob
+from covey.engine.recipe import (
     Cosine,
     CrossEntropy,
-    Engine,
     Focal,
     Huber,
     Loss,
@@ -23,14 +23,10 @@ from covey.engine import (
     Proximal,
     Recipe,
     Schedule,
-    Sgd,
     Stepwise,
-    TorchOptimizer,
-    TrainingJob,
-    VmapEngine,
     WarmUp,
 )
-from covey.errors import ConfigError
+from covey.engine.vmap import VmapEngine
 
 MakeEngine = Callable[[nn.Module], Engine]
 PointJob = Callable[..., TrainingJob]
@@ -73,14 +69,10 @@ def test_two_steps_by_hand(
     assert first_weight(engine, job) == pytest.approx(weight, abs=2e-5)
 
 
-def test_adamw_shrinks_weights_by_themselves(
-    make_engine: MakeEngine, point_job: PointJob
-):
+def test_adamw_shrinks_weights_by_themselves(make_engine: MakeEngine, point_job: PointJob):
     # after step 1: w = 0.1; step 2 begins with w (1 - 0.1 * 0.5) = 0.095
     engine = make_engine(nn.Linear(1, 2, bias=False))
-    recipe = Recipe(
-        local_epochs=2, learning_rate=0.1, optimizer=AdamW(weight_decay=0.5)
-    )
+    recipe = Recipe(local_epochs=2, learning_rate=0.1, optimizer=AdamW(weight_decay=0.5))
     expected = 0.095 + 0.1 * 0.473772 / 0.475728
     assert first_weight(engine, point_job(recipe)) == pytest.approx(expected, abs=2e-5)
 
@@ -138,18 +130,11 @@ class Dynamic(Objective):
 
     def correction(self, weights, start, memory):
         past = memory.get("past", [0 * value for value in start])
-        return [
-            self.alpha * (w - s) - h
-            for w, s, h in zip(weights, start, past, strict=True)
-        ]
+        return [self.alpha * (w - s) - h for w, s, h in zip(weights, start, past, strict=True)]
 
     def remember(self, memory, start, trained, steps, recipe):
         past = memory.get("past", {n: 0 * value for n, value in start.items()})
-        return {
-            "past": {
-                n: h - self.alpha * (trained[n] - start[n]) for n, h in past.items()
-            }
-        }
+        return {"past": {n: h - self.alpha * (trained[n] - start[n]) for n, h in past.items()}}
 
 
 def test_what_a_client_remembers_reaches_its_next_round(
@@ -181,9 +166,7 @@ class Broken(Loss):
         return outputs[:, 7]
 
 
-def test_a_part_that_does_not_fit_is_told_by_its_name(
-    make_engine: MakeEngine, point_job: PointJob
-):
+def test_a_part_that_does_not_fit_is_told_by_its_name(make_engine: MakeEngine, point_job: PointJob):
     def short(
         weights: Sequence[Tensor], start: Sequence[Tensor], memory: Mapping[str, object]
     ) -> list[Tensor]:
@@ -223,9 +206,7 @@ class Alone(Objective):
         (Recipe(record_clip=1.0), "record_clip needs the gradient of every single"),
     ],
 )
-def test_the_vmap_engine_says_what_it_cannot_do(
-    point_job: PointJob, recipe: Recipe, said: str
-):
+def test_the_vmap_engine_says_what_it_cannot_do(point_job: PointJob, recipe: Recipe, said: str):
     engine = VmapEngine(nn.Linear(1, 2, bias=False))
     with pytest.raises(ConfigError, match=f"{said}.*Use the parallel engine"):
         list(engine.train([point_job(recipe)]))

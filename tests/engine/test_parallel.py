@@ -8,16 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.engine import (
-    ParallelEngine,
-    Precision,
-    Recipe,
-    ScoringJob,
-    TrainingJob,
-    parallel,
-)
-from covey.rng import Streams
+from covey.engine import cpu as parallel
+from covey.engine.cpu import ParallelEngine, Precision
+from covey.engine.protocol import ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
 
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]
@@ -59,10 +55,7 @@ def test_the_number_of_workers_changes_no_bit(
 ):
     module = make_module(nn.BatchNorm2d(2))
     jobs = make_jobs(module, SIZES, RECIPE)
-    runs = [
-        list(ParallelEngine(module, workers, precision).train(jobs))
-        for workers in (1, 2, 3)
-    ]
+    runs = [list(ParallelEngine(module, workers, precision).train(jobs)) for workers in (1, 2, 3)]
     for alone, *others in zip(*runs, strict=True):
         for trained in others:
             assert all(torch.equal(trained[name], alone[name]) for name in alone)
@@ -78,9 +71,7 @@ def test_workers_use_one_intra_op_thread_and_the_caller_keeps_two(make_jobs: Mak
     engine.score([ScoringJob(job.start, job.examples) for job in jobs])
     assert set(witness.seen) == {1}
     assert torch.get_num_threads() == 2
-    newborn = threading.Thread(
-        target=lambda: witness.seen.append(torch.get_num_threads())
-    )
+    newborn = threading.Thread(target=lambda: witness.seen.append(torch.get_num_threads()))
     newborn.start()
     newborn.join()
     assert witness.seen[-1] == 2
@@ -140,9 +131,7 @@ def test_bundles_are_as_large_as_their_work_allows(
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_an_error_inside_a_job_reaches_the_caller(
-    make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_an_error_inside_a_job_reaches_the_caller(make_module: MakeModule, make_jobs: MakeJobs):
     module = make_module()
     jobs = make_jobs(module, (5,) * 6, RECIPE)
     broken = Examples(jobs[2].examples.inputs, torch.full((5,), 99))
@@ -156,9 +145,7 @@ def test_an_error_inside_a_job_reaches_the_caller(
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_whoever_merges_results_takes_one_core(
-    make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_whoever_merges_results_takes_one_core(make_module: MakeModule, make_jobs: MakeJobs):
     module = make_module()
     jobs = make_jobs(module, (5,) * 6, RECIPE)
     seen = [torch.get_num_threads() for _ in ParallelEngine(module, 2).train(jobs)]
@@ -169,9 +156,7 @@ def test_whoever_merges_results_takes_one_core(
 @pytest.mark.usefixtures("two_threads")
 def test_results_may_be_abandoned(make_module: MakeModule, make_jobs: MakeJobs):
     module = make_module()
-    results = ParallelEngine(module, workers=2).train(
-        make_jobs(module, (5,) * 20, RECIPE)
-    )
+    results = ParallelEngine(module, workers=2).train(make_jobs(module, (5,) * 20, RECIPE))
     next(results)
     del results
     assert torch.get_num_threads() == 2

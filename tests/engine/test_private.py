@@ -11,19 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from covey.base.errors import ConfigError, ModelError
+from covey.base.rng import Streams
 from covey.data.examples import Examples, to_floats
-from covey.engine import (
-    Engine,
-    ParallelEngine,
-    Recipe,
-    ReferenceEngine,
-    TrainingJob,
-    VmapEngine,
-)
-from covey.engine.batches import num_steps
-from covey.engine.private import clipped_sum, private_gradients, sampling_rate
-from covey.errors import ConfigError, ModelError
-from covey.rng import Streams
+from covey.engine.cpu import ParallelEngine, ReferenceEngine
+from covey.engine.descent import clipped_sum, private_gradients, sampling_rate
+from covey.engine.protocol import Engine, TrainingJob, num_steps
+from covey.engine.recipe import Recipe
+from covey.engine.vmap import VmapEngine
 
 MakeEngine = Callable[[nn.Module], Engine]
 BuildModule = Callable[[str], nn.Module]
@@ -99,14 +94,10 @@ def test_no_example_adds_more_than_the_clip(
     assert norm(change) <= clip * (1 + 1e-4)
 
 
-def test_an_empty_batch_sums_to_nothing(
-    make_module: MakeModule, some_images: SomeImages
-):
+def test_an_empty_batch_sums_to_nothing(make_module: MakeModule, some_images: SomeImages):
     found = clipped_sum(make_module(), some_images(0), 1.0)
     assert norm(found) == 0
-    assert [value.shape for value in found] == [
-        value.shape for value in make_module().parameters()
-    ]
+    assert [value.shape for value in found] == [value.shape for value in make_module().parameters()]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e38])
@@ -121,9 +112,7 @@ def test_two_momentum_steps_by_hand(private_engine: MakeEngine, point_job: Point
     # n = batch_size = 1, so q = L = 1. Gradients (p_0 - 1, p_1) x of norm 0.707 and 0.67
     # are clipped to 0.5: (-0.353553, 0.353553) both times. With momentum 0.9 the weight
     # ends in -0.1 * (1 + 1.9) of that: (0.102530, -0.102530).
-    recipe = Recipe(
-        local_epochs=2, batch_size=1, learning_rate=0.1, momentum=0.9, record_clip=0.5
-    )
+    recipe = Recipe(local_epochs=2, batch_size=1, learning_rate=0.1, momentum=0.9, record_clip=0.5)
     (trained,) = private_engine(nn.Linear(1, 2, bias=False)).train([point_job(recipe)])
     expected = torch.tensor([[0.102530], [-0.102530]])
     torch.testing.assert_close(trained["weight"], expected, rtol=0, atol=1e-6)
@@ -192,9 +181,7 @@ def test_steps_and_rates_by_hand(
     assert len(list(private_gradients(nn.Linear(1, 2, bias=False), job))) == steps
 
 
-def test_without_examples_there_is_no_step(
-    private_engine: MakeEngine, point_job: PointJob
-):
+def test_without_examples_there_is_no_step(private_engine: MakeEngine, point_job: PointJob):
     job = point_job(replace(RECIPE, local_steps=3), count=0)
     (trained,) = private_engine(nn.Linear(1, 2, bias=False)).train([job])
     assert torch.equal(trained["weight"], job.start["weight"])
@@ -223,9 +210,7 @@ def test_training_agrees_with_the_reference(
         assert all(value.is_contiguous() for value in trained.values())
 
 
-def test_the_number_of_workers_changes_no_bit(
-    make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_the_number_of_workers_changes_no_bit(make_module: MakeModule, make_jobs: MakeJobs):
     module = make_module()
     jobs = make_jobs(module, SIZES, RECIPE)
     alone = ParallelEngine(module, workers=1).train(jobs)
@@ -258,9 +243,7 @@ def test_secret_noise_ends_on_one_grid_whatever_the_examples_are():
         # one example: L = 1; the noise's deviation is 2 * 0.5, and 16 steps are 1
         return int((released * 16 % 1 != 0).sum())
 
-    assert (
-        off_grid(0.0, Streams(0, secret=7)) == off_grid(0.7, Streams(0, secret=7)) == 0
-    )
+    assert off_grid(0.0, Streams(0, secret=7)) == off_grid(0.7, Streams(0, secret=7)) == 0
     assert off_grid(0.0, Streams(0)) == 80
 
 
@@ -285,9 +268,7 @@ def test_layers_without_a_gradient_of_one_example_are_refused(
         list(private_engine(module).train([job]))
 
 
-def test_the_vmap_engine_names_the_one_that_can(
-    make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_the_vmap_engine_names_the_one_that_can(make_module: MakeModule, make_jobs: MakeJobs):
     module = make_module()
     with pytest.raises(ConfigError, match="Use the parallel engine"):
         list(VmapEngine(module).train(make_jobs(module, (4,), CLIPPING)))

@@ -18,27 +18,22 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import covey
-from covey.components import create
-from covey.config import Config, that_matter
+from covey.base.errors import ConfigError, DataError, EngineError
+from covey.base.names import Params
+from covey.components.registry import create
+from covey.config.settings import Config, that_matter
 from covey.data.examples import Examples
-from covey.engine import (
-    MULTICLASS,
-    EngineFactory,
-    Objective,
-    OwnLoss,
+from covey.engine import ray as on_ray
+from covey.engine.cpu import (
     ParallelEngine,
     Precision,
-    Recipe,
-    ScoringJob,
-    TrainingJob,
+    RecordedJob,
+    training_work,
+    without_recording,
 )
-from covey.engine.bundles import training_work
-from covey.engine.on_ray import engine as on_ray
-from covey.engine.on_ray.engine import RayEngine
-from covey.engine.on_ray.packing import pack, unpack
-from covey.engine.recorded_loss import RecordedJob, without_recording
-from covey.errors import ConfigError, DataError, EngineError
-from covey.types import Params
+from covey.engine.protocol import EngineFactory, ScoringJob, TrainingJob
+from covey.engine.ray import RayEngine, pack, unpack
+from covey.engine.recipe import MULTICLASS, Objective, OwnLoss, Recipe
 
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]
@@ -154,10 +149,7 @@ def test_a_result_is_the_parallel_engines_to_the_bit(
     module = make_module() if recipe.record_clip else make_module(nn.Dropout(0.5))
     jobs = make_jobs(module, SIZES, recipe)
     here, there = (
-        [
-            replace(job, memory={"past": {n: v + 1 for n, v in job.start.items()}})
-            for job in jobs
-        ]
+        [replace(job, memory={"past": {n: v + 1 for n, v in job.start.items()}}) for job in jobs]
         for _ in range(2)
     )
     expected = ParallelEngine(module, workers=2).train(here)
@@ -193,9 +185,7 @@ def test_scores_and_precision_are_the_parallel_engines_to_the_bit(
 
 
 @pytest.mark.slow
-def test_losses_come_back_once(
-    ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_losses_come_back_once(ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs):
     module = make_module()
     jobs = make_jobs(module, SIZES, RECIPE)
 
@@ -205,9 +195,7 @@ def test_losses_come_back_once(
         assert len(list(engine.train(each.recorded for each in asked))) == len(jobs)
         return seen, [each.first_losses() for each in asked]
 
-    for found, expected in zip(
-        told(ray_engine(module)), told(ParallelEngine(module)), strict=True
-    ):
+    for found, expected in zip(told(ray_engine(module)), told(ParallelEngine(module)), strict=True):
         assert len(found) == len(expected) == len(jobs)
         assert all(map(torch.equal, found, expected))
 

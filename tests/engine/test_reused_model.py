@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.engine.reused_model import ReusedModel
+from covey.engine.cpu import ReusedModel
 
 
 class Replaced(nn.Module):

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
+from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.engine import ReferenceEngine, Scored, ScoringJob
-from covey.engine.scored_once import ScoredOnce
-from covey.models import initial_params
-from covey.rng import Streams
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.protocol import Scored, ScoredOnce, ScoringJob
+from covey.models.build import initial_params
 
 
 class Counting(ReferenceEngine):

@@ -9,23 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from covey.engine import (
-    MULTICLASS,
-    ParallelEngine,
-    Recipe,
-    ReferenceEngine,
-    Sgd,
-    TrainingJob,
+from covey.base.errors import ModelError
+from covey.base.names import Params
+from covey.engine.cpu import ParallelEngine, ReferenceEngine
+from covey.engine.dropout import MaskShape, drawn_masks
+from covey.engine.kinds import Auto
+from covey.engine.optimizers import Sgd, Step, Tensors
+from covey.engine.protocol import TrainingJob, free_memory, out_of_memory
+from covey.engine.recipe import MULTICLASS, Recipe
+from covey.engine.vmap import (
     VmapEngine,
+    activation_bytes,
+    chunk_size,
+    client_bytes,
+    grouped,
+    lockstep,
 )
-from covey.engine.batched_dropout import MaskShape, drawn_masks
-from covey.engine.chunks import activation_bytes, chunk_size, client_bytes, grouped
-from covey.engine.device import free_memory, out_of_memory
-from covey.engine.kinds.auto import Auto
-from covey.engine.lockstep import lockstep
-from covey.engine.optimizers import Step, Tensors
-from covey.errors import ModelError
-from covey.types import Params
 
 BuildModule = Callable[[str], nn.Module]
 MakeModule = Callable[..., nn.Module]
@@ -60,9 +59,7 @@ def assert_reference(module: nn.Module, jobs: list[TrainingJob], got: list[Param
         torch.testing.assert_close(dict(trained), dict(oracle), rtol=0, atol=1e-5)
 
 
-def test_a_chunk_halves_until_it_fits_and_stays_so(
-    make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_a_chunk_halves_until_it_fits_and_stays_so(make_module: MakeModule, make_jobs: MakeJobs):
     module = make_module(nn.BatchNorm2d(2))
     seen, recipe = tight(most=2)
     told: list[int] = []
@@ -114,9 +111,7 @@ def test_without_a_card_nothing_is_known_of_its_memory():
 
 
 @given(free=st.integers(0, 1 << 40), each=st.integers(1, 1 << 30))
-def test_a_chunk_is_a_power_of_two_that_fits_and_no_larger_one_does(
-    free: int, each: int
-):
+def test_a_chunk_is_a_power_of_two_that_fits_and_no_larger_one_does(free: int, each: int):
     size = chunk_size(free, each)
     assert size.bit_count() == 1
     assert size == 1 or size * each <= 0.8 * free
@@ -191,9 +186,7 @@ def test_masks_are_the_same_coins_in_every_type(size: tuple[int, ...], kept: flo
 
 
 def update(start: Params, trained: Params) -> Tensor:
-    return torch.cat(
-        [(trained[name] - value).flatten().float() for name, value in start.items()]
-    )
+    return torch.cat([(trained[name] - value).flatten().float() for name, value in start.items()])
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import covey
-from covey.components import create
-from covey.errors import ConfigError, ModelError
-from covey.features import FeatureMap, FrozenFeatures, build_features
-from covey.rng import Streams
+from covey.base.errors import ConfigError, ModelError
+from covey.base.rng import Streams
+from covey.components.registry import create
+from covey.models.features import FeatureMap, FrozenFeatures, build_features
 
 BANKS = ("gabor", "random-patches")
 SMALL = {"filters": 7, "size": 4, "pool": 2}
@@ -91,12 +91,8 @@ def test_filters_have_mean_zero_and_norm_one(name: str, shape: tuple[int, ...]):
     )
     assert filters.shape == (100, shape[0], 6, 6)
     flat = filters.flatten(1).double()
-    torch.testing.assert_close(
-        flat.sum(1), torch.zeros(100).double(), atol=1e-5, rtol=0
-    )
-    torch.testing.assert_close(
-        flat.norm(dim=1), torch.ones(100).double(), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(flat.sum(1), torch.zeros(100).double(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(flat.norm(dim=1), torch.ones(100).double(), atol=1e-5, rtol=0)
     found = features(torch.rand(5, *shape))
     assert found.shape == (5, features.size) == (5, 1800)
     assert found.dtype == torch.float32
@@ -134,9 +130,7 @@ def test_a_feature_is_the_mean_response_of_one_sign_in_one_part(name: str):
     shift=st.floats(-5, 5),
     name=st.sampled_from(BANKS),
 )
-def test_brightness_and_contrast_are_not_seen(
-    seed: int, factor: float, shift: float, name: str
-):
+def test_brightness_and_contrast_are_not_seen(seed: int, factor: float, shift: float, name: str):
     images = torch.rand(3, 2, 8, 8, generator=torch.Generator().manual_seed(seed))
     features = build_features(name, (2, 8, 8), seed, SMALL)
     torch.testing.assert_close(
@@ -157,12 +151,10 @@ def test_absolute_responses_are_the_sum_of_both_signs_and_see_no_negative(name: 
 
 def test_another_process_draws_the_same():
     code = (
-        "from covey.features import build_features as b;"
+        "from covey.models.features import build_features as b;"
         f"print({{n: b(n, (1, 28, 28), 0).tensors for n in {BANKS}}})"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ast.literal_eval(told.stdout) == HASHES
     for name in BANKS:
         assert build_features(name, (1, 28, 28), 1).tensors != HASHES[name]
@@ -197,9 +189,7 @@ def test_vectors_are_taken_as_they_are():
         ("Halves", {}, 1),
     ],
 )
-def test_a_backbone_of_a_users_own_is_frozen(
-    name: str, options: dict[str, object], size: int
-):
+def test_a_backbone_of_a_users_own_is_frozen(name: str, options: dict[str, object], size: int):
     features = build_features(f"her_features:{name}", (1, 8, 8), 0, options)
     again = build_features(f"her_features:{name}", (1, 8, 8), 0, options)
     images = torch.rand(6, 1, 8, 8)

@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 import covey
-from covey.errors import ConfigError
-from covey.models import build_model, check_model
-from covey.models.linear_head import LinearHead, LinearHeadNetwork
-from covey.rng import Streams
+from covey.base.errors import ConfigError
+from covey.base.rng import Streams
+from covey.models.build import LinearHead, LinearHeadNetwork, build_model, check_model
 
 weight = [1.0]  # as if read from a file
 
@@ -42,9 +41,7 @@ def played(folder: Path, engine: str = "reference", **model: Any) -> covey.Run:
 def test_the_state_is_the_head_alone_and_starts_at_zero():
     module = build_model("linear-head", (1, 8, 8), 3, Streams(0), options=OPTIONS)
     check_model(module, (1, 8, 8), 3)
-    assert {
-        name: tuple(value.shape) for name, value in module.state_dict().items()
-    } == {
+    assert {name: tuple(value.shape) for name, value in module.state_dict().items()} == {
         "head.weight": (3, 72),
         "head.bias": (3,),
     }
@@ -53,9 +50,7 @@ def test_the_state_is_the_head_alone_and_starts_at_zero():
 
 def test_the_scale_multiplies_the_logits():
     one, five = (
-        build_model(
-            "linear-head", (1, 8, 8), 3, Streams(0), options=OPTIONS | {"scale": scale}
-        )
+        build_model("linear-head", (1, 8, 8), 3, Streams(0), options=OPTIONS | {"scale": scale})
         for scale in (1.0, 5.0)
     )
     for module in (one, five):
@@ -96,9 +91,7 @@ def test_a_run_goes_on_with_the_weights_alone_that_began_it(
 def test_every_engine_trains_it_to_the_same_head(tmp_path: Path):
     runs = [played(tmp_path / e, e) for e in ("reference", "parallel", "vmap")]
     for run in runs[1:]:
-        torch.testing.assert_close(
-            run.params(0), runs[0].params(0), atol=1e-4, rtol=1e-3
-        )
+        torch.testing.assert_close(run.params(0), runs[0].params(0), atol=1e-4, rtol=1e-3)
     assert set(runs[0].params(0)) == {"head.weight", "head.bias"}
     assert runs[0].params(0)["head.weight"].any()
     used = runs[0].history.components

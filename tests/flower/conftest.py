@@ -19,16 +19,16 @@ from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 
 import covey
-from covey.api import Run
-from covey.config import Config
+from covey.base.events import Event
+from covey.config.settings import Config
 from covey.data.examples import Examples
 from covey.deploy.keys import NodeKey
-from covey.events import Event
-from covey.flower import Federated, client_app
-from covey.flower.inprocess import InProcessGrid
-from covey.ledger import Ledger
-from covey.membership.base import FEWEST_REPORTING
-from covey.runtime import RunFolder, read_events
+from covey.flower.apps import Federated, InProcessGrid, client_app
+from covey.ledger.store import Ledger
+from covey.membership.estimators import FEWEST_REPORTING
+from covey.runs.run import Run
+from covey.runtime.folder import RunFolder
+from covey.runtime.session import read_events
 
 E = TypeVar("E", bound=Event)
 Wire = Callable[[Message, Message], list[Message]]
@@ -62,9 +62,7 @@ def told(result: Run) -> list[Event]:
 def same_risks(there: Run, here: Run) -> None:
     """Fail unless a federation measured what its simulation did, or too few told counts."""
     assert len(there.history.measured) == len(here.history.measured)
-    for real, simulated in zip(
-        there.history.measured, here.history.measured, strict=True
-    ):
+    for real, simulated in zip(there.history.measured, here.history.measured, strict=True):
         assert real.cluster == simulated.cluster
         few = f"fewer than {FEWEST_REPORTING} clients told counts" in real.reason
         assert real.risk == (None if few else simulated.risk)
@@ -106,9 +104,7 @@ class Built:
 
     def give_keys(self) -> None:
         """Give nodes what `covey deploy init` gives them, and the grid what is known."""
-        keys = {
-            n: NodeKey.new(Path(file).parent.name) for n, file in self.files.items()
-        }
+        keys = {n: NodeKey.new(Path(file).parent.name) for n, file in self.files.items()}
         peers = b"".join(key.public for key in keys.values())
         for number, key in keys.items():
             folder = Path(self.files[number]).parent
@@ -119,9 +115,7 @@ class Built:
             self.identities[number] = NodeInfo(node_id=number, public_key=pem)
 
     def grid(self, app: ClientApp = client_app) -> InProcessGrid:
-        grid = InProcessGrid(
-            app, self.files, lambda q, r: self.wire(q, r), self.identities
-        )
+        grid = InProcessGrid(app, self.files, lambda q, r: self.wire(q, r), self.identities)
         grid.files = self.files  # so that nodes can come and go
         return grid
 
@@ -142,22 +136,16 @@ def own_data(tmp_path_factory: pytest.TempPathFactory, digits: Examples) -> Path
         own = digits.take(torch.arange(100 * index, 100 * (index + 1)))
         images = own.inputs[:, 0]
         turned = images.flip(1, 2) if index < 2 else images
-        np.savez(
-            folder / f"client-{index:05}.npz", x=turned.numpy(), y=own.labels.numpy()
-        )
+        np.savez(folder / f"client-{index:05}.npz", x=turned.numpy(), y=own.labels.numpy())
     return folder
 
 
 @pytest.fixture
-def build(
-    tmp_path: Path, own_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Built]:
+def build(tmp_path: Path, own_data: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Built]:
     # what is kept of records for all nodes of a user is a test's own, like its nodes
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
 
-    def built(
-        settings: Mapping[str, object], clients: Sequence[int] = range(6)
-    ) -> Built:
+    def built(settings: Mapping[str, object], clients: Sequence[int] = range(6)) -> Built:
         (tmp_path / "data").symlink_to(own_data)
         settings = {**settings, "data": {"name": "npz", "dir": str(own_data)}}
         federation = Built(tmp_path, settings)

@@ -11,14 +11,15 @@ import tomli_w
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from covey.api import Run
+from covey.base.events import AnswerRefused, Event
 from covey.data.examples import Examples
-from covey.engine import ScoringJob
-from covey.events import AnswerRefused, Event
-from covey.flower import Federated, client_app
-from covey.flower.inprocess import InProcessGrid
-from covey.ledger import Ledger
-from covey.runtime import RunFolder, read_events, rebuilt_run
+from covey.engine.protocol import ScoringJob
+from covey.flower.apps import Federated, InProcessGrid, client_app
+from covey.ledger.store import Ledger
+from covey.runs.run import Run
+from covey.runtime.folder import RunFolder
+from covey.runtime.inputs import rebuilt_run
+from covey.runtime.session import read_events
 
 CLIENTS, EXAMPLES, TESTED = 10, 80, 500
 NAMES = tuple(f"client-{index:05}" for index in range(CLIENTS))
@@ -60,9 +61,7 @@ class Ten:
         settings["engine"] = {"name": "flower"}
         (self.path / "covey.toml").write_text(tomli_w.dumps(settings))
         for index, name in enumerate(NAMES):
-            own = self.digits.take(
-                torch.arange(EXAMPLES * index, EXAMPLES * (index + 1))
-            )
+            own = self.digits.take(torch.arange(EXAMPLES * index, EXAMPLES * (index + 1)))
             folder = self.path / name
             folder.mkdir()
             arrays = {"x": own.inputs[:, 0].numpy(), "y": own.labels.numpy()}
@@ -80,8 +79,7 @@ class Ten:
 
     def grid(self) -> InProcessGrid:
         files = {
-            100 + index: str(self.path / name / "node.toml")
-            for index, name in enumerate(NAMES)
+            100 + index: str(self.path / name / "node.toml") for index, name in enumerate(NAMES)
         }
         return InProcessGrid(client_app, files, self.wire)
 

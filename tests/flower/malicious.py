@@ -9,21 +9,19 @@ import numpy as np
 import torch
 
 from conftest import NOBODY, client
-from covey.aggregation import numbers_of_update
-from covey.algorithms import ClientContext, ClientRequest, SumStep
-from covey.algorithms.masked_sums import sums_of_numbers
-from covey.algorithms.remote_sums import GroupSum
-from covey.build import build_run
-from covey.config import Config
-from covey.flower.compat import outside_a_run
-from covey.flower.letters import letter_in
+from covey.aggregation.mean import numbers_of_update
+from covey.algorithms.remote import ClientContext, ClientRequest, GroupSum, SumStep
+from covey.algorithms.sums import sums_of_numbers
+from covey.base.names import Params, __version__
+from covey.base.rng import Streams
+from covey.build.run import build_run
+from covey.config.settings import Config
+from covey.flower.apps import outside_a_run
+from covey.flower.masked import letter_in
 from covey.flower.messages import Question, make_message
 from covey.flower.node import Node, answer_message
-from covey.heads import Sums
-from covey.rng import Streams
-from covey.secure_sums import Terms
-from covey.types import Params
-from covey.version import __version__
+from covey.heads.sums import Sums
+from covey.secure_sums.messages import Terms
 from flower.conftest import Built
 
 __all__ = ["MaliciousServer", "RefusedByNodeError", "Summing", "head"]

@@ -16,9 +16,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from covey.api import Run
-from covey.flower import Federated, covey_mod
-from covey.flower.compat import outside_a_run
+from covey.flower.apps import Federated, covey_mod, outside_a_run
+from covey.runs.run import Run
 from flower.conftest import Built, as_sent, settings_with
 
 SETTINGS = settings_with(
@@ -96,9 +95,7 @@ def adopted(build, own_data):
 
 def start(federation: Built, out: str = "mine") -> Run:
     federated = Federated(str(federation.path / "covey.toml"), Net)
-    return federated.start(
-        federation.grid(app), out=str(federation.path / out), nodes=4
-    )
+    return federated.start(federation.grid(app), out=str(federation.path / out), nodes=4)
 
 
 def test_an_app_of_ones_own_trains_in_clusters(adopted):

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
 
+from covey.base.errors import ConfigError
+from covey.base.events import AnonymitySetsFormed, OrganisationsAttested
 from covey.data.examples import Examples
-from covey.errors import ConfigError
-from covey.events import AnonymitySetsFormed, OrganisationsAttested
-from covey.flower.inprocess import InProcessGrid
-from covey.ledger import Ledger
-from covey.runtime import RunFolder
+from covey.flower.apps import InProcessGrid
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
 from flower.liars import NAMES, Ten, reasons, told
 
 WHOSE = {name: "s" if i < 4 else name for i, name in enumerate(NAMES)}

@@ -15,24 +15,16 @@ from flwr.clientapp import ClientApp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.algorithms import ClientContext, ClientRequest
-from covey.events import AnswerRefused
-from covey.flower.attendance import (
-    LEAST_SECONDS,
-    PATIENCE,
-    SLOWER,
-    Attendance,
-    time_limit,
-)
-from covey.flower.compat import outside_a_run
-from covey.flower.inprocess import InProcessGrid
+from covey.algorithms.remote import ClientContext, ClientRequest
+from covey.base.events import AnswerRefused
+from covey.flower.apps import InProcessGrid, outside_a_run
+from covey.flower.identity import InvalidMessageError
 from covey.flower.messages import (
     MAX_CLASSES,
     MAX_NAME,
     MAX_NUMBERS,
     MAX_TEXT,
     Hello,
-    InvalidMessageError,
     PendingQuestion,
     Question,
     Reply,
@@ -42,7 +34,16 @@ from covey.flower.messages import (
     question_of,
     reply_of,
 )
-from covey.flower.server import AdmissionPolicy, Clock, FlowerServer
+from covey.flower.server import (
+    LEAST_SECONDS,
+    PATIENCE,
+    SLOWER,
+    AdmissionPolicy,
+    Attendance,
+    Clock,
+    FlowerServer,
+    time_limit,
+)
 
 VERSION = "0.2.0"
 HONEST: dict[str, Any] = json.loads(
@@ -288,9 +289,7 @@ def test_who_is_not_three_times_as_slow_is_waited_for(rounds: Rounds):
     st.floats(1, 10_000),
     st.lists(st.floats(0, 10_000), min_size=1, max_size=2).map(sorted),
 )
-def test_a_limit_is_within_the_configured_one_and_grows_with_the_others_time(
-    limit, halves
-):
+def test_a_limit_is_within_the_configured_one_and_grows_with_the_others_time(limit, halves):
     found = [time_limit(limit, half) for half in halves]
     assert sorted(found) == found
     assert time_limit(limit, None) == limit

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from covey.deploy import NoAnswerError, nodes_of, status_of
+from covey.deploy.checks import NoAnswerError, nodes_of, status_of
 from covey.deploy.keys import NodeKey
 from flower.deployment import Deployment, invited
 

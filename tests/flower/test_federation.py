@@ -8,15 +8,14 @@ import torch
 from pydantic import TypeAdapter
 
 import covey
-from covey.events import (
+from covey.base.events import (
     AnswersMissing,
     ClientsAssigned,
     ClientsHandedOut,
     ClientsJoined,
     RunRolledBack,
 )
-from covey.flower import Federated, client_app
-from covey.flower.inprocess import InProcessGrid
+from covey.flower.apps import Federated, InProcessGrid, client_app
 from covey.flower.messages import Question, Reply
 from flower.conftest import IN_SETS, all_of, same_risks, settings_with
 
@@ -92,9 +91,7 @@ def test_the_same_settings_end_in_the_same_models(build, settings):
     there, here = federation.play(nodes=6), federation.simulated()
     assert there.history.assignment == here.history.assignment
     assert len(there.history.rounds) == len(here.history.rounds)
-    assert [r.clients for r in there.history.rounds] == [
-        r.clients for r in here.history.rounds
-    ]
+    assert [r.clients for r in there.history.rounds] == [r.clients for r in here.history.rounds]
     same_risks(there, here)
     for j in range(len(here.summary["clusters"])):
         for name, value in here.params(j).items():
@@ -155,9 +152,7 @@ def test_accuracies_are_told_by_those_who_want_to(build):
 
 
 def test_a_silent_node_costs_only_its_own_update(build):
-    federation = build(
-        settings_with(method={"name": "fedavg"}, redteam={"source": "none"})
-    )
+    federation = build(settings_with(method={"name": "fedavg"}, redteam={"source": "none"}))
 
     def lost(question, reply):
         asked = question_in(question)
@@ -185,9 +180,7 @@ def test_nodes_come_and_go_while_the_run_goes_on(build):
 
     federation.wire = changing
     result = federation.play(nodes=4)
-    assert all_of(ClientsJoined, result) == [
-        ClientsJoined((result.names["client-00004"],))
-    ]
+    assert all_of(ClientsJoined, result) == [ClientsJoined((result.names["client-00004"],))]
     assert [r.participants for r in result.history.rounds] == [4, 4, 5, 5, 4]
     assert result.history.finished is not None
 
@@ -227,9 +220,7 @@ def test_a_replay_of_isolated_clusters_tells_who_took_part(build, monkeypatch):
 
 
 def test_who_is_there_is_asked_once_a_round(build):
-    settings = settings_with(
-        rounds=3, method={"name": "fedavg"}, redteam={"source": "none"}
-    )
+    settings = settings_with(rounds=3, method={"name": "fedavg"}, redteam={"source": "none"})
     federation = build(settings, clients=range(2))
     mute, seen = 101, []
 
@@ -276,9 +267,7 @@ class PowerCut(BaseException):
 
 
 @pytest.mark.parametrize("lost_states", [pytest.param(0, marks=pytest.mark.slow), 2])
-def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(
-    build, lost_states
-):
+def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(build, lost_states):
     federation = build(SAME["hidden in sets"])
     whole = federation.play("whole", nodes=6)
 
@@ -314,16 +303,12 @@ def test_a_federation_begins_once_enough_nodes_are_there(build):
         return list(federation.files)
 
     grid.get_node_ids = arriving
-    result = Federated(federation.path / "covey.toml").start(
-        grid, federation.path / "run", 2
-    )
+    result = Federated(federation.path / "covey.toml").start(grid, federation.path / "run", 2)
     assert [r.participants for r in result.history.rounds] == [2, 2]
 
 
 def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplog):
-    federation = build(
-        settings_with(rounds=4, merge=IN_SETS, method={"initialisation": "random"})
-    )
+    federation = build(settings_with(rounds=4, merge=IN_SETS, method={"initialisation": "random"}))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
     asked_again = []
 
@@ -347,9 +332,7 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplo
 
 
 def test_nobody_waits_for_who_has_left(build, monkeypatch):
-    settings = settings_with(
-        rounds=2, method={"name": "fedavg"}, redteam={"source": "none"}
-    )
+    settings = settings_with(rounds=2, method={"name": "fedavg"}, redteam={"source": "none"})
     federation = build(settings, clients=range(2))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
     leaver = federation.node("client-00002", leave=True)
@@ -362,9 +345,7 @@ def test_nobody_waits_for_who_has_left(build, monkeypatch):
         return list(federation.files)
 
     grid.get_node_ids = looking
-    again = Federated(federation.path / "covey.toml").start(
-        grid, federation.path / "run", 3
-    )
+    again = Federated(federation.path / "covey.toml").start(grid, federation.path / "run", 3)
     assert [r.participants for r in again.history.rounds] == [2, 2]
 
 
@@ -372,9 +353,7 @@ def test_an_algorithm_that_says_nothing_leaves_remote_clients_on_record(
     build, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-    settings = settings_with(
-        rounds=2, method={"name": QUIET}, redteam={"source": "none"}
-    )
+    settings = settings_with(rounds=2, method={"name": QUIET}, redteam={"source": "none"})
     settings["method"] = {"name": QUIET}
     federation = build(settings, clients=range(3))
     federation.node("client-00002", leave=True)
@@ -385,8 +364,6 @@ def test_an_algorithm_that_says_nothing_leaves_remote_clients_on_record(
     checks = covey.verify(proof, result.folder)
     assert all(check.ok is not False for check in checks), checks
     stay = set(result.names.values())
-    assert [set(each.handles) for each in all_of(ClientsHandedOut, result)] == [
-        stay
-    ] * 2
+    assert [set(each.handles) for each in all_of(ClientsHandedOut, result)] == [stay] * 2
     (chosen, *_) = all_of(ClientsAssigned, result)
     assert (set(chosen.clusters), chosen.by) == (stay, "algorithm")

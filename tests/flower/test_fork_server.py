@@ -76,9 +76,7 @@ def handed_over(folder: Path, programs: Path, *words: str) -> list[str]:
 
 
 def test_without_a_fork_server_flowers_own_program_runs(folder, programs):
-    assert handed_over(folder, programs, "--token", "a b") == own_start(
-        programs, "--token", "a b"
-    )
+    assert handed_over(folder, programs, "--token", "a b") == own_start(programs, "--token", "a b")
 
 
 def test_a_socket_that_nobody_answers_is_none(folder, programs, monkeypatch):

@@ -8,11 +8,10 @@ import pytest
 import tomli_w
 import torch
 
-from covey.algorithms import ClientMemory
-from covey.algorithms.loss_traces import OWN_RECORDS
-from covey.errors import RunError
+from covey.algorithms.state import OWN_RECORDS, ClientMemory
+from covey.base.errors import RunError
 from covey.flower.node import Node
-from covey.runs import exposed_records
+from covey.runs.own_records import exposed_records
 from flower.conftest import settings_with
 from flower.test_memory import NOBODY, SOME, last_state, memory_of
 
@@ -38,9 +37,7 @@ def test_nodes_keep_what_simulated_clients_keep(build, method):
         found = folder.read_tensors(apart.rounds[there.names[client]])[OWN_RECORDS]
         assert found.keys() == kept.kept[handle][OWN_RECORDS].keys()
         for name, value in kept.kept[handle][OWN_RECORDS].items():
-            torch.testing.assert_close(
-                found[name], value, rtol=0, atol=0, equal_nan=True
-            )
+            torch.testing.assert_close(found[name], value, rtol=0, atol=0, equal_nan=True)
         own = exposed_records(federation.path / client, share=0.5)
         held = np.load(federation.path / "data" / f"{client}.npz")
         member = Node(federation.path / client / "node.toml").member().client

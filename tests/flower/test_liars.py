@@ -9,13 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.base.events import AnswerRefused, WeightReduced
 from covey.data.examples import Examples
-from covey.events import AnswerRefused, WeightReduced
-from covey.flower.screening import (
-    NORM_FACTOR,
-    NormRule,
-    reduced_weights,
-)
+from covey.flower.server import NORM_FACTOR, NormRule, reduced_weights
 from flower.liars import CLIENTS, NAMES, Lie, Ten, reasons, scaled, sets_all, told
 
 BY_EXAMPLES = {"weights": "examples"}
@@ -53,9 +49,7 @@ ALL_ROUNDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("liars", "merge", "lies"), ALL_ROUNDS.values(), ids=ALL_ROUNDS.keys()
-)
+@pytest.mark.parametrize(("liars", "merge", "lies"), ALL_ROUNDS.values(), ids=ALL_ROUNDS.keys())
 def test_who_lies_about_weight_or_length_spoils_no_model(
     ten: Ten, liars: int, merge: Mapping[str, Any], lies: Mapping[str, Lie]
 ):
@@ -96,8 +90,7 @@ def test_finite_updates_whose_sum_is_not_move_no_model(ten: Ten):
     refused = [each for each in told(result) if isinstance(each, AnswerRefused)]
     assert {each.handle for each in refused} == set(result.names.values())
     assert all(
-        each.reason.endswith("and the others must hold finite numbers only")
-        for each in refused
+        each.reason.endswith("and the others must hold finite numbers only") for each in refused
     )
     assert result.summary["diverged"]
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tomli_w
 
+from covey.base.names import __version__
 from covey.flower.messages import Question
-from covey.heads import Sums
-from covey.secure_sums.broadcasts import Survivors
-from covey.version import __version__
+from covey.heads.sums import Sums
+from covey.secure_sums.messages import Survivors
 from flower.malicious import MaliciousServer, RefusedByNodeError, Summing, head
 from flower.test_masked import LAST, averaged, masked
 
@@ -45,9 +45,7 @@ def test_one_class_more_under_another_run_is_no_other_sum(server):
     assert learnt(total, server.summing(FEWER, "second", classes=11)) is None
 
 
-@pytest.mark.parametrize(
-    "step", [pytest.param("masked", marks=pytest.mark.slow), "agreements"]
-)
+@pytest.mark.parametrize("step", [pytest.param("masked", marks=pytest.mark.slow), "agreements"])
 def test_of_two_runs_side_by_side_one_is_opened(server, step):
     first, second = server.summing(ALL), server.summing(FEWER, "second")
     first.until(step)
@@ -92,9 +90,7 @@ def test_the_same_records_at_another_node_are_in_the_same_sums(server, lay):
     assert learnt(total, again.summing(FEWER)) is None
 
 
-def set_up_again(
-    server: MaliciousServer, name: str, lay: Callable[[Path, Path], object]
-) -> Path:
+def set_up_again(server: MaliciousServer, name: str, lay: Callable[[Path, Path], object]) -> Path:
     here = server.federation.path
     folder = here / "again" / name
     folder.mkdir(parents=True)
@@ -109,9 +105,7 @@ def set_up_again(
 def test_a_run_s_name_reaches_nothing_that_is_kept_of_all_runs(server):
     first = server.summing(ALL)
     total = first.sums()
-    asked = Question(
-        __version__, "sums", "t", "", "place", 10, 1, (True,), ("round", 0)
-    )
+    asked = Question(__version__, "sums", "t", "", "place", 10, 1, (True,), ("round", 0))
     for name in FEWER:
         server.ask(replace(asked, name=name), [head(first.question.width)], b"")
     assert learnt(total, server.summing(FEWER, "second")) is None

@@ -9,12 +9,10 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 import covey
-from covey.algorithms import ClientRequest
-from covey.algorithms.masked_sums import Moves
-from covey.api import Run
-from covey.deploy.keys import NodeKey
-from covey.errors import ConfigError, RunError
-from covey.events import (
+from covey.algorithms.remote import ClientRequest
+from covey.algorithms.sums import Moves
+from covey.base.errors import ConfigError, RunError
+from covey.base.events import (
     AnswerRefused,
     AnswersMissing,
     ClusterWaited,
@@ -23,14 +21,15 @@ from covey.events import (
     MovesWaited,
     SumGivenUp,
 )
-from covey.flower import client_app
-from covey.flower.compat import reply_from
-from covey.flower.letters import LETTER, letter_in, with_letter
+from covey.deploy.keys import NodeKey
+from covey.flower.apps import client_app, reply_from
+from covey.flower.masked import LETTER, letter_in, with_letter
 from covey.flower.messages import Question
 from covey.flower.node import Node
-from covey.heads import Sums
-from covey.runtime import RunFolder
-from covey.secure_sums import Reason
+from covey.heads.sums import Sums
+from covey.runs.run import Run
+from covey.runtime.folder import RunFolder
+from covey.secure_sums.messages import Reason
 from flower.conftest import Built, all_of, settings_with
 from flower.test_federation import question_in
 from flower.test_solved import LAST, PowerCut, kept_of, proof_of, solved, without_last
@@ -79,9 +78,7 @@ def bits(result: Run) -> list[tuple[str, ...]]:
     [
         pytest.param(ONE, marks=SLOW),
         TWO,
-        pytest.param(
-            masked(3, initialisation="random", options={"pooling": 0.3}), marks=SLOW
-        ),
+        pytest.param(masked(3, initialisation="random", options={"pooling": 0.3}), marks=SLOW),
     ],
 )
 def test_sums_under_masks_are_those_of_the_simulation(build, settings):
@@ -133,9 +130,7 @@ def test_who_drops_out_of_a_step_costs_its_own_sums_at_most(build, step):
     assert waiting == ([] if counted else [(handle,)])  # alone it would stand out
 
 
-def changed_letter(
-    question: Message, reply: Message, change: Callable[[bytes], bytes]
-) -> Message:
+def changed_letter(question: Message, reply: Message, change: Callable[[bytes], bytes]) -> Message:
     content = RecordDict(dict(reply.content))
     content[LETTER] = with_letter(change(letter_in(reply.content, 1e9)))
     return Message(content, reply_to=question)
@@ -158,16 +153,12 @@ def other_session(letter: bytes) -> bytes:
     [
         ("unmasking", other_share, Reason.FORGED_SHARE),
         pytest.param("unmasking", other_session, Reason.WRONG_SESSION, marks=SLOW),
-        pytest.param(
-            "masked", lambda letter: letter[:-8], Reason.WRONG_LENGTH, marks=SLOW
-        ),
+        pytest.param("masked", lambda letter: letter[:-8], Reason.WRONG_LENGTH, marks=SLOW),
         pytest.param("shares", lambda _: b"{}", Reason.MALFORMED, marks=SLOW),
         pytest.param("keys", lambda _: b"", Reason.MALFORMED, marks=SLOW),
     ],
 )
-def test_what_is_forged_is_refused_by_name_and_the_sum_goes_on(
-    build, step, change, reason
-):
+def test_what_is_forged_is_refused_by_name_and_the_sum_goes_on(build, step, change, reason):
     federation = build(ONE)
 
     def wire(question: Message, reply: Message) -> list[Message]:
@@ -423,9 +414,7 @@ def test_counts_of_losses_are_added_up_under_masks(build):
     federation.wire = wire
     there, here = federation.play(nodes=6), federation.simulated()
     assert there.history.measured
-    assert [f.risk for f in there.history.measured] == [
-        f.risk for f in here.history.measured
-    ]
+    assert [f.risk for f in there.history.measured] == [f.risk for f in here.history.measured]
     assert "count" not in tasks
 
 
@@ -433,9 +422,7 @@ def counted(source: str) -> dict[str, object]:
     return {"redteam": {"source": source, "every": 1}}
 
 
-def averaged(
-    method: str = "fedavg", **sections: Mapping[str, object]
-) -> dict[str, object]:
+def averaged(method: str = "fedavg", **sections: Mapping[str, object]) -> dict[str, object]:
     """Networks whose updates are averaged under masks."""
     return settings_with(
         rounds=2,

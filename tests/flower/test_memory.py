@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.algorithms import ClientMemory
-from covey.errors import RunError
-from covey.events import AnswerRefused, AnswersMissing, ClientsReported
-from covey.flower.memory import MemoryFolder
-from covey.flower.node import Node
-from covey.runtime.state_io import load_state
+from covey.algorithms.state import ClientMemory
+from covey.base.errors import RunError
+from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported
+from covey.flower.node import MemoryFolder, Node
+from covey.runtime.states import load_state
 from flower.conftest import all_of, settings_with
 from flower.test_federation import PowerCut, question_in
 
@@ -117,9 +116,7 @@ def test_a_server_that_lost_rounds_asks_for_the_same_again(build):
     assert result.summary["model_hash"] == whole.summary["model_hash"]
 
 
-def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(
-    build, monkeypatch
-):
+def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(build, monkeypatch):
     federation = build(settings_of(*OWN["sent along"], train={}), clients=range(3))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
     never = federation.play("never", nodes=3)

@@ -45,9 +45,7 @@ def processor_seconds(deployment: Deployment) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_message_to_a_node_loads_nothing_anew(
-    tmp_path, monkeypatch, record_property, capsys
-):
+def test_a_message_to_a_node_loads_nothing_anew(tmp_path, monkeypatch, record_property, capsys):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     folder, rng = invited(tmp_path, CONFIG, NAMES), np.random.default_rng(0)
     for seed, name in enumerate(NAMES):

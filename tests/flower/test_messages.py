@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from covey.algorithms import ClientContext, ClientRequest, RequestType
-from covey.flower.compat import outside_a_run
-from covey.flower.inprocess import InProcessGrid
+from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
+from covey.base.names import Params
+from covey.flower.apps import InProcessGrid, outside_a_run
+from covey.flower.identity import InvalidMessageError
 from covey.flower.messages import (
     Hello,
-    InvalidMessageError,
     PendingQuestion,
     Question,
     Reply,
@@ -32,8 +32,7 @@ from covey.flower.messages import (
     reply_of,
 )
 from covey.flower.server import AdmissionPolicy, FlowerServer
-from covey.membership import EDGES, FOLDS
-from covey.types import Params
+from covey.membership.estimators import EDGES, FOLDS
 
 VERSION = "0.2.0"
 OPEN = AdmissionPolicy("run", "same")
@@ -125,9 +124,7 @@ def asking(task: RequestType, model: Params) -> PendingQuestion:
     return PendingQuestion("h", question, {0: model, 1: model})
 
 
-def replying(
-    asked: PendingQuestion, reply: Reply, update: Params | None = None
-) -> Message:
+def replying(asked: PendingQuestion, reply: Reply, update: Params | None = None) -> Message:
     question = make_message(asked.question, asked.start, 7, 60.0)
     return Message(encode(reply, update), reply_to=question)
 
@@ -189,8 +186,7 @@ def test_who_a_node_is_survives_its_way(name, shape, classes):
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
     ),
     max_leaves=5,
 )
@@ -234,8 +230,7 @@ array = st.builds(
     st.text(max_size=5),
     st.tuples(st.integers(0, 9)),
     st.sampled_from(["numpy.ndarray", "torch", ""]),
-    st.binary(max_size=99)
-    | st.binary(max_size=9).map(lambda tail: b"\x93NUMPY" + tail),
+    st.binary(max_size=99) | st.binary(max_size=9).map(lambda tail: b"\x93NUMPY" + tail),
 )
 array_records = st.dictionaries(st.text(max_size=3), array, max_size=2).map(ArrayRecord)
 records = (
@@ -298,9 +293,7 @@ def taken(make_client, digits):
 
         grid = InProcessGrid(app, dict.fromkeys(range(len(updates)), ""))
         nodes = FlowerServer(grid, terms)
-        cohort = tuple(
-            make_client(name, digits) for name in sorted(nodes.available_clients())
-        )
+        cohort = tuple(make_client(name, digits) for name in sorted(nodes.available_clients()))
         slips = {client.handle: ClientContext() for client in cohort}
         call = ClientRequest("choose", ({"w": torch.zeros(1)},), (True,), (), slips)
         answers = nodes.ask(call, cohort)
@@ -324,9 +317,7 @@ def taken(make_client, digits):
         ([100.0], [100.0]),
     ],
 )
-def test_an_update_five_times_as_long_as_the_median_is_the_longest(
-    taken, updates, kept
-):
+def test_an_update_five_times_as_long_as_the_median_is_the_longest(taken, updates, kept):
     assert taken(updates) == kept
 
 

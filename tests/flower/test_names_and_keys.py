@@ -8,13 +8,12 @@ from flwr.proto.node_pb2 import NodeInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.api import Run
 from covey.data.examples import Examples
-from covey.flower.identity import NameBindings, NodeIdentity, identity_of
-from covey.flower.inprocess import InProcessGrid
-from covey.flower.messages import InvalidMessageError
-from covey.ledger import Ledger
-from covey.runtime import RunFolder
+from covey.flower.apps import InProcessGrid
+from covey.flower.identity import InvalidMessageError, NameBindings, NodeIdentity, identity_of
+from covey.ledger.store import Ledger
+from covey.runs.run import Run
+from covey.runtime.folder import RunFolder
 from flower.liars import NAMES, Ten, reasons, written
 
 VICTIM, IMPOSTOR, VICTIM_NODE, IMPOSTOR_NODE = NAMES[3], "impostor", 103, 200
@@ -110,9 +109,7 @@ def test_a_key_that_is_registered_under_a_name_takes_it_over(ten: Ten):
 
 
 names = st.sampled_from(["a", "b", "c"])
-nodes = st.builds(
-    NodeIdentity, st.sampled_from(["", "1", "2", "3"]), names | st.just("")
-)
+nodes = st.builds(NodeIdentity, st.sampled_from(["", "1", "2", "3"]), names | st.just(""))
 
 
 @given(st.lists(st.tuples(names, nodes), max_size=9))

@@ -14,11 +14,12 @@ import tomli_w
 import torch
 
 import covey
-from covey.api import Run, load
-from covey.config import load_config
-from covey.events import AnswersMissing, ClientLeft, CohortSampled
-from covey.ledger import Ledger
-from covey.runtime import RunFolder
+from covey.api import load
+from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
+from covey.config.settings import load_config
+from covey.ledger.store import Ledger
+from covey.runs.run import Run
+from covey.runtime.folder import RunFolder
 from flower.conftest import all_of, same_risks, told
 from flower.deployment import Deployment, Submitted, free_ports, invited, until
 
@@ -196,9 +197,7 @@ def test_a_deployment_ends_where_its_simulation_does(cut, tmp_path):
     there, here = cut.result, covey.run(config=config, out=tmp_path / "simulated")
     assert sorted(c["clients"] for c in here.summary["clusters"]) == [2, 4]
     assert there.history.assignment == here.history.assignment
-    assert [r.clients for r in there.history.rounds] == [
-        r.clients for r in here.history.rounds
-    ]
+    assert [r.clients for r in there.history.rounds] == [r.clients for r in here.history.rounds]
     same_risks(there, here)
     same(there, here)
 
@@ -216,9 +215,7 @@ def test_solved_heads_are_those_of_their_simulation_and_so_are_those_without_a_c
     cut, tmp_path
 ):
     (tmp_path / "solved.toml").write_text(SOLVED)
-    here = covey.run(
-        config=load_config(tmp_path / "solved.toml"), out=tmp_path / "simulated"
-    )
+    here = covey.run(config=load_config(tmp_path / "solved.toml"), out=tmp_path / "simulated")
     assert cut.solved.model == here.summary["model_hash"]
     *_, leaver = names(6)
     here.forget(leaver, "subtract")
@@ -262,9 +259,7 @@ def test_nodes_sign_and_send_sums_under_masks_that_are_those_of_the_simulation(
         tell(federation / "nodes" / LEAVER, leave=True)
         ended(deployment.covey("forget", run, LEAVER, "--answer", "subtract"))
         said = ended(deployment.covey("resume", run))
-    here = covey.run(
-        config=load_config(settings, ["engine.name=parallel"]), out=tmp_path / "here"
-    )
+    here = covey.run(config=load_config(settings, ["engine.name=parallel"]), out=tmp_path / "here")
     assert model == here.summary["model_hash"]
     here.forget(LEAVER, "subtract")
     there = load(run)
@@ -332,9 +327,7 @@ def shrink(folder: Path) -> tuple[Run, int]:
         begun = deployment.submit(None, "--run-config", "timeout=60")
         begun.wait_for("Round 1:", LONG)
         os.mkfifo(victim / "hold")
-        pipe = until(
-            lambda: read_by_nobody_else(victim / "hold"), "the node makes its model"
-        )
+        pipe = until(lambda: read_by_nobody_else(victim / "hold"), "the node makes its model")
         deployment.kill_node(VICTIM)
         os.close(pipe)
         tell(leaver, leave=True)
@@ -370,9 +363,7 @@ def test_who_has_left_is_never_asked_again(shrunk):
     (left,) = all_of(ClientLeft, result)
     place = events.index(left)
     cohorts = [
-        (at, each.handles)
-        for at, each in enumerate(events)
-        if isinstance(each, CohortSampled)
+        (at, each.handles) for at, each in enumerate(events) if isinstance(each, CohortSampled)
     ]
     before = sum(left.handle in handles for at, handles in cohorts if at < place)
     assert 2 <= before < 5
@@ -399,9 +390,7 @@ def test_flowers_own_simulation_plays_a_federation_too(tmp_path, monkeypatch):
         monkeypatch.setenv(key, str(port))
     folder = as_simulated(tmp_path, 3, IN_A_SIMULATION)
     connection = {"covey": {"address": ":local-in-memory:"}}
-    (folder / "flwr" / "config.toml").write_text(
-        tomli_w.dumps({"superlink": connection})
-    )
+    (folder / "flwr" / "config.toml").write_text(tomli_w.dumps({"superlink": connection}))
     project = folder / "app" / "pyproject.toml"
     told = tomllib.loads(project.read_text())
     nodes = folder / "nodes" / "client-{partition-id:05}" / "node.toml"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from covey.api import load
-from covey.ledger import Ledger
-from covey.runtime import RunFolder
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
 from flower.deployment import Deployment, invited, until
 
 pytestmark = pytest.mark.slow
@@ -88,8 +88,6 @@ def test_a_model_of_100_mb_travels(tmp_path, monkeypatch, capsys):
     assert set(held) == set(PROGRAMS.values())
     assert held["ServerApp"] < 20 * PAYLOAD
     told = [f"{PAYLOAD / 1e6:.0f} MB, 3 nodes: a round takes {second_round:.0f} s"]
-    told += [
-        f"{program}: {most / 1e6:.0f} MB" for program, most in sorted(held.items())
-    ]
+    told += [f"{program}: {most / 1e6:.0f} MB" for program, most in sorted(held.items())]
     with capsys.disabled():
         sys.stdout.write("\n" + "\n  ".join(told) + "\n")

@@ -15,20 +15,17 @@ import tomli_w
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
-from covey.api import Run
-from covey.config import Config
-from covey.events import AnswerRefused, AnswersMissing, Event
-from covey.flower import Federated
-from covey.flower.messages import (
-    InvalidMessageError,
-    PendingQuestion,
-    question_of,
-    reply_of,
-)
+from covey.base.events import AnswerRefused, AnswersMissing, Event
+from covey.base.names import Params
+from covey.config.settings import Config
+from covey.flower.apps import Federated
+from covey.flower.identity import InvalidMessageError
+from covey.flower.messages import PendingQuestion, question_of, reply_of
 from covey.flower.node import shared_settings_hash
-from covey.ledger import Ledger
-from covey.runtime import RunFolder, read_events
-from covey.types import Params
+from covey.ledger.store import Ledger
+from covey.runs.run import Run
+from covey.runtime.folder import RunFolder
+from covey.runtime.session import read_events
 from flower.conftest import Built, settings_with
 
 LIAR = "client-00001"
@@ -235,10 +232,7 @@ AT_ONCE = 3
 def in_runs(damages: dict[str, tuple[Damage, str]]) -> list[Any]:
     names = list(damages)
     groups = [names[i : i + AT_ONCE] for i in range(0, len(names), AT_ONCE)]
-    return [
-        (", ".join(group), [damages[name] for name in group] * AT_ONCE)
-        for group in groups
-    ]
+    return [(", ".join(group), [damages[name] for name in group] * AT_ONCE) for group in groups]
 
 
 @dataclass
@@ -318,9 +312,7 @@ def known() -> dict[str, Played]:
 def oracle(known, build):
     """A federation, and its run in which some answers of the liar got lost."""
 
-    def played(
-        settings: Mapping[str, object], task: str, many: int
-    ) -> tuple[Built, Played]:
+    def played(settings: Mapping[str, object], task: str, many: int) -> tuple[Built, Played]:
         federation = build(settings, clients=range(4))
         key = f"{settings} {task} {many}"
         if key not in known:
@@ -344,9 +336,7 @@ def oracle(known, build):
         for name, group in in_runs(damages)
     ],
 )
-def test_an_answer_not_in_order_is_refused_and_nothing_else_changes(
-    oracle, settings, task, spoilt
-):
+def test_an_answer_not_in_order_is_refused_and_nothing_else_changes(oracle, settings, task, spoilt):
     federation, expected = oracle(settings, task, len(spoilt))
     federation.wire = Spoiling(task, [damage for damage, _ in spoilt])
     result = federation.play("run", nodes=4)
@@ -428,9 +418,7 @@ def test_nobody_answers_in_the_place_of_another_node(oracle):
         if told["task"] != "choose" or told["name"] != "client-00003":
             return [reply]
         victim = asked["client-00000"]
-        words = Sent(victim, reply, ()).saying(
-            name="client-00000", token=written(victim)["token"]
-        )
+        words = Sent(victim, reply, ()).saying(name="client-00000", token=written(victim)["token"])
         words[0].metadata.__dict__["_src_node_id"] = reply.metadata.src_node_id
         return [*words, reply]
 

@@ -12,15 +12,14 @@ import torch
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import covey
-from covey.api import Run
-from covey.checkpoints import checkpoint_paths
-from covey.data import Examples
-from covey.errors import ConfigError, RunError
-from covey.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
-from covey.heads import ClusterSums
-from covey.ledger import Ledger
-from covey.runtime import RunFolder
-from covey.runtime.state_io import load_state
+from covey.base.errors import ConfigError, RunError
+from covey.base.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
+from covey.data.examples import Examples
+from covey.heads.state import ClusterSums
+from covey.ledger.store import Ledger
+from covey.runs.run import Run
+from covey.runtime.folder import RunFolder
+from covey.runtime.states import checkpoint_paths, load_state
 from flower.conftest import Built, all_of, same_risks, settings_with
 from flower.test_federation import question_in
 
@@ -29,9 +28,7 @@ SLOW = pytest.mark.slow
 LAST = "client-00005"
 
 
-def solved(
-    rounds: int = 4, source: str = "none", **method: object
-) -> dict[str, object]:
+def solved(rounds: int = 4, source: str = "none", **method: object) -> dict[str, object]:
     return settings_with(
         rounds=rounds,
         model={"name": "linear-head", "options": {"feature_options": FEATURES}},
@@ -97,9 +94,7 @@ def listened(federation: Built) -> list[tuple[str, int, str]]:
         (solved(4), 2),
     ],
 )
-def test_who_moves_is_asked_for_sums_and_nobody_once_nobody_moves(
-    build, settings, until
-):
+def test_who_moves_is_asked_for_sums_and_nobody_once_nobody_moves(build, settings, until):
     federation = build(settings)
     asked = listened(federation)
     result = federation.play(nodes=6)
@@ -143,9 +138,7 @@ def sent_with(reply: Message, question: Message, change: Change) -> Message:
     assert isinstance(record, ArrayRecord)
     arrays = {name: np.array(value.numpy()) for name, value in record.items()}
     changed = {name: Array(value) for name, value in change(arrays).items()}
-    content = RecordDict(
-        {"covey": reply.content["covey"], "update": ArrayRecord(changed)}
-    )
+    content = RecordDict({"covey": reply.content["covey"], "update": ArrayRecord(changed)})
     return Message(content, reply_to=question)
 
 
@@ -252,9 +245,7 @@ class PowerCut(BaseException):
     pass
 
 
-@pytest.mark.parametrize(
-    ("task", "t"), [pytest.param("sum", 0, marks=SLOW), ("compare", 2)]
-)
+@pytest.mark.parametrize(("task", "t"), [pytest.param("sum", 0, marks=SLOW), ("compare", 2)])
 def test_a_server_that_was_killed_ends_in_the_same_bits(build, task, t):
     federation = build(RANDOM)
     whole = federation.simulated()

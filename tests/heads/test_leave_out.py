@@ -6,16 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.heads import (
-    ClusterSums,
-    Head,
-    Rows,
-    Sums,
-    feature_grid,
-    scores_without_client,
-    solved_head,
-    sums_of,
-)
+from covey.heads.state import ClusterSums, scores_without_client
+from covey.heads.sums import Head, Rows, Sums, feature_grid, solved_head, sums_of
 
 D, CLASSES, EACH = 7, 3, 5
 
@@ -29,9 +21,7 @@ def rows_of(draw: np.random.Generator, size: int = EACH, weight: int = 256) -> R
     )
 
 
-def heads_of(
-    clusters: list[list[Rows]], pooling: float, regularisation: float
-) -> ClusterSums:
+def heads_of(clusters: list[list[Rows]], pooling: float, regularisation: float) -> ClusterSums:
     sums = tuple(sums_of(rows, D, CLASSES) for rows in clusters)
     n = len(clusters)
     blank = ClusterSums(pooling=(pooling,) * n, regularisation=(regularisation,) * n)
@@ -54,9 +44,7 @@ def unit_of(sums: ClusterSums) -> float:
     st.floats(0.01, 3),
     st.sampled_from([64, 256]),
 )
-def test_without_a_client(
-    seed: int, pooling: float, regularisation: float, weight: int
-):
+def test_without_a_client(seed: int, pooling: float, regularisation: float, weight: int):
     draw = np.random.default_rng(seed)
     clusters = [[rows_of(draw, weight=weight) for _ in range(4)] for _ in range(2)]
     whole = heads_of(clusters, pooling, regularisation)
@@ -68,9 +56,7 @@ def test_without_a_client(
         regularisation,
     )
     ratio = unit_of(whole) / unit_of(rest)
-    rest = rest.model_copy(
-        update={"regularisation": (regularisation * ratio,) * len(rest.gram)}
-    )
+    rest = rest.model_copy(update={"regularisation": (regularisation * ratio,) * len(rest.gram)})
     for j, share in ((0, 1.0), (1, pooling)):
         found = scores_without_client(whole.head(j), leaver, share)
         expected = scores(rest.head(j), leaver).float()
@@ -109,9 +95,7 @@ def test_one_feature_by_hand():
     bias = torch.full((5, 1), 1024, dtype=torch.int16)
     one = Rows(bias[:3], torch.tensor([0, 0, 0]))
     other = Rows(bias[3:], torch.tensor([1, 1]))
-    sums = ClusterSums(pooling=(0.0,), regularisation=(1.0,)).of(
-        (sums_of([one, other], 1, 2),), {}
-    )
+    sums = ClusterSums(pooling=(0.0,), regularisation=(1.0,)).of((sums_of([one, other], 1, 2),), {})
     head = sums.head(0)  # M = 5 + 1 * 5, B = 3 - 5 / 2
     assert head.theta[0].tolist() == pytest.approx([0.5 / 10, -0.5 / 10])
     # without the first client: M = 2 + 5, B = 0 - 2 / 2

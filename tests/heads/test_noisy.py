@@ -9,23 +9,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.features import build_features
-from covey.heads import (
+from covey.base.rng import Streams
+from covey.heads.state import SumNoise, noisy_head
+from covey.heads.sums import (
+    CLIENT_STEPS,
     FEATURE_STEPS,
     MAX_NORM,
+    MAX_RECORDS,
+    WEIGHT_STEPS,
     Rows,
-    SumNoise,
     Sums,
     bounded_client,
     bounded_records,
     joint_norm,
-    noisy_head,
     sums_of,
     target_norm,
 )
-from covey.heads.bounding import CLIENT_STEPS, MAX_RECORDS
-from covey.heads.grid import WEIGHT_STEPS
-from covey.rng import Streams
+from covey.models.features import build_features
 
 CLASSES = 3
 
@@ -42,9 +42,7 @@ def clients(draw: st.DrawFn, most: int = 40) -> Rows:
     features[:, -1] = FEATURE_STEPS
     labels = generator.integers(0, draw(st.integers(1, CLASSES)), n)
     weight = draw(st.sampled_from([1, 100, 256]))
-    return Rows(
-        torch.from_numpy(features.astype(np.int16)), torch.from_numpy(labels), weight
-    )
+    return Rows(torch.from_numpy(features.astype(np.int16)), torch.from_numpy(labels), weight)
 
 
 def norm_of(sums: Sums) -> float:
@@ -146,9 +144,7 @@ def test_secret_noise_on_sums_ends_on_one_grid():
 
 def test_the_edge_is_the_noise_s_largest_eigenvalue():
     d, noise = 200, SumNoise(0.3, 2.0)
-    gram, _ = noise.released(
-        Sums.nothing(d, CLASSES), np.random.default_rng(0)
-    ).matrices()
+    gram, _ = noise.released(Sums.nothing(d, CLASSES), np.random.default_rng(0)).matrices()
     largest = float(torch.linalg.eigvalsh(gram)[-1])
     assert largest == pytest.approx(noise.edge(d), rel=0.1)
 

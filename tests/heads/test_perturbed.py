@@ -9,8 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from covey.heads import FEATURE_STEPS, MAX_NORM, HeadNoise, Hidden, Rows, sums_of
-from covey.heads.grid import WEIGHT_STEPS
+from covey.heads.perturbed import HeadNoise, Hidden
+from covey.heads.sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, Rows, sums_of
 
 D, CLASSES = 4, 3
 NOISE = HeadNoise(clip=1.4, multiplier=0.6, regularisation=3.0, classes=CLASSES)

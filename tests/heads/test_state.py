@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey.heads import ClusterSums, Sums, solved_head
+from covey.heads.state import ClusterSums
+from covey.heads.sums import Sums, solved_head
 
 D, CLASSES = 4, 3
 
@@ -30,9 +31,7 @@ def fresh(state: ClusterSums, j: int) -> Tensor:
 def test_a_head_is_solved_once():
     state = solved()
     assert state.head(1) is state.head(1)
-    assert state.of(state.sums, {}).head(1) is state.head(
-        1
-    )  # who counted is all the same
+    assert state.of(state.sums, {}).head(1) is state.head(1)  # who counted is all the same
 
 
 @pytest.mark.parametrize("cluster", [0, 1, 2])

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.errors import ModelError
-from covey.heads import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of, weight_steps
+from covey.base.errors import ModelError
+from covey.heads.sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of, weight_steps
 
 D, CLASSES = 5, 3
 CLIENTS = st.lists(
@@ -20,9 +20,7 @@ def client(size: int, weight: int, seed: int) -> Rows:
     draw = np.random.default_rng(seed)
     features = torch.from_numpy(draw.normal(0, 5, (size, D - 1))).float()
     labels = torch.from_numpy(draw.integers(0, CLASSES, size))
-    return Rows(
-        feature_grid(torch.cat([features, torch.ones(1, D - 1)]))[:-1], labels, weight
-    )
+    return Rows(feature_grid(torch.cat([features, torch.ones(1, D - 1)]))[:-1], labels, weight)
 
 
 def total(rows: list[Rows]) -> Sums:
@@ -86,9 +84,7 @@ def test_more_rows_than_are_multiplied_at_a_time():
 
 
 def test_sums_that_float64_would_round_are_refused():
-    rows = Rows(
-        torch.full((4_096, 2), 2**15 - 1, dtype=torch.int16), torch.zeros(4_096).long()
-    )
+    rows = Rows(torch.full((4_096, 2), 2**15 - 1, dtype=torch.int16), torch.zeros(4_096).long())
     with pytest.raises(ModelError, match="below 2\\^53 steps"):
         sums_of([rows] * 9, 2, CLASSES)
     most = sums_of([rows] * 4, 2, CLASSES)
@@ -107,8 +103,6 @@ def test_the_bias_is_one_and_large_features_are_cut():
     assert found.tolist() == [[512, -32767, 32767, 1024]]
 
 
-@pytest.mark.parametrize(
-    ("weight", "steps"), [(0.0, 0), (1.0, 256), (0.5, 128), (1e-6, 1)]
-)
+@pytest.mark.parametrize(("weight", "steps"), [(0.0, 0), (1.0, 256), (0.5, 128), (1e-6, 1)])
 def test_whoever_enters_at_all_enters_by_a_step(weight: float, steps: int):
     assert weight_steps(weight) == steps

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, Engine, event
 
-from covey.ledger import Ledger, Record
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
 
 NUMBERS = count()
 """Never the same twice: pytest may make the fixture again, and the server stays."""

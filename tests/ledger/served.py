@@ -1,7 +1,7 @@
 """A request that is being served."""
 
+from covey.unlearning.proof import MeasuredFacts, Served
 from covey.unlearning.proof_text import HeldRound, Influence, ValueOrReason
-from covey.unlearning.served import MeasuredFacts, Served
 
 SERVED = Served(
     first=2,

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, event
 
-from covey.ledger import REWIND, Ledger, Record, current_records, rows, tables
+from covey.ledger import rows, tables
+from covey.ledger.chain import REWIND, Record, current_records
+from covey.ledger.store import Ledger
 
 TORTURE = (pytest.mark.slow, pytest.mark.torture)
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.errors import LedgerError
-from covey.ledger import GENESIS, Link, Record, canonical, link, seal, verify
+from covey.base.errors import LedgerError
+from covey.ledger.chain import GENESIS, Link, Record, link, seal, verify
+from covey.ledger.packing import canonical_body
 
 json_values = st.recursive(
     st.none()
@@ -16,8 +17,7 @@ json_values = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
     ),
     max_leaves=6,
 )
@@ -38,9 +38,7 @@ def test_what_is_sealed_is_whole_and_says_the_same(facts: list[Record]):
 
 
 @given(records, st.data())
-def test_flipping_any_bit_of_an_event_is_detected(
-    facts: list[Record], data: st.DataObject
-):
+def test_flipping_any_bit_of_an_event_is_detected(facts: list[Record], data: st.DataObject):
     links = seal(facts, after=None)
     at = data.draw(st.integers(0, len(links) - 1))
     links[at] = data.draw(one_flip(links[at]))
@@ -66,9 +64,7 @@ def one_flip(draw: st.DrawFn, whole: Link) -> Link:
 
 @settings(max_examples=40)
 @given(records, records)
-def test_sealing_in_two_goes_is_sealing_in_one(
-    first: list[Record], second: list[Record]
-):
+def test_sealing_in_two_goes_is_sealing_in_one(first: list[Record], second: list[Record]):
     begun = seal(first, after=None)
     assert begun + seal(second, after=begun[-1]) == seal(first + second, after=None)
 
@@ -112,17 +108,15 @@ def test_three_events_by_hand():
     second = hashlib.sha256(
         f'["{first}",1,"risk_measured","{{\\"cluster\\":1,\\"risk\\":0.5}}"]'.encode()
     ).hexdigest()
-    third = hashlib.sha256(
-        f'["{second}",null,"client_left","{{}}"]'.encode()
-    ).hexdigest()
+    third = hashlib.sha256(f'["{second}",null,"client_left","{{}}"]'.encode()).hexdigest()
     assert [one.hash for one in links] == [first, second, third]
 
 
 def test_canonical_text_by_hand():
-    assert canonical({"b": [1, 2.5], "a": "é"}) == '{"a":"\\u00e9","b":[1,2.5]}'
+    assert canonical_body({"b": [1, 2.5], "a": "é"}) == '{"a":"\\u00e9","b":[1,2.5]}'
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, {1, 2}, b"bytes"])
 def test_what_json_cannot_say_is_refused(value: object):
     with pytest.raises(LedgerError, match="only what JSON can say"):
-        canonical({"value": value})
+        canonical_body({"value": value})

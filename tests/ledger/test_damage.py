@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
-from covey.errors import LedgerError
-from covey.ledger import Ledger, Record
+from covey.base.errors import LedgerError
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
 
 FACTS = [
     Record(0, "cohort_sampled", {"clients": ["7f3a", "09bc"]}),
@@ -143,9 +144,7 @@ def test_a_broken_chain_cannot_be_carried_on(tmp_path: Path):
 
 
 @BOTH_DOORS
-def test_a_missing_file_is_named_and_not_made(
-    tmp_path: Path, door: Callable[[Path], Ledger]
-):
+def test_a_missing_file_is_named_and_not_made(tmp_path: Path, door: Callable[[Path], Ledger]):
     with pytest.raises(LedgerError, match="no such file"):
         door(tmp_path / "ledger.sqlite")
     assert list(tmp_path.iterdir()) == []
@@ -157,9 +156,7 @@ def test_a_missing_folder_is_named(tmp_path: Path):
 
 
 @BOTH_DOORS
-def test_a_file_that_is_no_database_is_named(
-    tmp_path: Path, door: Callable[[Path], Ledger]
-):
+def test_a_file_that_is_no_database_is_named(tmp_path: Path, door: Callable[[Path], Ledger]):
     path = tmp_path / "ledger.sqlite"
     path.write_text("round,kind\n" * 1000)
     with pytest.raises(LedgerError, match="file is not a database"):
@@ -167,9 +164,7 @@ def test_a_file_that_is_no_database_is_named(
 
 
 @BOTH_DOORS
-def test_a_database_that_is_no_ledger_is_named(
-    tmp_path: Path, door: Callable[[Path], Ledger]
-):
+def test_a_database_that_is_no_ledger_is_named(tmp_path: Path, door: Callable[[Path], Ledger]):
     path = tmp_path / "ledger.sqlite"
     path.touch()
     with pytest.raises(LedgerError, match="it holds no ledger"):
@@ -177,15 +172,11 @@ def test_a_database_that_is_no_ledger_is_named(
 
 
 @BOTH_DOORS
-def test_a_ledger_of_another_version_is_named(
-    tmp_path: Path, door: Callable[[Path], Ledger]
-):
+def test_a_ledger_of_another_version_is_named(tmp_path: Path, door: Callable[[Path], Ledger]):
     path = written(tmp_path)
     with as_database(path) as database:
         database.execute("UPDATE schema SET version = 7")
-    with pytest.raises(
-        LedgerError, match=r"of format 8, found 7: .* 0\.1 have to be played again"
-    ):
+    with pytest.raises(LedgerError, match=r"of format 8, found 7: .* 0\.1 have to be played again"):
         door(path)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from covey.errors import LedgerError, LedgerLocked
-from covey.ledger import Ledger, Record
+from covey.base.errors import LedgerError, LedgerLocked
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
 
 
 def noon() -> str:
@@ -50,9 +51,7 @@ def test_killed_at_any_statement_all_of_a_round_is_there_or_none(
     assert all(Ledger.read(path).names() == life.names for path in remains)
 
 
-def test_a_reader_puts_back_what_a_dead_writer_began(
-    remains: list[Path], life, tmp_path: Path
-):
+def test_a_reader_puts_back_what_a_dead_writer_began(remains: list[Path], life, tmp_path: Path):
     for path in remains:
         if Path(f"{path}-journal").exists():
             shutil.copytree(path.parent, tmp_path / path.parent.name)
@@ -60,9 +59,7 @@ def test_a_reader_puts_back_what_a_dead_writer_began(
         assert told_by(home / "ledger.sqlite") in life.told
 
 
-def test_of_two_writers_the_second_is_locked_out_and_reading_goes_on(
-    life, tmp_path: Path
-):
+def test_of_two_writers_the_second_is_locked_out_and_reading_goes_on(life, tmp_path: Path):
     path = tmp_path / "ledger.sqlite"
     with Ledger.create(path, noon) as first:
         first.append(0, life.rounds[0])
@@ -81,7 +78,7 @@ def test_of_two_writers_the_second_is_locked_out_and_reading_goes_on(
 def test_another_process_is_locked_out_until_the_writer_dies(life, tmp_path: Path):
     path = tmp_path / "ledger.sqlite"
     script = (
-        "import sys; from covey.ledger import Ledger\n"
+        "import sys; from covey.ledger.store import Ledger\n"
         "ledger = Ledger.create(sys.argv[1], lambda: '')\n"
         "print('open', flush=True); sys.stdin.read()\n"
     )

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from covey.ledger import Ledger, Record
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
 from ledger import writers
 
 TORTURE = (pytest.mark.slow, pytest.mark.torture)
@@ -67,14 +68,10 @@ def test_what_a_killed_server_acknowledged_is_there_once(
     url = postgres.run(f"under_fire_{next(NUMBERS)}_")
     deaths = cycle([postgres.kill, postgres.stop])
     command = [writers.__file__, url, str(number), str(seconds), str(tmp_path)]
-    with subprocess.Popen(
-        [sys.executable, *command], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "writing\n"
-        die_again_and_again(
-            process, seconds, [next(deaths) for _ in range(kills)], postgres.start
-        )
+        die_again_and_again(process, seconds, [next(deaths) for _ in range(kills)], postgres.start)
         assert process.wait(seconds) == 0
     shared = Ledger.read(f"{url}shared").replay()
     assert [each.round_index for each in shared] == list(range(len(shared)))

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, update
 
-from covey.errors import LedgerError
-from covey.ledger import REWIND, Ledger, NewRequest, Record, Request, ServedRequest
-from covey.ledger.file_hashes import seal_tables
+from covey.base.errors import LedgerError
+from covey.ledger.chain import REWIND, Record
+from covey.ledger.requests import NewRequest, Request, ServedRequest, seal_tables
+from covey.ledger.store import Ledger
 from covey.ledger.tables import requests
-from covey.unlearning.served import Mark
+from covey.unlearning.proof import Mark
 from ledger.served import SERVED
 
 NAMES = {f"{n:04x}": f"client-{n:05d}-of-{'some' * 12}where" for n in range(120)}
@@ -71,21 +72,15 @@ def test_a_request_that_was_drawn_before_is_the_first_one(where: str):
 def test_there_is_no_other_answer_to_want(where: str):
     with (
         Ledger.create(where, noon) as ledger,
-        pytest.raises(
-            LedgerError, match="auto, deny, subtract, roll_back, retrain, calibrate"
-        ),
+        pytest.raises(LedgerError, match="auto, deny, subtract, roll_back, retrain, calibrate"),
     ):
         ledger.ask("0001", "forget")
 
 
 def test_there_is_no_other_basis_and_all_are_asked_or_none(where: str):
     with Ledger.create(where, noon) as ledger:
-        with pytest.raises(
-            LedgerError, match="erasure, withdrawal, objection, restriction"
-        ):
-            ledger.ask_all(
-                [NewRequest("7f3a", "auto"), NewRequest("09bc", "auto", basis="law")]
-            )
+        with pytest.raises(LedgerError, match="erasure, withdrawal, objection, restriction"):
+            ledger.ask_all([NewRequest("7f3a", "auto"), NewRequest("09bc", "auto", basis="law")])
         assert ledger.requests() == []
 
 
@@ -94,9 +89,7 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
         ledger.enrol({"7f3a": "client-00001", "09bc": "client-00002"})
         for handle in ("7f3a", "09bc"):
             ledger.ask(handle, "deny")
-        served = [
-            ServedRequest(r, r.id, SERVED, r.handle[::-1]) for r in ledger.requests()
-        ]
+        served = [ServedRequest(r, r.id, SERVED, r.handle[::-1]) for r in ledger.requests()]
         ledger.serve(served, [Record(None, "ClientLeft", {"handle": "7f3a"})])
         mark = Mark("00", "5b", "5e")
         (back,) = ledger.ask_all([NewRequest("7f3a", "retrain", mark=mark)])
@@ -243,9 +236,7 @@ def leave_a_copy(where: str) -> None:
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
-def test_killed_at_any_statement_the_leaving_is_whole_or_was_not(
-    path: Path, deaths, step: int
-):
+def test_killed_at_any_statement_the_leaving_is_whole_or_was_not(path: Path, deaths, step: int):
     with begun(path) as ledger:
         before = ledger.replay()
     remains = deaths(leave_a_copy, f"{path.parent}/{{}}/{path.name}", step)

@@ -12,7 +12,8 @@ TORTURE = (pytest.mark.slow, pytest.mark.torture)
 APPENDS = """
 import json, statistics, sys, time
 from pathlib import Path
-from covey.ledger import Ledger, Record
+from covey.ledger.store import Ledger
+from covey.ledger.chain import Record
 
 def peak():
     "A process of its own: `getrusage` would count what its parent had before."
@@ -48,9 +49,7 @@ print(json.dumps([told[early], told[rounds]]))
         pytest.param(100_000, marks=TORTURE),
     ],
 )
-def test_memory_and_time_stay_what_they_were_after_a_thousand_rounds(
-    rounds: int, tmp_path: Path
-):
+def test_memory_and_time_stay_what_they_were_after_a_thousand_rounds(rounds: int, tmp_path: Path):
     ran = subprocess.run(
         [sys.executable, "-c", APPENDS, str(tmp_path / "ledger"), "1000", str(rounds)],
         capture_output=True,

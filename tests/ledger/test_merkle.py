@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.ledger.merkle import (
+from covey.ledger.chain import (
     EMPTY,
     consistency_proof,
     inclusion_proof,

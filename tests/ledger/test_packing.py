@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.columns import Column, HandleColumn, HandleMap, Lists, Words
-from covey.errors import LedgerError
-from covey.events import AnonymitySetsFormed, ClientsAssigned, event_from, kind_and_body
-from covey.ledger import Ledger, Record, canonical, seal
-from covey.ledger.packed_text import packed_text
-from covey.ledger.packing import FEWEST, PackedBody, Packer
+from covey.base.columns import Column, HandleColumn, HandleMap, Lists, Words
+from covey.base.errors import LedgerError
+from covey.base.events import AnonymitySetsFormed, ClientsAssigned, event_from, kind_and_body
+from covey.ledger.chain import Record, seal
+from covey.ledger.packing import FEWEST, PackedBody, Packer, canonical_body, packed_text
+from covey.ledger.store import Ledger
 
 HANDLES = [f"h-{n * 7919 % 1000:03d}" for n in range(40)]
 SETS = tuple(tuple(sorted(HANDLES[i : i + 5])) for i in range(0, 40, 5))
@@ -53,9 +53,9 @@ numbers = (
     | st.lists(st.integers() | st.booleans(), min_size=FEWEST, max_size=24)
 )
 lists = st.lists(st.lists(words, max_size=9), max_size=9)
-maps = st.tuples(
-    st.lists(words, min_size=FEWEST, max_size=24, unique=True), numbers
-).map(lambda pair: dict(zip(*pair, strict=False)))
+maps = st.tuples(st.lists(words, min_size=FEWEST, max_size=24, unique=True), numbers).map(
+    lambda pair: dict(zip(*pair, strict=False))
+)
 bodies = st.dictionaries(
     st.text(max_size=3),
     numbers | lists | maps | st.lists(lists, max_size=3) | st.integers() | words,
@@ -79,10 +79,10 @@ def test_what_is_packed_has_the_text_that_it_had(
     packed = stored(body, Words(['"é'] if odd else []))
     if packed is None:
         return
-    text = canonical(body)
+    text = canonical_body(body)
     assert packed.text() == text
     assert f'"{packed.text(escaped=True)}"' == json.dumps(text)
-    assert canonical(packed.body()) == text
+    assert canonical_body(packed.body()) == text
     assert packed.body() == json.loads(text)
     assert stored(packed.body(), packed.words) is not None  # columns go in again
 
@@ -91,8 +91,7 @@ def test_a_body_by_hand():
     packed = stored(ROUNDS[0][1].body, Words(sorted(HANDLES)))
     assert packed is not None
     assert packed.forms == (
-        '{"columns":{"clusters":["map",["handles",1,40],["ints",1,40]]},'
-        '"rest":{"by":"clients"}}'
+        '{"columns":{"clusters":["map",["handles",1,40],["ints",1,40]]},"rest":{"by":"clients"}}'
     )
     in_order = [i % 3 for _, i in sorted(zip(HANDLES, range(40), strict=True))]
     assert packed.columns == bytes([*range(40), *in_order])
@@ -166,7 +165,7 @@ def test_the_chain_is_the_one_of_texts(where: str):
     assert head == seal(every, after=None)[-1].hash
     with Ledger.open(where, noon) as ledger:
         assert ledger.replay() == [
-            replace(r, body=json.loads(canonical(r.body))) for r in every
+            replace(r, body=json.loads(canonical_body(r.body))) for r in every
         ]
         for t, records in enumerate(ROUNDS):
             ledger.compare(t, records)
@@ -179,7 +178,7 @@ def test_a_read_event_is_the_one_that_was_written(where: str):
     written(where)
     for record in Ledger.read(where).round(1):
         event = event_from(record.kind, record.body)
-        assert canonical(kind_and_body(event)[1]) == canonical(record.body)
+        assert canonical_body(kind_and_body(event)[1]) == canonical_body(record.body)
         if isinstance(event, ClientsAssigned):
             assert isinstance(event.clusters, HandleMap)
             assert event.clusters[HANDLES[4]] == 1
@@ -197,7 +196,7 @@ def test_columns_are_what_an_event_holds_only_where_they_fit():
     formed = event_from("AnonymitySetsFormed", sets.body())
     assert isinstance(formed.sets, Lists)  # pyright: ignore
     assert formed == AnonymitySetsFormed(0, SETS, (0.5,) * 8)
-    assert canonical(kind_and_body(formed)[1]) == canonical(sets.body())
+    assert canonical_body(kind_and_body(formed)[1]) == canonical_body(sets.body())
     with pytest.raises(ValueError, match="cluster"):
         event_from("ClusterAbandoned", {"cluster": cells.body()["handles"]})
 

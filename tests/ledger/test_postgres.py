@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 from sqlalchemy import insert
 
-from covey.errors import LedgerError, LedgerLocked
-from covey.ledger import Ledger
-from covey.ledger.backend import backend_of, errors_explained
+from covey.base.errors import LedgerError, LedgerLocked
+from covey.ledger.backends import backend_of, errors_explained
+from covey.ledger.store import Ledger
 from covey.ledger.tables import clients
 
 
@@ -52,9 +52,7 @@ def test_a_word_of_sql_can_name_a_run(postgres, life):
     assert Ledger.read(where).replay() == life.rounds[0]
 
 
-@pytest.mark.parametrize(
-    "query", ["", "?run=", "?run=Digits", "?run=1", '?run=a"', "?run=a&run=b"]
-)
+@pytest.mark.parametrize("query", ["", "?run=", "?run=Digits", "?run=1", '?run=a"', "?run=a&run=b"])
 def test_a_url_names_one_run_that_can_name_a_schema(query: str):
     url = f"postgresql://covey:secret@host/runs{query}"
     with pytest.raises(LedgerError, match=r"End it with \?run=NAME") as no:
@@ -70,9 +68,7 @@ def test_a_database_without_this_ledger_is_named(where: str):
 
 def test_a_stranger_s_tables_are_left_alone(postgres, where: str):
     schema = schema_of(where)
-    postgres.execute(
-        f'CREATE SCHEMA "{schema}"', f'CREATE TABLE "{schema}".events (mine text)'
-    )
+    postgres.execute(f'CREATE SCHEMA "{schema}"', f'CREATE TABLE "{schema}".events (mine text)')
     with pytest.raises(LedgerError, match='"events" already exists'):
         Ledger.create(where, noon)
     postgres.execute(f'DROP TABLE "{schema}".events')
@@ -166,9 +162,7 @@ def test_who_lost_the_lock_writes_no_more(postgres, where: str, life):
 
 
 @pytest.mark.slow
-def test_killed_at_every_third_statement_all_of_a_round_is_there_or_none(
-    postgres, life, deaths
-):
+def test_killed_at_every_third_statement_all_of_a_round_is_there_or_none(postgres, life, deaths):
     lives = deaths(life.live, postgres.run("killed") + "_{}", step=3)
     told = [Ledger.read(one).replay() if Ledger.exists(one) else [] for one in lives]
     assert 10 < len(lives) < 50

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.errors import LedgerError, LedgerMismatch
-from covey.ledger import REWIND, Ledger, Record, current_records, seal
-from covey.ledger.rollback import superseded, superseded_up_to
+from covey.base.errors import LedgerError, LedgerMismatch
+from covey.ledger.chain import REWIND, Record, current_records, seal, superseded, superseded_up_to
+from covey.ledger.store import Ledger
 
 
 def noon() -> str:
@@ -104,15 +104,12 @@ def test_what_counts_and_what_does_not_are_everything(facts: list[Record]):
 def test_positions_say_the_same_as_the_story(facts: list[Record]):
     links = seal(facts, after=None)
     rewinds = [
-        (one.position, one.record().body["round_index"])
-        for one in links
-        if one.kind == REWIND
+        (one.position, one.record().body["round_index"]) for one in links if one.kind == REWIND
     ]
     counting = [
         one.record()
         for one in links
-        if one.round_index is None
-        or one.position > superseded_up_to(rewinds, one.round_index)
+        if one.round_index is None or one.position > superseded_up_to(rewinds, one.round_index)
     ]
     assert counting == current_records(facts)
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, delete
 
-from covey.errors import LedgerError, LedgerMismatch
-from covey.ledger import GENESIS, Ledger, Record
-from covey.ledger.file_hashes import seal_tables
+from covey.base.errors import LedgerError, LedgerMismatch
+from covey.ledger.chain import GENESIS, Record
+from covey.ledger.requests import seal_tables
+from covey.ledger.store import Ledger
 from covey.ledger.tables import clients
 
 FACTS = [
@@ -52,17 +53,14 @@ histories = st.lists(
     max_size=3,
 ).map(
     lambda rounds: [
-        [Record(index, kind, body) for kind, body in facts]
-        for index, facts in enumerate(rounds)
+        [Record(index, kind, body) for kind, body in facts] for index, facts in enumerate(rounds)
     ]
 )
 
 
 @settings(max_examples=15)
 @given(histories)
-def test_replaying_gives_what_was_appended(
-    fresh: Callable[[], str], rounds: list[list[Record]]
-):
+def test_replaying_gives_what_was_appended(fresh: Callable[[], str], rounds: list[list[Record]]):
     where = fresh()
     head = written(where, rounds)
     ledger = Ledger.read(where)

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from covey.errors import LedgerError, LedgerLocked
-from covey.ledger import Ledger, Record
+from covey.base.errors import LedgerError, LedgerLocked
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
 
 SHARED_EVERY = 20
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
+from covey.base.names import Params
 from covey.data.examples import Client, Examples
-from covey.engine import Scored, ScoringJob, TrainingJob
-from covey.membership import Target
-from covey.types import Params
+from covey.engine.protocol import Scored, ScoringJob, TrainingJob
+from covey.membership.truth import Target
 
 MakeClient = Callable[..., Client]
 MakeTarget = Callable[..., Target]

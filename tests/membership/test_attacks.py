@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership import Rates, auc, best_threshold, cross_fitted, rates_at
+from covey.membership.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
 
 # Whole numbers from a short range: many ties, and monotone maps stay exact.
 scores = st.lists(st.integers(-6, 6), min_size=1, max_size=12).map(
@@ -15,9 +15,7 @@ Scores = np.ndarray
 
 
 def pairs_won(members: Scores, non_members: Scores) -> float:
-    won = [
-        1.0 if m > n else 0.5 if m == n else 0.0 for m in members for n in non_members
-    ]
+    won = [1.0 if m > n else 0.5 if m == n else 0.0 for m in members for n in non_members]
     return sum(won) / len(won)
 
 

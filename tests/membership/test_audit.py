@@ -8,27 +8,22 @@ import pytest
 import torch
 from torch import nn
 
-from covey import ConfigError
-from covey.aggregation import ClientUpdate, mean_per_cluster
+from covey.aggregation.base import ClientUpdate, mean_per_cluster
+from covey.base.errors import ConfigError
+from covey.base.names import Params
+from covey.base.params import subtract
+from covey.base.rng import Streams
 from covey.components.registry import create
 from covey.data.examples import Client, Examples
-from covey.data.rotation import rotate
-from covey.engine import Recipe, ReferenceEngine, TrainingJob
-from covey.membership import (
-    QUARTERS,
-    Attack,
-    Auditor,
-    ClusterAuditResult,
-    Reference,
-    RetrainRecipe,
-    Signals,
-    Target,
-    examine_cluster,
-)
-from covey.models import initial_params
-from covey.params import subtract
-from covey.rng import Streams
-from covey.types import Params
+from covey.data.shift import rotate
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.protocol import TrainingJob
+from covey.engine.recipe import Recipe
+from covey.membership.attacks import Attack, Signals
+from covey.membership.audit import QUARTERS, Auditor, ClusterAuditResult, examine_cluster
+from covey.membership.references import RetrainRecipe
+from covey.membership.truth import Reference, Target
+from covey.models.build import initial_params
 
 STREAMS = Streams(0).at("audit")
 RECIPE = Recipe(local_epochs=20, batch_size=10, learning_rate=0.1, momentum=0.9)
@@ -36,9 +31,7 @@ RECIPE = Recipe(local_epochs=20, batch_size=10, learning_rate=0.1, momentum=0.9)
 
 def tiny_mlp(streams: Streams) -> nn.Module:
     with streams.lent_to_torch():
-        return nn.Sequential(
-            nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)
-        )
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
 ENGINE = ReferenceEngine(tiny_mlp(Streams(0)))
@@ -48,12 +41,8 @@ def init(streams: Streams) -> Params:
     return initial_params(tiny_mlp(streams))
 
 
-def play_round(
-    _: int, params: Params, sets: tuple[Examples, ...], streams: Streams
-) -> Params:
-    jobs = [
-        TrainingJob(params, each, streams.at(i), RECIPE) for i, each in enumerate(sets)
-    ]
+def play_round(_: int, params: Params, sets: tuple[Examples, ...], streams: Streams) -> Params:
+    jobs = [TrainingJob(params, each, streams.at(i), RECIPE) for i, each in enumerate(sets)]
     updates = (
         ClientUpdate(str(i), 0, subtract(local, params), 1.0)
         for i, local in enumerate(ENGINE.train(jobs))
@@ -94,8 +83,7 @@ def part(examples: Examples, start: int, stop: int) -> Examples:
 def target(noisy: Examples, make_client: Callable[..., Client]) -> Target:
     """Three clients' model that learnt 120 random labels by heart."""
     clients = tuple(
-        make_client(f"c{i}", part(noisy, 40 * i, 40 * i + 40), group=0)
-        for i in range(3)
+        make_client(f"c{i}", part(noisy, 40 * i, 40 * i + 40), group=0) for i in range(3)
     )
     params = init(STREAMS.at("target"))
     for each in range(2):
@@ -126,8 +114,7 @@ def test_records_that_nobody_trained_on_give_nothing_away(
     noisy: Examples, matched: Reference, target: Target, make_client
 ):
     strangers = tuple(
-        make_client(f"s{i}", part(noisy, 800 + 60 * i, 860 + 60 * i), group=0)
-        for i in range(3)
+        make_client(f"s{i}", part(noisy, 800 + 60 * i, 860 + 60 * i), group=0) for i in range(3)
     )
     unseen = examine_cluster(
         ENGINE, replace(target, members=strangers), matched, UNTRAINED, STREAMS
@@ -175,22 +162,16 @@ def test_sides_that_do_not_match_are_refused(target: Target, noisy: Examples):
 
 
 def test_what_cannot_be_audited_says_why(target: Target, noisy: Examples):
-    few = examine_cluster(
-        ENGINE, target, Reference((part(noisy, 200, 205),)), AUDITOR, STREAMS
-    )
+    few = examine_cluster(ENGINE, target, Reference((part(noisy, 200, 205),)), AUDITOR, STREAMS)
     assert "fewer than 10 members or non-members" in few.reason
-    nobody = examine_cluster(
-        ENGINE, replace(target, members=()), Reference(()), AUDITOR, STREAMS
-    )
+    nobody = examine_cluster(ENGINE, replace(target, members=()), Reference(()), AUDITOR, STREAMS)
     assert "no client" in nobody.reason
     assert nobody.attacks == {}
 
 
 def test_two_clients_are_too_few_for_fedmia(target: Target, matched: Reference):
     pair = replace(target, members=target.members[:2])
-    seen = examine_cluster(
-        ENGINE, pair, matched, replace(UNTRAINED, from_updates=True), STREAMS
-    )
+    seen = examine_cluster(ENGINE, pair, matched, replace(UNTRAINED, from_updates=True), STREAMS)
     assert "fedmia" not in seen.attacks
     assert "fedmia needs more than 2 clients" in seen.reason
 
@@ -207,8 +188,6 @@ def test_an_attack_of_ones_own_must_return_a_score_per_record(
 def test_an_audit_of_updates_alone_is_compared_with_references_too(
     target: Target, matched: Reference
 ):
-    seen = examine_cluster(
-        ENGINE, target, matched, replace(AUDITOR, attacks={}), STREAMS
-    )
+    seen = examine_cluster(ENGINE, target, matched, replace(AUDITOR, attacks={}), STREAMS)
     assert set(seen.attacks) == {"fedmia"}
     assert {"references_inside", "references_outside"} <= seen.accuracies.keys()

@@ -6,16 +6,21 @@ import numpy as np
 import pytest
 from numpy import ndarray
 
-from covey import Attack, Signals
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create, options_of, reference
-from covey.membership.lira import Lira, LiraOffline, lira_offline, lira_online
-from covey.membership.rmia import Rmia, RmiaOffline
+from covey.membership.attacks import (
+    Attack,
+    Lira,
+    LiraOffline,
+    Rmia,
+    RmiaOffline,
+    Signals,
+    lira_offline,
+    lira_online,
+)
 from plugins.attack_margin import Margin
 
-BUILT = {
-    name: create("attack", name, {}, "--attack", Attack) for name in BUILT_INS["attack"]
-}
+BUILT = {name: create("attack", name, {}, "--attack", Attack) for name in BUILT_INS["attack"]}
 ALL: dict[str, Attack] = {
     **BUILT,
     "lira, own variances": Lira(variance="per-example"),

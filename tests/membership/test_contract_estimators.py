@@ -6,13 +6,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from covey import ConfigError, RiskContext, RiskEstimate, Streams, Target, Withheld
+from covey.base.errors import ConfigError
+from covey.base.events import RiskMeasured
+from covey.base.risk import RiskEstimate, Withheld
+from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create, options_of, reference
 from covey.data.examples import Client, Examples
-from covey.engine import Engine
-from covey.events import RiskMeasured
-from covey.membership import Reference, RiskEstimator
+from covey.engine.protocol import Engine
+from covey.membership.estimators import RiskContext, RiskEstimator
+from covey.membership.truth import Reference, Target
 from plugins.risk_confidence import ConfidenceGap
 
 Lossy = Callable[..., Examples]
@@ -79,9 +82,7 @@ def test_without_members_there_is_none(
     assert isinstance(found, Withheld)
 
 
-def test_what_is_found_can_be_told(
-    estimator: RiskEstimator, target: Target, context: RiskContext
-):
+def test_what_is_found_can_be_told(estimator: RiskEstimator, target: Target, context: RiskContext):
     event = estimator.estimate(target, context, STREAMS).event(1)
     assert isinstance(event, RiskMeasured)
     assert event.cluster == 1
@@ -94,9 +95,7 @@ def test_its_name_and_options_make_it_again(estimator: RiskEstimator):
     assert again == estimator
 
 
-def test_clients_find_for_themselves_what_it_finds_of_each(
-    target: Target, context: RiskContext
-):
+def test_clients_find_for_themselves_what_it_finds_of_each(target: Target, context: RiskContext):
     # judge is a loop over clients and models unless an estimator does it at once
     own = ConfidenceGap()
     models = (target.params, target.params)

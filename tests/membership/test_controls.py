@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from covey.base.names import Params
+from covey.base.risk import RiskEstimate
+from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.engine import Recipe, ReferenceEngine
-from covey.membership import RiskEstimate, negative_control, positive_control
-from covey.models import initial_params
-from covey.rng import Streams
-from covey.types import Params
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.recipe import Recipe
+from covey.membership.audit import negative_control, positive_control
+from covey.models.build import initial_params
 
 LONG = Recipe(local_epochs=60, batch_size=10, learning_rate=0.1, momentum=0.9)
 
@@ -19,9 +21,7 @@ LONG = Recipe(local_epochs=60, batch_size=10, learning_rate=0.1, momentum=0.9)
 @pytest.fixture(scope="module")
 def small() -> tuple[ReferenceEngine, Params]:
     with Streams(0).at("architecture").lent_to_torch():
-        module = nn.Sequential(
-            nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)
-        )
+        module = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     return ReferenceEngine(module), initial_params(module)
 
 

@@ -9,22 +9,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.base.risk import RiskEstimate, Withheld
+from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.engine import Engine
-from covey.membership import (
-    Membership,
-    Reference,
+from covey.engine.protocol import Engine
+from covey.membership.estimators import (
+    FederatedEstimator,
     RiskContext,
-    Withheld,
-    audit_clusters,
-    copied,
     masked_loss_counter,
     own_counts,
+    self_estimates,
 )
-from covey.membership.client_estimator import self_estimates
-from covey.membership.federated_estimator import FederatedEstimator
-from covey.risk import RiskEstimate
-from covey.rng import Streams
+from covey.membership.intervals import copied
+from covey.membership.truth import Membership, Reference, audit_clusters
 
 STREAMS = Streams(0)
 Lossy = Callable[[np.ndarray], Examples]
@@ -83,9 +80,7 @@ def test_who_counts_by_itself_counts_nothing_on_copies(
     assert (inside.sum(), outside.sum()) == (60, 60)  # who sees its own alone: a, b, d
 
 
-def test_who_judges_itself_on_copies_knows_no_risk(
-    look_up: Engine, cheats: list[Client]
-):
+def test_who_judges_itself_on_copies_knows_no_risk(look_up: Engine, cheats: list[Client]):
     found = self_estimates(look_up, ({},), cheats, STREAMS)
     assert found["C"] == [None]
     assert found["D"] != [None]

@@ -10,18 +10,14 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import covey
-from covey.membership import combined_counts, cross_fitted, loss_counts
-from covey.membership.attacks import Rates
-from covey.membership.loss_histograms import rates_of_counts
+from covey.membership.attacks import Rates, cross_fitted
+from covey.membership.estimators import combined_counts, loss_counts, rates_of_counts
 
 
 def rates_by_counts(apart: float, clients: int, generator: np.random.Generator):
     """Rates of clients with 48 members and 12 held-out examples each."""
     inside, outside = (
-        [
-            loss_counts(np.exp(generator.normal(-mean, 1, size)), generator)
-            for _ in range(clients)
-        ]
+        [loss_counts(np.exp(generator.normal(-mean, 1, size)), generator) for _ in range(clients)]
         for mean, size in ((apart, 48), (0.0, 12))
     )
     return rates_of_counts(*combined_counts(inside, outside))
@@ -85,9 +81,7 @@ def test_federated_intervals_cover_the_true_risk_of_fresh_models(tmp_path: Path)
         run = covey.run(config={**settings, "seed": seed}, out=tmp_path / str(seed))
         for each in run.summary["clusters"]:
             reach = 1.96 * each["risk_standard_error"]
-            held[each["clients"] <= 4].append(
-                abs(each["risk"] - each["true_risk"]) <= reach
-            )
+            held[each["clients"] <= 4].append(abs(each["risk"] - each["true_risk"]) <= reach)
     assert min(map(len, held.values())) >= 20
     assert np.mean([*held[True], *held[False]]) >= 0.93
     assert np.mean(held[True]) >= 0.93

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from covey.membership.entropy import entropy_score, modified_entropy_score
+from covey.membership.attacks import entropy_score, modified_entropy_score
 
 LABELS = np.array([0, 0])
 LOG_PROBS = np.log([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create
-from covey.membership import Attack, Signals, auc, cross_fitted
+from covey.membership.attacks import Attack, Signals, auc, cross_fitted
 from covey.membership.intervals import tpr_at
-from covey.rng import Streams
 
 N, REFERENCES = 1000, 16
 SEEN = tuple[torch.Tensor, torch.Tensor]
@@ -54,8 +54,7 @@ def trial() -> tuple[Signals, np.ndarray]:
         half = streams.at("half", index).generator().permutation(2 * N) < N
         halves += [half, ~half]
     models = [
-        memorised(seen, inside, streams.at(index))
-        for index, inside in enumerate([member, *halves])
+        memorised(seen, inside, streams.at(index)) for index, inside in enumerate([member, *halves])
     ]
     references = np.stack(models[1:], axis=1)
     signals = Signals(seen[1].numpy(), models[0], references, np.stack(halves, 1))

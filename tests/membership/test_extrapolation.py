@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership import RiskEstimate
-from covey.membership.extrapolation import moderated, power_law, predicted
+from covey.base.risk import RiskEstimate
+from covey.membership.intervals import moderated, power_law, predicted
 
 
 def figure(risk: float, error: float = 0.01, members: int = 100) -> RiskEstimate:
@@ -68,10 +68,7 @@ def test_a_power_law_is_continued_exactly():
 
 
 def test_further_off_is_less_sure():
-    shadows = [
-        [figure(risk, members=n)] * 3
-        for n, risk in [(100, 0.9), (200, 0.8), (400, 0.7)]
-    ]
+    shadows = [[figure(risk, members=n)] * 3 for n, risk in [(100, 0.9), (200, 0.8), (400, 0.7)]]
     errors = [power_law(shadows, n).standard_error for n in (400, 4000)]
     assert errors[0] < 0.02
     # the SE of a risk that has gone to nothing shrinks, but not below one more draw's
@@ -79,17 +76,14 @@ def test_further_off_is_less_sure():
 
 
 def test_more_examples_never_mean_more_risk():
-    rising = [
-        [figure(r, members=n)] * 3 for n, r in [(100, 0.6), (200, 0.65), (400, 0.7)]
-    ]
+    rising = [[figure(r, members=n)] * 3 for n, r in [(100, 0.6), (200, 0.65), (400, 0.7)]]
     assert power_law(rising, 10_000).risk <= 0.7
 
 
 @pytest.mark.parametrize("risks", [(0.5, 0.5, 0.5), (0.49, 0.51, 0.48)])
 def test_no_signal_stays_no_signal(risks: tuple[float, ...]):
     shadows = [
-        [figure(risk, members=n)] * 3
-        for n, risk in zip((100, 200, 400), risks, strict=True)
+        [figure(risk, members=n)] * 3 for n, risk in zip((100, 200, 400), risks, strict=True)
     ]
     found = power_law(shadows, 4000)
     assert 0.5 <= found.risk < 0.52

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from covey.membership.extremes import extremes_of
+from covey.membership.intervals import extremes_of
 
 
 def test_they_are_counted_by_hand():

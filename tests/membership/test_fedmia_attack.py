@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from covey import ConfigError
-from covey.membership import auc, fedmia
+from covey.base.errors import ConfigError
+from covey.membership.attacks import auc, fedmia
 
 
 def test_client_by_client():

@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from covey.algorithms.remote import ClientResponse, loss_counter
-from covey.data import Client, Examples, Preference
-from covey.engine import ReferenceEngine
-from covey.membership import EDGES, FOLDS, RiskContext, RiskEstimate, Target
-from covey.membership.federated_estimator import FederatedEstimator
-from covey.rng import Streams
+from covey.base.risk import RiskEstimate
+from covey.base.rng import Streams
+from covey.data.examples import Client, Examples, Preference
+from covey.engine.cpu import ReferenceEngine
+from covey.membership.estimators import EDGES, FOLDS, FederatedEstimator, RiskContext
+from covey.membership.truth import Target
 
 NETWORK = torch.nn.Linear(2, 2)
 COUNTS = (np.full((FOLDS, len(EDGES) + 1), 3), np.full((FOLDS, len(EDGES) + 1), 2))

@@ -8,28 +8,23 @@ import pytest
 import torch
 from torch import nn
 
+from covey.base.names import Params
+from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.data.rotation import rotate
-from covey.engine import (
-    Engine,
-    Recipe,
-    ReferenceEngine,
-    Scored,
-    ScoringJob,
-    TrainingJob,
-)
-from covey.membership import (
+from covey.data.shift import rotate
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
+from covey.membership.intervals import blind_baseline
+from covey.membership.truth import (
     Membership,
     Reference,
     audit_clusters,
-    blind_baseline,
+    beats_chance,
     blind_risk,
     true_risk,
 )
-from covey.membership.ground_truth import beats_chance
-from covey.models import initial_params
-from covey.rng import Streams
-from covey.types import Params
+from covey.models.build import initial_params
 
 MakeClient = Callable[..., Client]
 STREAMS = Streams(0).at("audit")
@@ -38,9 +33,7 @@ STREAMS = Streams(0).at("audit")
 def tiny_mlp() -> nn.Module:
     """2,410 parameters."""
     with Streams(0).at("architecture").lent_to_torch():
-        return nn.Sequential(
-            nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)
-        )
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
 def part(examples: Examples, start: int, stop: int) -> Examples:
@@ -106,9 +99,7 @@ def test_negative_control_two_halves_of_unseen_data_score_one_half(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_blind_baseline_cannot_tell_exchangeable_halves_apart(
-    digits: Examples, seed: int
-):
+def test_the_blind_baseline_cannot_tell_exchangeable_halves_apart(digits: Examples, seed: int):
     # 400 records judged: SE 0.025, beyond 3.3 of them with probability 0.001 per seed.
     rows = digits.inputs.flatten(1).float().numpy()
     draw = np.random.default_rng(seed)
@@ -176,9 +167,7 @@ def test_an_audit_refuses_its_figure_where_the_sides_do_not_match(
     engine, params, noisy = memorised
     member = make_client("a", part(noisy, 0, 100), group=0)
     mismatched = Reference((turned(part(noisy, 100, 400), 40.0),))
-    (audit,) = audit_clusters(
-        engine, [params], one_cluster(member), mismatched, STREAMS
-    )
+    (audit,) = audit_clusters(engine, [params], one_cluster(member), mismatched, STREAMS)
     assert audit.true_risk is audit.standard_error is audit.auc is None
     assert audit.exposed_risk is None
     assert audit.reason.startswith("refused: ")
@@ -193,8 +182,7 @@ def test_an_audit_of_a_model_that_learnt_nothing_finds_no_signal(
 ):
     module = tiny_mlp()
     clients = [
-        make_client(f"c{i}", part(digits, 50 * i, 50 * i + 50), group=i % 2)
-        for i in range(8)
+        make_client(f"c{i}", part(digits, 50 * i, 50 * i + 50), group=i % 2) for i in range(8)
     ]
     reference = Reference((part(digits, 400, 800), part(digits, 800, 1200)))
     (audit,) = audit_clusters(
@@ -322,8 +310,6 @@ def test_labels_that_do_not_match_are_seen_where_the_inputs_do(
     member = make_client("ada", part(everything, 0, 400), group=0)
     for rest, matches in ((everything, True), (mismatched, False)):
         reference = Reference((part(rest, 400, 800),))
-        (found,) = audit_clusters(
-            look_up, [{}], one_cluster(member), reference, STREAMS
-        )
+        (found,) = audit_clusters(look_up, [{}], one_cluster(member), reference, STREAMS)
         assert (found.true_risk is not None) == matches
         assert found.reason.startswith("refused") != matches

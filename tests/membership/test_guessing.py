@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor, nn
 
+from covey.base.risk import RiskEstimate, Withheld
+from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.engine import TASKS, ReferenceEngine
-from covey.membership import (
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.recipe import TASKS
+from covey.membership.truth import (
     Assessment,
     Target,
     best_constant,
@@ -22,8 +25,6 @@ from covey.membership import (
     no_better_than_guessing,
     unless_diverged,
 )
-from covey.membership.estimates import RiskEstimate, Withheld
-from covey.rng import Streams
 
 MakeClient = Callable[..., Client]
 
@@ -52,9 +53,7 @@ def judged(
 def test_the_best_constant_by_hand():
     three_to_one = best_constant(torch.tensor([0, 0, 0, 1]))
     assert three_to_one is not None
-    assert three_to_one.loss == pytest.approx(
-        -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
-    )
+    assert three_to_one.loss == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
     assert three_to_one.accuracy == 0.75
     # one label of two is always 1, the other is a coin: ln 2 / 2, and right 3 times in 4
     labels = best_constant(torch.tensor([[1, 0], [1, 1]]))
@@ -135,9 +134,7 @@ def test_in_the_middle_of_a_run_only_what_is_far_beyond_guessing_is_none(halves)
 
 
 def test_a_client_with_broken_examples_judges_nobody(make_client, halves):
-    nowhere = make_client(
-        "b", Examples(torch.full((50, 1), math.nan), torch.arange(50) % 2)
-    )
+    nowhere = make_client("b", Examples(torch.full((50, 1), math.nan), torch.arange(50) % 2))
     assert not has_finite_examples(nowhere)
     assert has_finite_examples(halves)
     assert judged(nowhere, "multiclass", [[0.0], [0.0]], [0.0, 0.0]) == ""

@@ -4,15 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from covey.membership import auc
-from covey.membership.intervals import (
-    attack_metrics,
-    clopper_pearson,
-    hanley_mcneil,
-    roc,
-    tpr_at,
-)
-from covey.rng import Streams
+from covey.base.rng import Streams
+from covey.membership.attacks import auc
+from covey.membership.intervals import attack_metrics, clopper_pearson, hanley_mcneil, roc, tpr_at
 
 STREAMS = Streams(0)
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from covey import ConfigError
-from covey.membership import auc
-from covey.membership.lira import lira_offline, lira_online
+from covey.base.errors import ConfigError
+from covey.membership.attacks import auc, lira_offline, lira_online
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 VARIANCES: tuple[Literal["global", "per-example"], ...] = ("global", "per-example")
@@ -69,9 +68,7 @@ def test_offline_rises_with_the_confidence_even_where_probabilities_are_one():
 
 @pytest.mark.parametrize("attack", [lira_online, lira_offline])
 @pytest.mark.parametrize("variance", VARIANCES)
-def test_the_same_references_twice_say_nothing_new(
-    observed: Arrays, attack, variance: str
-):
+def test_the_same_references_twice_say_nothing_new(observed: Arrays, attack, variance: str):
     target, *twice = observed
     once = attack(target, *twice, variance)
     again = attack(target, *(np.tile(each, 2) for each in twice), variance)

@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership import auc, best_threshold, rates_at
-from covey.membership.loss_histograms import (
-    EDGES,
-    FOLDS,
-    auc_of_counts,
-    loss_counts,
-    rates_of_counts,
-)
+from covey.membership.attacks import auc, best_threshold, rates_at
+from covey.membership.estimators import EDGES, FOLDS, auc_of_counts, loss_counts, rates_of_counts
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -53,8 +47,7 @@ def test_the_sum_of_the_clients_counts_is_the_count_of_their_union(
 ):
     losses = [drawn_losses(seed, size) for seed, size in clients]
     summed = sum(
-        loss_counts(each, np.random.default_rng(i)).sum(axis=0)
-        for i, each in enumerate(losses)
+        loss_counts(each, np.random.default_rng(i)).sum(axis=0) for i, each in enumerate(losses)
     )
     union = loss_counts(np.concatenate(losses), np.random.default_rng(9)).sum(axis=0)
     assert np.array_equal(summed, union)
@@ -79,9 +72,7 @@ def test_auc_of_counts_by_hand():
 def test_auc_of_counts_is_the_auc_of_the_bins(seed: int):
     inside, outside = drawn_losses(seed, 40, 0.3), drawn_losses(seed + 1, 30)
     generator = np.random.default_rng(seed)
-    found = auc_of_counts(
-        loss_counts(inside, generator), loss_counts(outside, generator)
-    )
+    found = auc_of_counts(loss_counts(inside, generator), loss_counts(outside, generator))
     expected = auc(-bins_of(inside).astype(float), -bins_of(outside).astype(float))
     assert found == pytest.approx(expected, abs=1e-12)
     # and the bins are fine enough: 1.23 times from one edge to the next
@@ -105,9 +96,7 @@ def test_rates_of_counts_are_those_of_thresholds_fitted_elsewhere(seed: int):
         seen, judged = inside[in_fold != part], inside[in_fold == part]
         seen_out, judged_out = outside[out_fold != part], outside[out_fold == part]
 
-        def excess(
-            b: int, low: np.ndarray = seen, high: np.ndarray = seen_out
-        ) -> float:
+        def excess(b: int, low: np.ndarray = seen, high: np.ndarray = seen_out) -> float:
             return float(np.mean(low <= b) - np.mean(high <= b))
 
         threshold = max(range(81), key=excess)
@@ -127,9 +116,7 @@ def test_counts_of_noise_are_a_coin_toss():
     risks = [
         rates_of_counts(
             loss_counts(drawn_losses(seed, 50), np.random.default_rng(seed)),
-            loss_counts(
-                drawn_losses(5000 + seed, 50), np.random.default_rng(-seed % 997)
-            ),
+            loss_counts(drawn_losses(5000 + seed, 50), np.random.default_rng(-seed % 997)),
         ).accuracy
         for seed in range(200)
     ]

@@ -7,16 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy import ndarray
 
-from covey.membership.loss_spreads import (
-    loss_drop,
-    loss_spread,
-    precision_at,
-    top_share,
-)
+from covey.membership.references import loss_drop, loss_spread, precision_at, top_share
 
-LOSSES = arrays(
-    np.float64, (5, 8), elements=st.floats(0, 16, allow_nan=False, width=16)
-)
+LOSSES = arrays(np.float64, (5, 8), elements=st.floats(0, 16, allow_nan=False, width=16))
 
 
 def test_the_spread_by_hand():
@@ -41,17 +34,13 @@ def test_a_shift_of_all_losses_changes_nothing(losses: ndarray, by: int):
 
 @given(LOSSES, st.sampled_from([0.25, 2.0, 8.0]))
 def test_losses_in_another_unit_spread_in_that_unit(losses: ndarray, unit: float):
-    np.testing.assert_allclose(
-        loss_spread(losses * unit), loss_spread(losses) * unit, atol=1e-9
-    )
+    np.testing.assert_allclose(loss_spread(losses * unit), loss_spread(losses) * unit, atol=1e-9)
 
 
 @given(LOSSES, st.permutations(range(8)), st.permutations(range(5)))
 def test_order_says_nothing(losses: ndarray, rounds: list[int], records: list[int]):
     np.testing.assert_allclose(loss_spread(losses[:, rounds]), loss_spread(losses))
-    np.testing.assert_array_equal(
-        loss_spread(losses[records]), loss_spread(losses)[records]
-    )
+    np.testing.assert_array_equal(loss_spread(losses[records]), loss_spread(losses)[records])
 
 
 @given(LOSSES)
@@ -84,9 +73,7 @@ def test_the_drop_by_hand():
 
 
 @given(LOSSES, st.permutations(range(8)))
-def test_a_record_that_got_easier_dropped_by_so_much_more(
-    losses: ndarray, rounds: list[int]
-):
+def test_a_record_that_got_easier_dropped_by_so_much_more(losses: ndarray, rounds: list[int]):
     last, easier = losses[:, -1], np.arange(5.0)
     dropped = loss_drop(losses[:, rounds], last - easier)
     np.testing.assert_allclose(dropped, loss_drop(losses, last) + easier, atol=1e-9)

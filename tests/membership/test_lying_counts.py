@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership import EDGES, FOLDS, combined_counts, loss_counts
-from covey.membership.loss_histograms import rates_of_counts
+from covey.membership.estimators import EDGES, FOLDS, combined_counts, loss_counts, rates_of_counts
 
 MEMBERS, HELD_OUT = 80, 20
 

@@ -4,14 +4,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.membership import Reference, auc
-from covey.membership.participation import (
-    client_scores,
-    participation_game,
-    reserved_clients,
-)
-from covey.rng import Streams
+from covey.membership.attacks import auc
+from covey.membership.references import client_scores, participation_game, reserved_clients
+from covey.membership.truth import Reference
 
 AT = Streams(0)
 
@@ -60,9 +57,7 @@ def test_the_interval_holds_the_estimate(inside, reserved):
 
 
 @given(inside=sides, reserved=sides, seed=st.integers(0, 99))
-def test_neither_the_order_of_clients_nor_the_scale_of_scores_matters(
-    inside, reserved, seed
-):
+def test_neither_the_order_of_clients_nor_the_scale_of_scores_matters(inside, reserved, seed):
     draw = np.random.default_rng(seed)
 
     def shuffled(side):
@@ -136,9 +131,7 @@ def test_a_group_with_too_few_reserved_clients_is_left_out(make_client):
         make_client("b", images(7), group=1),
     ]
     shared = Reference((images(60), images(60)))
-    assert {g: len(s) for g, s in reserved_clients(clients, shared, AT).items()} == {
-        0: 5
-    }
+    assert {g: len(s) for g, s in reserved_clients(clients, shared, AT).items()} == {0: 5}
 
 
 def test_without_known_groups_nobody_is_reserved(make_client):

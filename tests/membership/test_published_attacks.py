@@ -13,17 +13,21 @@ import pytest
 from numpy import ndarray
 from scipy.special import log_softmax
 
-from covey.membership import auc
-from covey.membership.lira import Variance, lira_offline, lira_online
-from covey.membership.rmia import likelihood_ratio_offline, rmia
-from covey.membership.signals import logit, of_label
+from covey.membership.attacks import (
+    Variance,
+    auc,
+    likelihood_ratio_offline,
+    lira_offline,
+    lira_online,
+    logit,
+    of_label,
+    rmia,
+)
 
 FOUND: dict[str, Any] = json.loads(
     (Path(__file__).parent / "published" / "scores.json").read_text()
 )
-INPUTS, TFP, METER = (
-    FOUND[key] for key in ("inputs", "tensorflow-privacy", "privacy-meter")
-)
+INPUTS, TFP, METER = (FOUND[key] for key in ("inputs", "tensorflow-privacy", "privacy-meter"))
 MEMBER = np.array(INPUTS["member"], dtype=bool)
 INSIDE = np.array(INPUTS["inside"], dtype=bool)
 VARIANCES: dict[str, Variance] = {"own": "per-example", "shared": "global"}

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from numpy import ndarray
 from scipy.stats import norm
 
-from covey.errors import ConfigError
-from covey.membership import Signals
-from covey.membership.record_exposure import exposed_counts, record_exposures
+from covey.base.errors import ConfigError
+from covey.membership.attacks import Signals
+from covey.membership.references import exposed_counts, record_exposures
 
 
 def log_probs(phi: ndarray) -> ndarray:

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from covey.base.names import Params
+from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.engine import Recipe
-from covey.membership import Reference, RetrainRecipe
-from covey.membership.audit_set import Candidates, strata_of
-from covey.membership.references import halves, reference_sets, train_references
-from covey.rng import Streams
-from covey.types import Params
+from covey.engine.recipe import Recipe
+from covey.membership.references import RetrainRecipe, halves, reference_sets, train_references
+from covey.membership.truth import Candidates, Reference, strata_of
 
 STREAMS = Streams(0)
 
@@ -125,9 +124,7 @@ def test_references_start_afresh_and_play_every_round(mixed: tuple[Client, ...])
     def init(streams: Streams) -> Params:
         return {"w": torch.tensor(streams.generator().random())}
 
-    def play_round(
-        index: int, params: Params, sets: tuple[Examples, ...], _: Streams
-    ) -> Params:
+    def play_round(index: int, params: Params, sets: tuple[Examples, ...], _: Streams) -> Params:
         seen.append((float(params["w"]), index, len(sets)))
         return {"w": params["w"] + 1}
 

@@ -6,25 +6,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from covey.base.risk import Finding, RiskEstimate, Withheld
+from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.engine import Engine
-from covey.membership import (
-    Reference,
+from covey.engine.protocol import Engine
+from covey.membership.attacks import auc, cross_fitted
+from covey.membership.estimators import (
+    ClientEstimator,
+    FederatedEstimator,
+    OracleEstimator,
     RiskContext,
-    RiskEstimate,
-    Target,
-    Withheld,
-    auc,
-    cross_fitted,
     self_estimates,
-    stratified,
-    true_risk,
 )
-from covey.membership.client_estimator import ClientEstimator
-from covey.membership.estimates import Finding
-from covey.membership.federated_estimator import FederatedEstimator
-from covey.membership.oracle_estimator import OracleEstimator
-from covey.rng import Streams
+from covey.membership.intervals import stratified
+from covey.membership.truth import Reference, Target, true_risk
 
 Lossy = Callable[..., Examples]
 MakeClient = Callable[..., Client]
@@ -70,8 +65,7 @@ def test_only_the_clusters_own_clients_are_asked(
     # pooling all members against all holdouts keeps both sides equally mixed.
     level = {"a": 0.1, "b": 5.0}
     clients = [
-        make_client(name, lossy([loss] * 20), lossy([loss] * 20))
-        for name, loss in level.items()
+        make_client(name, lossy([loss] * 20), lossy([loss] * 20)) for name, loss in level.items()
     ]
     figure = federated(look_up, make_target(*clients))
     assert isinstance(figure, RiskEstimate)
@@ -98,9 +92,7 @@ def test_a_federated_figure_on_too_few_records_is_withheld(
     assert event.reason.startswith("withheld: ")
 
 
-def test_a_cluster_without_clients_has_no_figure(
-    look_up: Engine, make_target: MakeTarget
-):
+def test_a_cluster_without_clients_has_no_figure(look_up: Engine, make_target: MakeTarget):
     context = RiskContext(look_up)
     for estimator in (FederatedEstimator(), OracleEstimator(), ClientEstimator()):
         found = estimator.estimate(make_target(), context, STREAMS)
@@ -121,9 +113,7 @@ def test_a_figure_depends_on_streams_and_not_on_the_order_of_clients(
     assert federated(look_up, make_target(*clients[::-1])) == first
 
 
-def figure_of(
-    risk: float, error: float, members: int, others: int = 10
-) -> RiskEstimate:
+def figure_of(risk: float, error: float, members: int, others: int = 10) -> RiskEstimate:
     return RiskEstimate(risk, error, risk, members, others)
 
 
@@ -166,9 +156,7 @@ def test_a_mixed_cluster_is_not_attackable_by_telling_groups_apart(
 
     inside = np.concatenate([-c.train.inputs[:, 0].numpy() for c in clients])
     outside = np.concatenate([-e.inputs[:, 0].numpy() for e in reference.by_group])
-    mixed = cross_fitted(
-        inside.astype(float), outside.astype(float), np.random.default_rng(0)
-    )
+    mixed = cross_fitted(inside.astype(float), outside.astype(float), np.random.default_rng(0))
     assert mixed.accuracy == pytest.approx(0.7, abs=0.03)
 
 
@@ -185,9 +173,7 @@ def test_the_oracle_states_the_truth(
     assert (figure.risk, figure.standard_error) == (truth.risk, truth.standard_error)
     assert figure.calibrated
     assert (figure.members, figure.non_members) == (60, 80)
-    sides = (
-        -e.inputs[:, 0].double().numpy() for e in (member.train, *reference.by_group)
-    )
+    sides = (-e.inputs[:, 0].double().numpy() for e in (member.train, *reference.by_group))
     assert figure.auc == pytest.approx(auc(*sides))
 
 
@@ -218,9 +204,7 @@ def test_a_diverged_model_tells_nothing(
         assert (figure.risk, figure.auc) == (0.5, 0.5)
 
 
-def test_a_client_judges_itself_by_hand(
-    look_up: Engine, lossy: Lossy, make_client: MakeClient
-):
+def test_a_client_judges_itself_by_hand(look_up: Engine, lossy: Lossy, make_client: MakeClient):
     # Half of A's 20 members have loss 0.01, the other half and all 20 held-out examples 1:
     # "member" from 0.01 down: TPR 1/2, TNR 1. B's held-out examples are too few.
     a = make_client("a", lossy([0.01, 1.0] * 10), lossy([1.0] * 20))
@@ -240,8 +224,7 @@ def test_a_client_that_is_not_remembered_finds_a_coin_toss(
     # On the same 50 records of noise the best threshold would score 0.56 and more.
     draw = np.random.default_rng(0)
     cohort = [
-        make_client(f"c{i}", lossy(draw.random(25)), lossy(draw.random(25)))
-        for i in range(200)
+        make_client(f"c{i}", lossy(draw.random(25)), lossy(draw.random(25))) for i in range(200)
     ]
     found = self_estimates(look_up, ({},), cohort, STREAMS)
     risks = [figures[0].risk for figures in found.values() if figures[0]]

@@ -5,11 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership.rmia import (
-    likelihood_ratio_offline,
-    likelihood_ratio_online,
-    rmia,
-)
+from covey.membership.attacks import likelihood_ratio_offline, likelihood_ratio_online, rmia
 
 numbers = st.lists(st.floats(-9, 9), min_size=1, max_size=9).map(np.array)
 

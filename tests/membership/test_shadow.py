@@ -11,38 +11,26 @@ import pytest
 import torch
 from torch import nn
 
-from covey.aggregation import ClientUpdate, mean_per_cluster
-from covey.components import keep
+from covey.aggregation.base import ClientUpdate, mean_per_cluster
+from covey.base.names import Params
+from covey.base.params import model_hash, subtract
+from covey.base.risk import RiskEstimate, Withheld
+from covey.base.rng import Streams
+from covey.components.state import keep
 from covey.data.examples import Client, Examples
-from covey.data.rotation import Rotation
-from covey.data.shift import NoShift, ShiftRange
-from covey.engine import (
-    Engine,
-    Recipe,
-    ReferenceEngine,
-    Scored,
-    ScoringJob,
-    TrainingJob,
-)
-from covey.membership import (
-    Assessment,
-    Reference,
-    RiskEstimate,
-    ShadowSetup,
-    Target,
-    Withheld,
-    true_risk,
-)
-from covey.membership.shadow_estimator import shadow
-from covey.membership.shadow_federation import (
+from covey.data.shift import NoShift, Rotation, ShiftRange
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
+from covey.membership.shadow import (
     ShadowFederation,
     ShadowFederations,
+    ShadowSetup,
     plan_shadows,
+    shadow,
 )
-from covey.models import initial_params
-from covey.params import model_hash, subtract
-from covey.rng import Streams
-from covey.types import Params
+from covey.membership.truth import Assessment, Reference, Target, true_risk
+from covey.models.build import initial_params
 
 RECIPE = Recipe(local_epochs=6, batch_size=5, learning_rate=0.1, momentum=0.9)
 ROUNDS = 5
@@ -72,13 +60,8 @@ class World:
     setup: ShadowSetup
     reference: Reference
 
-    def play_round(
-        self, params: Params, sets: tuple[Examples, ...], streams: Streams
-    ) -> Params:
-        jobs = [
-            TrainingJob(params, each, streams.at(i), RECIPE)
-            for i, each in enumerate(sets)
-        ]
+    def play_round(self, params: Params, sets: tuple[Examples, ...], streams: Streams) -> Params:
+        jobs = [TrainingJob(params, each, streams.at(i), RECIPE) for i, each in enumerate(sets)]
         updates = (
             ClientUpdate(f"P{i}", 0, subtract(local, params), 1.0)
             for i, local in enumerate(self.engine.train(jobs))
@@ -108,9 +91,7 @@ def world(digits: Examples, make_client: Callable[..., Client]) -> World:
     )
     engine = ReferenceEngine(architecture())
 
-    def play(
-        _: int, params: Params, sets: tuple[Examples, ...], streams: Streams
-    ) -> Params:
+    def play(_: int, params: Params, sets: tuple[Examples, ...], streams: Streams) -> Params:
         return here.play_round(params, sets, streams)
 
     setup = ShadowSetup(
@@ -135,12 +116,8 @@ def assessed(world: World, trained: Target) -> Assessment:
     return shadow(world.engine, world.setup)(trained, ROUND_STREAMS)
 
 
-def test_the_figure_is_near_the_truth(
-    world: World, trained: Target, assessed: Assessment
-):
-    truth = true_risk(
-        world.engine, trained.params, world.members, world.reference, ROUND_STREAMS
-    )
+def test_the_figure_is_near_the_truth(world: World, trained: Target, assessed: Assessment):
+    truth = true_risk(world.engine, trained.params, world.members, world.reference, ROUND_STREAMS)
     assert truth is not None
     assert truth.risk > 0.7  # there is something to find
     figure = assessed.finding
@@ -180,9 +157,7 @@ class Diary:
         self.sets: list[tuple[Examples, ...]] = []
         self.setup = replace(setup, play_round=self.note, shadows=2)
 
-    def note(
-        self, _: int, params: Params, sets: tuple[Examples, ...], __: Streams
-    ) -> Params:
+    def note(self, _: int, params: Params, sets: tuple[Examples, ...], __: Streams) -> Params:
         self.played.append(tuple(len(each) for each in sets))
         self.sets.append(sets)
         return params
@@ -201,8 +176,7 @@ def kept(
 def many(world: World, count: int = 20) -> tuple[Client, ...]:
     one = world.members[0]
     return tuple(
-        replace(one, name=f"m{i}", handle=f"M{i}", train=one.train.first(3))
-        for i in range(count)
+        replace(one, name=f"m{i}", handle=f"M{i}", train=one.train.first(3)) for i in range(count)
     )
 
 
@@ -238,8 +212,7 @@ def test_shadows_are_rebuilt_when_more_than_one_client_in_ten_changes(world: Wor
     diary = Diary(world.setup)
     first = looked(world, diary)
     swapped = tuple(
-        replace(each, group=1) if index < 2 else each
-        for index, each in enumerate(many(world))
+        replace(each, group=1) if index < 2 else each for index, each in enumerate(many(world))
     )  # two leave and two others come
     for members in (many(world, 17), many(world, 23), swapped):
         diary.played.clear()
@@ -287,9 +260,7 @@ def pooled(world: World, size: int) -> ShadowSetup:
     return replace(world.setup, pool=world.setup.pool.first(size))
 
 
-def test_a_figure_is_withheld_when_the_pool_allows_no_three_sizes(
-    world: World, trained: Target
-):
+def test_a_figure_is_withheld_when_the_pool_allows_no_three_sizes(world: World, trained: Target):
     # Half of 80 holds two clients of 15, and a line needs three sizes.
     assessment = shadow(world.engine, pooled(world, 80))(trained, ROUND_STREAMS)
     assert isinstance(assessment.finding, Withheld)
@@ -309,9 +280,7 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
     assert not figure.calibrated
     sizes = [len(each.profile) for each in shadows_of(assessment)]
     assert sizes == [3, 3, 3, 2, 2, 2, 1, 1, 1]
-    truth = true_risk(
-        world.engine, trained.params, world.members, world.reference, ROUND_STREAMS
-    )
+    truth = true_risk(world.engine, trained.params, world.members, world.reference, ROUND_STREAMS)
     assert truth is not None
     off = np.hypot(figure.standard_error, truth.standard_error)
     assert abs(figure.risk - truth.risk) < 3 * off  # one time in 370 by chance
@@ -320,17 +289,13 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
 
 
 def test_extrapolating_shadows_are_kept_too(world: World):
-    small = pooled(
-        world, 40
-    )  # half of it: 6 of 20 clients with 3 images, then 3, then 2
+    small = pooled(world, 40)  # half of it: 6 of 20 clients with 3 images, then 3, then 2
     diary = Diary(world.setup)
     diary.setup = replace(diary.setup, pool=small.pool)
     first = looked(world, diary)
     assert [len(each.profile) for each in shadows_of(first)] == [6, 6, 3, 3, 2, 2]
     shadows = kept(world, diary, many(world), 4, first)
-    assert [each.place for each in shadows] == [
-        each.place for each in shadows_of(first)
-    ]
+    assert [each.place for each in shadows] == [each.place for each in shadows_of(first)]
 
 
 def test_everybody_trains_along_in_the_shared_rounds(world: World):

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from covey.membership import Signals, auc
-from covey.membership.shokri import shokri, shokri_features
+from covey.membership.attacks import Signals, auc, shokri, shokri_features
 
 
 def test_features_by_hand():
@@ -41,8 +40,6 @@ def test_it_finds_on_the_target_what_it_learnt_on_the_references():
 
 def test_it_is_deterministic_and_blind_to_the_order_of_references():
     seen, _ = overfit(1)
-    turned = Signals(
-        seen.labels, seen.target, seen.references[:, ::-1], seen.inside[:, ::-1]
-    )
+    turned = Signals(seen.labels, seen.target, seen.references[:, ::-1], seen.inside[:, ::-1])
     assert (shokri(seen) == shokri(seen)).all()
     np.testing.assert_allclose(shokri(turned), shokri(seen), atol=1e-3)

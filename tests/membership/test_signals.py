@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import log_softmax
 
-from covey import ConfigError
-from covey.membership.signals import check_references, log_complement, logit, of_label
+from covey.base.errors import ConfigError
+from covey.membership.attacks import check_references, log_complement, logit, of_label
 
 moderate = arrays(np.float64, (5, 4), elements=st.floats(-8, 8))
 LABELS = np.array([0, 1, 2, 3, 1])
@@ -18,9 +18,7 @@ def test_the_complement_and_the_logit_are_what_they_say(outputs: np.ndarray):
     probs = np.exp(log_probs)
     p = probs[np.arange(5), LABELS]
     np.testing.assert_allclose(np.exp(log_complement(log_probs)), 1 - probs, rtol=1e-6)
-    np.testing.assert_allclose(
-        logit(log_probs, LABELS), np.log(p / (1 - p)), rtol=1e-6, atol=1e-8
-    )
+    np.testing.assert_allclose(logit(log_probs, LABELS), np.log(p / (1 - p)), rtol=1e-6, atol=1e-8)
 
 
 def test_the_logit_stays_exact_where_probabilities_round_to_one():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from covey.membership import attribution, source_of
+from covey.membership.references import attribution, source_of
 
 
 def test_the_lowest_loss_owns_the_record():

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import covey
-from covey.membership import Equations, auc, membership_weights
-from covey.membership.weights_attack import population_scores
+from covey.membership.attacks import auc
+from covey.membership.weights_attack import Equations, membership_weights, population_scores
 
 SOLVED = {
     "rounds": 1,
@@ -104,8 +104,7 @@ def test_a_run_says_so_unless_there_is_noise(solved, tmp_path, monkeypatch):
     assert "knows who was in it" in notes_of(solved)
     noisy = {
         **SOLVED,
-        "model": SOLVED["model"]
-        | {"options": SOLVED["model"]["options"] | {"norm": 3.8}},
+        "model": SOLVED["model"] | {"options": SOLVED["model"]["options"] | {"norm": 3.8}},
         "method": {"name": "solved", "num_clusters": 1},
         "privacy": {"client_clip": 0.3, "client_noise": 1.0},
         "redteam": {"source": "none"},
@@ -155,6 +154,4 @@ def test_other_attacks_on_heads_that_lean_are_sent_to_this_one(solved):
 def test_its_page_and_answer_are_written(solved):
     solved.audit(attacks=["weights"])
     written = json.loads((solved.folder / "audit" / "audit.json").read_text())
-    assert np.isclose(
-        written["clusters"][0]["attacks"]["weights"]["overall"]["auc"]["value"], 1
-    )
+    assert np.isclose(written["clusters"][0]["attacks"]["weights"]["overall"]["auc"]["value"], 1)

@@ -6,14 +6,9 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from covey import (
-    Aggregation,
-    AggregationResult,
-    ClientUpdate,
-    Streams,
-    mean_per_cluster,
-)
-from covey.types import Params
+from covey.aggregation.base import Aggregation, AggregationResult, ClientUpdate, mean_per_cluster
+from covey.base.names import Params
+from covey.base.rng import Streams
 
 
 class Mixing(Aggregation):

@@ -29,21 +29,14 @@ class Hospitals(covey.ClientSource):
             "north": north,
             "south": self.agreement * north + (1 - abs(self.agreement)) * other,
         }
-        groups = {
-            f"hospital-{i:02}": ("north", "south")[i % 2] for i in range(self.hospitals)
-        }
+        groups = {f"hospital-{i:02}": ("north", "south")[i % 2] for i in range(self.hospitals)}
 
-        def drawn(
-            region: str, count: int, *names: str
-        ) -> tuple[np.ndarray, np.ndarray]:
+        def drawn(region: str, count: int, *names: str) -> tuple[np.ndarray, np.ndarray]:
             x = streams.at(*names).generator().normal(size=(count, MEASUREMENTS))
             return x.astype(np.float32), (x @ weights[region] > 0).astype(np.int64)
 
         return covey.ClientData(
-            clients={
-                name: drawn(region, self.patients, name)
-                for name, region in groups.items()
-            },
+            clients={name: drawn(region, self.patients, name) for name, region in groups.items()},
             groups=groups,
             test={each: drawn(each, 200, "test", each) for each in weights},
             non_members={each: drawn(each, 200, "others", each) for each in weights},

@@ -7,7 +7,9 @@ Li, Hu, Beirami, Smith, Ditto: Fair and Robust Federated Learning Through Person
 """
 
 import covey
-from covey import Clients, ServerState, Streams
+from covey.algorithms.algorithm import Clients
+from covey.algorithms.state import ServerState
+from covey.base.rng import Streams
 
 
 class Pull(covey.Objective):
@@ -16,10 +18,7 @@ class Pull(covey.Objective):
 
     def correction(self, weights, start, memory):
         shared = memory["shared"]
-        return [
-            self.strength * (v - theta)
-            for v, theta in zip(weights, shared, strict=True)
-        ]
+        return [self.strength * (v - theta) for v, theta in zip(weights, shared, strict=True)]
 
 
 class Ditto(covey.Algorithm):
@@ -28,8 +27,6 @@ class Ditto(covey.Algorithm):
     def personal(self) -> Pull:
         return Pull(strength=self.strength)
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> covey.RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> covey.RoundResult:
         everybody = clients.all_in(0, "shared")
         return clients.train_and_aggregate(state, everybody, streams)

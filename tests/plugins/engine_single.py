@@ -7,8 +7,10 @@ from pydantic import Field
 from torch import nn
 
 import covey
-from covey.engine import Engine, ReferenceEngine, Scored, ScoringJob, Task, TrainingJob
-from covey.types import Params
+from covey.base.names import Params
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
+from covey.engine.recipe import Task
 
 
 class Counting:

@@ -13,7 +13,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from covey import Algorithm, Clients, ComponentState, RoundResult, ServerState, Streams
+from covey.algorithms.algorithm import Algorithm, Clients
+from covey.algorithms.state import RoundResult, ServerState
+from covey.base.rng import Streams
+from covey.components.state import ComponentState
 
 
 class Velocity(ComponentState):
@@ -23,9 +26,7 @@ class Velocity(ComponentState):
 class FedAvgM(Algorithm):
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         together = clients.all_in(0, "shared")
         result = clients.train_and_aggregate(state, together, streams)
         old, mean = state.clusters[0], result.state.clusters[0]

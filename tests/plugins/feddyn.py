@@ -13,7 +13,9 @@ from typing import Any
 from torch import Tensor
 
 import covey
-from covey import Clients, ServerState, Streams
+from covey.algorithms.algorithm import Clients
+from covey.algorithms.state import ServerState
+from covey.base.rng import Streams
 
 
 class Drift(covey.ComponentState):
@@ -42,17 +44,11 @@ class FedDyn(covey.Algorithm):
     def objective(self) -> Dynamic:
         return Dynamic(alpha=self.alpha)
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> covey.RoundResult:
-        result = clients.train_and_aggregate(
-            state, clients.all_in(0, "shared"), streams
-        )
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> covey.RoundResult:
+        result = clients.train_and_aggregate(state, clients.all_in(0, "shared"), streams)
         old, mean = state.clusters[0], result.state.clusters[0]
         share = len(clients) / max(1, len(result.state.assignment))
         past = state.kept(Drift).h or {name: value * 0 for name, value in old.items()}
         h = {n: past[n] - self.alpha * share * (mean[n] - old[n]) for n in old}
         model = {n: mean[n] - h[n] / self.alpha for n in old}
-        return result._replace(
-            state=replace(result.state, clusters=(model,)).keeping(Drift(h=h))
-        )
+        return result._replace(state=replace(result.state, clusters=(model,)).keeping(Drift(h=h)))

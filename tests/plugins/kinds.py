@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import covey
-from covey.models.linear_head import LinearHead
+from covey.models.build import LinearHead
 from plugins.aggregation_mixing import Mixing
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.cautious import Cautious
@@ -233,8 +233,7 @@ CASES = {
         "algorithm",
         "method.name",
         {"scale": 0.5, "clients": 5},
-        '[method]\nname = "plugins.scaffold:Scaffold"\n'
-        "options = {scale = 0.5, clients = 5}",
+        '[method]\nname = "plugins.scaffold:Scaffold"\noptions = {scale = 0.5, clients = 5}',
         {"method": Scaffold(scale=0.5, clients=5)},
     ),
     "algorithm that adds up what it keeps": Case(

@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from covey import Capability, Loss
+from covey.components.registry import Capability
+from covey.engine.recipe import Loss
 
 
 class GeneralizedCrossEntropy(Loss):

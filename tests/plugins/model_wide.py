@@ -8,9 +8,7 @@ from torch import nn
 import covey
 
 
-def two_layers(
-    input_shape: tuple[int, ...], num_classes: int, width: int = 16
-) -> nn.Module:
+def two_layers(input_shape: tuple[int, ...], num_classes: int, width: int = 16) -> nn.Module:
     """A function: its options are keyword arguments."""
     return TwoLayers(width=width).build(input_shape, num_classes)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from covey import Objective
+from covey.engine.recipe import Objective
 
 
 class AbsoluteDistance(Objective):
@@ -21,6 +21,5 @@ class AbsoluteDistance(Objective):
         memory: Mapping[str, Sequence[Tensor]],
     ) -> list[Tensor]:
         return [
-            self.mu * (value - before).sign()
-            for value, before in zip(weights, start, strict=True)
+            self.mu * (value - before).sign() for value, before in zip(weights, start, strict=True)
         ]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey import Optimizer
+from covey.engine.optimizers import Optimizer
 
 
 class LionSteps(torch.optim.Optimizer):

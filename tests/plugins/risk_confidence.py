@@ -32,9 +32,7 @@ class ConfidenceGap(covey.RiskEstimator):
         streams: covey.Streams,
     ) -> covey.RiskEstimate | covey.Withheld:
         sure = [
-            self._confidence(
-                target, context, [client.train for client in target.members]
-            ),
+            self._confidence(target, context, [client.train for client in target.members]),
             self._confidence(target, context, [c.holdout for c in target.members]),
         ]
         inside, outside = map(len, sure)

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import covey
-from covey import Clients, ComponentState, RoundResult, ServerState, Streams
+from covey.algorithms.algorithm import Clients
+from covey.algorithms.state import RoundResult, ServerState
+from covey.base.rng import Streams
+from covey.components.state import ComponentState
 
 
 class Losses(ComponentState):
@@ -26,9 +29,7 @@ def running_mean(values: Iterable[float], share: float) -> float:
 class RunningMeans(covey.Algorithm):
     share: float = 0.75
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         seen = running_mean(state.kept(Losses).of.values(), self.share)
         weights = (float(v.abs().mean()) for v in state.clusters[0].values())
         seen += running_mean(weights, self.share)

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 import covey
-from covey import Clients, ServerState, Streams
+from covey.algorithms.algorithm import Clients
+from covey.algorithms.state import ServerState
+from covey.base.rng import Streams
 
 
 class Control(covey.ComponentState):
@@ -40,9 +42,7 @@ class Scaffold(covey.Algorithm):
     def objective(self) -> Drift:
         return Drift()
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> covey.RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> covey.RoundResult:
         old = state.clusters[0]
         c = state.kept(Control).c or {name: value * 0 for name, value in old.items()}
         result = clients.sent_along(all=c).train_and_aggregate(

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import torch
 
-from covey import ComponentState, ServerOptimizer, States, keep, kept
+from covey.aggregation.server import ServerOptimizer
+from covey.components.state import ComponentState, States, keep, kept
 
 Params = Mapping[str, torch.Tensor]
 
@@ -27,9 +28,7 @@ class Nesterov(ServerOptimizer):
         states: States,
     ) -> tuple[tuple[Params, ...], States]:
         before = kept(states, Velocity).of or ({},) * len(models)
-        moved = [
-            self._moved(*each) for each in zip(models, aggregated, before, strict=True)
-        ]
+        moved = [self._moved(*each) for each in zip(models, aggregated, before, strict=True)]
         velocity = Velocity(of=tuple(v for _, v in moved))
         return tuple(model for model, _ in moved), keep(states, velocity)
 

@@ -14,9 +14,7 @@ class NoisyContrast(covey.Shift):
     pivot: float = 128.0
     noise: float = Field(default=0.0, ge=0)
 
-    def transform(
-        self, pixels: Tensor, amounts: Tensor, generator: np.random.Generator
-    ) -> Tensor:
+    def transform(self, pixels: Tensor, amounts: Tensor, generator: np.random.Generator) -> Tensor:
         drawn = generator.normal(0.0, self.noise, tuple(pixels.shape))
         factors = amounts.view(-1, 1, 1, 1)
         return self.pivot + factors * (pixels - self.pivot) + torch.from_numpy(drawn)

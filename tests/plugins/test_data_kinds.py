@@ -52,8 +52,7 @@ CASES = {
         {"population": {"partition": Shards(shards_per_client=3)}},
     ),
     "model": (
-        '[model]\nname = "plugins.model_wide:TwoLayers"\n'
-        "options = {width = 24, dropout = 0.5}",
+        '[model]\nname = "plugins.model_wide:TwoLayers"\noptions = {width = 24, dropout = 0.5}',
         {"model": TwoLayers(width=24, dropout=0.5)},
     ),
     "engine": (
@@ -76,9 +75,7 @@ def of_objects(parts) -> covey.Config:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_runs_from_a_file_and_as_an_object_to_the_same_models(
-    tmp_path: Path, name: str
-):
+def test_it_runs_from_a_file_and_as_an_object_to_the_same_models(tmp_path: Path, name: str):
     text, parts = CASES[name]
     settings = merged(tomllib.loads(SMALL), tomllib.loads(text))
     from_file = covey.Config.of(settings)
@@ -131,18 +128,14 @@ def test_options_that_do_not_exist_are_refused_with_those_that_do(tmp_path: Path
     wrong = of_objects({"data": {"name": "plugins.data_hospitals:Hospitals"}})
     settings = wrong.model_dump()
     settings["data"]["options"] = {"beds": 3}
-    with pytest.raises(
-        covey.ConfigError, match=r"beds: .*hospitals, patients, agreement"
-    ):
+    with pytest.raises(covey.ConfigError, match=r"beds: .*hospitals, patients, agreement"):
         covey.run(config=covey.Config.of(settings), out=tmp_path / "run")
 
 
 def test_a_function_takes_its_options_as_keywords(tmp_path: Path):
     named = {"name": "plugins.model_wide:two_layers", "options": {"width": 24}}
     run = covey.run(config=of_objects({"model": named}), out=tmp_path / "function")
-    same = covey.run(
-        config=of_objects({"model": TwoLayers(width=24)}), out=tmp_path / "component"
-    )
+    same = covey.run(config=of_objects({"model": TwoLayers(width=24)}), out=tmp_path / "component")
     assert run.summary["model_hash"] == same.summary["model_hash"]
     assert list(two_layers((4,), 3).children())[1].in_features == 4
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey.cli import main
+from covey.cli.app import main
 from covey.components.built_ins import BUILT_INS
-from covey.components.own_source import source_hash
+from covey.components.registry import source_hash
 from plugins.kinds import CASES, Case
 
 PLUGINS = sorted(
@@ -165,9 +165,7 @@ covey.run(config=covey.load_config(file), out=folder, observe=observe)
 
 @pytest.mark.slow
 @cases
-def test_a_killed_process_is_carried_on_to_the_same_bits(
-    case: Case, whole, tmp_path: Path
-):
+def test_a_killed_process_is_carried_on_to_the_same_bits(case: Case, whole, tmp_path: Path):
     file, folder = case.file(tmp_path / "own.toml"), tmp_path / "killed"
     child = subprocess.run(
         [sys.executable, "-c", KILLED, file, folder, "2"],
@@ -190,9 +188,7 @@ def with_a_thought(text: str, name: str) -> str:
 
 
 @cases
-def test_a_changed_source_is_refused(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_changed_source_is_refused(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     name = f"own_{case.module}"
     source = tmp_path / f"{name}.py"
     shutil.copy(Path(__file__).parent / f"{case.module}.py", source)
@@ -214,9 +210,7 @@ def test_a_changed_source_is_refused(
 
 
 @cases
-def test_a_retraining_ends_where_a_run_without_the_client_ends(
-    case: Case, whole, tmp_path: Path
-):
+def test_a_retraining_ends_where_a_run_without_the_client_ends(case: Case, whole, tmp_path: Path):
     met = covey.load(shutil.copytree(whole(case).folder, tmp_path / "met"))
     leaver = leaver_of(met)
     (done,) = met.forget(leaver, basis="erasure", answer="retrain")
@@ -225,7 +219,4 @@ def test_a_retraining_ends_where_a_run_without_the_client_ends(
     settings["population"]["exclude"] = [leaver]
     never = covey.run(config=covey.Config.of(settings), out=tmp_path / "never")
     assert met.summary["model_hash"] == never.summary["model_hash"]
-    assert (
-        covey.resume(tmp_path / "met").summary["accuracy"]
-        == (never.summary["accuracy"])
-    )
+    assert covey.resume(tmp_path / "met").summary["accuracy"] == (never.summary["accuracy"])

@@ -7,9 +7,9 @@ import pytest
 
 import covey
 from covey.aggregation.mean import Mean
-from covey.aggregation.median import Median
-from covey.aggregation.server_optimizers.base import NoServerOptimizer
-from covey.build.isolation import merging_isolates, mixes_clusters
+from covey.aggregation.robust import Median
+from covey.aggregation.server import NoServerOptimizer
+from covey.build.aggregators import merging_isolates, mixes_clusters
 from plugins.aggregation_mixing import Mixing
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.fedavgm import FedAvgM
@@ -104,10 +104,7 @@ def test_everybody_is_counted_in_every_cluster(name: str, tmp_path):
     assert usual.reached == {}
     for each in history.exposures:
         own = history.trained[each.handle]
-        risks = [
-            a.exposed_risk if a.cluster in own else a.traced_risk
-            for a in history.audits
-        ]
+        risks = [a.exposed_risk if a.cluster in own else a.traced_risk for a in history.audits]
         known = [risk for risk in risks if risk is not None]
         expected = max([*known, each.risk or 0]) if len(known) == len(risks) else None
         assert each.exposure == expected

@@ -15,22 +15,19 @@ import pytest
 import torch
 
 import covey
-from covey import Algorithm, Clients, RoundResult, ServerState, Streams
-from covey.algorithms import FedAvg, Setup, Strategy
+from covey.algorithms.algorithm import Algorithm, Clients, Setup, Strategy
+from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.solved import Solved
-from covey.build import sums_of
-from covey.cli import main
-from covey.errors import ConfigError
-from covey.events import (
-    ClientsAssigned,
-    ClientsHandedOut,
-    CohortSampled,
-    Event,
-    ModelsMerged,
-)
-from covey.ledger import Ledger
-from covey.params import add, scale
-from covey.runtime import RunFolder, read_events
+from covey.algorithms.state import RoundResult, ServerState
+from covey.base.errors import ConfigError
+from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, Event, ModelsMerged
+from covey.base.params import add, scale
+from covey.base.rng import Streams
+from covey.build.aggregators import sums_of
+from covey.cli.app import main
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.session import read_events
 
 E = TypeVar("E", bound=Event)
 
@@ -79,9 +76,7 @@ def facts(run: covey.Run, kind: type[E]) -> list[tuple[int, E]]:
 class Quiet(Algorithm):
     """Trains, and says nothing of it: scenario one."""
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         model = state.clusters[0]
         everybody = clients.all_in(0, "shared").clusters
         updates = [*clients.train(state.clusters, everybody, streams)]
@@ -93,9 +88,7 @@ class Quiet(Algorithm):
 class Weighed(Algorithm):
     """Trains half of them with their events, and scales the step by everybody's losses."""
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         half = clients.among(clients.cohort[::2])  # the leaver is in the other half
         result = half.train_and_aggregate(state, half.all_in(0, "shared"), streams)
         losses = clients.evaluate(state.clusters, streams)
@@ -108,9 +101,7 @@ class Weighed(Algorithm):
 class Peeking(Algorithm):
     """Trains all but one, whose examples it only counts."""
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         first = clients.among(clients.cohort[:1])
         share = sum(int(c.train.labels.sum()) for c in clients.cohort) / 1000
         result = first.train_and_aggregate(state, first.all_in(0, "shared"), streams)
@@ -122,15 +113,11 @@ class Peeking(Algorithm):
 class PartlyDrained(Algorithm):
     """Takes the fourth update that comes, which is the leaver's, and asks for no more."""
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         everybody = clients.all_in(0, "shared").clusters
         updates = clients.train(state.clusters, everybody, streams)
         *_, last = islice(updates, 4)
-        return RoundResult(
-            state.with_models((add(state.clusters[0], last.update),)), ()
-        )
+        return RoundResult(state.with_models((add(state.clusters[0], last.update),)), ())
 
 
 class Foreseeing(FedAvg):
@@ -139,9 +126,7 @@ class Foreseeing(FedAvg):
     def strategy(self, setup: Setup) -> Strategy:
         share = sum(len(client.train) for client in setup.population) / 1000
 
-        def play_round(
-            state: ServerState, clients: Clients, streams: Streams
-        ) -> RoundResult:
+        def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
             one = clients.among(clients.cohort[:1])
             result = one.train_and_aggregate(state, one.all_in(0, "shared"), streams)
             moved = scale(result.state.clusters[0], 1 - share)
@@ -154,9 +139,7 @@ HANDED_OUT = [Quiet(), Weighed(), Peeking(), PartlyDrained(), Foreseeing()]
 
 
 @pytest.mark.parametrize("method", HANDED_OUT, ids=lambda each: type(each).__name__)
-def test_whoever_is_handed_out_leaves_by_a_retraining_without_it(
-    method: Algorithm, tmp_path: Path
-):
+def test_whoever_is_handed_out_leaves_by_a_retraining_without_it(method: Algorithm, tmp_path: Path):
     run = played(method, tmp_path / "run")
     before = run.summary["model_hash"]
     (done,) = run.forget(LEAVER, basis="erasure")
@@ -177,9 +160,7 @@ def test_a_round_that_is_played_again_records_whom_it_was_handed(tmp_path: Path)
     run.forget(LEAVER, basis="erasure")
     again = facts(run, ClientsHandedOut)
     stay = {handle for name, handle in handles.items() if name != LEAVER}
-    assert [(t, set(event.handles)) for t, event in again] == [
-        (t, stay) for t in range(ROUNDS)
-    ]
+    assert [(t, set(event.handles)) for t, event in again] == [(t, stay) for t in range(ROUNDS)]
     (done,) = run.forget("client-00001", basis="erasure")
     assert done.answered.option.rounds_replayed == ROUNDS
 
@@ -190,9 +171,7 @@ def test_who_was_only_evaluated_is_taken_out_from_its_first_round_on(tmp_path: P
     came = {h: t for t, each in facts(run, CohortSampled)[::-1] for h in each.handles}
     chosen = [(t, e) for t, e in facts(run, ClientsAssigned) if e.by != "final"]
     trained = {h: t for t, each in chosen[::-1] for h in each.clusters}
-    leaver = next(
-        name for name, h in run.names.items() if 0 < came.get(h, 0) < trained.get(h, 4)
-    )
+    leaver = next(name for name, h in run.names.items() if 0 < came.get(h, 0) < trained.get(h, 4))
     planned = run.plan(leaver, basis="erasure").chosen
     assert planned is not None
     assert planned.first_affected_round == came[run.names[leaver]] > 0
@@ -271,9 +250,7 @@ class Hoarding(FedAvg):
 
     everybody: ClassVar[list[Clients]] = []
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         self.everybody.append(clients)
         clients.among(self.everybody[0].cohort).evaluate(state.clusters, streams)
         return super().round(state, clients, streams)
@@ -297,16 +274,12 @@ class Changing(Algorithm):
     change: ClassVar[Change]
     last: ClassVar[Change]
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         together = clients.all_in(0, "shared")
         result = clients.train_and_aggregate(state, together, streams)
         return type(self).change(result)
 
-    def finalize(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         return type(self).last(super().finalize(state, clients, streams))
 
 
@@ -326,9 +299,7 @@ def changing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., s
     return refused
 
 
-def told(
-    clusters: Callable[[dict[str, int]], dict[str, int]], by: str = "shared"
-) -> Change:
+def told(clusters: Callable[[dict[str, int]], dict[str, int]], by: str = "shared") -> Change:
     def change(result: RoundResult) -> RoundResult:
         events = tuple(
             ClientsAssigned(clusters(dict(each.clusters)), by)
@@ -364,9 +335,7 @@ def test_events_that_contradict_who_trained_are_refused(
 class Claiming(Algorithm):
     """Says that everybody trained, and trains one."""
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         one = clients.among(clients.cohort[:1])
         result = one.train_and_aggregate(state, one.all_in(0, "shared"), streams)
         return result.preceded_by((clients.all_in(0, "shared"),))
@@ -405,7 +374,7 @@ WRONG = {
     "a plain pair": (tuple, "must return a covey.RoundResult, found a tuple"),
     "no state": (lambda r: r._replace(state=None), "next covey.ServerState .* None"),
     "events alone": (lambda r: r._replace(events=None), "tuple of events, found None"),
-    "a word": (lambda r: r._replace(events=("x",)), "covey.events alone .* a str"),
+    "a word": (lambda r: r._replace(events=("x",)), "covey.base.events alone .* a str"),
     "too many clusters": (
         lambda r: with_models(*r.state.clusters * 2)(r),
         "must return 1 models, one per cluster, found 2",
@@ -462,13 +431,11 @@ def raising(_: RoundResult) -> RoundResult:
 
 def test_an_exception_is_told_with_file_and_line(changing: Callable[..., str]):
     line = raising.__code__.co_firstlineno + 1
-    assert f"raised KeyError: 'velocity' in {__file__}, line {line}. " in changing(
-        raising
-    )
+    assert f"raised KeyError: 'velocity' in {__file__}, line {line}. " in changing(raising)
 
 
 OWN_ALGORITHM = """
-from covey.algorithms import FedAvg
+from covey.algorithms.fedavg import FedAvg
 
 class Broken(FedAvg):
     def round(self, state, clients, streams):

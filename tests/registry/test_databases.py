@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from covey import run
-from covey.ledger import Ledger
-from covey.registry import found_runs
+from covey.api import run
+from covey.desk.runs import found_runs
+from covey.ledger.store import Ledger
 from covey.runtime.folder import now
 from registry.tiny import TINY
 

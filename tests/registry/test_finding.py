@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from covey import Config, load
-from covey.errors import RunError
-from covey.ledger import Ledger
-from covey.registry import found_runs, named_run, walk
+from covey.api import load
+from covey.base.errors import RunError
+from covey.config.settings import Config
+from covey.desk import runs as walk
+from covey.desk.runs import found_runs, named_run
+from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
 
 
@@ -72,9 +74,7 @@ def test_a_run_that_was_stopped_waits(put, roots):
     folder = put("one")
     with sqlite3.connect(folder / "ledger.sqlite") as database:
         database.execute("DELETE FROM events WHERE round >= 2")
-        database.execute(
-            "DELETE FROM clock WHERE position > (SELECT max(position) FROM events)"
-        )
+        database.execute("DELETE FROM clock WHERE position > (SELECT max(position) FROM events)")
     database.close()
     (entry,) = found_runs([roots])
     assert (entry.state, entry.rounds_played) == ("waiting", 2)

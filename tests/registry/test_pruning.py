@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from covey import load
-from covey.errors import RunError
-from covey.ledger import Ledger
-from covey.registry import found_runs, prune, retention
-from covey.registry.walk import PRUNED
+from covey.api import load
+from covey.base.errors import RunError
+from covey.desk.pruning import prune, retention
+from covey.desk.runs import PRUNED, found_runs
+from covey.ledger.store import Ledger
 from covey.runtime.folder import now
 
 LATER = datetime.now(UTC) + timedelta(days=100)
@@ -80,9 +80,7 @@ def with_damage(folder):
 
 
 @pytest.mark.parametrize("what", ["states", "whole"])
-@pytest.mark.parametrize(
-    "why", [with_a_request, with_a_word, with_an_answer, with_damage]
-)
+@pytest.mark.parametrize("why", [with_a_request, with_a_word, with_an_answer, with_damage])
 def test_what_somebody_waits_for_stays(put, roots, why, what):
     folder = put("one")
     why(folder)

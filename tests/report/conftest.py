@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from covey.events import (
+from covey.base.events import (
     ClientExposed,
     ClientsAssigned,
     ClusterAbandoned,
@@ -22,9 +22,9 @@ from covey.events import (
     RunStarted,
     SumPerturbed,
 )
-from covey.history import History, history_of
-from covey.report import Reported
-from covey.types import Handle
+from covey.base.history import History, history_of
+from covey.base.names import Handle
+from covey.report.queries import Reported
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
 THRESHOLDS = (0.60, 0.68, 0.50, 0.60, 0.70, 0.80)
@@ -55,8 +55,7 @@ class Plot:
 
 def story(plot: Plot) -> History:
     rounds: list[tuple[int, list[Event]]] = [
-        (t, [*_first(plot, t), *_measured(plot, t), *_played(plot, t)])
-        for t in range(ROUNDS)
+        (t, [*_first(plot, t), *_measured(plot, t), *_played(plot, t)]) for t in range(ROUNDS)
     ]
     if plot.finished:
         rounds.append((ROUNDS, [*_measured(plot, ROUNDS), *_end(plot)]))
@@ -64,10 +63,7 @@ def story(plot: Plot) -> History:
 
 
 def reported(name: str, plot: Plot, seed: int = 0, more: str = "") -> Reported:
-    config = (
-        f"seed = {seed}\n[method]\nname = '{plot.method}'\n"
-        f"selection = 'threshold'\n{more}"
-    )
+    config = f"seed = {seed}\n[method]\nname = '{plot.method}'\nselection = 'threshold'\n{more}"
     return Reported(name, story(plot), config)
 
 
@@ -121,11 +117,7 @@ def _figure(cluster: int, t: int) -> RiskMeasured:
 def _played(plot: Plot, t: int) -> list[Event]:
     clusters = plot.clusters if t else (0,) * 6
     chosen: dict[Handle, int] = dict(zip(HANDLES, clusters, strict=True))
-    noisy = [
-        SumPerturbed(j, 1.0, plot.noise, 1.0)
-        for j in range(plot.num_clusters)
-        if plot.noise
-    ]
+    noisy = [SumPerturbed(j, 1.0, plot.noise, 1.0) for j in range(plot.num_clusters) if plot.noise]
     played: list[Event] = [
         ClientsAssigned(chosen, "clients"),
         *noisy,
@@ -161,9 +153,7 @@ def _end(plot: Plot) -> list[Event]:
         )
         for h, j in zip(HANDLES, plot.clusters, strict=True)
     ]
-    gaps = (
-        [FairnessMeasured("demographic_parity", 0.1, 0.3, 0.005)] if plot.groups else []
-    )
+    gaps = [FairnessMeasured("demographic_parity", 0.1, 0.3, 0.005)] if plot.groups else []
     by_group = _by_group(plot, plot.minority)
     end = RunFinished("0de1", plot.accuracy, by_group, 1.0 if plot.groups else None)
     return [*audits, *gaps, *exposed, end]

@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covey
-from covey.events import ModelAttacked
-from covey.history import History, with_entry
-from covey.report import Reported, client_rows, comparison, final_figures, summary
+from covey.base.events import ModelAttacked
+from covey.base.history import History, with_entry
 from covey.report.attacks import LOSS, Attacked, final_risks, strongest
-from covey.report.figures import violations_figure
-from covey.report.run_summary import violations
+from covey.report.comparison import client_rows, comparison
+from covey.report.more_figures import violations_figure
+from covey.report.queries import Reported, final_figures
+from covey.report.summary import summary, violations
 
-ATTACKS = st.lists(
-    st.builds(Attacked, st.sampled_from("abc"), st.floats(0, 1), st.just(0.01))
-)
+ATTACKS = st.lists(st.builds(Attacked, st.sampled_from("abc"), st.floats(0, 1), st.just(0.01)))
 
 
 @given(ATTACKS)
@@ -26,9 +25,7 @@ def test_the_strongest_attack_is_one_that_was_run_and_none_is_above_it(
 ):
     found = strongest(attacks)
     assert (found is None) == (not attacks)
-    assert found is None or (
-        found in attacks and found.risk == max(a.risk for a in attacks)
-    )
+    assert found is None or (found in attacks and found.risk == max(a.risk for a in attacks))
 
 
 def attacked(history: History, cluster: int, risk: float, of: str = "") -> History:
@@ -87,9 +84,7 @@ def test_frames_pictures_and_exposures_say_what_the_violations_say(
     histories: dict[str, History],
 ):
     after = attacked(histories["two clusters"], 1, 0.65)
-    rows = {
-        row["name"]: row for row in client_rows(after, {h: h for h in ("h0", "h3")})
-    }
+    rows = {row["name"]: row for row in client_rows(after, {h: h for h in ("h0", "h3")})}
     assert (rows["h3"]["true_risk"], rows["h3"]["attack"]) == (0.65, "lira")
     assert (rows["h0"]["true_risk"], rows["h0"]["attack"]) == (0.70, LOSS)
     assert all((e.exposure or 0) >= (e.risk or 0) for e in final_risks(after))
@@ -116,9 +111,7 @@ def test_an_audit_raises_the_headline_to_its_strongest_attack_until_models_chang
     for each, old in zip(told["clusters"], after["clusters"], strict=True):
         if not each["attacks"]:
             continue
-        best = max(
-            a["overall"]["balanced_accuracy"]["value"] for a in each["attacks"].values()
-        )
+        best = max(a["overall"]["balanced_accuracy"]["value"] for a in each["attacks"].values())
         now = old["strongest_attack"]
         assert now["risk"] == pytest.approx(max(best, old["true_risk"]))
     assert after["model_hash"] == before["model_hash"]

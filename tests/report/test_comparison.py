@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from covey.events import ClientExposed, ClientsAssigned, Event
-from covey.history import History, history_of
-from covey.report import Reported, comparison, means, spread
-from covey.report.run_labels import labels
-from covey.report.run_summary import moves
+from covey.base.events import ClientExposed, ClientsAssigned, Event
+from covey.base.history import History, history_of
+from covey.report.comparison import comparison, labels, means
+from covey.report.queries import Reported
+from covey.report.summary import moves, spread
 
 
 def test_a_row_per_run_with_equal_keys(two_seeds: list[Reported]):
@@ -92,9 +92,7 @@ def test_pairs_share_the_data_and_prefer_the_nearest_settings(
     assert labels(runs)[2] == "ifca method.num_clusters=2 train.local_epochs=5"
 
 
-def test_a_baseline_becomes_a_run_once(
-    two_seeds: list[Reported], histories: dict[str, History]
-):
+def test_a_baseline_becomes_a_run_once(two_seeds: list[Reported], histories: dict[str, History]):
     mir, again = two_seeds[0], replace(two_seeds[2], name="again")
     both = [replace(run, baseline=histories["one cluster"]) for run in (mir, again)]
     assert [row["method"] for row in comparison(both)] == ["ifca-mir", "ifca", "fedavg"]
@@ -104,10 +102,7 @@ def test_a_baseline_becomes_a_run_once(
 
 def test_a_target_share_sets_apart_only_what_looks_at_it(two_seeds: list[Reported]):
     def labelled(selection: str, share: float) -> Reported:
-        toml = (
-            f"[method]\nname = 'ifca-mir'\nselection = '{selection}'\n"
-            f"target_share = {share}\n"
-        )
+        toml = f"[method]\nname = 'ifca-mir'\nselection = '{selection}'\ntarget_share = {share}\n"
         return replace(two_seeds[0], config_toml=toml)
 
     runs = [labelled(*each) for each in product(["threshold", "priced"], [0.1, 0.2])]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from covey.events import (
+from covey.base.events import (
     AnswerRefused,
     ClientExposed,
     ClientsAssigned,
@@ -20,10 +20,12 @@ from covey.events import (
     RunFinished,
     RunStarted,
 )
-from covey.history import History, history_of
-from covey.membership import without_estimate
-from covey.report import Reported, comparison, means, summary, write_report
-from covey.report.wording import happenings
+from covey.base.history import History, history_of
+from covey.membership.truth import without_estimate
+from covey.report.comparison import comparison, means
+from covey.report.page import write_report
+from covey.report.queries import Reported
+from covey.report.summary import happenings, summary
 
 WHY = "it does no better than guessing"
 CLIENTS = {"h0": 0, "h1": 0, "h2": 1, "h3": 1}
@@ -45,9 +47,7 @@ def told(*rounds: list[Event]) -> History:
     return history_of(list(enumerate(played)))
 
 
-def ended(
-    history: History, diverged: int, audits: Callable[..., ClusterAudited]
-) -> History:
+def ended(history: History, diverged: int, audits: Callable[..., ClusterAudited]) -> History:
     """End a story in which cluster `diverged` has no model, and the other's risk is .7."""
     other = 1 - diverged
     sound = audits(other, 0.7)
@@ -58,9 +58,7 @@ def ended(
             key=lambda e: e.cluster,
         ),
         *(
-            ClientExposed(
-                h, j, 0.5, *((None,) * 3 if j == diverged else (0.7, 0.01, 0.7))
-            )
+            ClientExposed(h, j, 0.5, *((None,) * 3 if j == diverged else (0.7, 0.01, 0.7)))
             for h, j in CLIENTS.items()
         ),
         RunFinished("abc", 0.5, {"small": 0.5, "large": 0.5}, 1.0),
@@ -71,9 +69,7 @@ def ended(
 
 @pytest.fixture
 def audits() -> Callable[..., ClusterAudited]:
-    return lambda j, value: ClusterAudited(
-        j, 2, value, 0.01, 0.7, value, 0.5, "matched"
-    )
+    return lambda j, value: ClusterAudited(j, 2, value, 0.01, 0.7, value, 0.5, "matched")
 
 
 @pytest.fixture
@@ -123,8 +119,7 @@ def test_who_left_a_model_that_diverged_has_no_exposure_but_a_risk(audits):
         assignment=dict.fromkeys(CLIENTS, 1),
         moves={"h0": (2,)},
         exposures=tuple(
-            ClientExposed(h, 1, 0.5, 0.7, 0.01, None if h == "h0" else 0.7)
-            for h in CLIENTS
+            ClientExposed(h, 1, 0.5, 0.7, 0.01, None if h == "h0" else 0.7) for h in CLIENTS
         ),
     )
     found = summary(history)
@@ -140,9 +135,7 @@ def test_a_diverged_run_never_counts_as_zero_among_others(one_of_two, audits):
     sound = replace(
         fair,
         diverged={},
-        exposures=tuple(
-            ClientExposed(h, j, 0.5, 0.7, 0.01, 0.7) for h, j in CLIENTS.items()
-        ),
+        exposures=tuple(ClientExposed(h, j, 0.5, 0.7, 0.01, 0.7) for h, j in CLIENTS.items()),
     )
     config = "seed = {}\n[method]\nname = 'ifca'\n"
     runs = [

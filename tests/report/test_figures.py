@@ -8,23 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from covey.events import PricesSet
-from covey.history import History, after
+from covey.base.events import PricesSet
+from covey.base.history import History, after
 from covey.report.figures import (
     accuracy_figure,
     clusters_figure,
-    fairness_figure,
-    overlaid_accuracy,
-    pareto_figure,
     png,
     prices_figure,
     risk_figure,
+    svg,
+)
+from covey.report.more_figures import (
+    fairness_figure,
+    front,
+    overlaid_accuracy,
+    pareto_figure,
     roc_figure,
     samples_figure,
-    svg,
     violations_figure,
 )
-from covey.report.figures.pareto import front
 
 
 def words(figure: Figure) -> str:
@@ -90,9 +92,7 @@ def test_filled_points_are_the_violations(histories: dict[str, History]):
     points = [line for line in axes.lines if line.get_marker() == "o"]
     filled = [line for line in points if line.get_markerfacecolor() != "white"]
     assert sum(len(np.atleast_1d(line.get_xdata())) for line in points) == 6
-    assert (
-        sum(len(np.atleast_1d(line.get_xdata())) for line in filled) == 3
-    )  # h0, h1, h2
+    assert sum(len(np.atleast_1d(line.get_xdata())) for line in filled) == 3  # h0, h1, h2
 
 
 def test_the_same_label_has_one_colour(histories: dict[str, History]):
@@ -118,9 +118,7 @@ def test_samples_of_both_kinds_of_images():
 
 def test_a_roc_begins_at_one_accused_non_member_and_hides_no_zero():
     curve = [(1 / 400, 0.0), (1 / 40, 0.2), (1.0, 1.0)]
-    figure = roc_figure(
-        "Cluster 0", {"loss": curve, "lira": [(1 / 400, 0.1), (1, 1)]}, 400
-    )
+    figure = roc_figure("Cluster 0", {"loss": curve, "lira": [(1 / 400, 0.1), (1, 1)]}, 400)
     (axes,) = figure.axes
     assert axes.get_xscale() == axes.get_yscale() == "log"
     assert axes.get_xlim() == pytest.approx((1 / 400, 1))

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey import Run
-from covey.report import client_rows, metrics_csv, round_rows
+from covey.report.comparison import client_rows
+from covey.report.queries import metrics_csv, round_rows
+from covey.runs.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +55,7 @@ def test_frames_are_those_rows(run: Run) -> None:
     assert list(run.rounds_frame()["round"]) == [0, 1]
 
 
-def test_a_notebook_shows_a_short_page_without_scripts(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_notebook_shows_a_short_page_without_scripts(run: Run, tmp_path: Path) -> None:
     page = run._repr_html_()
     assert len(page) < 4_000
     assert "True risk" in page

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from covey.dp import gaussian_epsilon
-from covey.history import History
-from covey.report import Reported, comparison, write_report
-from covey.report.figures import epsilon_figure, spent_figure
-from covey.report.run_summary import guarantee_of
+from covey.base.history import History
+from covey.dp.accountant import gaussian_epsilon
+from covey.report.comparison import comparison
+from covey.report.more_figures import epsilon_figure, spent_figure
+from covey.report.page import write_report
+from covey.report.queries import Reported
+from covey.report.summary import guarantee_of
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +25,7 @@ def test_rounds_of_noise_are_told_with_what_they_are_about(noisy: Reported):
     told = guarantee_of(noisy.history)
     assert told["guarantee_reason"] == ""
     holds = told["guarantee"]
-    assert holds["epsilon"] == pytest.approx(
-        gaussian_epsilon(3**0.5 / 4.0, 1e-5), abs=1e-3
-    )
+    assert holds["epsilon"] == pytest.approx(gaussian_epsilon(3**0.5 / 4.0, 1e-5), abs=1e-3)
     assert holds["unit"] == "client"
     for aspect in ("relation", "adversary", "covers", "does_not_cover", "holds_if"):
         assert holds[aspect]
@@ -70,8 +70,7 @@ def test_rounds_that_were_rolled_back_stay_spent(noisy: Reported):
     history = noisy.history
     twice = replace(history, told=tuple(history.told) * 2)
     assert (
-        guarantee_of(twice)["guarantee"]["epsilon"]
-        > guarantee_of(history)["guarantee"]["epsilon"]
+        guarantee_of(twice)["guarantee"]["epsilon"] > guarantee_of(history)["guarantee"]["epsilon"]
     )
 
 

@@ -2,8 +2,8 @@ import csv
 import math
 from io import StringIO
 
-from covey.history import History
-from covey.report import metrics_csv
+from covey.base.history import History
+from covey.report.queries import metrics_csv
 
 
 def test_every_number_comes_back_as_it_was(histories: dict[str, History]):

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.dp.wording import NOT_ACCOUNTED
-from covey.history import History
-from covey.report import PROMISE, Reported, write_report
+from covey.base.history import History
+from covey.dp.current_guarantee import NOT_ACCOUNTED
+from covey.report.page import write_report
+from covey.report.queries import Reported
+from covey.report.summary import PROMISE
 
 SECTIONS = (
     "Notes",
@@ -46,9 +48,7 @@ def pages(
 
 def prose(html: str) -> str:
     """Return the page's text without markup, styles and pictures."""
-    return re.sub(
-        r"\s+", " ", re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.S)
-    )
+    return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.S))
 
 
 def test_every_section_is_on_every_page_in_order(pages: dict[str, str]):
@@ -64,9 +64,7 @@ def test_a_page_needs_nothing_but_itself(pages: dict[str, str]):
         assert "://" not in html  # base64 has no colon
         assert "<script" not in html
         assert "<link" not in html
-        assert all(
-            s.startswith("data:image/png") for s in re.findall(r'src="(.*?)"', html)
-        )
+        assert all(s.startswith("data:image/png") for s in re.findall(r'src="(.*?)"', html))
 
 
 class Balance(HTMLParser):
@@ -133,9 +131,7 @@ def test_what_happened_is_told_in_words(pages: dict[str, str]):
         ("many clusters", "The first 12 of 40 clusters"),
     ],
 )
-def test_a_page_says_why_something_is_unknown(
-    pages: dict[str, str], kind: str, why: str
-):
+def test_a_page_says_why_something_is_unknown(pages: dict[str, str], kind: str, why: str):
     assert why in prose(pages[kind])
 
 
@@ -177,9 +173,7 @@ def test_a_hostile_name_is_text(histories: dict[str, History], tmp_path: Path):
     assert "&lt;script&gt;" in html
 
 
-def test_several_runs_are_compared_and_no_more(
-    two_seeds: list[Reported], tmp_path: Path
-):
+def test_several_runs_are_compared_and_no_more(two_seeds: list[Reported], tmp_path: Path):
     html = write_report(two_seeds, tmp_path / "all.html").read_text()
     assert re.findall(r"<h2>(.*?)</h2>", html) == [
         "Notes",

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from covey.dossier.facts import dossier_facts
-from covey.events import (
+from covey.base.events import (
     ClientExposed,
     ClientLeft,
     ClientsAssigned,
@@ -22,14 +21,14 @@ from covey.events import (
     RunStarted,
     kind_and_body,
 )
-from covey.history import history_of, with_entry
-from covey.ledger import Record
-from covey.report import Reported, summary
-from covey.report.figures import violations_figure
-from covey.report.frames import client_rows
-from covey.report.page_model import run_view
-from covey.report.queries import group_sizes
-from covey.report.tracked_figures import final_figures
+from covey.base.history import history_of, with_entry
+from covey.ledger.chain import Record
+from covey.report.comparison import client_rows
+from covey.report.dossier_facts import dossier_facts
+from covey.report.more_figures import violations_figure
+from covey.report.page import run_view
+from covey.report.queries import Reported, final_figures, group_sizes
+from covey.report.summary import summary
 from covey.runtime.ledger_record import LedgerRecord
 
 HANDLES: tuple[str, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
@@ -72,9 +71,7 @@ def rounds(present: Sequence[str], first: int = 0) -> Iterator[Record]:
             events.append(RoundMeasured(0.5, {"minority": 0.5}, sizes))
         else:
             events += [audit(j, n) for j, n in enumerate(sizes)]
-            events += [
-                ClientExposed(h, j, 0.5, 0.6, 0.01, 0.6) for h, j in chosen.items()
-            ]
+            events += [ClientExposed(h, j, 0.5, 0.6, 0.01, 0.6) for h, j in chosen.items()]
             events.append(FINISHED)
         yield from (Record(t, *kind_and_body(each)) for each in events)
 
@@ -127,9 +124,7 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     view = run_view(Reported("run", history, ""))
     figures = final_figures(history)
     axes = violations_figure(history).axes[0]
-    points = sum(
-        np.size(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"
-    )
+    points = sum(np.size(line.get_xdata()) for line in axes.lines if line.get_marker() == "o")
     of = [re.findall(r"of (\d+)", view["violations"][k])[0] for k in ("now", "lower")]
     by_group = re.findall(r"of (\d+)", view["violations"]["by_group"])
     keys = [re.findall(r"(\d+) clients", each.note) for each in view["keys"]]
@@ -138,11 +133,8 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
         "history": len(history.clients),
         "choices": len(history.assignment),
         "clusters": sum(each["clients"] for each in told["clusters"]),
-        "groups of clusters": sum(
-            sum(each["groups"].values()) for each in told["clusters"]
-        ),
-        "violations and unknown": told["violations"]["count"]
-        + told["violations"]["unknown"],
+        "groups of clusters": sum(sum(each["groups"].values()) for each in told["clusters"]),
+        "violations and unknown": told["violations"]["count"] + told["violations"]["unknown"],
         "groups": sum(group_sizes(history).values()),
         "page, violations": int(of[0]),
         "page, lower bound": int(of[1]),
@@ -153,9 +145,7 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
         "figure": points,
         "trackers": int(sum(figures[f"final/clients/cluster_{j}"] for j in range(2))),
         "frame": sum(row["cluster"] is not None for row in client_rows(history, names)),
-        "frame, groups": sum(
-            row["group"] is not None for row in client_rows(history, names)
-        ),
+        "frame, groups": sum(row["group"] is not None for row in client_rows(history, names)),
     }
 
 
@@ -174,9 +164,7 @@ def test_who_left_is_in_no_model_or_told_apart(told: list[tuple[str, str]]):
     for each in dossier_facts(record)["models"]:
         assert each["trained_by"] + each["reached_by_pooling"] <= len(there)
         stays = {"deny", "roll_back"}
-        kept = [
-            h for h, answer in told if answer in stays and CHOSEN[h] == each["cluster"]
-        ]
+        kept = [h for h, answer in told if answer in stays and CHOSEN[h] == each["cluster"]]
         assert each["left_in_it"] <= len(kept)
     if told and told[-1][1] == "deny":
         h = told[-1][0]

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from covey.events import AnonymitySetsFormed, ClientLeft
-from covey.history import History, history_of
-from covey.report import budget_of, summary
+from covey.base.events import AnonymitySetsFormed, ClientLeft
+from covey.base.history import History, history_of
+from covey.report.summary import budget_of, summary
 
 
 def test_no_guarantee_says_what_is_true_with_any_noise(histories: dict[str, History]):
@@ -19,9 +19,7 @@ def hidden(history: History, x: int | None, *, stored: bool = False) -> History:
     """The story of six clients in two sets of three, before anybody leaves."""
     assert history.started
     started = replace(history.started, deniability_threshold=x, updates_stored=stored)
-    formed = AnonymitySetsFormed(
-        0, (("h0", "h1", "h2"), ("h3", "h4", "h5")), (1.0, 1.0)
-    )
+    formed = AnonymitySetsFormed(0, (("h0", "h1", "h2"), ("h3", "h4", "h5")), (1.0, 1.0))
     return history_of([(0, [started, formed])])
 
 
@@ -66,9 +64,7 @@ def unjudged(history: History, reason: str) -> History:
     """The same run, but for its audits: none of them could tell a risk."""
     return replace(
         history,
-        audits=tuple(
-            replace(each, true_risk=None, reason=reason) for each in history.audits
-        ),
+        audits=tuple(replace(each, true_risk=None, reason=reason) for each in history.audits),
         exposures=tuple(
             replace(each, risk=None, standard_error=None, exposure=None)
             for each in history.exposures

@@ -1,6 +1,6 @@
-from covey.events import GroupsSought, RiskUnknown
-from covey.history import History
-from covey.report.wording import estimate, happenings, number
+from covey.base.events import GroupsSought, RiskUnknown
+from covey.base.history import History
+from covey.report.summary import estimate, happenings, number
 
 
 def test_a_number_never_stands_alone():
@@ -14,8 +14,7 @@ def test_rounds_without_a_figure_are_told_together():
     blind = [(t, RiskUnknown((0, 1))) for t in (0, 1, 2, 7)]
     sentences = happenings(History(notable=tuple(blind)))
     assert sentences == [
-        "Rounds 1 to 3, 8: clients chose while clusters 0, 1 had no risk figure, or an "
-        "expired one."
+        "Rounds 1 to 3, 8: clients chose while clusters 0, 1 had no risk figure, or an expired one."
     ]
 
 

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from covey_papers.reproduce import Experiment, Found
 from covey_papers.reproduce.federations import federations
+from covey_papers.reproduce.record import Found
+from covey_papers.reproduce.specification import Experiment
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, shelf
 
 

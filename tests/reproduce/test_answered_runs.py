@@ -2,8 +2,9 @@
 
 import pytest
 
-from covey import Config, load, run
-from covey_papers.reproduce import Leaving, outcomes
+from covey.api import load, run
+from covey.config.settings import Config
+from covey_papers.reproduce.answered_runs import Leaving, outcomes
 
 TINY = Leaving(
     "digits, 12 clients",
@@ -78,6 +79,4 @@ def test_stored_updates_take_as_many_bytes_as_the_formula_says(tmp_path):
     parameters = sum(p.numel() for p in load(tmp_path / "kept").params(0).values())
     rounds, clients = base["rounds"], base["population"]["clients"]
     assert sizes["checkpoints"] == pytest.approx(4 * parameters * rounds, rel=0.05)
-    assert sizes["updates"] == pytest.approx(
-        4 * parameters * rounds * clients, rel=0.05
-    )
+    assert sizes["updates"] == pytest.approx(4 * parameters * rounds * clients, rel=0.05)

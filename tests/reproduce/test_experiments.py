@@ -2,14 +2,20 @@
 
 import pytest
 
-from covey import Config, ConfigError
-from covey_papers.reproduce import Experiment, experiment, experiments
+from covey.base.errors import ConfigError
+from covey.config.settings import Config
+from covey_papers.reproduce.federations import EVERY_ANSWER, MEASURES, NAMES
+from covey_papers.reproduce.federations import LEAVING_MEASURES as OF_LEAVING
 from covey_papers.reproduce.figures import SIDES
-from covey_papers.reproduce.leaving import EVERY_ANSWER, NAMES
-from covey_papers.reproduce.leaving import MEASURES as OF_LEAVING
-from covey_papers.reproduce.measures import MEASURES
-from covey_papers.reproduce.papers import paper_title, printed_table
-from covey_papers.reproduce.specification import Column, Row
+from covey_papers.reproduce.specification import (
+    Column,
+    Experiment,
+    Row,
+    experiment,
+    experiments,
+    paper_title,
+    printed_table,
+)
 
 EVERY = experiments()
 PLAYED = [n for n, e in EVERY.items() if e.kind in ("federations", "leaving")]
@@ -114,9 +120,7 @@ def test_a_quick_form_is_smaller(name):
     assert {c.name for c in brief.columns} <= {c.name for c in whole.columns}
     for column in brief.columns:
         for row in brief.rows or (EVERY_ANSWER,):
-            small, large = (
-                config(name, column, row, quick=each) for each in (True, False)
-            )
+            small, large = (config(name, column, row, quick=each) for each in (True, False))
             assert size(small) * 3 < size(large)
             assert small.data.name == large.data.name
             assert small.method == large.method
@@ -185,9 +189,7 @@ def test_layers_lie_over_each_other_section_by_section():
         ("CIFAR-10, small CNN", "0.85 to 1.15"),
     ],
 )
-def test_the_middle_range_is_the_tables_column_so_that_they_share_its_runs(
-    name, middle
-):
+def test_the_middle_range_is_the_tables_column_so_that_they_share_its_runs(name, middle):
     def played(experiment_name: str, column_name: str) -> list[Config | None]:
         asked = EVERY[experiment_name]
         (column,) = (c for c in asked.columns if c.name == column_name)

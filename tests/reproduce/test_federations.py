@@ -4,10 +4,10 @@ from statistics import fmean
 
 import pytest
 
-from covey import Config, load
-from covey_papers.reproduce import digest
-from covey_papers.reproduce.federations import UNBOUNDED, federations
-from covey_papers.reproduce.measures import MEASURES, Seen
+from covey.api import load
+from covey.config.settings import Config
+from covey_papers.reproduce.federations import MEASURES, UNBOUNDED, Seen, federations
+from covey_papers.reproduce.record import digest
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, full
 
 
@@ -132,9 +132,7 @@ def test_only_what_can_be_played_is_on_the_shelf(played):
 def test_lines_are_each_groups_mean_per_round(played, results):
     lines = {line.name: line for line in played.found.lines}
     assert list(lines) == [
-        f"{row}, {group}"
-        for row in ("FedAvg", "IFCA")
-        for group in ("minority", "majority")
+        f"{row}, {group}" for row in ("FedAvg", "IFCA") for group in ("minority", "majority")
     ]
     assert {line.panel for line in lines.values()} == {"digits"}
     points = lines["IFCA, majority"].points

@@ -7,8 +7,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from covey_papers.reproduce import Found, Line, Printed
 from covey_papers.reproduce.figures import drawn
+from covey_papers.reproduce.record import Found, Line, Printed
 from reproduce.tiny import cell, record
 
 TWO_MEASURES = Found(
@@ -59,9 +59,7 @@ def bars(axes: Axes) -> list[tuple[float, float, str]]:
 def heights(axes: Axes, marker: str) -> list[list[float]]:
     """Of each line with this marker, where its points are."""
     return [
-        np.asarray(line.get_ydata()).tolist()
-        for line in axes.lines
-        if line.get_marker() == marker
+        np.asarray(line.get_ydata()).tolist() for line in axes.lines if line.get_marker() == marker
     ]
 
 

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from covey import Config
-from covey.build import build_run
-from covey.membership import blind_risk, true_risk
-from covey.runtime import RunFolder
-from covey.runtime.completed_run import load_completed
-from covey_papers.reproduce import digest
-from covey_papers.reproduce.measures import MEASURES, Seen
-from covey_papers.reproduce.nonmember_mismatch import KINDS, attacked
+from covey.build.run import build_run
+from covey.config.settings import Config
+from covey.membership.truth import blind_risk, true_risk
+from covey.runtime.auditing import load_completed
+from covey.runtime.folder import RunFolder
+from covey_papers.reproduce.federations import MEASURES, Seen
+from covey_papers.reproduce.mixtures import KINDS, attacked
+from covey_papers.reproduce.record import digest
 from reproduce.tiny import IFCA, times
 
 
@@ -53,9 +53,7 @@ def test_matched_non_members_are_those_of_the_audit(path, of, group):
     assert of["matched", group].risk == told.risk
     assert of["matched", group].blind == blind.risk
     audited = found.history.audits[home]
-    assert (
-        f"{told.members} members against {told.non_members} matched" in audited.reason
-    )
+    assert f"{told.members} members against {told.non_members} matched" in audited.reason
     # it splits the same records into other folds
     assert audited.true_risk == pytest.approx(told.risk, abs=4 * told.standard_error)
 

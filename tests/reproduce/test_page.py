@@ -9,10 +9,9 @@ from io import StringIO
 import pytest
 
 from covey.report.figures import png
-from covey_papers.reproduce import Found, Printed, records, write_page
-from covey_papers.reproduce.figures import drawn
-from covey_papers.reproduce.record import write_record
-from covey_papers.reproduce.table import as_csv
+from covey_papers.reproduce.figures import as_csv, drawn, write_page
+from covey_papers.reproduce.record import Found, Printed, write_record
+from covey_papers.reproduce.runner import records
 from reproduce.tiny import cell, record
 
 FOUND = Found(

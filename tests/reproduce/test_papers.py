@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from covey import ConfigError
-from covey_papers.reproduce.papers import printed_table
+from covey.base.errors import ConfigError
+from covey_papers.reproduce.specification import printed_table
 
 BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared" / "data"
 

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from covey_papers.reproduce import provenance
+from covey_papers.reproduce import record as provenance
 
 
 def head(folder):
@@ -10,9 +10,7 @@ def head(folder):
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_repository_that_covey_is_only_installed_in_is_not_its_source(
-    tmp_path, monkeypatch
-):
+def test_a_repository_that_covey_is_only_installed_in_is_not_its_source(tmp_path, monkeypatch):
     inside = tmp_path / "site-packages" / "covey_papers" / "reproduce"
     inside.mkdir(parents=True)
     copy = inside / "provenance.py"

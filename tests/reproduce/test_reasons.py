@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.config import Config
-from covey_papers.reproduce import experiments
-from covey_papers.reproduce.reasons import ALIKE, non_members_reason, with_settings
-from covey_papers.reproduce.theorems import bound_verdict
+from covey.config.settings import Config
+from covey_papers.reproduce.specification import (
+    ALIKE,
+    experiments,
+    non_members_reason,
+    with_settings,
+)
+from covey_papers.reproduce.theory import bound_verdict
 
 ACCURACY = st.floats(0.4, 1.0)
 SHIFT = "distribution shift, not membership"

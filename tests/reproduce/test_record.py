@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey_papers.reproduce import Cell, Found, Line, Printed, words
-from covey_papers.reproduce.record import read_record, write_record
+from covey_papers.reproduce.figures import words
+from covey_papers.reproduce.record import Cell, Found, Line, Printed, read_record, write_record
 from reproduce.tiny import cell, record
 
 
@@ -28,9 +28,7 @@ def test_students_interval_of_1_2_3():
 def test_one_repeat_has_a_mean_and_no_interval():
     assert of(0.7).mean == 0.7
     assert of(0.7).interval is None
-    assert of(0.7, printed=0.7, why="Shorter.").verdict == (
-        "one run has no interval. Shorter."
-    )
+    assert of(0.7, printed=0.7, why="Shorter.").verdict == ("one run has no interval. Shorter.")
 
 
 @pytest.mark.parametrize("values", [(0.5, None, 0.7), (None,), ()])
@@ -60,15 +58,11 @@ def test_where_the_papers_number_lies(printed, verdict):
 def test_a_cell_may_say_something_else_unless_it_is_unknown():
     assert of(1.0, says="within the bound").verdict == "within the bound"
     assert of(1.0, 2.0, printed=9.0, says="as proved").verdict == "as proved"
-    assert of(None, says="as proved").verdict == (
-        "unknown: some run has no such figure"
-    )
+    assert of(None, says="as proved").verdict == ("unknown: some run has no such figure")
 
 
 def test_what_was_not_played_says_why():
-    assert of(printed=0.6, reason="not played: no files").verdict == (
-        "not played: no files"
-    )
+    assert of(printed=0.6, reason="not played: no files").verdict == ("not played: no files")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from covey_papers.reproduce import experiment
-from covey_papers.reproduce.reported_numbers import arithmetic
+from covey_papers.reproduce.specification import experiment
+from covey_papers.reproduce.theory import arithmetic
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from covey import Config, DataError, load
-from covey.config import Section
-from covey_papers.reproduce import Shelf, digest
+from covey.api import load
+from covey.base.errors import DataError
+from covey.components.registry import Section
+from covey.config.settings import Config
 from covey_papers.reproduce.federations import federations
-from covey_papers.reproduce.run_cache import sources
+from covey_papers.reproduce.record import Shelf, digest, sources
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, full, shelf, times
 
 
@@ -77,9 +78,7 @@ def test_a_newer_versions_default_changes_no_digest():
 
 
 def config(played, row, seed: int = 0) -> Config:
-    settings = played.experiment.settings_of(
-        played.experiment.columns[0], row, quick=False
-    )
+    settings = played.experiment.settings_of(played.experiment.columns[0], row, quick=False)
     return Config.of({**settings, "seed": seed})
 
 
@@ -126,11 +125,7 @@ def test_two_experiments_share_a_run(played):
         rows=(
             FEDAVG.model_copy(update={"name": "one model for all"}),
             IFCA.model_copy(
-                update={
-                    "settings": {
-                        "method": {**IFCA.settings["method"], "risk_weight": 1}
-                    }
-                }
+                update={"settings": {"method": {**IFCA.settings["method"], "risk_weight": 1}}}
             ),
         ),
         columns=(column("the same data", engine={"workers": 1}),),

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.build import build_run
-from covey.data import MixtureSpec
-from covey.rng import Streams
+from covey.base.rng import Streams
+from covey.build.run import build_run
+from covey.data.mixture import MixtureSpec
 from covey_papers.reproduce.mixtures import Setting, models_of, start_of
-from covey_papers.reproduce.run_cache import Shelf
+from covey_papers.reproduce.record import Shelf
 from covey_papers.reproduce.theory import (
     TILTED,
     Choice,
@@ -58,9 +58,7 @@ def test_the_noise_floor_is_where_least_squares_ends():
         drawn = mixture.draw(100, optimum, draws)
         found, *_ = np.linalg.lstsq(drawn.inputs.numpy(), drawn.labels.numpy())
         squares.append(float(((found - optimum) ** 2).sum()))
-    assert np.sqrt(np.mean(squares)) == pytest.approx(
-        noise_floor(mixture, 100), rel=0.1
-    )
+    assert np.sqrt(np.mean(squares)) == pytest.approx(noise_floor(mixture, 100), rel=0.1)
 
 
 @given(
@@ -161,9 +159,7 @@ def test_distances_are_those_of_gradient_descent_by_hand(quiet: Descent):
     assert len(found) == 2 * (SMALL.rounds - 2)  # two rounds from the true groups
 
 
-def test_ifca_mir_without_any_weight_on_the_risk_is_ifca(
-    quiet: Descent, tmp_path: Path
-):
+def test_ifca_mir_without_any_weight_on_the_risk_is_ifca(quiet: Descent, tmp_path: Path):
     other = descent(SMALL, "ifca-mir", 0, shelf_in(tmp_path))
     assert other.steps == quiet.steps
 

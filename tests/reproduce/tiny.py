@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey.runtime import Observer
-from covey_papers.reproduce import Cell, Experiment, Found, Record, Shelf
-from covey_papers.reproduce.specification import Column, Row
+from covey.runtime.loop import Observer
+from covey_papers.reproduce.record import Cell, Found, Record, Shelf
+from covey_papers.reproduce.specification import Column, Experiment, Row
 
 TINY: dict[str, Any] = {
     "rounds": 2,
@@ -33,9 +33,7 @@ TINY: dict[str, Any] = {
 """What columns on the base "mnist" set, to be played in a second or two."""
 
 FEDAVG = Row(name="FedAvg", settings={"method": {"name": "fedavg"}})
-IFCA = Row(
-    name="IFCA", settings={"method": {"name": "ifca", "initialisation": "groups"}}
-)
+IFCA = Row(name="IFCA", settings={"method": {"name": "ifca", "initialisation": "groups"}})
 
 
 def column(name: str = "digits", **changed: Any) -> Column:
@@ -103,6 +101,4 @@ def record(**told: Any) -> Record:
 
 def times(folder: Path) -> dict[Path, int]:
     """When each file below a folder was written."""
-    return {
-        path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()
-    }
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}

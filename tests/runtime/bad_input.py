@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import covey
-from covey import ConfigError, DataError, ModelError
+from covey.base.errors import ConfigError, DataError, ModelError
 
 
 def net() -> nn.Module:
@@ -107,9 +107,7 @@ BAD: dict[str, Bad] = {
     "its error": (lambda: of(model=failing), ModelError, "failing raised KeyError"),
     "lazy": (lambda: of(model=nn.LazyLinear(2)), ModelError, "lazy layers"),
     "nothing to train": (
-        lambda: of(
-            model=nn.Sequential(nn.Linear(4, 2).requires_grad_(requires_grad=False))
-        ),
+        lambda: of(model=nn.Sequential(nn.Linear(4, 2).requires_grad_(requires_grad=False))),
         ModelError,
         "none that requires",
     ),
@@ -131,9 +129,7 @@ BAD: dict[str, Bad] = {
         r"1 examples of c4: .*Squeezes .* gave \(2,\)",
     ),
     "batch norm of one": (
-        lambda: of(
-            one_left(), lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
-        ),
+        lambda: of(one_left(), lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))),
         ModelError,
         "1 examples of c4: .*BatchNorm.*met one of 1.*train.drop_last",
     ),

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from covey import Config, Run, load, run
+from covey.api import load, run
+from covey.config.settings import Config
+from covey.runs.run import Run
 from runtime.left_runs import left_runs
 
 Make = Callable[[Path], object]
@@ -80,7 +82,7 @@ def settings() -> Callable[..., Config]:
 
 DEADLY = """
 import os, signal, sys
-from covey.ledger import Ledger
+from covey.ledger.store import Ledger
 from covey.runtime import changing, loop, record_changes, unlearning_executor
 
 when, what, calls, *words = sys.argv[1:]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from covey import CoveyError
+from covey.base.errors import CoveyError
 
 FLIPS = 200
 

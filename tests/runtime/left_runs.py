@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from covey import Config, run
+from covey.api import run
+from covey.config.settings import Config
 from covey.runtime.verification import verify
-from covey.unlearning import Check
-from covey.unlearning.key_files import signing_key
 from covey.unlearning.proof import proof_document, proof_json
 from covey.unlearning.proof_text import Facts
-from covey.unlearning.signature import sign
+from covey.unlearning.signature import Check, sign, signing_key
 
 LEAVER, OTHER = "client-00003", "client-00001"
 SETTINGS: dict[str, Any] = {
@@ -46,9 +45,7 @@ class Left:
     proof: Path
     salt: str
 
-    def checks(
-        self, document: dict[str, Any], ledger: Path | None = None
-    ) -> list[Check]:
+    def checks(self, document: dict[str, Any], ledger: Path | None = None) -> list[Check]:
         forged = self.folder.parent / "forged.json"
         forged.write_text(proof_json(self.signed(document)))
         keys = self.folder.parent / "keys" / "covey" / "signing-key.pub.pem"

@@ -9,14 +9,15 @@ from typing import Any
 
 from sqlalchemy import delete, insert, update
 
-from covey.ledger import Ledger, Record, rows
-from covey.ledger.file_hashes import seal_tables
+from covey.ledger import rows
+from covey.ledger.chain import Record
+from covey.ledger.requests import seal_tables
+from covey.ledger.store import Ledger
 from covey.ledger.tables import clients, clock, events, requests
-from covey.runtime import RunFolder
-from covey.runtime.folder import now
+from covey.runtime.folder import RunFolder, now
 from covey.runtime.receipts import head_of
 from covey.runtime.recorded_answer import recorded_answer
-from covey.unlearning import latest_models
+from covey.unlearning.participation import latest_models
 from covey.unlearning.signature import Check
 
 __all__ = ["Liar", "Lie", "told_by"]
@@ -57,10 +58,7 @@ class Liar:
     def answer(self) -> int:
         """The index of the entry in which the request was answered."""
         return next(
-            i
-            for i, (_, some) in enumerate(self.entries)
-            for r in some
-            if r.kind == "ClientLeft"
+            i for i, (_, some) in enumerate(self.entries) for r in some if r.kind == "ClientLeft"
         )
 
     def rounds(self, *, again: bool) -> list[tuple[str, list[Record]]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.atomic_io import Disk
+from covey.base.files import Disk
 
 NOTHING = b""
 
@@ -131,14 +131,8 @@ def _cuts_after(done: Sequence[Change]) -> Iterator[Cut]:
         return  # a sync leaves less than what was before it
     named = [i for i, c in enumerate(done) if c.kind in ("name", "folder")]
     loose = [i for i in named if not _lasts(done, i)]
-    torn = [
-        c for i, c in enumerate(done) if c.kind == "content" and not _synced(done, i)
-    ]
-    subsets = (
-        frozenset(lost)
-        for n in range(len(loose) + 1)
-        for lost in combinations(loose, n)
-    )
+    torn = [c for i, c in enumerate(done) if c.kind == "content" and not _synced(done, i)]
+    subsets = (frozenset(lost) for n in range(len(loose) + 1) for lost in combinations(loose, n))
     for lost in subsets:
         for found in product(*[_contents(c.content) for c in torn]):
             contents = {c.file: c.content for c in done if c.kind == "content"}

@@ -3,16 +3,14 @@
 import sqlite3
 from pathlib import Path
 
-from covey.ledger import Ledger
 from covey.ledger.chain import GENESIS, link
+from covey.ledger.store import Ledger
 
 
 def rewrite(folder: Path, old: str, new: str) -> int:
     """Change what stands in the first event that holds `old`, and seal all after it."""
     place = sqlite3.connect(folder / "ledger.sqlite")
-    rows = place.execute(
-        "SELECT position, round, kind, body FROM events ORDER BY 1"
-    ).fetchall()
+    rows = place.execute("SELECT position, round, kind, body FROM events ORDER BY 1").fetchall()
     head, changed = GENESIS, 0
     for position, round_index, kind, body in rows:
         if not changed and old in body:

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from covey.ledger import Ledger
-from covey.runtime import RunFolder, read_events
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.session import read_events
 from covey.unlearning.participation import latest_models
 
 POOLING, LAMBDA = 0.3, 0.5

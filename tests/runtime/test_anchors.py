@@ -9,25 +9,31 @@ from typing import Any
 import pytest
 
 from cli.conftest import command
-from covey import Config, load, run
-from covey.dossier.checking import check_dossier
-from covey.dossier.writing import FORMAT, VERSION
-from covey.errors import CoveyError, LedgerError
-from covey.ledger import Ledger
-from covey.runtime import RunFolder
-from covey.runtime.verification import verify
-from covey.runtime.witness import (
+from covey.api import load, run
+from covey.base.errors import CoveyError, LedgerError
+from covey.config.settings import Config
+from covey.ledger.store import Ledger
+from covey.report.dossier import FORMAT, VERSION, check_dossier
+from covey.runtime.folder import RunFolder
+from covey.runtime.receipts import (
     HeadUpdate,
     head_update,
     read_update,
     witness_head,
     witnessed_size,
 )
-from covey.unlearning import public_keys_path, revoke_key, rotate_key
-from covey.unlearning.key_files import signing_key
+from covey.runtime.verification import verify
 from covey.unlearning.proof import proof_json
-from covey.unlearning.signature import Check, fingerprint, sign
-from covey.unlearning.tree_head import TreeHead
+from covey.unlearning.signature import (
+    Check,
+    fingerprint,
+    public_keys_path,
+    revoke_key,
+    rotate_key,
+    sign,
+    signing_key,
+)
+from covey.unlearning.verifying import TreeHead
 from runtime.rewriting import rewrite
 
 LEAVER = "client-00003"
@@ -53,13 +59,9 @@ def base(tmp_path_factory):
         operator = public_keys_path()
         signing_key()
         folder = RunFolder(base / "run")
-        witness_head(
-            base / "witness", head_update(folder), operator, lambda: 4_000_000_000
-        )
+        witness_head(base / "witness", head_update(folder), operator, lambda: 4_000_000_000)
         given = []
-        (one,) = held.forget(
-            LEAVER, "deny", on_receipt=lambda *told: given.append(told)
-        )
+        (one,) = held.forget(LEAVER, "deny", on_receipt=lambda *told: given.append(told))
         assert given == [(LEAVER, one.receipt)]
         assert one.receipt is not None
         assert one.receipt.salt == one.answered.salt
@@ -83,9 +85,7 @@ def copy(base, tmp_path, monkeypatch):
 
 def checks(base: Path, **given: Any) -> dict[str, Check]:
     who = (LEAVER, (base / "salt").read_text())
-    found = verify(
-        base / "proof.json", given.pop("ledger", None), keys(base), who, **given
-    )
+    found = verify(base / "proof.json", given.pop("ledger", None), keys(base), who, **given)
     return {each.name: each for each in found}
 
 
@@ -101,14 +101,9 @@ def witnessed(base: Path, name: str = "witness") -> tuple[Path, Path]:
 def test_a_proof_says_what_is_anchored_by_whom(base):
     told = checks(base, ledger=base / "run", receipt=base / "receipt.json")
     assert all(check.ok is not False for check in told.values())
-    size = TreeHead.parse(
-        json.loads((base / "receipt.json").read_text())["checkpoint"]
-    ).size
+    size = TreeHead.parse(json.loads((base / "receipt.json").read_text())["checkpoint"]).size
     assert f"Anchored: events 1 to {size} by the receipt" in told["operator"].detail
-    assert (
-        "What the ledger says after that, and when, is the operator"
-        in told["operator"].detail
-    )
+    assert "What the ledger says after that, and when, is the operator" in told["operator"].detail
     told = checks(base, ledger=base / "run", witness=witnessed(base))
     assert told["witness"].ok
     assert "is among them" in told["witness"].detail
@@ -254,9 +249,7 @@ def test_a_strangers_receipt_and_a_strangers_cosignature_are_refused(copy):
     note, _ = witnessed(copy)
     told = checks(copy, witness=(note, copy / "stranger" / "key.pub.pem"))
     assert "no key that you trust cosigned" in told["witness"].detail
-    told = checks(
-        copy, witness=(copy / "receipt.json", copy / "stranger" / "key.pub.pem")
-    )
+    told = checks(copy, witness=(copy / "receipt.json", copy / "stranger" / "key.pub.pem"))
     assert told["witness"].ok is False
 
 
@@ -335,9 +328,7 @@ def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
         before = {each.request for each in held.unacknowledged}
         with pytest.raises(KilledError):
             held.forget(name, "retrain", **{place: die})  # type: ignore[arg-type]
-        (mine,) = [
-            e for e in load(copy / "run").unacknowledged if e.request not in before
-        ]
+        (mine,) = [e for e in load(copy / "run").unacknowledged if e.request not in before]
         assert (copy / "run" / "receipts" / f"{mine.request}.json").is_file()
         load(copy / "run").resume()
         held = load(copy / "run")
@@ -350,11 +341,7 @@ def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
         with pytest.raises(CoveyError, match="acknowledged once"):
             held.acknowledge(mine.request)
         secret = mine.salt.encode()
-        left = [
-            p
-            for p in (copy / "run").rglob("*")
-            if p.is_file() and secret in p.read_bytes()
-        ]
+        left = [p for p in (copy / "run").rglob("*") if p.is_file() and secret in p.read_bytes()]
         assert left == []
 
 
@@ -397,9 +384,7 @@ def test_what_never_ends_is_refused_before_it_is_read(base, tmp_path, kind, opti
     told = command("verify", *words)
 
     assert told[0] in (1, 2)
-    assert "must be a regular file" in told[1] + told[2] or "bytes at most" in (
-        told[1] + told[2]
-    )
+    assert "must be a regular file" in told[1] + told[2] or "bytes at most" in (told[1] + told[2])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "sparse"])

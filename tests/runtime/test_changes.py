@@ -10,23 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from covey import Config, CoveyError, DataError, Run, RunError, load, resume, run
-from covey.api import verify
-from covey.build import build_run
-from covey.checkpoints import checkpointed_rounds
-from covey.data import Examples
+from covey.api import load, resume, run
+from covey.base.errors import CoveyError, DataError, RunError
+from covey.base.events import ClientsAssigned, HeadsSolved, RecordsChanged, RunRolledBack
+from covey.base.params import model_hash
+from covey.build.run import build_run
+from covey.config.settings import Config
+from covey.data.examples import Examples
 from covey.engine.fixed_features import params_of
-from covey.events import (
-    ClientsAssigned,
-    HeadsSolved,
-    RecordsChanged,
-    RunRolledBack,
-)
-from covey.heads import WEIGHT_STEPS, ClusterSums
-from covey.params import model_hash
-from covey.runtime import RunFolder
+from covey.heads.state import ClusterSums
+from covey.heads.sums import WEIGHT_STEPS
+from covey.runs.run import Run
 from covey.runtime.damage import damages
-from covey.runtime.state_io import load_state
+from covey.runtime.folder import RunFolder
+from covey.runtime.states import checkpointed_rounds, load_state
+from covey.runtime.verification import verify
 from runtime import solved_runs as runs
 from runtime.solved_runs import LAMBDA, POOLING, model_of, recorded
 
@@ -98,9 +96,7 @@ def computed(folder: Path, held: Mapping[str, Examples]) -> str:
     known = ClusterSums(pooling=(POOLING,) * 2, regularisation=(LAMBDA,) * 2)
     known = known.of(sums, counted)
     in_each = known.clients_per_cluster()
-    heads = (
-        params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2)
-    )
+    heads = (params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2))
     return model_hash(tuple(heads))
 
 
@@ -117,9 +113,7 @@ def losses(solved: Run, brought: Examples) -> list[float]:
     return found
 
 
-def test_who_joins_chooses_among_heads_that_never_met_it_and_is_in_the_sums(
-    solved, config, some
-):
+def test_who_joins_chooses_among_heads_that_never_met_it_and_is_in_the_sums(solved, config, some):
     brought = some(12)
     expected = losses(solved, examples(brought))
     before = facts(solved.folder, HeadsSolved)[-1]
@@ -145,9 +139,7 @@ def test_who_joins_chooses_among_heads_that_never_met_it_and_is_in_the_sums(
 
 
 @pytest.mark.parametrize("add", [False, True])
-def test_new_records_take_the_place_of_the_old_ones_or_join_them(
-    solved, config, some, add
-):
+def test_new_records_take_the_place_of_the_old_ones_or_join_them(solved, config, some, add):
     held, brought = held_by(config), some(7, 20)
     solved.update(OLD, brought, add=add)
     new = examples(brought)
@@ -163,9 +155,7 @@ def test_new_records_take_the_place_of_the_old_ones_or_join_them(
     assert model_of(solved.folder) == computed(solved.folder, held)
 
 
-def test_who_leaves_is_subtracted_with_the_records_that_it_has_now(
-    solved, config, some
-):
+def test_who_leaves_is_subtracted_with_the_records_that_it_has_now(solved, config, some):
     solved.update(OLD, some(7, 20))
     solved.update(OLD, some(3, 30), add=True)
     solved.join(NEW, some(5, 40))
@@ -174,9 +164,7 @@ def test_who_leaves_is_subtracted_with_the_records_that_it_has_now(
     (done,) = solved.forget(OLD, "subtract")
     del held[OLD]
     assert model_of(solved.folder) == computed(solved.folder, held)
-    checks = verify(
-        done.answered.proof, solved.folder, name_and_salt=(OLD, done.answered.salt)
-    )
+    checks = verify(done.answered.proof, solved.folder, name_and_salt=(OLD, done.answered.salt))
     assert [c.name for c in checks if not c.ok] == ["trust", "operator"]
     told = json.loads(done.answered.proof.read_text())
     assert told["model_after"] == computed(solved.folder, held)
@@ -293,9 +281,7 @@ getattr(load(Path(folder)), what)(name, data)
         pytest.param("after settle", True, marks=SLOW),  # and the end is not recorded
     ],
 )
-@pytest.mark.parametrize(
-    ("what", "name"), [("join", NEW), pytest.param("update", OLD, marks=SLOW)]
-)
+@pytest.mark.parametrize(("what", "name"), [("join", NEW), pytest.param("update", OLD, marks=SLOW)])
 def test_a_kill_leaves_the_old_sums_or_resuming_brings_the_new_ones(  # noqa: PLR0913, PLR0917
     solved, config, some, killed, tmp_path, where, happened, what, name
 ):

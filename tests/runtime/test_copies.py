@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from covey.errors import ConfigError, RunError
-from covey.ledger import Request
-from covey.runtime import RunFolder
-from covey.runtime.copies import Copy, copies_of, keep_copy, model_bytes, record_copy
-from covey.runtime.exports import export_model
-from covey.runtime.settling import erase_from_copies, outcome_lines, settle_copies
+from covey.base.errors import ConfigError, RunError
+from covey.ledger.requests import Request
+from covey.runtime.copies import (
+    Copy,
+    copies_of,
+    erase_from_copies,
+    export_model,
+    keep_copy,
+    model_bytes,
+    outcome_lines,
+    record_copy,
+    settle_copies,
+)
+from covey.runtime.folder import RunFolder
 from ledger.served import SERVED
 
 OLD, NEW, OTHER = ({"w": torch.full((2,), v)} for v in (1.0, 2.0, 3.0))
@@ -34,9 +42,7 @@ def request(first: int | None) -> Request:
     return Request("r", "h-1", "auto", None, "serving", asked, served=served)
 
 
-def put(
-    folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **more: Any
-) -> Copy:
+def put(folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **more: Any) -> Copy:
     """A copy with its record, as a command writes them."""
     payload = model_bytes(model)
     path.parent.mkdir(exist_ok=True)
@@ -111,9 +117,7 @@ def test_an_export_without_a_record_is_found_where_exports_lie(folder: RunFolder
     assert list(folder.path.rglob("*.safetensors")) == [kept]
 
 
-def test_a_page_about_one_client_is_told_to_that_client_alone(
-    folder: RunFolder, tmp_path: Path
-):
+def test_a_page_about_one_client_is_told_to_that_client_alone(folder: RunFolder, tmp_path: Path):
     put(folder, tmp_path / "mine.html", what="explanation", subject="h-1")
     put(folder, tmp_path / "hers.html", what="explanation", subject="h-2")
     assert list(fates(folder, None)) == ["mine.html"]
@@ -146,9 +150,7 @@ def test_a_proof_gets_no_path_and_no_clients_name(folder: RunFolder, tmp_path: P
     assert len(proved["path_sha256"]) == 64
 
 
-def test_the_record_of_a_run_inside_the_run_outlives_it(
-    folder: RunFolder, tmp_path: Path
-):
+def test_the_record_of_a_run_inside_the_run_outlives_it(folder: RunFolder, tmp_path: Path):
     inner = RunFolder(folder.path / "baseline")
     inner.path.mkdir()
     put(inner, tmp_path / "outside", recipient="a clinic", round_index=0)
@@ -162,9 +164,7 @@ def test_the_record_of_a_run_inside_the_run_outlives_it(
     }
 
 
-def test_what_is_written_again_for_nobody_replaces_its_record(
-    folder: RunFolder, tmp_path: Path
-):
+def test_what_is_written_again_for_nobody_replaces_its_record(folder: RunFolder, tmp_path: Path):
     put(folder, tmp_path / "x", recipient="a clinic")
     put(folder, tmp_path / "x", NEW)
     put(folder, tmp_path / "x", OTHER)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from covey import LedgerError, RunError, load, resume, run
-from covey.api import verify
-from covey.ledger import Ledger
-from covey.runs import examine, repair
-from covey.runtime import RunFolder
+from covey.api import load, resume, run
+from covey.base.errors import LedgerError, RunError
+from covey.ledger.store import Ledger
+from covey.runs.sweeps import examine, repair
 from covey.runtime.damage import proof_damages
+from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import secrets_of
-from covey.runtime.state_checks import state_problem
-from covey.runtime.updates import updates_problem
+from covey.runtime.states import state_problem, updates_problem
+from covey.runtime.verification import verify
 from runtime.flips import FLIPS, flipped, refused
 
 TORTURE = (pytest.mark.slow, pytest.mark.torture)
@@ -73,9 +73,7 @@ def test_a_deleted_last_state_is_not_replaced_by_the_one_before(play):
 
 def test_a_state_under_another_rounds_name_is_noticed(play):
     played = play()
-    shutil.copy(
-        played.folder / "checkpoints" / "round-00001.safetensors", newest(played.folder)
-    )
+    shutil.copy(played.folder / "checkpoints" / "round-00001.safetensors", newest(played.folder))
     with pytest.raises(RunError, match="it is the state after round 1"):
         played.export(0)
 
@@ -109,9 +107,7 @@ def test_lost_rounds_are_played_again_to_the_same_bits(play, harm):
 
 def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):
     played = play()
-    whole = {
-        path: path.read_bytes() for path in (played.folder / "checkpoints").iterdir()
-    }
+    whole = {path: path.read_bytes() for path in (played.folder / "checkpoints").iterdir()}
     for path in whole:
         flip(path)
     with pytest.raises(RunError, match="none of the 4 in"):
@@ -154,7 +150,7 @@ def test_no_flip_in_a_proof_is_silent_and_its_page_is_made_anew(play):
 
 
 def test_no_flip_in_a_secret_is_silent(tmp_path, monkeypatch):
-    from covey.rng import Streams
+    from covey.base.rng import Streams
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     kept = secrets_of(Streams(1), "os", tmp_path / "secret")

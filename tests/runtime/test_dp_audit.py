@@ -2,12 +2,14 @@
 
 import pytest
 
-from covey import RunError, rng
-from covey.aggregation import private
-from covey.build import build_run
-from covey.dp import gaussian_epsilon
-from covey.engine import private as steps
-from covey.heads import SumNoise, noisy
+from covey.aggregation import mean as private
+from covey.base import rng
+from covey.base.errors import RunError
+from covey.build.run import build_run
+from covey.dp.accountant import gaussian_epsilon
+from covey.engine import descent as steps
+from covey.heads import state as noisy
+from covey.heads.state import SumNoise
 from covey.runtime.dp_audit import audit_noise
 
 DRAWS = 2_000
@@ -85,9 +87,7 @@ def test_clipping_that_is_skipped_is_caught(audited, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_noise_on_gradients_is_delivered_and_its_lack_is_caught(
-    audited, monkeypatch
-):
+def test_the_noise_on_gradients_is_delivered_and_its_lack_is_caught(audited, monkeypatch):
     assert audited(500, **RECORD).holds
     right = steps.clipped_sum
     monkeypatch.setattr(
@@ -98,9 +98,7 @@ def test_the_noise_on_gradients_is_delivered_and_its_lack_is_caught(
     assert not audited(500, **RECORD).holds
 
 
-def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(
-    audited, monkeypatch
-):
+def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(audited, monkeypatch):
     found = audited(500, **SOUND)
     assert found.accounted < 2
     assert found.holds

@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import covey
-from covey import Config, ConfigError, EarlyStopping, RunError
+from covey.api import EarlyStopping
+from covey.base.errors import ConfigError, RunError
+from covey.base.history import History, RoundRow
 from covey.cli.app import app
-from covey.config import StoppingConfig, unheeded
-from covey.dossier.facts import dossier_facts
-from covey.history import History, RoundRow
-from covey.ledger import Ledger
-from covey.registry.reading import Reading, entry_of_folder
-from covey.runtime import RunFolder
-from covey.runtime.early_end import best_round, early_end
+from covey.config.sections import StoppingConfig
+from covey.config.settings import Config
+from covey.config.unheeded import unheeded
+from covey.desk.runs import Reading, entry_of_folder
+from covey.ledger.store import Ledger
+from covey.report.dossier_facts import dossier_facts
+from covey.runtime.evaluation import best_round, early_end
+from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import RecordReader
 from runtime.test_on_round import SETTINGS, clients, model
 
@@ -52,17 +55,11 @@ def row(t: int, accuracy: float | None) -> RoundRow:
     return RoundRow(t, 1, accuracy, {}, (1,), 0, (None,), None)
 
 
-accuracies = st.lists(
-    st.one_of(st.none(), st.sampled_from([0.1, 0.2, 0.3, 0.4])), max_size=12
-)
+accuracies = st.lists(st.one_of(st.none(), st.sampled_from([0.1, 0.2, 0.3, 0.4])), max_size=12)
 
 
-@given(
-    values=accuracies, patience=st.integers(1, 4), least=st.sampled_from([0.0, 0.15])
-)
-def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(
-    values, patience, least
-):
+@given(values=accuracies, patience=st.integers(1, 4), least=st.sampled_from([0.0, 0.15]))
+def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(values, patience, least):
     """An oracle that walks through the rounds, against the fold."""
     stopping = StoppingConfig(figure="accuracy", patience=patience, min_change=least)
     config = Config.of({"rounds": 20, "stopping": stopping.model_dump()})
@@ -137,9 +134,7 @@ def test_resuming_does_nothing_more_and_whoever_leaves_is_replayed_up_to_the_end
 
 @pytest.mark.parametrize("method", ["append_between", "append"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_around_the_decision_ends_in_the_same_ledger(
-    ended, tmp_path, method, when
-):
+def test_a_kill_around_the_decision_ends_in_the_same_ledger(ended, tmp_path, method, when):
     """At the decision, or at the recorded end; both wrote something or nothing."""
     child = os.fork()
     if child == 0:
@@ -170,9 +165,7 @@ def test_a_run_whose_clients_leave_meanwhile_is_not_cut_short_by_the_replay(tmp_
             folder.queue_request("c1", "retrain")
 
     config = Config.of(STILL)
-    run = covey.run(
-        lambda: model(), clients(), config, folder.path, stop=STOP, on_round=leaving
-    )
+    run = covey.run(lambda: model(), clients(), config, folder.path, stop=STOP, on_round=leaving)
     assert run.history.finished is not None
     assert len(run.history.rounds) == 3
 
@@ -185,9 +178,7 @@ def test_noise_that_is_accounted_for_and_one_round_leave_nothing_to_decide():
         "redteam": {"source": "none"},
         "method": {"name": "fedavg"},
     }
-    with pytest.raises(
-        ConfigError, match=r"stopping\.figure = 'accuracy' lets the models"
-    ):
+    with pytest.raises(ConfigError, match=r"stopping\.figure = 'accuracy' lets the models"):
         Config.of(settings)
     once = Config.of({"rounds": 1, "stopping": {"figure": "accuracy"}})
     assert [each.key for each in unheeded(once)] == ["stopping.figure"]
@@ -212,9 +203,7 @@ def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_p
     assert run.best() == (first, best)
     copy = run.export(cluster=0, after=first)
     assert copy.round_index == first + 1
-    said = CliRunner().invoke(
-        app, ["export", str(run.folder), "--cluster", "0", "--round", "best"]
-    )
+    said = CliRunner().invoke(app, ["export", str(run.folder), "--cluster", "0", "--round", "best"])
     assert said.exit_code == 0, said.output
     assert (run.folder / "exports" / f"cluster-0-round-{first}.safetensors").exists()
     gone = min(t for t in range(14) if t not in _states(run))

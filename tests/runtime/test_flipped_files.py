@@ -4,14 +4,15 @@ import pytest
 import safetensors.torch
 import torch
 
-from covey import RunError, load
-from covey.build import DataProfile
-from covey.config import that_matter
-from covey.flower.memory import MemoryFolder, NodeMemory
-from covey.membership import RiskEstimate
-from covey.runtime import RunFolder
+from covey.api import load
+from covey.base.errors import RunError
+from covey.base.risk import RiskEstimate
+from covey.build.clients import DataProfile
+from covey.config.settings import that_matter
+from covey.flower.node import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of, record_copy
-from covey.runtime.federation_metadata import FederationMetadata
+from covey.runtime.folder import RunFolder
+from covey.runtime.inputs import FederationMetadata
 from runtime.flips import changed_silently
 
 

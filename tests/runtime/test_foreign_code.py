@@ -15,7 +15,7 @@ from pathlib import Path
 Path({mark!r}).open("a").write("x")
 
 import covey
-from covey.clustering import SelectionInputs
+from covey.algorithms.selection import SelectionInputs
 
 
 def choose(inputs: SelectionInputs):
@@ -42,7 +42,7 @@ RUNNER = """
 import contextlib, io, json, sys
 if "" in sys.path:
     sys.path.remove("")
-from covey.cli import main
+from covey.cli.app import main
 path, told = list(sys.path), []
 for words in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
@@ -111,9 +111,7 @@ def test_carrying_a_run_on_imports_from_where_it_was_started(own, tmp_path):
     here, mark, _ = own
     (tmp_path / "mine.py").write_text(OWN.format(mark=str(tmp_path / "another")))
     before = mark.read_text()
-    for code, _, err in covey(
-        tmp_path, ["resume", f"{here}/run"], ["audit", f"{here}/run"]
-    ):
+    for code, _, err in covey(tmp_path, ["resume", f"{here}/run"], ["audit", f"{here}/run"]):
         assert code == 2
         assert "must be imported from where the run's first start did" in err
         assert "mine.py" in err
@@ -155,22 +153,16 @@ def test_a_strangers_settings_run_nothing_where_a_run_is_read(plain, tmp_path):
     assert len(done) == len(commands)
     assert {code for code, _, _ in done} <= {0, 2}, done
     assert all(
-        code == 2
-        for (code, _, _), c in zip(done, commands, strict=True)
-        if c[0] == "resume"
+        code == 2 for (code, _, _), c in zip(done, commands, strict=True) if c[0] == "resume"
     )
     assert not mark.exists()
 
 
 @pytest.mark.slow
-def test_a_module_in_the_current_folder_is_no_part_of_a_reading_command(
-    plain, tmp_path
-):
+def test_a_module_in_the_current_folder_is_no_part_of_a_reading_command(plain, tmp_path):
     folder = shutil.copytree(plain, tmp_path / "run")
     mark = tmp_path / "imported"
     for name in ("safetensors", "matplotlib", "jinja2", "sqlalchemy", "tomli_w"):
-        (tmp_path / f"{name}.py").write_text(
-            f"open({str(mark)!r}, 'w').write({name!r})"
-        )
+        (tmp_path / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').write({name!r})")
     assert covey(tmp_path, ["report", str(folder)])[0][0] == 0
     assert not mark.exists()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from covey.runtime.verification import verify
-from covey.unlearning import Check
+from covey.unlearning.signature import Check
 from runtime.left_runs import derived
 
 Forge = Callable[[dict[str, Any]], Any]
@@ -288,8 +288,8 @@ def test_another_answer_than_the_one_that_was_given_is_refused(left, kind):
 def test_a_proof_on_a_ledger_in_which_nobody_asked_is_refused(left):
     one = left("deny")
     untouched = one.folder.parent / "before"
-    from covey.ledger import Ledger
-    from covey.runtime import RunFolder
+    from covey.ledger.store import Ledger
+    from covey.runtime.folder import RunFolder
 
     with Ledger.read(RunFolder(untouched).ledger) as ledger:
         hashes = ledger.hashes()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.errors import LedgerError
-from covey.events import (
+from covey.base.errors import LedgerError
+from covey.base.events import (
     ClientLeft,
     ClientsAssigned,
     CohortSampled,
@@ -22,16 +22,14 @@ from covey.events import (
     SumPerturbed,
     kind_and_body,
 )
-from covey.ledger import Ledger, Record
-from covey.report import summary
-from covey.runtime.growing_history import GrowingHistory, glance
-from covey.runtime.ledger_record import RecordReader
-from covey.types import Handle
+from covey.base.names import Handle
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
+from covey.report.summary import summary
+from covey.runtime.ledger_record import GrowingHistory, RecordReader, glance
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3")
-STEPS = st.lists(
-    st.one_of(st.just("round"), st.just("look"), st.integers(0, 5)), max_size=14
-)
+STEPS = st.lists(st.one_of(st.just("round"), st.just("look"), st.integers(0, 5)), max_size=14)
 """A round, a look at the ledger, or a rewind to before some round."""
 
 
@@ -47,18 +45,14 @@ def a_round(t: int, seed: int) -> list[Record]:
     chosen = {h: (seed + i * t) % 2 for i, h in enumerate(HANDLES)}
     taus = dict.fromkeys(HANDLES, 0.6)
     begins = [
-        RunStarted(
-            "0", "ifca", "c", "d", 2, 9, (), dict.fromkeys(HANDLES), taus, 3, ()
-        ),
+        RunStarted("0", "ifca", "c", "d", 2, 9, (), dict.fromkeys(HANDLES), taus, 3, ()),
         SumPerturbed(0, 1.0, 2.0, 1.0),
     ]
     sizes = (sum(j == 0 for j in chosen.values()), sum(chosen.values()))
     return records(
         t,
         *(begins if t == 0 else []),
-        RiskMeasured(
-            seed % 2, t, "oracle", 0.65, 0.01, 0.6, 9, 9, calibrated=True, reason=""
-        ),
+        RiskMeasured(seed % 2, t, "oracle", 0.65, 0.01, 0.6, 9, 9, calibrated=True, reason=""),
         CohortSampled(HANDLES),
         ClientsAssigned(chosen, "clients"),
         RoundMeasured(0.5 + 0.01 * seed, {}, sizes),
@@ -115,12 +109,8 @@ def test_a_glance_tells_all_but_who_is_where(played: Path):
     looked(growing, played)
     with Ledger.read(played) as ledger:
         seen = glance(ledger)
-    assert [r.accuracy for r in seen.rounds] == [
-        r.accuracy for r in growing.history.rounds
-    ]
-    assert [r.clients for r in seen.rounds] == [
-        r.clients for r in growing.history.rounds
-    ]
+    assert [r.accuracy for r in seen.rounds] == [r.accuracy for r in growing.history.rounds]
+    assert [r.clients for r in seen.rounds] == [r.clients for r in growing.history.rounds]
     assert seen.measured == growing.history.measured
     assert seen.started == growing.history.started
     assert seen.assignment == {}
@@ -140,9 +130,7 @@ def test_a_record_that_was_changed_is_noticed_where_it_stands(played: Path):
         looked(GrowingHistory(1), played)
 
 
-def test_a_ledger_that_was_put_in_the_place_of_another_is_noticed(
-    played: Path, tmp_path: Path
-):
+def test_a_ledger_that_was_put_in_the_place_of_another_is_noticed(played: Path, tmp_path: Path):
     growing = GrowingHistory()
     looked(growing, played)
     played.unlink()

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey.algorithms.released_heads import theta_alone
-from covey.heads import HeadNoise, Rows, sums_of, target_norm
-from covey.rng import Streams
+from covey.algorithms.releases import theta_alone
+from covey.base.rng import Streams
+from covey.heads.perturbed import HeadNoise
+from covey.heads.sums import Rows, sums_of, target_norm
 from covey.runtime.dp_audit import (
     CLASSES,
     COORDINATES,

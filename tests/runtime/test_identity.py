@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from covey import run
+from covey.api import run
 
 
 def outcome(result):
@@ -13,8 +13,7 @@ def outcome(result):
 def test_the_number_of_workers_changes_nothing(play):
     truth = {"audit_examples": 60}
     results = {
-        outcome(play(engine={"workers": workers}, population=truth))
-        for workers in (1, 2, 3)
+        outcome(play(engine={"workers": workers}, population=truth)) for workers in (1, 2, 3)
     }
     assert len(results) == 1
 
@@ -32,8 +31,7 @@ def test_another_seed_is_another_run(play):
 
 def test_engines_agree_to_a_hundred_thousandth(play):
     results = [
-        play(engine={"name": name, "workers": 1})
-        for name in ("reference", "parallel", "vmap")
+        play(engine={"name": name, "workers": 1}) for name in ("reference", "parallel", "vmap")
     ]
     for cluster in (0, 1):
         first, *others = (result.params(cluster) for result in results)

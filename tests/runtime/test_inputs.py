@@ -15,11 +15,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import covey
-from covey import Config, ConfigError, Run
-from covey.build import Overrides, build_run
-from covey.data import Preference
-from covey.membership.ground_truth import Reference, beats_chance, blind_risk
-from covey.rng import Streams
+from covey.base.errors import ConfigError
+from covey.base.rng import Streams
+from covey.build.clients import Overrides
+from covey.build.run import build_run
+from covey.config.settings import Config
+from covey.data.examples import Preference
+from covey.membership.truth import Reference, beats_chance, blind_risk
+from covey.runs.run import Run
 from runtime.bad_input import BAD, Reader, net, points, texts
 
 SETTINGS: dict[str, Any] = {
@@ -79,9 +82,7 @@ def test_ids_reach_an_embedding_whole_and_attention_drops_by_the_clients_streams
     "settings",
     [{"engine.name": "vmap"}, {"privacy": {"record_clip": 1.0, "record_noise": 0.1}}],
 )
-def test_ids_train_in_one_batch_and_under_noise(
-    settings: dict[str, Any], tmp_path: Path
-):
+def test_ids_train_in_one_batch_and_under_noise(settings: dict[str, Any], tmp_path: Path):
     def flat() -> nn.Module:
         return nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(20, 2))
 
@@ -96,17 +97,13 @@ def test_the_blind_baseline_reads_ids_as_numbers():
     config = Config.of({"data": {"name": "python"}, "model": {"name": "python"}})
     for moved, beaten in ((0, False), (50, True)):
         halves = [((ids[:150], labels[:150]), (ids[150:] + moved, labels[150:]))]
-        population = build_run(
-            config, Overrides(lambda: Reader(100), halves)
-        ).population
+        population = build_run(config, Overrides(lambda: Reader(100), halves)).population
         blind = blind_risk(population.clients, Reference(()), Streams(0))
         assert blind is not None
         assert beats_chance(blind) == beaten
 
 
-def test_ids_in_files_reach_an_embedding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_ids_in_files_reach_an_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "readers.py").write_text(
         "from torch import nn\n"
         "def bag():\n"
@@ -134,12 +131,8 @@ def test_whole_numbers_are_features_to_a_shipped_network(tmp_path: Path):
 
 def test_a_clients_test_examples_are_its_holdout(tmp_path: Path):
     clients = points()
-    halves = {
-        name: ((x[:7], y[:7]), (x[7:], y[7:])) for name, (x, y) in clients.items()
-    }
-    assembled = build_run(
-        Config.of({"data": {"name": "python"}}), Overrides(net, halves)
-    )
+    halves = {name: ((x[:7], y[:7]), (x[7:], y[7:])) for name, (x, y) in clients.items()}
+    assembled = build_run(Config.of({"data": {"name": "python"}}), Overrides(net, halves))
     for client in assembled.population.clients:
         x, y = clients[client.name]
         assert torch.equal(client.train.inputs, x[:7])
@@ -188,9 +181,7 @@ def accepted(given: Overrides, **settings: Any) -> dict[str, Preference]:
 def test_thresholds_and_weights_by_name():
     drawn = accepted(Overrides(net, points()))
     thresholds, weights = {"c0": 0.65, "c1": 0.5}, {"c1": 0.25, "c2": 0.75}
-    stated = accepted(
-        Overrides(net, points(), thresholds=thresholds, risk_weights=weights)
-    )
+    stated = accepted(Overrides(net, points(), thresholds=thresholds, risk_weights=weights))
     assert stated["c0"].risk_threshold == 0.65
     assert stated["c0"].risk_weight == pytest.approx(0.5)  # (0.8 - 0.65) / 0.3
     assert stated["c1"] == Preference(risk_weight=0.25, risk_threshold=0.5)
@@ -200,9 +191,7 @@ def test_thresholds_and_weights_by_name():
 
 
 def test_a_threshold_leaves_the_weight_that_all_have():
-    fixed = accepted(
-        Overrides(net, points(), thresholds={"c0": 0.5}), method={"risk_weight": 0.1}
-    )
+    fixed = accepted(Overrides(net, points(), thresholds={"c0": 0.5}), method={"risk_weight": 0.1})
     assert fixed["c0"] == Preference(risk_weight=0.1, risk_threshold=0.5)
 
 

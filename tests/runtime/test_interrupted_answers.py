@@ -2,10 +2,11 @@
 
 import pytest
 
-from covey import Config, run
-from covey.events import AnswerRefused, ClientsAssigned
-from covey.history import History
-from covey.runtime.finalization import _accepted  # pyright: ignore[reportPrivateUsage]
+from covey.api import run
+from covey.base.events import AnswerRefused, ClientsAssigned
+from covey.base.history import History
+from covey.config.settings import Config
+from covey.runtime.ending import _accepted  # pyright: ignore[reportPrivateUsage]
 
 SETTINGS = {
     "rounds": 2,

@@ -8,16 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey import Config, RunError, resume, run
-from covey.api import verify
-from covey.build import build_run, has_independent_clusters
-from covey.engine import ReferenceEngine
-from covey.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunStarted
-from covey.ledger import Ledger
-from covey.models import build_model
-from covey.rng import Streams
-from covey.runtime import RunFolder, client_plans, forget, read_events
-from covey.runtime.updates import read_updates, stored_rounds
+from covey.api import resume, run
+from covey.base.errors import RunError
+from covey.base.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunStarted
+from covey.base.rng import Streams
+from covey.build.algorithms import has_independent_clusters
+from covey.build.run import build_run
+from covey.config.settings import Config
+from covey.engine.cpu import ReferenceEngine
+from covey.ledger.store import Ledger
+from covey.models.build import build_model
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import client_plans, forget
+from covey.runtime.session import read_events
+from covey.runtime.states import read_updates, stored_rounds
+from covey.runtime.verification import verify
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -69,9 +74,7 @@ ISOLATED = {
         (FEDAVG, "reference"),
         pytest.param(FEDAVG, "parallel", marks=pytest.mark.slow),
         # as the hidden one, in a plain mean
-        pytest.param(
-            {"redteam": {"source": "federated"}}, "parallel", marks=pytest.mark.slow
-        ),
+        pytest.param({"redteam": {"source": "federated"}}, "parallel", marks=pytest.mark.slow),
         pytest.param(
             {"redteam": {"source": "shadow", "pool": 200, "shadows": 1}},
             "parallel",
@@ -82,9 +85,7 @@ ISOLATED = {
     ],
     ids=["fedavg", "parallel", "federated", "shadow", "hidden", "hidden-and-sampled"],
 )
-def test_retraining_ends_where_a_run_without_the_client_ends(
-    small, tmp_path, sections, engine
-):
+def test_retraining_ends_where_a_run_without_the_client_ends(small, tmp_path, sections, engine):
     config = small(**sections, engine={"name": engine})
     met, never = tmp_path / "met", tmp_path / "never"
     first = run(config=config, out=met)
@@ -103,9 +104,10 @@ def test_retraining_ends_where_a_run_without_the_client_ends(
 
 PROGRAM = """
 from pathlib import Path
-from covey.api import verify
-from covey.build import build_run
-from covey.runtime import RunFolder, forget
+from covey.runtime.verification import verify
+from covey.build.run import build_run
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import forget
 
 folder, answer, client = words
 existing = RunFolder.existing(Path(folder))
@@ -172,9 +174,7 @@ def assert_gone(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("answer", ["deny", "retrain"])
-def test_the_name_is_nowhere_in_the_run_folder_afterwards(
-    small, copied, tmp_path, answer
-):
+def test_the_name_is_nowhere_in_the_run_folder_afterwards(small, copied, tmp_path, answer):
     folder = tmp_path / "run"
     copied(small(merge=HIDDEN, method={"name": "fedavg"}), folder)
     copied(small(method={"name": "fedavg"}), folder / "baseline")
@@ -303,9 +303,7 @@ def updates_of(folder: Path):
     return {t: read_updates(place, t, noted) for t in stored_rounds(place)}
 
 
-def test_beside_anonymity_sets_raw_updates_are_stored_and_nothing_is_denied(
-    small, tmp_path
-):
+def test_beside_anonymity_sets_raw_updates_are_stored_and_nothing_is_denied(small, tmp_path):
     plain, hidden = tmp_path / "plain", tmp_path / "hidden"
     run(config=small(rounds=1, **STORED), out=plain)
     told = run(config=small(rounds=1, merge=HIDDEN, **STORED), out=hidden).summary
@@ -323,15 +321,11 @@ def stored(tmp_path_factory, settings):
     """A run with raw updates, and the handle of who trained in it."""
     folder = tmp_path_factory.mktemp("stored") / "run"
     merge = HIDDEN | {"deniability_threshold": 4}
-    config = settings(
-        **SMALL | STORED | {"merge": merge, "train": {"participation": 0.8}}
-    )
+    config = settings(**SMALL | STORED | {"merge": merge, "train": {"participation": 0.8}})
     return folder, run(config=config, out=folder).names[LEAVER]
 
 
-@pytest.mark.parametrize(
-    ("answer", "first"), [("roll_back", 3), ("retrain", 0), ("calibrate", 0)]
-)
+@pytest.mark.parametrize(("answer", "first"), [("roll_back", 3), ("retrain", 0), ("calibrate", 0)])
 def test_a_leavers_raw_updates_go_and_the_others_stay(stored, tmp_path, answer, first):
     whole, handle = stored
     folder = shutil.copytree(whole, tmp_path / "run")
@@ -421,9 +415,7 @@ def apart(tmp_path_factory, settings):
 
 
 @pytest.mark.parametrize("stored", [(0, 1, 2, 3), (1, 3), (3,)], ids=str)
-def test_isolated_clusters_are_trained_alone_and_to_the_same_story(
-    apart, tmp_path, stored
-):
+def test_isolated_clusters_are_trained_alone_and_to_the_same_story(apart, tmp_path, stored):
     first, never = apart
     folder = shutil.copytree(first.folder, tmp_path / "run")
     for t in set(range(4)) - set(stored):
@@ -460,9 +452,7 @@ def test_isolated_clusters_are_trained_alone_and_to_the_same_story(
         ("after append", 1),
     ],
 )
-def test_a_kill_while_one_isolated_cluster_is_trained_again(
-    apart, killed, tmp_path, where, calls
-):
+def test_a_kill_while_one_isolated_cluster_is_trained_again(apart, killed, tmp_path, where, calls):
     first, never = apart
     folder = shutil.copytree(first.folder, tmp_path / "killed")
     killed(PROGRAM, where, calls, folder, "retrain", LEAVER)
@@ -472,9 +462,7 @@ def test_a_kill_while_one_isolated_cluster_is_trained_again(
     assert_answered_once(folder)
 
 
-def test_who_asks_while_an_isolated_cluster_is_trained_again_is_out_as_well(
-    apart, tmp_path
-):
+def test_who_asks_while_an_isolated_cluster_is_trained_again_is_out_as_well(apart, tmp_path):
     first, _ = apart
     cluster = {name: first.history.assignment[h] for name, h in first.names.items()}
     other = next(name for name in cluster if cluster[name] != cluster[LEAVER])
@@ -513,10 +501,7 @@ def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     (denied,) = left(folder, LEAVER)
     assert denied.answered.option.answer == "deny"
     proof = json.loads(denied.answered.proof.read_text())
-    reasons = {
-        (each["diameter"]["value"], each["diameter"]["reason"])
-        for each in proof["rounds"]
-    }
+    reasons = {(each["diameter"]["value"], each["diameter"]["reason"]) for each in proof["rounds"]}
     assert reasons == {(None, "the partition tells no distances")}
     assert proof["refutation"]["value"] is None
     promised = proof["guarantee"]["value"]

@@ -8,22 +8,24 @@ from typing import Any
 
 import pytest
 
-from covey import Config, RunError, load, resume, run
-from covey.api import verify
-from covey.build import build_run
-from covey.events import ClientLeft, RunRolledBack
-from covey.ledger import Ledger
-from covey.runtime import (
+from covey.api import load, resume, run
+from covey.base.errors import RunError
+from covey.base.events import ClientLeft, RunRolledBack
+from covey.base.names import Basis
+from covey.build.run import build_run
+from covey.config.settings import Config
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import (
     ForgetResult,
-    Returning,
-    RunFolder,
     client_plans,
     enqueue_requests,
     explain_client,
     forget,
-    read_events,
 )
-from covey.types import Basis
+from covey.runtime.receipts import Returning
+from covey.runtime.session import read_events
+from covey.runtime.verification import verify
 
 ONE, OTHER = PAIR = ("client-00002", "client-00005")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -81,9 +83,7 @@ def hash_of(folder: Path) -> str:
 
 def between(folder: Path) -> list[ClientLeft | RunRolledBack]:
     with Ledger.read(RunFolder(folder).ledger) as ledger:
-        told = [
-            each for t, events in read_events(ledger) if t is None for each in events
-        ]
+        told = [each for t, events in read_events(ledger) if t is None for each in events]
     return [each for each in told if isinstance(each, ClientLeft | RunRolledBack)]
 
 
@@ -147,8 +147,10 @@ def test_one_that_cannot_be_answered_keeps_all_of_them(folder):
 
 PROGRAM = """
 from pathlib import Path
-from covey.build import build_run
-from covey.runtime import Returning, RunFolder, forget
+from covey.build.run import build_run
+from covey.runtime.receipts import Returning
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import forget
 
 folder, answer, *clients = words
 clients = [Returning(*c.split("+")) if "+" in c else c for c in clients]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from covey.ledger import Record
+from covey.ledger.chain import Record
 from covey.runtime.verification import verify
 from covey.unlearning.proof import proof_json, subject_mark
 from runtime.left_runs import LEAVER, OTHER, Left, derived
@@ -50,10 +50,7 @@ def not_stored(liar: Liar) -> None:
 
 def newest_sums(liar: Liar) -> tuple[dict[str, Any], dict[str, Any], int]:
     *_, before = [
-        r.body
-        for _, some in liar.entries[: liar.answer]
-        for r in some
-        if r.kind == "HeadsSolved"
+        r.body for _, some in liar.entries[: liar.answer] for r in some if r.kind == "HeadsSolved"
     ]
     *_, after = liar.of("HeadsSolved", after=True)
     pairs = zip(before["clients"], after["clients"], strict=True)
@@ -195,12 +192,8 @@ def test_what_the_ledger_contradicts_is_refused(left, kind, tmp_path):
     assert said in " | ".join(refused)
 
 
-@pytest.mark.parametrize(
-    "answer", ["deny", "retrain", "roll_back", "calibrate", "subtract"]
-)
-def test_the_honest_twin_holds_and_says_what_is_the_operators_word(
-    left, answer, tmp_path
-):
+@pytest.mark.parametrize("answer", ["deny", "retrain", "roll_back", "calibrate", "subtract"])
+def test_the_honest_twin_holds_and_says_what_is_the_operators_word(left, answer, tmp_path):
     checks = told(left(answer), lambda _: None, tmp_path)
     assert [(c.name, c.detail) for c in checks if c.ok is False] == []
     last = checks[-1].detail

@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey import Config, RunError, run
+from covey.api import run
+from covey.base.errors import RunError
+from covey.base.events import HeadsSolved
+from covey.config.settings import Config
 from covey.data.examples import Examples
-from covey.events import HeadsSolved
-from covey.ledger import Ledger
-from covey.runtime import RunFolder, read_events
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.session import read_events
 
 GIVEN = {
     "rounds": 2,

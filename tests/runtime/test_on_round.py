@@ -7,14 +7,15 @@ import torch
 from torch import nn
 
 import covey
-from covey import Config, PlayedRound
-from covey.data import Examples
-from covey.engine import ReferenceEngine, VmapEngine
-from covey.engine.parallel import ParallelEngine
+from covey.base.rng import Streams
+from covey.config.settings import Config
+from covey.data.examples import Examples
+from covey.engine.cpu import ParallelEngine, ReferenceEngine
 from covey.engine.protocol import TrainingJob
 from covey.engine.recipe import Recipe
-from covey.rng import Streams
-from covey.runtime import RunFolder
+from covey.engine.vmap import VmapEngine
+from covey.runtime.folder import RunFolder
+from covey.runtime.session import PlayedRound
 
 SETTINGS = {
     "rounds": 4,
@@ -62,9 +63,7 @@ def test_every_round_is_told_once_as_the_frame_has_it(tmp_path):
     for each in last.values.values():
         found = last.risks[each.cluster or 0]
         assert each.risk == (found.risk if found else None)
-    assert last.loss == pytest.approx(
-        sum(each.loss or 0.0 for each in last.values.values()) / 5
-    )
+    assert last.loss == pytest.approx(sum(each.loss or 0.0 for each in last.values.values()) / 5)
     with pytest.raises(FrozenInstanceError):
         last.loss = 0.0  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -6,12 +6,14 @@ import pytest
 from sqlalchemy import Engine, event
 
 import covey
-from covey import Config, Returning
-from covey.history import History
-from covey.ledger import Ledger
-from covey.runtime import RunFolder, read_history
+from covey.base.history import History
+from covey.config.settings import Config
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import RecordReader
-from covey.unlearning import AnswerRules, WantedAnswer
+from covey.runtime.receipts import Returning
+from covey.runtime.session import read_history
+from covey.unlearning.plan import AnswerRules, WantedAnswer
 
 SETTINGS = {
     "rounds": 2,

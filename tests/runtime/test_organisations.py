@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from covey import ConfigError, RunError, resume, run
-from covey.api import verify
-from covey.build import build_run
-from covey.data import read_organisations
-from covey.events import AnonymitySetsFormed, ClusterWaited, OrganisationsAttested
-from covey.ledger import Ledger
-from covey.runtime import RunFolder, client_plans, forget, read_events
+from covey.api import resume, run
+from covey.base.errors import ConfigError, RunError
+from covey.base.events import AnonymitySetsFormed, ClusterWaited, OrganisationsAttested
+from covey.build.run import build_run
+from covey.data.population import read_organisations
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import client_plans, forget
+from covey.runtime.session import read_events
+from covey.runtime.verification import verify
 
 NAMES = tuple(f"client-{i:05}" for i in range(12))
 SYBILS = NAMES[:4]
@@ -66,9 +69,7 @@ def test_sets_are_of_three_organisations_and_denials_count_them(hidden, tmp_path
     run_again = build_run(RunFolder(out).config())
     plans = client_plans(run_again, RunFolder.existing(out), NAMES[:-1])
     assert plans[0].options[0][0].possible  # two others of three organisations remain
-    assert not all(
-        each.options[0][0].possible for each in plans
-    )  # beside those who left
+    assert not all(each.options[0][0].possible for each in plans)  # beside those who left
     text = RunFolder(out).ledger_path.read_bytes()
     with Ledger.read(RunFolder(out).ledger) as ledger:
         names = ledger.names()
@@ -120,9 +121,7 @@ def test_what_is_unknown_or_too_few_is_refused(hidden, tmp_path):
             out=tmp_path / "run",
         )
     with pytest.raises(ConfigError, match="that nobody forms"):
-        run(
-            config=hidden(WHOSE, min_organisations=2, name="mean"), out=tmp_path / "run"
-        )
+        run(config=hidden(WHOSE, min_organisations=2, name="mean"), out=tmp_path / "run")
 
 
 def test_a_run_goes_on_with_the_organisations_that_it_began_with(hidden, tmp_path):

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from covey import ConfigError, DataError, ModelError, Run, audit, run
-from covey.errors import CoveyError
+from covey.api import audit, run
+from covey.base.errors import ConfigError, CoveyError, DataError, ModelError
+from covey.runs.run import Run
 
 MODULE = """
 import math

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 import covey
-from covey.events import RiskMeasured, RiskUnknown
+from covey.base.events import RiskMeasured, RiskUnknown
 from plugins.attack_margin import Margin
 from plugins.risk_confidence import ConfidenceGap
 
@@ -52,9 +52,7 @@ def test_from_a_file_and_as_an_object_it_finds_the_same(tmp_path: Path):
     file.write_text(TOML)
     named = covey.run(config=covey.load_config(file), out=tmp_path / "named")
     source = ConfidenceGap(sharpness=2.0)
-    passed = covey.run(
-        config=TINY | {"redteam.source": source}, out=tmp_path / "passed"
-    )
+    passed = covey.run(config=TINY | {"redteam.source": source}, out=tmp_path / "passed")
     assert measured(named) == measured(passed)
     found = measured(named)
     assert {each.source for each in found} == {NAME}
@@ -62,9 +60,7 @@ def test_from_a_file_and_as_an_object_it_finds_the_same(tmp_path: Path):
     assert known
     assert known[0].reason == "a coin with sharpness 2"
     # clients choose by it: nothing is unknown of a cluster that was measured
-    facts = [
-        e for e in named.history.told if isinstance(e, (RiskMeasured, RiskUnknown))
-    ]
+    facts = [e for e in named.history.told if isinstance(e, (RiskMeasured, RiskUnknown))]
     assert isinstance(facts[0], RiskUnknown)
     assert sum(isinstance(each, RiskUnknown) for each in facts[1:]) < 3
     assert named.summary["model_hash"] == passed.summary["model_hash"]
@@ -106,9 +102,7 @@ class Wrong(covey.RiskEstimator):
 )
 def test_what_nobody_can_act_on_is_refused(tmp_path: Path, what: str, said: str):
     with pytest.raises(covey.ConfigError, match=said):
-        covey.run(
-            config=TINY | {"redteam.source": Wrong(what=what)}, out=tmp_path / "run"
-        )
+        covey.run(config=TINY | {"redteam.source": Wrong(what=what)}, out=tmp_path / "run")
 
 
 class OnClients(ConfidenceGap):

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from covey import ConfigError, DataError, run
+from covey.api import run
+from covey.base.errors import ConfigError, DataError
 
 MODULE = """
 import torch
 from covey import AggregationResult, mean_per_cluster
-from covey.data import Examples
+from covey.data.examples import Examples
 
 def first(inputs):
     return torch.zeros(len(inputs.losses), dtype=torch.int64)

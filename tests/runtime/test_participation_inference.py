@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from covey import Config, RunError, api, run
-from covey.build import build_run
-from covey.data import Examples
-from covey.membership import Reference
-from covey.runtime import RunFolder, forget
-from covey.runtime.participation_inference import play_game
+from covey import api
+from covey.api import run
+from covey.base.errors import RunError
+from covey.build.run import build_run
+from covey.config.settings import Config
+from covey.data.examples import Examples
+from covey.membership.truth import Reference
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import forget
+from covey.runtime.participation_game import play_game
 
 LEARNT_BY_HEART = {
     "rounds": 4,
@@ -130,8 +134,7 @@ def test_an_unfinished_run_is_refused(settings, tmp_path):
 def test_clients_with_their_own_data_have_no_reserved_ones(tmp_path):
     draw = np.random.default_rng(0)
     clients = [
-        (torch.from_numpy(draw.normal(size=(8, 4))).float(), torch.arange(8) % 2)
-        for _ in range(3)
+        (torch.from_numpy(draw.normal(size=(8, 4))).float(), torch.arange(8) % 2) for _ in range(3)
     ]
 
     def model() -> torch.nn.Module:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import covey
-from covey.components import registry, source_hash
+from covey.components import registry
+from covey.components.registry import source_hash
 
 CELL = """
 import torch

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import covey
-from covey.dossier import write_dossier
-from covey.runtime import RunFolder
+from covey.report.dossier import write_dossier
+from covey.runtime.folder import RunFolder
 from runtime.solved_runs import SOLVED
 
 
@@ -19,13 +19,9 @@ def test_a_cluster_that_everybody_left_has_not_diverged(tmp_path: Path):
         "population": {**SOLVED["population"], "audit_examples": 60}
     }
     run = covey.run(config=settings, out=tmp_path / "run")
-    (_, j), *_ = sorted(
-        (n, j) for j, n in Counter(run.history.assignment.values()).items()
-    )
+    (_, j), *_ = sorted((n, j) for j, n in Counter(run.history.assignment.values()).items())
     left = 0
-    while leavers := [
-        n for n, h in run.names.items() if run.history.assignment[h] == j
-    ]:
+    while leavers := [n for n, h in run.names.items() if run.history.assignment[h] == j]:
         run.forget(leavers, "subtract")  # then the others choose once more
         left += len(leavers)
         run = covey.load(run.folder)

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey import Config, run
-from covey.build import DataProfile
-from covey.ledger import Ledger
-from covey.runtime import FederationMetadata, RunFolder
-from covey.runtime.copies import record_copy
-from covey.runtime.mentions import Mention, masked
+from covey.api import run
+from covey.build.clients import DataProfile
+from covey.config.settings import Config
+from covey.ledger.store import Ledger
+from covey.runtime.copies import Mention, masked, record_copy
+from covey.runtime.folder import RunFolder
+from covey.runtime.inputs import FederationMetadata
 from covey.runtime.places import Search, SearchTarget, search_places
 
 NAMES = ("anna", "annabel", "bob", "carol", "dan", "eve")
@@ -94,9 +95,7 @@ def world(tmp_path_factory) -> Path:
     for other in ("runs/own/baseline", "runs/beside", "elsewhere/far"):
         shutil.copytree(own, top / other, ignore=shutil.ignore_patterns("baseline"))
     without = {**settings["population"], "exclude": ["anna"]}
-    never = RunFolder.create(
-        top / "runs" / "never", Config.of({**settings, "population": without})
-    )
+    never = RunFolder.create(top / "runs" / "never", Config.of({**settings, "population": without}))
     assert not Ledger.exists(never.ledger)
     other_data = {"name": "npz", "dir": str(top / "other-data")}
     unlike = Config.of({**settings, "data": other_data})
@@ -115,9 +114,7 @@ def sought(world: Path, name: str) -> SearchTarget:
     folder = RunFolder(world / "runs" / "own")
     with Ledger.read(folder.ledger) as ledger:
         handles = {name: handle for handle, name in ledger.names().items()}
-    return SearchTarget(
-        folder, folder.config(), name, handles[name], frozenset(NAMES), 0
-    )
+    return SearchTarget(folder, folder.config(), name, handles[name], frozenset(NAMES), 0)
 
 
 def found(world: Path, name: str) -> Search:
@@ -184,9 +181,7 @@ def test_what_could_not_be_searched_is_said(world, tmp_path):
     assert "Backups and snapshots" in said
     population = {**own.config.model_dump()["population"], "preferences": "gone.csv"}
     data = {"name": "npz", "dir": str(tmp_path / "gone")}
-    moved = Config.of(
-        {**own.config.model_dump(), "data": data, "population": population}
-    )
+    moved = Config.of({**own.config.model_dump(), "data": data, "population": population})
     said = " ".join(search_places(replace(own, config=moved)).not_searched)
     assert str(tmp_path / "gone") in said
     assert "gone.csv" in said

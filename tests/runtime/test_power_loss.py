@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from covey import Config, atomic_io, load, resume, run
-from covey.api import verify
-from covey.ledger import Ledger
-from covey.runtime import RunFolder
+from covey.api import load, resume, run
+from covey.base import files as atomic_io
+from covey.config.settings import Config
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import lost_secret
 from covey.runtime.session import TRACES
-from covey.runtime.state_checks import newest_whole_state
-from covey.runtime.state_io import load_state
+from covey.runtime.states import load_state, newest_whole_state
+from covey.runtime.verification import verify
 from runtime.power import Change, Cut, Recorder, cuts, sampled
 
 TORTURE = (pytest.mark.slow, pytest.mark.torture)
@@ -75,9 +76,7 @@ def check(cut: Cut, config: Config, place: Path) -> None:
         )
         after = load_state(newest)[0].round_index if newest else 0
         assert last is None or after >= min(last, config.rounds)
-        assert config.secrets.source == "seeded" or not lost_secret(
-            folder.secret_marker, ledger
-        )
+        assert config.secrets.source == "seeded" or not lost_secret(folder.secret_marker, ledger)
         for request in ledger.requests():
             if request.state == "done":
                 proof = folder.proofs / f"{request.id}.json"

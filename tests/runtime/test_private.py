@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from covey import ModelError, resume, run
-from covey.checkpoints import checkpointed_rounds
-from covey.dp import representative_noise
-from covey.events import (
+from covey.api import resume, run
+from covey.base.errors import ModelError
+from covey.base.events import (
     AnonymitySetsFormed,
     ChoicesPerturbed,
     ClientsAssigned,
@@ -21,9 +20,12 @@ from covey.events import (
     RiskMeasured,
     SumPerturbed,
 )
-from covey.ledger import Ledger
-from covey.rng import Streams
-from covey.runtime import RunFolder, read_events
+from covey.base.rng import Streams
+from covey.dp.run_guarantees import representative_noise
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.session import read_events
+from covey.runtime.states import checkpointed_rounds
 
 FEDAVG = {"name": "fedavg"}
 QUIET = {"source": "none"}
@@ -74,9 +76,7 @@ def test_sound_noise_is_what_epsilon_takes(quick, sections, sizes):
     result = quick(**{"merge": SOUND, "method": FEDAVG, **sections})
     told = facts(result, RepresentativesPerturbed)
     formed = facts(result, AnonymitySetsFormed)
-    assert [each.sizes for each in told] == [
-        tuple(map(len, each.sets)) for each in formed
-    ]
+    assert [each.sizes for each in told] == [tuple(map(len, each.sets)) for each in formed]
     assert all(set(each.diameters) == {None} for each in formed)
     z = representative_noise(8.0, 1e-5, 4, sizes)
     assert {(e.radius, e.noise_multiplier) for e in told} == {(0.5, z)}
@@ -174,9 +174,7 @@ def test_every_choice_is_told_the_last_one_too(quick, method):
     assert {each.epsilon for each in told} == {0.5}
 
 
-def test_the_last_choice_is_drawn_from_the_secret_and_cannot_be_repeated(
-    quick, tmp_path
-):
+def test_the_last_choice_is_drawn_from_the_secret_and_cannot_be_repeated(quick, tmp_path):
     def played(source):
         return quick(
             rounds=1,
@@ -249,9 +247,7 @@ def test_noise_that_only_imitates_privacy_has_no_epsilon(quick):
     assert "accounted for" in told["guarantee_reason"]
 
 
-@pytest.mark.parametrize(
-    "sections", [{"privacy": NOISY}, {"merge": SOUND, "method": FEDAVG}]
-)
+@pytest.mark.parametrize("sections", [{"privacy": NOISY}, {"merge": SOUND, "method": FEDAVG}])
 def test_a_model_that_mixes_examples_is_refused(settings, sections):
     model = {"name": "vgg"}
     config = settings(data={"name": "python"}, model=model, **sections)

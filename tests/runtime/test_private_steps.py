@@ -7,21 +7,17 @@ from typing import Any
 
 import pytest
 
-from covey import Config, ModelError
-from covey.build import (
-    Components,
-    ReplayOptions,
-    build_run,
-    clients_of,
-    compose,
-)
-from covey.engine import Engine, Scored, ScoringJob, TrainingJob
-from covey.engine.batches import num_steps
-from covey.events import Event, StepsPerturbed
-from covey.ledger import Ledger
-from covey.params import model_hash
-from covey.runtime import read_events
-from covey.types import Params
+from covey.base.errors import ModelError
+from covey.base.events import Event, StepsPerturbed
+from covey.base.names import Params
+from covey.base.params import model_hash
+from covey.build.algorithms import ReplayOptions, clients_of, compose
+from covey.build.risk import Components
+from covey.build.run import build_run
+from covey.config.settings import Config
+from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob, num_steps
+from covey.ledger.store import Ledger
+from covey.runtime.session import read_events
 
 PRIVATE = {"record_clip": 1.0, "record_noise": 0.5}
 
@@ -52,9 +48,7 @@ def told(events: Iterable[Event]) -> list[StepsPerturbed]:
     return [event for event in events if isinstance(event, StepsPerturbed)]
 
 
-def first_round(
-    config: Config, secret: int | None = None
-) -> tuple[str, tuple[Event, ...]]:
+def first_round(config: Config, secret: int | None = None) -> tuple[str, tuple[Event, ...]]:
     """The hash of the models after a first round, and its events."""
     run = build_run(config)
     streams = replace(run.streams, secret=secret)
@@ -73,9 +67,7 @@ def first_round(
     ],
     ids=["fedavg", "warm", "random"],
 )
-def test_the_events_tell_the_steps_that_the_engine_was_asked_for(
-    settings, method: dict[str, Any]
-):
+def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, method: dict[str, Any]):
     config = settings(
         method=method,
         privacy=PRIVATE,
@@ -138,9 +130,7 @@ def test_without_noise_nothing_is_told(settings):
 
 def test_the_secret_decides_the_noise(settings):
     config = settings(privacy=PRIVATE)
-    seeded, again, one, other = (
-        first_round(config, secret)[0] for secret in (None, None, 1, 2)
-    )
+    seeded, again, one, other = (first_round(config, secret)[0] for secret in (None, None, 1, 2))
     assert seeded == again
     assert len({seeded, one, other}) == 3
 

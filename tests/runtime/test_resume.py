@@ -5,16 +5,10 @@ import sqlite3
 import pytest
 import torch
 
-from covey import (
-    Config,
-    LedgerError,
-    LedgerLocked,
-    LedgerMismatch,
-    RunError,
-    resume,
-    run,
-)
-from covey.ledger import Ledger
+from covey.api import resume, run
+from covey.base.errors import LedgerError, LedgerLocked, LedgerMismatch, RunError
+from covey.config.settings import Config
+from covey.ledger.store import Ledger
 from covey.runtime import loop
 
 PROGRAM = """
@@ -71,9 +65,7 @@ def test_resuming_a_finished_run_repeats_nothing(play):
     assert again.history.rounds == finished.history.rounds
 
 
-def test_sparse_and_thinned_checkpoints_resume_to_the_same_end(
-    play, settings, tmp_path
-):
+def test_sparse_and_thinned_checkpoints_resume_to_the_same_end(play, settings, tmp_path):
     every_second = play(checkpoints={"every": 2, "keep": "thin"})
     newest = sorted((every_second.folder / "checkpoints").iterdir())[-1]
     newest.unlink()

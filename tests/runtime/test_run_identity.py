@@ -8,9 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from covey import Config, ConfigError, LedgerError, RunError, load, resume, run
-from covey.config import without_passwords
-from covey.ledger import Ledger
+from covey.api import load, resume, run
+from covey.base.errors import ConfigError, LedgerError, RunError
+from covey.config.settings import Config, without_passwords
+from covey.ledger.store import Ledger
 from covey.runtime.session import settings_hash
 
 SECRET = "pa55-for-the-ledger"  # noqa: S105 - of no ledger
@@ -102,9 +103,7 @@ def test_what_a_run_writes_is_its_owners_only(settings, tmp_path):
     assert {mode(each) for each in (*files, *proofs)} == {0o600}
 
 
-def test_preferences_that_change_between_kill_and_resume_are_refused(
-    settings, cut, tmp_path
-):
+def test_preferences_that_change_between_kill_and_resume_are_refused(settings, cut, tmp_path):
     path = tmp_path / "preferences.csv"
     path.write_text("name,risk_threshold,risk_weight\nclient-00001,0.7,0.5\n")
     config = settings(population={"preferences": str(path)})
@@ -131,9 +130,7 @@ def test_who_left_may_be_taken_out_of_the_preferences(settings, tmp_path):
 
 
 @pytest.mark.parametrize("elsewhere_", [False, True])
-def test_a_run_whose_ledger_is_gone_is_left_alone(
-    settings, tmp_path, monkeypatch, elsewhere_
-):
+def test_a_run_whose_ledger_is_gone_is_left_alone(settings, tmp_path, monkeypatch, elsewhere_):
     place = tmp_path / "kept.sqlite"
     monkeypatch.setenv("COVEY_LEDGER_URL", f"sqlite:///{place}")
     ledger = {"url": "env:COVEY_LEDGER_URL"} if elsewhere_ else {}

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from covey import Config, ConfigError, DataError, RunError, load, run
+from covey.api import load, run
+from covey.base.errors import ConfigError, DataError, RunError
+from covey.base.events import ClientsAssigned, CohortSampled
+from covey.base.history import pooled_clusters
 from covey.build.algorithms import notes
-from covey.events import ClientsAssigned, CohortSampled
-from covey.history import pooled_clusters
-from covey.ledger import Ledger
-from covey.runtime import read_events
+from covey.config.settings import Config
+from covey.ledger.store import Ledger
+from covey.runtime.session import read_events
 
 
 def test_every_participant_is_recorded_by_handle_and_never_by_name(play):

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from covey import RunError
-from covey.rng import Streams
+from covey.base.errors import RunError
+from covey.base.rng import Streams
 from covey.runtime.secrets import Secrets, secrets_of
 
 STREAMS = Streams(4)
@@ -50,9 +50,7 @@ def test_seeded_tombstones_follow_from_the_seed(marker):
     assert len({of(4, "alice"), of(4, "bob"), of(5, "alice")}) == 3
 
 
-def test_a_secret_of_the_system_lies_outside_the_run_for_its_owner_only(
-    kept, marker, tmp_path
-):
+def test_a_secret_of_the_system_lies_outside_the_run_for_its_owner_only(kept, marker, tmp_path):
     assert kept.source == "os"
     assert kept.path.parent == tmp_path / "config" / "covey" / "runs"
     assert kept.path.stem == marker.read_text()

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from covey.aggregation import NOT_FINITE
-from covey.algorithms import divergences
-from covey.algorithms.base import initial_state
-from covey.events import AnswerRefused, ModelsMerged
-from covey.runtime.remote_hooks import with_stalled_clusters
+from covey.aggregation.base import NOT_FINITE
+from covey.algorithms.round_steps import divergences
+from covey.algorithms.state import initial_state
+from covey.base.events import AnswerRefused, ModelsMerged
+from covey.runtime.ending import with_stalled_clusters
 
 FRESH = initial_state(({"w": torch.zeros(2)},) * 2)
 REFUSED = AnswerRefused("A", f"its update of w {NOT_FINITE}")
@@ -42,7 +42,5 @@ def test_a_node_is_refused_in_the_words_that_are_looked_for():
     reply = flower.Reply("0", "token", "a")
     content = flower.encode(reply, {"w": torch.full((2,), torch.nan)})
     with pytest.raises(flower.InvalidMessageError) as refused:
-        flower.client_response_of(
-            content, reply, flower.PendingQuestion("A", question, {0: start})
-        )
+        flower.client_response_of(content, reply, flower.PendingQuestion("A", question, {0: start}))
     assert str(refused.value).endswith(NOT_FINITE)

@@ -8,17 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey import Config, RunError, load, resume, run
-from covey.api import verify
-from covey.build import build_run
-from covey.checkpoints import checkpointed_rounds
+from covey.api import load, resume, run
+from covey.base.errors import RunError
+from covey.base.events import ClientsAssigned, HeadsSolved, RunRolledBack
+from covey.base.params import model_hash
+from covey.build.run import build_run
+from covey.config.settings import Config
 from covey.engine.fixed_features import params_of
-from covey.events import ClientsAssigned, HeadsSolved, RunRolledBack
-from covey.heads import ClusterSums, weight_steps
-from covey.ledger import Ledger
-from covey.params import model_hash
-from covey.runtime import Returning, RunFolder, forget
-from covey.runtime.state_io import load_state
+from covey.heads.state import ClusterSums
+from covey.heads.sums import weight_steps
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import forget
+from covey.runtime.receipts import Returning
+from covey.runtime.states import checkpointed_rounds, load_state
+from covey.runtime.verification import verify
 from runtime.solved_runs import POOLING, SOLVED, model_of, recorded
 
 ONE, OTHER, THIRD = "client-00003", "client-00005", "client-00001"
@@ -66,9 +70,7 @@ def computed(folder: Path, whole: Path, *gone: str) -> str:
     known = ClusterSums(pooling=(POOLING,) * 2, regularisation=(0.5,) * 2)
     known = known.of(sums, counted)
     in_each = known.clients_per_cluster()
-    heads = (
-        params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2)
-    )
+    heads = (params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2))
     return model_hash(tuple(heads))
 
 
@@ -105,10 +107,7 @@ def test_the_order_in_which_clients_leave_changes_no_bit(folder, tmp_path):
     together = model_of(folder)
     assert model_of(other) == together
     assert load(folder).summary["left"] == {"subtract": 2}
-    last = [
-        RunFolder(each).checkpoints / "round-00002.safetensors"
-        for each in (folder, other)
-    ]
+    last = [RunFolder(each).checkpoints / "round-00002.safetensors" for each in (folder, other)]
     a, b = (load_state(path)[0] for path in last)
     assert a.kept(ClusterSums).sums == b.kept(ClusterSums).sums
 
@@ -187,17 +186,16 @@ def test_a_run_that_is_not_over_goes_on_without_the_client(config, cut, tmp_path
     by_handle = {c.handle: c for c in build_run(Config.of(told)).population.clients}
     assert known.is_whole
     for j, each in enumerate(known.sums):
-        members = [
-            (by_handle[h].train, w) for h, (c, w) in known.counted.items() if c == j
-        ]
+        members = [(by_handle[h].train, w) for h, (c, w) in known.counted.items() if c == j]
         d = each.targets.shape[0]
         assert each == records.sums(members, d)
 
 
 PROGRAM = """
 from pathlib import Path
-from covey.build import build_run
-from covey.runtime import RunFolder, forget
+from covey.build.run import build_run
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import forget
 
 folder, *clients = words
 existing = RunFolder.existing(Path(folder))

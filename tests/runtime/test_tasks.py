@@ -9,24 +9,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import Config, Run, audit, load, run
-from covey.data import (
-    Examples,
-    GroupSpec,
-    PopulationSpec,
-    Preference,
-    Source,
-    build_population,
-)
+from covey.api import audit, load, run
+from covey.base.errors import DataError
+from covey.base.metrics import fairness
+from covey.base.rng import Streams
+from covey.config.settings import Config
+from covey.data.examples import Examples, Preference, Source
+from covey.data.population import GroupSpec, PopulationSpec, build_population
 from covey.data.shift import NoShift, ShiftRange
-from covey.engine import MULTILABEL, ReferenceEngine, Scored
-from covey.errors import DataError
-from covey.metrics import fairness
-from covey.report import client_rows, final_figures, round_figures, round_line
-from covey.rng import Streams
-from covey.runs import page_of
+from covey.engine.cpu import ReferenceEngine
+from covey.engine.protocol import Scored
+from covey.engine.recipe import MULTILABEL
+from covey.report.comparison import client_rows
+from covey.report.queries import final_figures, round_figures, round_line
+from covey.runs.pages import page_of
+from covey.runs.run import Run
 from covey.runtime.evaluation import ModelsInUse, accuracies, labelled_predictions
-from covey.web.plots import accuracy_plot
+from covey.web.charts import accuracy_plot
 
 MIXTURE = {
     "rounds": 3,
@@ -78,9 +77,7 @@ def test_numbers_have_risks_and_no_accuracy_and_say_so(numbers: Run):
     assert any("never simply right or wrong" in note for note in told["notes"])
 
 
-def test_a_run_on_numbers_has_a_page_and_no_pictures_of_its_features(
-    numbers: Run, tmp_path: Path
-):
+def test_a_run_on_numbers_has_a_page_and_no_pictures_of_its_features(numbers: Run, tmp_path: Path):
     page = page_of(numbers.folder, out=tmp_path / "page.html").read_text()
     assert "never simply right or wrong" in page
 
@@ -98,9 +95,7 @@ def test_several_labels_are_learnt_and_their_accuracy_is_the_share_that_is_right
 
 
 @pytest.mark.parametrize("which", ["numbers", "several"])
-def test_an_audit_withholds_what_needs_classes(
-    which: str, request: pytest.FixtureRequest
-):
+def test_an_audit_withholds_what_needs_classes(which: str, request: pytest.FixtureRequest):
     result: Run = request.getfixturevalue(which)
     clients = labelled() if which == "several" else None
     found = audit(result.folder, ["loss", "source"], references=2, clients=clients)
@@ -131,19 +126,13 @@ def test_several_labels_of_a_simulated_population_by_hand():
     draws = torch.Generator().manual_seed(0)
     images = torch.randint(256, (300, 1, 2, 2), dtype=torch.uint8, generator=draws)
     labels = (images.flatten(1)[:, :3] > 127).long()
-    groups = tuple(
-        GroupSpec(n, 0.5, ShiftRange(NoShift(), 0.0, 0.0), 20) for n in ("a", "b")
-    )
+    groups = tuple(GroupSpec(n, 0.5, ShiftRange(NoShift(), 0.0, 0.0), 20) for n in ("a", "b"))
     spec = PopulationSpec(4, groups, "image", 0.2, 20, -1, "matched")
     source = Source("flags", Examples(images, labels), None, 3)
-    population = build_population(
-        source, spec, Streams(0), lambda _: Preference(0.0, 1.0)
-    )
+    population = build_population(source, spec, Streams(0), lambda _: Preference(0.0, 1.0))
     module = nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False))
     engine = ReferenceEngine(module, MULTILABEL)
-    always = {
-        "1.weight": torch.tensor([[1.0] * 4, [-1.0] * 4, [1.0] * 4])
-    }  # says 1 0 1
+    always = {"1.weight": torch.tensor([[1.0] * 4, [-1.0] * 4, [1.0] * 4])}  # says 1 0 1
     handles = {client.handle: 0 for client in population.clients}
     said = torch.tensor([1, 0, 1])
     found = accuracies(engine, ModelsInUse((always,), handles), population)

@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 import covey
-from covey import ServerState, kept
+from covey.algorithms.state import ServerState
+from covey.components.state import kept
 from covey.data.shift import ShiftRange
-from covey.features import FrozenFeatures
-from covey.membership import Signals
+from covey.membership.attacks import Signals
 from covey.membership.audit import scored_by
-from covey.runtime import named_attack
+from covey.models.features import FrozenFeatures
+from covey.runtime.auditing import named_attack
 from plugins.fedavgm import Velocity
 
 TINY = {
@@ -52,9 +53,7 @@ def writes_through_torch(signals: Signals) -> np.ndarray:
     ],
 )
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
-def test_no_attack_falsifies_those_after_it(
-    attack: Callable[[Signals], np.ndarray], said: str
-):
+def test_no_attack_falsifies_those_after_it(attack: Callable[[Signals], np.ndarray], said: str):
     draw = np.random.default_rng(0)
     target, references = draw.normal(size=(9, 3)), draw.normal(size=(9, 2, 3))
     seen = Signals(np.arange(9) % 3, target, references, np.ones((9, 2), dtype=bool))
@@ -67,9 +66,7 @@ def test_no_attack_falsifies_those_after_it(
 
 def test_signals_are_copied_by_nobody_and_written_by_nobody():
     target = np.zeros((3, 2))
-    seen = Signals(
-        np.zeros(3, int), target, np.zeros((3, 1, 2)), np.zeros((3, 1), bool)
-    )
+    seen = Signals(np.zeros(3, int), target, np.zeros((3, 1, 2)), np.zeros((3, 1), bool))
     assert np.shares_memory(seen.target, target)
     for each in (seen.labels, seen.target, seen.references, seen.inside):
         assert not each.flags.writeable
@@ -116,9 +113,7 @@ class Steps(covey.ServerOptimizer):
 
 class Plays(covey.Algorithm):
     def round(self, state: ServerState, clients: Any, streams: Any) -> Any:
-        result = clients.train_and_aggregate(
-            state, clients.all_in(0, "shared"), streams
-        )
+        result = clients.train_and_aggregate(state, clients.all_in(0, "shared"), streams)
         state.clusters[0]["1.bias"].add_(1)
         return result
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from covey.rng import Streams
-from covey.secure_sums import ClientRound, Ed25519Identities, ServerRound, Terms
+from covey.base.rng import Streams
+from covey.secure_sums.client import ClientRound
+from covey.secure_sums.crypto import Ed25519Identities
+from covey.secure_sums.messages import Terms
+from covey.secure_sums.server import ServerRound
 
 LENGTH = 5
 

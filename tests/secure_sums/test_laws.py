@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.secure_sums import neighbourhood, secure_sum
-from covey.secure_sums.disclosure import movable, overlapping
-from covey.secure_sums.neighbours import neighbours_of, ring_order
-from covey.secure_sums.shamir import COEFFICIENT_BYTES, PRIME, secret_from, shares_of
+from covey.secure_sums.client import movable, overlapping
+from covey.secure_sums.crypto import neighbourhood, neighbours_of, ring_order
+from covey.secure_sums.messages import COEFFICIENT_BYTES, PRIME, secret_from, shares_of
+from covey.secure_sums.server import secure_sum
 from secure_sums.playing import smallest_part
 
 SECRET = st.binary(min_size=32, max_size=32)
@@ -96,13 +96,9 @@ def test_moves_leave_no_part_too_small(wishes, minimum):
     released: list[frozenset[str]] = []
     for wish in wishes:
         parts = {c: _pattern(str(c), released) for c in at}
-        moved = movable(
-            {c: j for c, j in wish.items() if at.get(c) != j}, parts, minimum
-        )
+        moved = movable({c: j for c, j in wish.items() if at.get(c) != j}, parts, minimum)
         at |= {c: wish[c] for c in moved}
-        released += [
-            frozenset(str(c) for c in at if at[c] == j) for j in set(at.values())
-        ]
+        released += [frozenset(str(c) for c in at if at[c] == j) for j in set(at.values())]
         assert smallest_part(released) in {0, *range(minimum, 99)}
 
 

@@ -8,17 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.errors import ConfigError
-from covey.secure_sums import (
-    ClientRound,
+from covey.base.errors import ConfigError
+from covey.secure_sums.client import ClientRound
+from covey.secure_sums.messages import (
+    Deliveries,
+    Keys,
+    MaskedInput,
     Reason,
     RefusedError,
+    Roster,
     RoundGivenUpError,
-    ServerRound,
+    Shares,
+    Survivors,
     Terms,
+    Unmasking,
 )
-from covey.secure_sums.broadcasts import Deliveries, Roster, Survivors
-from covey.secure_sums.messages import Keys, MaskedInput, Shares, Unmasking
+from covey.secure_sums.server import ServerRound
 from secure_sums.playing import (
     LENGTH,
     Playing,
@@ -93,9 +98,7 @@ def test_what_was_broadcast_is_broadcast_again_alike():
 def test_a_client_may_die_between_any_two_messages():
     there = Playing.of(FEW, terms()).keys()
     for step in (Playing.shares, Playing.masked, Playing.opened):
-        sides = {
-            n: ClientRound.from_bytes(c.to_bytes()) for n, c in there.sides.items()
-        }
+        sides = {n: ClientRound.from_bytes(c.to_bytes()) for n, c in there.sides.items()}
         there = step(replace(there, sides=sides))
     assert_sum(there, NAMES)
 
@@ -192,9 +195,7 @@ def test_keys_of_others_are_found_by_their_signatures():
     known = identities(NAMES)[NAMES[0]]
     share = there.sides[NAMES[0]].share
     refused(share, forged, Reason.FORGED_SIGNATURE, known)
-    unsigned = replace(
-        roster, keys=tuple(replace(k, signature=b"") for k in roster.keys)
-    )
+    unsigned = replace(roster, keys=tuple(replace(k, signature=b"") for k in roster.keys))
     refused(share, unsigned, Reason.FORGED_SIGNATURE, known)
 
 
@@ -210,9 +211,7 @@ def test_who_was_shown_another_roster_opens_nothing():
         shown = shorter if name == NAMES[0] else data
         sides[name], sent = side.share(shown)
         server = server.accept(name, sent)
-    assert [(r.sender, r.reason) for r in server.refused] == [
-        (NAMES[0], Reason.WRONG_CLIENTS)
-    ]
+    assert [(r.sender, r.reason) for r in server.refused] == [(NAMES[0], Reason.WRONG_CLIENTS)]
 
 
 def reasons(server: ServerRound) -> list[tuple[str, Reason]]:
@@ -247,9 +246,7 @@ def test_messages_that_are_not_in_order_are_refused_by_name_and_the_round_goes_o
         Reason.FORGED_KEYS,
     ]
     mended = replace(there, server=server.accept(first, keys[first]))
-    assert np.array_equal(
-        mended.shares().masked().opened().sum().values, total(FEW, NAMES)
-    )
+    assert np.array_equal(mended.shares().masked().opened().sum().values, total(FEW, NAMES))
 
 
 def test_masked_numbers_are_taken_once_in_time_and_whole():

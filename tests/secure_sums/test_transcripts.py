@@ -13,18 +13,15 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, ks_2samp
 
-from covey.secure_sums import ClientRound, Terms
-from covey.secure_sums.masks import add_stream, private_key
-from covey.secure_sums.messages import MaskedInput, Unmasking
-from covey.secure_sums.pairs import Pairs, seed_key
-from covey.secure_sums.shamir import secret_from
+from covey.secure_sums.client import ClientRound
+from covey.secure_sums.crypto import Pairs, add_stream, private_key, seed_key
+from covey.secure_sums.messages import MaskedInput, Terms, Unmasking, secret_from
 from secure_sums.playing import Playing, numbers, played, terms, total
 
 CLIENTS, LENGTH = 10, 400
 HERE = numbers(CLIENTS, LENGTH)
 THERE = {
-    name: (each + 10**6 if i % 2 else each - 10**6)
-    for i, (name, each) in enumerate(HERE.items())
+    name: (each + 10**6 if i % 2 else each - 10**6) for i, (name, each) in enumerate(HERE.items())
 }
 """Another population with the same sums."""
 

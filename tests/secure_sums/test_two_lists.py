@@ -6,12 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from covey.secure_sums import ClientRound, RefusedError, Terms
-from covey.secure_sums.broadcasts import Agreement, Agreements, Survivors
-from covey.secure_sums.masks import add_stream, private_key
-from covey.secure_sums.messages import MaskedInput, Unmasking
-from covey.secure_sums.pairs import Pairs, seed_key
-from covey.secure_sums.shamir import secret_from
+from covey.secure_sums.client import ClientRound
+from covey.secure_sums.crypto import Pairs, add_stream, private_key, seed_key
+from covey.secure_sums.messages import (
+    Agreement,
+    Agreements,
+    MaskedInput,
+    RefusedError,
+    Survivors,
+    Terms,
+    Unmasking,
+    secret_from,
+)
 from secure_sums.playing import LENGTH, Playing, identities, numbers, terms
 
 

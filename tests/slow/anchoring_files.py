@@ -6,15 +6,20 @@ They read the run that `run_readers` played.
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from covey.components.foreign_code import only_from
-from covey.data import read_organisations
-from covey.runs.story import read_run_record
-from covey.runtime import RunFolder
-from covey.runtime.unacknowledged import unacknowledged
+from covey.components.registry import only_from
+from covey.data.population import read_organisations
+from covey.runtime.folder import RunFolder
+from covey.runtime.planning import read_run_record
+from covey.runtime.receipts import head_update, read_update, witness_head
+from covey.runtime.secrets import unacknowledged
 from covey.runtime.verification import verify
-from covey.runtime.witness import head_update, read_update, witness_head
-from covey.unlearning import key_records, public_keys_path, revoke_key, signing_key
-from covey.unlearning.signature import fingerprint
+from covey.unlearning.signature import (
+    fingerprint,
+    key_records,
+    public_keys_path,
+    revoke_key,
+    signing_key,
+)
 from slow.mutations import of_json, of_toml
 from slow.reading import Reader, kept
 
@@ -50,9 +55,7 @@ def _origins_used(home: RunFolder) -> None:
         pass
 
 
-def _witnesses(
-    folder: Path, home: RunFolder, proof: Path
-) -> Iterator[tuple[str, Reader]]:
+def _witnesses(folder: Path, home: RunFolder, proof: Path) -> Iterator[tuple[str, Reader]]:
     place, update = folder / "witness", head_update(home)
     place.mkdir()
     witness_head(place, update, public_keys_path())

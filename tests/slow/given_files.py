@@ -12,13 +12,18 @@ import numpy as np
 import tomli_w
 from PIL import Image
 
-from covey.config import Config, load_config
-from covey.data import read_client, read_preferences
-from covey.data.celeba import parse_attributes, parse_image, parse_names
-from covey.data.cifar import parse_batch
+from covey.config.settings import Config, load_config
+from covey.data.arrays import read_client
 from covey.data.files import Publication
-from covey.data.idx import parse_idx
-from covey.data.leaf import read_part
+from covey.data.formats import (
+    parse_attributes,
+    parse_batch,
+    parse_idx,
+    parse_image,
+    parse_names,
+    read_part,
+)
+from covey.data.population import read_preferences
 from covey.deploy.node import NodeFile
 from slow.mutations import of_json, of_toml
 from slow.reading import Reader, written

@@ -7,20 +7,19 @@ import tomli_w
 import torch
 
 from covey.api import run
-from covey.build import DataProfile
-from covey.checkpoints import load_checkpoint, newest_checkpoint, save_checkpoint
-from covey.deploy.scripts import Script, connection_of
-from covey.flower.memory import MemoryFolder, NodeMemory
-from covey.membership import RiskEstimate
-from covey.rng import Streams
-from covey.runs.story import read_run_record
+from covey.base.risk import RiskEstimate
+from covey.base.rng import Streams
+from covey.build.clients import DataProfile
+from covey.deploy.node import Script, connection_of
+from covey.flower.node import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of
-from covey.runtime.federation_metadata import FederationMetadata
 from covey.runtime.folder import RunFolder
+from covey.runtime.inputs import FederationMetadata
+from covey.runtime.planning import read_run_record
 from covey.runtime.secrets import secrets_of
-from covey.runtime.state_io import load_state
+from covey.runtime.states import load_checkpoint, load_state, newest_checkpoint, save_checkpoint
 from covey.runtime.verification import verify
-from covey.unlearning import key_records, signing_key
+from covey.unlearning.signature import key_records, signing_key
 from slow.mutations import of_json, of_safetensors, of_toml
 from slow.reading import Reader, kept, written
 
@@ -75,14 +74,10 @@ def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
 def beside_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     home = RunFolder(folder / "other")
     home.path.mkdir()
-    FederationMetadata(
-        "run", DataProfile((4,), images=False, classes=2), "/home"
-    ).write(home)
+    FederationMetadata("run", DataProfile((4,), images=False, classes=2), "/home").write(home)
     yield (
         "federation.json",
-        kept(
-            home.path / "federation.json", lambda: FederationMetadata.of(home), of_json
-        ),
+        kept(home.path / "federation.json", lambda: FederationMetadata.of(home), of_json),
     )
     streams, marker = Streams(1), home.secret_marker
 

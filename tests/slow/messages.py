@@ -24,9 +24,7 @@ from slow.mutations import of_json
 from slow.reading import Reader
 
 MODEL = {"w": torch.ones(2, 3), "b": torch.zeros(2)}
-QUESTION = Question(
-    "0.2.0", "run", "token", "a", "train", num_models=1, offered=(True,)
-)
+QUESTION = Question("0.2.0", "run", "token", "a", "train", num_models=1, offered=(True,))
 PENDING = PendingQuestion("h-1", QUESTION, {0: MODEL})
 REPLY = Reply("0.2.0", "token", "a")
 
@@ -80,9 +78,7 @@ def array_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
         if not isinstance(told, dict):
             return None
         size = told.get("shape")
-        return with_array(
-            **{**told, "shape": tuple(size) if isinstance(size, list) else size}
-        )
+        return with_array(**{**told, "shape": tuple(size) if isinstance(size, list) else size})
 
     yield (
         "arrays",

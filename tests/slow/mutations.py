@@ -41,18 +41,14 @@ def of_bytes(draw: st.DrawFn, honest: "Honest") -> bytes:
     """A file cut short, with bits flipped, with bytes put in or moved, or of no sense."""
     content = bytearray(honest.content)
     for _ in range(draw(st.integers(1, 3))):
-        start, end = sorted(
-            draw(st.tuples(*[st.integers(0, len(content))] * 2), label="from, to")
-        )
+        start, end = sorted(draw(st.tuples(*[st.integers(0, len(content))] * 2), label="from, to"))
         way = draw(st.sampled_from(("cut", "flip", "splice", "repeat", "noise")))
         if way == "cut":
             del content[start:]
         elif way == "flip" and start < len(content):
             content[start] ^= 1 << draw(st.integers(0, 7))
         elif way == "splice":
-            content[start : start + draw(st.integers(0, 9))] = draw(
-                st.sampled_from(SPLICED)
-            )
+            content[start : start + draw(st.integers(0, 9))] = draw(st.sampled_from(SPLICED))
         elif way == "repeat":
             content[start:start] = content[start : min(end, start + 999)]
         elif way == "noise":

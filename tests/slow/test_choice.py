@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey import Run, load, load_config, run
+from covey.api import load, run
+from covey.config.settings import load_config
+from covey.runs.run import Run
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -22,13 +24,9 @@ def played(once, real_data):
     """Runs of an example with every seed, each played by whichever process is first."""
 
     def of(example: str, *pairs: str) -> Run:
-        config = load_config(
-            EXAMPLES / f"{example}.toml", [*pairs, f"data.dir={real_data}"]
-        )
+        config = load_config(EXAMPLES / f"{example}.toml", [*pairs, f"data.dir={real_data}"])
         name = "-".join([example, *(pair.partition("=")[2] for pair in pairs)])
-        return load(
-            once(name, lambda folder: run(config=config, out=folder / "r")) / "r"
-        )
+        return load(once(name, lambda folder: run(config=config, out=folder / "r")) / "r")
 
     # Two of pytest's processes begin at opposite ends, so that neither waits for the
     # run that the other is playing.
@@ -37,10 +35,7 @@ def played(once, real_data):
 
     @cache
     def with_every_seed(example: str, method: str, *more: str) -> list[Run]:
-        return [
-            of(example, f"method.name={method}", f"seed={seed}", *more)
-            for seed in seeds
-        ]
+        return [of(example, f"method.name={method}", f"seed={seed}", *more) for seed in seeds]
 
     return with_every_seed
 
@@ -51,11 +46,7 @@ def violations(results: list[Run]) -> int:
 
 def accuracy(results: list[Run], group: str | None = None) -> float:
     found = [result.summary["accuracy"] for result in results]
-    return float(
-        np.mean(
-            [each["by_group"][group] if group else each["overall"] for each in found]
-        )
-    )
+    return float(np.mean([each["by_group"][group] if group else each["overall"] for each in found]))
 
 
 def risk_of(result: Run, group: str) -> float:

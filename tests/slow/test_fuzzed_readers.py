@@ -5,10 +5,10 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from covey import load, run
-from covey.errors import CoveyError
-from covey.flower.compat import outside_a_run
-from covey.flower.messages import InvalidMessageError
+from covey.api import load, run
+from covey.base.errors import CoveyError
+from covey.flower.apps import outside_a_run
+from covey.flower.identity import InvalidMessageError
 from slow.anchoring_files import anchoring_readers, attested_readers
 from slow.given_files import data_readers, settings_readers
 from slow.kept_files import SMALL, beside_readers, deployed_readers, run_readers

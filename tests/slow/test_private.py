@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from covey import Config, load_config, run
-from covey.dp import NoisePlan, multiplier
+from covey.api import run
+from covey.config.settings import Config, load_config
+from covey.dp.run_guarantees import NoisePlan, multiplier
 
 pytestmark = [pytest.mark.slow, pytest.mark.results]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "private.toml"
@@ -19,9 +20,7 @@ def ended(out: Path, config: Config) -> tuple[float, float | None]:
     return told["accuracy"]["overall"], guarantee and guarantee["epsilon"]
 
 
-def test_two_thousand_clients_learn_at_epsilon_below_8(
-    tmp_path, real_data, monkeypatch
-):
+def test_two_thousand_clients_learn_at_epsilon_below_8(tmp_path, real_data, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     example = load_config(EXAMPLE, [f"data.dir={real_data}"])
 

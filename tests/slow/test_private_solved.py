@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from covey import load_config, run
+from covey.api import run
+from covey.config.settings import load_config
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "private-solved.toml"
 
 
-def test_one_release_of_two_thousand_clients_sums_learns(
-    tmp_path, real_data, monkeypatch
-):
+def test_one_release_of_two_thousand_clients_sums_learns(tmp_path, real_data, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     config = load_config(EXAMPLE, [f"data.dir={real_data}"])
     told = run(config=config, out=tmp_path / "run").summary

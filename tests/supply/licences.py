@@ -77,10 +77,7 @@ def _classified(classifiers: str | list[str]) -> Iterator[str]:
 
 def page() -> str:
     """Return docs/licences.md."""
-    rows = (
-        f"| {name} | {licence_of(name)} | {extra} |\n"
-        for name, extra in all_needed().items()
-    )
+    rows = (f"| {name} | {licence_of(name)} | {extra} |\n" for name, extra in all_needed().items())
     return HEAD + "".join(rows)
 
 

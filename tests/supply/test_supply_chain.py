@@ -8,9 +8,7 @@ from supply.vulnerabilities import report
 
 ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.MULTILINE)
-FREE = re.compile(
-    r"Apache|MIT|BSD|PSF|Python Software Foundation|MPL|Mozilla|ISC|Zlib|GPL"
-)
+FREE = re.compile(r"Apache|MIT|BSD|PSF|Python Software Foundation|MPL|Mozilla|ISC|Zlib|GPL")
 
 
 def pins(name: str) -> dict[str, str]:
@@ -24,9 +22,7 @@ def test_every_distribution_has_a_known_licence():
 
 def test_no_copyleft_comes_with_a_plain_install():
     needed = all_needed()
-    assert [
-        n for n, extra in needed.items() if not extra and "GPL" in licence_of(n)
-    ] == []
+    assert [n for n, extra in needed.items() if not extra and "GPL" in licence_of(n)] == []
 
 
 def test_the_page_lists_what_is_installed():
@@ -39,9 +35,7 @@ def test_everything_that_is_needed_is_pinned():
 
 def test_the_pins_with_hashes_are_the_pins():
     hashed = pins("constraints.hashes.txt")
-    assert {**hashed, "torch": pins("constraints.txt")["torch"]} == pins(
-        "constraints.txt"
-    )
+    assert {**hashed, "torch": pins("constraints.txt")["torch"]} == pins("constraints.txt")
 
 
 def test_what_was_not_looked_up_is_no_clean_bill():

@@ -21,10 +21,7 @@ def report(answer: dict[str, Any]) -> tuple[str, int]:
         for each in known
         for bug in each["vulns"]
     ]
-    said = (
-        f"{len(known)} of {len(asked)} pinned versions were looked up, "
-        f"{len(found)} findings."
-    )
+    said = f"{len(known)} of {len(asked)} pinned versions were looked up, {len(found)} findings."
     if len(known) < len(asked):
         said += " The others are NOT audited: the service does not know them from here."
     return "\n".join([*found, said]), int(bool(found))

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import Run, run
-from covey.runs.trackers import Follower
-from covey.runtime import RunFolder
-from covey.tracking import tracker_of
+from covey.api import run
+from covey.runs.run import Run
+from covey.runs.sweeps import Follower
+from covey.runtime.folder import RunFolder
+from covey.trackers import tracker_of
 
 LINES = "plugins.tracker_lines:Lines"
 TINY: dict[str, Any] = {
@@ -65,10 +66,7 @@ def mlflow_run(folder: Path) -> tuple[Any, dict[str, list[tuple[int, float]]]]:
     assert experiment is not None
     (found,) = client.search_runs([experiment.experiment_id])
     return found, {
-        key: [
-            (each.step, each.value)
-            for each in client.get_metric_history(found.info.run_id, key)
-        ]
+        key: [(each.step, each.value) for each in client.get_metric_history(found.info.run_id, key)]
         for key in found.data.metrics
     }
 

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import ConfigError, Run, TrackedRun, load, run
-from covey.report import final_figures
-from covey.tracking import tracker_of
+from covey.api import load, run
+from covey.base.errors import ConfigError
+from covey.report.queries import final_figures
+from covey.runs.run import Run
+from covey.trackers import TrackedRun, tracker_of
 from tracking.conftest import (
     LINES,
     TINY,
@@ -111,16 +113,11 @@ def test_mlflow(played: Run, database: Path):
     check_no_name(database)
 
 
-def test_mlflow_begins_anew_where_rounds_were_rolled_back(
-    database: Path, tmp_path: Path
-):
+def test_mlflow_begins_anew_where_rounds_were_rolled_back(database: Path, tmp_path: Path):
     shutil.copy(database / "mlflow.db", tmp_path)
     run_id = (database.parent / "id").read_text()
     tracker = tracker_of("mlflow", {})
-    held = [
-        tracker.begin(TrackedRun("run", run_id, replays, tmp_path))
-        for replays in (0, 1, 1)
-    ]
+    held = [tracker.begin(TrackedRun("run", run_id, replays, tmp_path)) for replays in (0, 1, 1)]
     assert held == [TINY["rounds"], 0, 0]
     tracker.log(0, {"participants": 5.0, "accuracy/a+b": 0.5})
     assert tracker.begin(TrackedRun("run", run_id, 1, tmp_path)) == 1

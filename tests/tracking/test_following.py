@@ -14,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covey
-from covey import Config, ConfigError, load, resume
-from covey.runs.trackers import Follower
-from covey.runtime import RunFolder
+from covey import trackers as background
+from covey.api import load, resume
+from covey.base.errors import ConfigError
+from covey.config.settings import Config
+from covey.runs.sweeps import Follower
+from covey.runtime.folder import RunFolder
 from covey.runtime.session import settings_hash
-from covey.tracking import Background, background
+from covey.trackers import Background
 from plugins.tracker_lines import Lines
 from tracking.conftest import (
     LINES,
@@ -33,12 +36,12 @@ from tracking.conftest import (
 KILLED = """
 import os, signal, sys, tomllib
 from covey import Config, run
-from covey.ledger import Ledger
+from covey.ledger.store import Ledger
 
 out, off, settings = sys.argv[1:]
 settings = tomllib.loads(settings)
 run(config=Config.of({**settings, "tracking": [], "rounds": 1}), out=off)
-loaded = ("covey.tracking.tensorboard", "mlflow", "plugins", "tensorboard", "wandb")
+loaded = ("covey.trackers", "mlflow", "plugins", "tensorboard", "wandb")
 print([each for each in loaded if each in sys.modules], flush=True)
 append, left = Ledger.append, [2]
 
@@ -163,12 +166,8 @@ def test_rounds_that_are_rolled_back_are_told_anew(play):
 
 
 @pytest.mark.filterwarnings("default::Warning")  # the libraries' own
-@pytest.mark.parametrize(
-    "tracker", ["tensorboard", pytest.param("mlflow", marks=pytest.mark.slow)]
-)
-def test_off_loads_nothing_and_a_kill_in_a_round_doubles_none(
-    tmp_path: Path, monkeypatch, tracker
-):
+@pytest.mark.parametrize("tracker", ["tensorboard", pytest.param("mlflow", marks=pytest.mark.slow)])
+def test_off_loads_nothing_and_a_kill_in_a_round_doubles_none(tmp_path: Path, monkeypatch, tracker):
     """The trackers may be anywhere when the kill comes."""
     monkeypatch.setattr(background, "PATIENCE", 60.0)  # MLflow makes its database
     pytest.importorskip(tracker, reason=f"pip install 'covey[{tracker}]'")

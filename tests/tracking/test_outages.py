@@ -7,7 +7,8 @@ from time import monotonic
 
 import pytest
 
-from covey.tracking import Background, background
+from covey import trackers as background
+from covey.trackers import Background
 from tracking.conftest import LINES, lines_of
 
 BROKEN = "plugins.tracker_broken:Broken"

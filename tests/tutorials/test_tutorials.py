@@ -22,9 +22,7 @@ def marked(page: Path) -> object:
     return pytest.param(page, marks=marks, id=page.stem)
 
 
-@pytest.mark.parametrize(
-    "page", [*map(marked, [ROOT / "README.md", *sorted(PAGES.glob("*.md"))])]
-)
+@pytest.mark.parametrize("page", [*map(marked, [ROOT / "README.md", *sorted(PAGES.glob("*.md"))])])
 def test_a_tutorial_plays_to_its_end_and_prints_what_it_shows(page):
     played = subprocess.run(
         [sys.executable, "-m", "tutorials", page, "--check"],

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.aggregation import public_random
-from covey.unlearning.deniability_probability import (
+from covey.aggregation.partition import public_random
+from covey.unlearning.participation import (
     DeniabilityBudget,
     budget,
     representative_probability,
@@ -64,9 +64,7 @@ def test_it_is_what_a_simulation_of_leavers_finds():
         remaining = set(range(clients))
         for leaver in draws.choice(clients, requests, replace=False).tolist():
             remaining.discard(leaver)
-        forced += any(
-            len(remaining & set(members)) < x for each in sets for members in each
-        )
+        forced += any(len(remaining & set(members)) < x for each in sets for members in each)
     expected = rollback_probability(clients, k, x, rounds, requests)
     assert 0.3 < expected < 0.5
     assert forced / 4000 == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 4000))
@@ -114,9 +112,7 @@ def test_tiny_probabilities_do_not_vanish():
         (5, 2, 2, -1, 1),
     ],
 )
-def test_impossible_settings_are_refused(
-    clients: int, k: int, x: int, rounds: int, requests: int
-):
+def test_impossible_settings_are_refused(clients: int, k: int, x: int, rounds: int, requests: int):
     with pytest.raises(ValueError, match=r"expected .*, found .*: "):
         rollback_probability(clients, k, x, rounds, requests)
 
@@ -154,9 +150,7 @@ def test_the_probability_to_have_been_the_representative():
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
 def test_it_is_the_share_of_the_draws_in_which_member_0_is_drawn(sizes: list[int]):
     missed = math.prod(size - 1 for size in sizes)
-    assert representative_probability(sizes) == pytest.approx(
-        1 - missed / math.prod(sizes)
-    )
+    assert representative_probability(sizes) == pytest.approx(1 - missed / math.prod(sizes))
 
 
 def test_the_budget_is_set_by_the_smallest_set():

@@ -6,24 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.errors import RunError
-from covey.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunRolledBack
-from covey.unlearning import (
+from covey.base.errors import RunError
+from covey.base.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunRolledBack
+from covey.unlearning.participation import AnonymitySet, Participation, participation_of
+from covey.unlearning.plan import (
     ANSWERS,
     AnswerRules,
     Option,
-    Participation,
     WantedAnswer,
     answer_for,
     cheapest,
     choose_answers,
     options,
-    participation_of,
     replay_kind,
-    sealed,
-    unsealed,
 )
-from covey.unlearning.participation import AnonymitySet
+from covey.unlearning.proof import sealed, unsealed
 
 CLIENTS = "ABCDEFGH"
 RULES = AnswerRules(2, stored_updates=False, restorable=(0, 1, 2, 3, 4), next_round=4)
@@ -43,9 +40,7 @@ def played(drawn: list[tuple[list[str], int, int]]) -> Participation:
     for t, (order, count, cut) in enumerate(drawn):
         here = order[:count]
         sets += [
-            AnonymitySet(t, 0, frozenset(part), 1.0)
-            for part in (here[:cut], here[cut:])
-            if part
+            AnonymitySet(t, 0, frozenset(part), 1.0) for part in (here[:cut], here[cut:]) if part
         ]
         for each in here:
             trained.setdefault(each, {})[t] = 0
@@ -65,9 +60,7 @@ def test_after_all_have_left_every_set_that_stays_keeps_x(drawn, gone):
 
 @given(rounds, leavers)
 def test_all_who_need_a_replay_share_one(drawn, gone):
-    choices = choose_answers(
-        played(drawn), [WantedAnswer(each) for each in gone], RULES
-    )
+    choices = choose_answers(played(drawn), [WantedAnswer(each) for each in gone], RULES)
     shared = {
         (c.chosen.first_replayed_round, c.chosen.rounds_replayed)
         for c in choices
@@ -85,9 +78,7 @@ def test_all_who_need_a_replay_share_one(drawn, gone):
 @given(rounds, leavers)
 def test_denials_at_once_are_those_of_one_after_the_other(drawn, gone):
     story = played(drawn)
-    together = choose_answers(
-        story, [WantedAnswer(each, "deny") for each in gone], RULES
-    )
+    together = choose_answers(story, [WantedAnswer(each, "deny") for each in gone], RULES)
     for each, choice in zip(gone, together, strict=True):
         deny, *_ = options(story, each, RULES)
         assert (choice.chosen is not None) == deny.possible
@@ -141,9 +132,7 @@ def test_who_would_be_rolled_back_is_retrained_where_all_choose_anew_anyway():
     assert replay_kind([Option("roll_back"), Option("retrain")]) == "anew"
     assert replay_kind([Option("roll_back")]) == "recorded"
     # asked for by name, it stays what it is called
-    kept, _ = choose_answers(
-        story, [WantedAnswer("B", "roll_back"), *wishes[1:]], RULES
-    )
+    kept, _ = choose_answers(story, [WantedAnswer("B", "roll_back"), *wishes[1:]], RULES)
     assert kept.chosen == Option("roll_back", "", 2, 0, 4)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from covey.events import (
+from covey.base.events import (
     AnonymitySetsFormed,
     ClientLeft,
     ClientsAssigned,
@@ -14,9 +14,13 @@ from covey.events import (
     RoundMeasured,
     RunRolledBack,
 )
-from covey.unlearning import latest_models, participation_of, sizes_left
-from covey.unlearning.influence import influences_on
-from covey.unlearning.participation import AnonymitySet, Participation
+from covey.unlearning.participation import (
+    AnonymitySet,
+    Participation,
+    latest_models,
+    participation_of,
+)
+from covey.unlearning.plan import influences_on, sizes_left
 from covey.unlearning.proof_text import Influence
 
 

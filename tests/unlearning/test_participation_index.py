@@ -6,9 +6,9 @@ from itertools import accumulate, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.columns import Column, HandleColumn, HandleMap, Lists, Words
-from covey.events import AnonymitySetsFormed, ClientsAssigned, Event
-from covey.unlearning import participation_of
+from covey.base.columns import Column, HandleColumn, HandleMap, Lists, Words
+from covey.base.events import AnonymitySetsFormed, ClientsAssigned, Event
+from covey.unlearning.participation import participation_of
 
 HANDLES = [f"h{n:02}" for n in range(30)]
 WORDS = Words(HANDLES)
@@ -62,9 +62,7 @@ def test_columns_tell_what_texts_tell(rounds):
         held = [each for each in told.sets if handle in each.members]
         assert list(found.sets_of(handle)) == held
         rounds_in = [
-            t
-            for t, fact in plain
-            if isinstance(fact, ClientsAssigned) and handle in fact.clusters
+            t for t, fact in plain if isinstance(fact, ClientsAssigned) and handle in fact.clusters
         ]
         assert list(found.trained.get(handle, {})) == rounds_in
         assert found.first_round(handle) == min(rounds_in, default=None)

@@ -9,20 +9,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from covey.errors import RunError
-from covey.events import AnonymitySetsFormed, ClientsAssigned
-from covey.unlearning import (
+from covey.base.errors import RunError
+from covey.base.events import AnonymitySetsFormed, ClientsAssigned
+from covey.unlearning.participation import AnonymitySet, Participation, participation_of
+from covey.unlearning.plan import (
     ANSWERS,
     AnswerRules,
     Option,
-    Participation,
     at_risk,
     cheapest,
     options,
-    participation_of,
     sizes_left,
 )
-from covey.unlearning.participation import AnonymitySet
 
 CLIENTS = tuple("ABCDEFGH")
 
@@ -51,8 +49,7 @@ def mutual(draw: st.DrawFn, members: tuple[str, ...]) -> dict[str, frozenset[str
     pairs = list(combinations(members, 2))
     close = draw(st.sets(st.sampled_from(pairs))) if pairs else set()
     return {
-        each: frozenset(o for o in members if {(each, o), (o, each)} & close)
-        for each in members
+        each: frozenset(o for o in members if {(each, o), (o, each)} & close) for each in members
     }
 
 
@@ -96,18 +93,13 @@ def deniable(story: Participation, handle: str, rules: AnswerRules = HIDDEN) -> 
 def test_a_denial_is_true_iff_every_set_keeps_x(held, handle, left, x):
     story = played(held, *sorted(left - {handle}))
     keeps = all(
-        len(each.members - left - {handle}) >= x
-        for each in story.sets
-        if handle in each.members
+        len(each.members - left - {handle}) >= x for each in story.sets if handle in each.members
     )
     rules = replace(HIDDEN, deniability_threshold=x)
     assert deniable(story, handle, rules) == keeps
 
 
-ALONE = {
-    who: frozenset(near)
-    for who, near in zip("ABCD", ("", "CD", "BD", "BC"), strict=True)
-}
+ALONE = {who: frozenset(near) for who, near in zip("ABCD", ("", "CD", "BD", "BC"), strict=True)}
 
 
 @given(stories(), st.sets(clients, max_size=3), st.integers(1, 4))
@@ -169,9 +161,7 @@ def test_sizes_do_not_depend_on_the_order_of_the_requests(held, leavers):
 
 
 @given(stories(), clients, st.sets(clients, max_size=2), settings)
-def test_what_is_played_again_starts_where_a_state_is_and_not_too_late(
-    held, handle, left, chosen
-):
+def test_what_is_played_again_starts_where_a_state_is_and_not_too_late(held, handle, left, chosen):
     rules = AnswerRules(**chosen)
     for each in options(played(held, *sorted(left)), handle, rules):
         first, start = each.first_affected_round, each.first_replayed_round
@@ -191,9 +181,7 @@ def test_what_is_played_again_starts_where_a_state_is_and_not_too_late(
 
 
 @given(stories(), clients, st.sets(clients, max_size=2), settings)
-def test_a_roll_back_goes_to_the_first_set_that_falls_below_x(
-    held, handle, left, chosen
-):
+def test_a_roll_back_goes_to_the_first_set_that_falls_below_x(held, handle, left, chosen):
     rules = AnswerRules(**chosen)
     story = played(held, *sorted(left - {handle}))
     found = by_name(story, handle, rules)
@@ -206,9 +194,7 @@ def test_a_roll_back_goes_to_the_first_set_that_falls_below_x(
         assert found["deny"].possible == (not rules.stored_updates)
         return
     assert not found["deny"].possible
-    before = replace(
-        story, sets=tuple(each for each in story.sets if each.round_index < first)
-    )
+    before = replace(story, sets=tuple(each for each in story.sets if each.round_index < first))
     assert deniable(before, handle, replace(rules, stored_updates=False))
 
 
@@ -313,9 +299,7 @@ def test_a_second_leaver_breaks_the_set_of_the_first():
     story = replace(story, sets=story.sets[:2])
     assert deniable(story, "A")
     assert deniable(after(story, "A"), "D")
-    assert by_name(after(story, "A"), "B", HIDDEN)["roll_back"] == Option(
-        "roll_back", "", 0, 0, 3
-    )
+    assert by_name(after(story, "A"), "B", HIDDEN)["roll_back"] == Option("roll_back", "", 0, 0, 3)
 
 
 def test_who_is_too_far_away_speaks_for_nobody():
@@ -335,9 +319,7 @@ def test_who_is_too_far_away_speaks_for_nobody():
 
 
 def test_a_run_without_sets_can_only_play_again():
-    rules = AnswerRules(
-        None, stored_updates=False, restorable=(0, 1, 2, 3), next_round=3
-    )
+    rules = AnswerRules(None, stored_updates=False, restorable=(0, 1, 2, 3), next_round=3)
     story = replace(BY_HAND, sets=())
     found = by_name(story, "D", rules)
     assert [each.answer for each in found.values() if each.possible] == ["retrain"]
@@ -350,18 +332,17 @@ def test_where_rounds_hang_on_everybody_nothing_short_of_all_is_retraining():
     rules = replace(HIDDEN, prefix_independent=False)
     assert by_name(BY_HAND, "D", rules)["retrain"] == Option("retrain", "", 0, 0, 3)
     # nor does it help that the client itself never trained: others counted it
-    assert by_name(BY_HAND, "nobody", rules)["retrain"] == Option(
-        "retrain", "", 0, 0, 3
-    )
+    assert by_name(BY_HAND, "nobody", rules)["retrain"] == Option("retrain", "", 0, 0, 3)
     assert by_name(BY_HAND, "nobody", HIDDEN)["retrain"] == Option("retrain")
 
 
 CHILD = """
 import time
 import numpy as np
-from covey.aggregation import public_random
-from covey.events import AnonymitySetsFormed, ClientsAssigned
-from covey.unlearning import AnswerRules, cheapest, options, participation_of
+from covey.aggregation.partition import public_random
+from covey.base.events import AnonymitySetsFormed, ClientsAssigned
+from covey.unlearning.plan import AnswerRules, cheapest, options
+from covey.unlearning.participation import participation_of
 
 names, story = [f"h-{i:012x}" for i in range(50)], []
 for t in range(50):

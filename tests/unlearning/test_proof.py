@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from covey.errors import LedgerError
-from covey.unlearning.deniability_probability import representative_probability
+from covey.base.errors import LedgerError
+from covey.unlearning.participation import representative_probability
 from covey.unlearning.proof import (
+    answer_sentences,
     proof_document,
     proof_json,
     proof_page,
@@ -28,7 +29,6 @@ from covey.unlearning.proof_text import (
     limits,
 )
 from covey.unlearning.signature import KeyRecord, SigningKey, sign
-from covey.unlearning.telling import answer_sentences
 from covey.unlearning.verifying import ChainView, verify
 
 KEY = SigningKey.from_private_bytes(bytes(32))
@@ -88,9 +88,7 @@ ROLLED_BACK = replace(
     refutation=ValueOrReason(None, "no candidate's update is held"),
     guarantee=ValueOrReason({"epsilon": 3.2, "relation": "replace one"}),
 )
-RETRAINED = replace(
-    ROLLED_BACK, answer="retrain", first_replayed_round=0, rounds_replayed=10
-)
+RETRAINED = replace(ROLLED_BACK, answer="retrain", first_replayed_round=0, rounds_replayed=10)
 CALIBRATED = replace(
     RETRAINED,
     answer="calibrate",
@@ -181,9 +179,7 @@ def failed(written: bytes, **given: Any) -> list[str]:
 @every_answer
 def test_a_proof_holds_in_everybodys_hands(facts: Facts):
     chain = ChainView(["0" * 64, HEAD, "d" * 64], True, facts.model_after)  # noqa: FBT003
-    checks = verify(
-        file_of(signed(facts)), TRUSTED, chain, name_and_salt=("client-00017", SALT)
-    )
+    checks = verify(file_of(signed(facts)), TRUSTED, chain, name_and_salt=("client-00017", SALT))
     assert [(check.name, check.ok) for check in checks] == [
         ("format", True),
         ("signature", True),
@@ -300,9 +296,7 @@ def test_a_strangers_proof_is_valid_and_not_trusted():
 def test_a_denial_needs_as_many_members_as_it_says():
     small = replace(DENIED, deniability_threshold=3)
     assert failed(file_of(signed(small))) == ["set sizes"]
-    assert failed(file_of(signed(replace(DENIED, deniability_threshold=None)))) == [
-        "set sizes"
-    ]
+    assert failed(file_of(signed(replace(DENIED, deniability_threshold=None)))) == ["set sizes"]
     assert failed(file_of(signed(replace(ROLLED_BACK, deniability_threshold=3)))) == []
 
 
@@ -323,9 +317,7 @@ def test_a_denial_changes_no_model_and_nobody_lies_about_it():
     ids=["broken", "cut off", "another history", "another model"],
 )
 def test_a_ledger_that_tells_another_story_fails(chain: ChainView, found: str):
-    (check,) = [
-        c for c in verify(file_of(signed(DENIED)), chain=chain) if c.ok is False
-    ]
+    (check,) = [c for c in verify(file_of(signed(DENIED)), chain=chain) if c.ok is False]
     assert check.name == "ledger"
     assert found in check.detail
 
@@ -351,9 +343,7 @@ def test_no_name_no_salt_and_no_other_member_occurs(facts: Facts):
     held = {name for each in proof_document(facts)["rounds"] for name in each}
     assert held == {"round_index", "cluster", "size_left", "diameter"}
     # what else was touched is told in numbers and four fixed words
-    touched = [
-        value for each in proof_document(facts)["touched"] for value in each.values()
-    ]
+    touched = [value for each in proof_document(facts)["touched"] for value in each.values()]
     assert {v for v in touched if isinstance(v, str)} <= {
         "cluster size",
         "risk",
@@ -376,13 +366,9 @@ def test_nobody_can_be_named_among_what_else_was_touched(name: str):
 @given(any_facts)
 def test_no_proof_says_what_cannot_be_known(told_facts: dict[str, Any]):
     facts = Facts(**told_facts)
-    said = proof_json(
-        proof_document(replace(facts, run="", request="", copies=()))
-    ).lower()
+    said = proof_json(proof_document(replace(facts, run="", request="", copies=()))).lower()
     assert not [phrase for phrase in FORBIDDEN if phrase in said]
-    assert (
-        "forgotten" not in proof_page(proof_document(replace(facts, copies=()))).lower()
-    )
+    assert "forgotten" not in proof_page(proof_document(replace(facts, copies=()))).lower()
 
 
 @pytest.mark.parametrize("phrase", FORBIDDEN)
@@ -454,14 +440,9 @@ def test_only_a_retraining_is_equivalent_to_one():
 
 
 def test_a_retraining_promises_bits_only_where_they_can_be_repeated():
-    assert says(
-        RETRAINED, "nobody can repeat it bit for bit", "alone cannot confirm it"
-    )
+    assert says(RETRAINED, "nobody can repeat it bit for bit", "alone cannot confirm it")
     assert says(replace(RETRAINED, secrets="seeded"), "bit for bit only on the same")
-    assert (
-        "10 rounds, from just before the first round"
-        in proof_document(RETRAINED)["claim"]
-    )
+    assert "10 rounds, from just before the first round" in proof_document(RETRAINED)["claim"]
 
 
 def test_a_roll_back_in_a_replay_that_chose_anew_says_nothing_of_old_choices():

@@ -17,14 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.errors import ConfigError, LedgerError
-from covey.unlearning.key_files import (
-    key_records,
-    public_keys_path,
-    revoke_key,
-    rotate_key,
-    signing_key,
-)
+from covey.base.errors import ConfigError, LedgerError
 from covey.unlearning.signature import (
     KeyRecord,
     SigningKey,
@@ -32,7 +25,12 @@ from covey.unlearning.signature import (
     check_key,
     check_signature,
     fingerprint,
+    key_records,
+    public_keys_path,
+    revoke_key,
+    rotate_key,
     sign,
+    signing_key,
 )
 
 KEY = SigningKey.from_private_bytes(bytes(32))
@@ -45,8 +43,7 @@ json_values = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
     ),
     max_leaves=6,
 )
@@ -141,9 +138,7 @@ def test_only_json_can_be_signed():
 def test_a_fingerprint_is_eight_groups_of_four_digits():
     # SHA-256 of RFC 8032's first public key, computed by `sha256sum`
     public = SigningKey.from_private_bytes(
-        bytes.fromhex(
-            "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
-        )
+        bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
     ).public_key()
     assert public.public_bytes_raw().hex().startswith("d75a980182b10ab7")
     assert fingerprint(public) == "21fe-31df-a154-a261-626b-f854-046f-d227"
@@ -213,9 +208,7 @@ def private_pem(key) -> bytes:
 
 
 def public_pem(key) -> bytes:
-    return key.public_key().public_bytes(
-        Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
-    )
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 STRANGER = X25519PrivateKey.from_private_bytes(bytes(32))  # agrees, cannot sign

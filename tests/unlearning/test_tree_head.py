@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.errors import LedgerError
+from covey.base.errors import LedgerError
 from covey.unlearning.signature import KeyRecord, PublicKey, SigningKey
-from covey.unlearning.tree_head import LATEST, TreeHead, origin_of
+from covey.unlearning.verifying import LATEST, TreeHead, origin_of
 
 KEY = SigningKey.from_private_bytes(bytes(32))
 WITNESS = SigningKey.from_private_bytes(bytes([1] * 32))
@@ -44,14 +44,12 @@ def test_a_signature_of_the_public_go_checksum_database_verifies():
     ]
     raw = base64.b64decode(key)
     assert raw[0] == 1
-    from covey.unlearning.tree_head import _key_id
+    from covey.unlearning.verifying import _key_id
 
     assert _key_id(name, PublicKey.from_public_bytes(raw[1:]), 1).hex() == "033de0ae"
 
 
-@given(
-    st.integers(0, 2**60), st.binary(min_size=32, max_size=32), st.integers(1, LATEST)
-)
+@given(st.integers(0, 2**60), st.binary(min_size=32, max_size=32), st.integers(1, LATEST))
 def test_what_is_written_reads_back_and_verifies(size, root, seconds):
     head = TreeHead("covey.run/x", size, root).signed(KEY)
     head = head.cosigned("witness-1", WITNESS, seconds)
@@ -64,9 +62,7 @@ def test_what_is_written_reads_back_and_verifies(size, root, seconds):
 
 
 def test_who_signs_again_replaces_its_own_signature_only():
-    head = (
-        HEAD.signed(KEY).cosigned("w", WITNESS, 5).cosigned("w", WITNESS, 6).signed(KEY)
-    )
+    head = HEAD.signed(KEY).cosigned("w", WITNESS, 5).cosigned("w", WITNESS, 6).signed(KEY)
     assert len(head.signatures) == 2
     assert seen_at(head) == 6
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey import run
-from covey.requests import add_case, register_at
-from covey.web import application
+from covey.api import run
+from covey.desk.case import register_at
+from covey.desk.intake import add_case
+from covey.web.app import application
 from web.stories import HOSTILE_FOLDER, INERT, Story, audit_of, written
 
 with warnings.catch_warnings():  # it would rather have another library of the same kind
@@ -49,9 +50,7 @@ def shown(once: Callable[[str, Make], Path]) -> Path:
             writer.play(12)
         with register_at(folder / "requests") as register:
             stays = sorted(covey.load(real.folder).names)[0]
-            add_case(
-                register, [folder], stays, date(2026, 1, 31), "erasure", owner=INERT
-            )
+            add_case(register, [folder], stays, date(2026, 1, 31), "erasure", owner=INERT)
         (folder / name / "audit").mkdir()
         (folder / name / "audit" / "audit.json").write_text(audit_of(0))
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from covey import web
+from covey.web.app import Server, serve
 
 __all__ = ["serving"]
 
 
 @contextmanager
-def serving(root: Path, *, write: bool = False) -> Iterator[web.Server]:
-    server = web.serve([root], 0, lambda _: None, write=write)
+def serving(root: Path, *, write: bool = False) -> Iterator[Server]:
+    server = serve([root], 0, lambda _: None, write=write)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

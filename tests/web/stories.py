@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.config import Config
-from covey.events import (
+from covey.base.events import (
     AnonymitySetsFormed,
     ClientsAssigned,
     CohortSampled,
@@ -23,8 +22,10 @@ from covey.events import (
     SumPerturbed,
     kind_and_body,
 )
-from covey.ledger import Ledger, Record
-from covey.runtime import RunFolder
+from covey.config.settings import Config
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
 from covey.runtime.session import settings_hash
 
 INERT = "<script>alert('x')</script>"
@@ -65,9 +66,7 @@ class Writer:
         self.story, self.ledger, self.config = story, ledger, config
         self.random = np.random.default_rng(0)
         self.handles = [f"{value:016x}" for value in self._bits(story.clients)]
-        self.chosen = {
-            h: int(c) for h, c in zip(self.handles, self._any(), strict=True)
-        }
+        self.chosen = {h: int(c) for h, c in zip(self.handles, self._any(), strict=True)}
         self.played = 0
 
     def _bits(self, count: int) -> list[int]:
@@ -99,9 +98,7 @@ class Writer:
             rounds=story.rounds,
             group_names=story.groups,
             groups={h: int(i % 5 > 0) for i, h in enumerate(self.handles)},
-            risk_thresholds={
-                h: float(tau) for h, tau in zip(self.handles, accepts, strict=True)
-            },
+            risk_thresholds={h: float(tau) for h, tau in zip(self.handles, accepts, strict=True)},
             risk_lives=10,
             notes=(INERT,) if story.hostile else (),
             secrets="os",

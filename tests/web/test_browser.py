@@ -21,24 +21,20 @@ from playwright.sync_api import (
 )
 
 import covey
-from covey import web
+from covey.web.app import Server
 from web.servers import serving
 from web.stories import Story, Writer, written
 
 CHROMIUM = Path("/usr/bin/chromium")
 SIZES = {"phone": (400, 800), "desk": (1300, 900)}
 
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}"
-)
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
-        )
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield launched
         launched.close()
 
@@ -62,7 +58,7 @@ class Visit:
 
 
 @contextmanager
-def visiting(context: BrowserContext, server: web.Server) -> Iterator[Visit]:
+def visiting(context: BrowserContext, server: Server) -> Iterator[Visit]:
     link = urlsplit(server.link)
     page = context.new_page()
     visit = Visit(page, f"{link.scheme}://{link.netloc}")
@@ -88,13 +84,13 @@ def errors_in(said: ConsoleMessage) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def server(shown: Path) -> Iterator[web.Server]:
+def server(shown: Path) -> Iterator[Server]:
     with serving(shown) as running:
         yield running
 
 
 @pytest.fixture
-def visit(browser: Browser, server: web.Server) -> Iterator[Visit]:
+def visit(browser: Browser, server: Server) -> Iterator[Visit]:
     context = browser.new_context()
     with visiting(context, server) as visited:
         yield visited
@@ -179,10 +175,7 @@ def test_what_happens_is_seen_without_reloading(
         page.locator("#connection").get_by_text("live", exact=True).wait_for()
         page.locator("#figures-risk summary").click()
         page.locator("#settings summary").focus()
-        took = [
-            seconds_until_shown(page, f"round {t} of 40", live.play)
-            for t in range(4, 7)
-        ]
+        took = [seconds_until_shown(page, f"round {t} of 40", live.play) for t in range(4, 7)]
         assert page.locator("#figures-risk").get_attribute("open") is not None
         assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
         assert visit.wrong == []
@@ -190,7 +183,7 @@ def test_what_happens_is_seen_without_reloading(
     assert sorted(took)[len(took) // 2] < 2
 
 
-def test_a_page_without_script_shows_the_same(browser: Browser, server: web.Server):
+def test_a_page_without_script_shows_the_same(browser: Browser, server: Server):
     context = browser.new_context(java_script_enabled=False)
     with visiting(context, server) as visit:
         path = next(link for link in visit.links("tbody") if "real" in link)
@@ -204,7 +197,7 @@ def test_a_page_without_script_shows_the_same(browser: Browser, server: web.Serv
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_nothing_keeps_anybody_from_using_a_page(
-    browser: Browser, server: web.Server, scheme: str, size: str
+    browser: Browser, server: Server, scheme: str, size: str
 ):
     width, height = SIZES[size]
     context = browser.new_context(
@@ -258,9 +251,7 @@ def test_a_request_is_answered_by_forms_after_a_second_look(
     assert leaver not in covey.load(run).names
 
 
-def test_a_form_of_another_page_does_nothing(
-    browser: Browser, shown: Path, tmp_path: Path
-):
+def test_a_form_of_another_page_does_nothing(browser: Browser, shown: Path, tmp_path: Path):
     shutil.copytree(shown / "real", tmp_path / "real")
     context = browser.new_context()
     with serving(tmp_path, write=True) as server, visiting(context, server) as visit:

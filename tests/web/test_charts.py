@@ -5,8 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.web.charts import Level, Line, Plot, drawn, table_of, thinned
-from covey.web.charts.drawing import LABEL_HEIGHT, SIZES
+from covey.web.charts import LABEL_HEIGHT, SIZES, Level, Line, Plot, drawn, table_of, thinned
 
 VALUES = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 3))
 POINTS = st.lists(VALUES, min_size=1, max_size=700).map(
@@ -44,9 +43,7 @@ def test_a_thinned_line_keeps_both_ends_and_both_extremes(
 
 
 @given(lines=LINES, size=st.sampled_from(sorted(SIZES)))
-def test_names_stand_apart_and_everything_inside(
-    lines: list[list[tuple[float, float]]], size: str
-):
+def test_names_stand_apart_and_everything_inside(lines: list[list[tuple[float, float]]], size: str):
     found = drawn(plot(lines), size)
     tops = [label.y for label in found.labels]
     for label, above in zip(found.labels[1:], found.labels, strict=False):

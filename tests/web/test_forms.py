@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey.requests import read_register
-from covey.web import application
+from covey.desk.case import read_register
+from covey.web.app import application
 from web.conftest import ADDRESS, LEAVING, PORT, TestClient
 
 Make = Callable[[Path], object]

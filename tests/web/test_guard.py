@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.web import application
+from covey.web.app import application
 from covey.web.guard import HEADERS
 from web.conftest import ADDRESS, PORT, TestClient, Visitor
 
@@ -99,9 +99,7 @@ def test_nothing_but_reading_is_answered(visitor: Visitor, method: str, path: st
     assert answer.headers["allow"] == "GET, HEAD"
 
 
-def test_every_answer_has_the_headers_that_protect_it(
-    visitor: Visitor, stranger: TestClient
-):
+def test_every_answer_has_the_headers_that_protect_it(visitor: Visitor, stranger: TestClient):
     answers = [visitor.client.get(path) for path in PATHS[:-1]]
     answers += [stranger.get("/"), visitor.client.post("/")]
     assert {each.status_code for each in answers} == {200, 401, 404, 405}

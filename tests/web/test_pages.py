@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import covey
-from covey.history import RoundRow
-from covey.ledger import Ledger
-from covey.report.page_model import run_view
-from covey.runs import reported
-from covey.web.followed_run import FollowedRun, Snapshot
+from covey.base.history import RoundRow
+from covey.ledger.store import Ledger
+from covey.report.page import run_view
+from covey.runs.pages import reported
+from covey.web.runs import FollowedRun, Snapshot
 from web.conftest import Visitor
 from web.stories import HOSTILE_FOLDER, INERT, Story, written
 
@@ -56,9 +56,7 @@ def pages_of(visitor: Visitor) -> list[str]:
     runs = visitor.runs().values()
     inner = [f"{run}{each}" for run in runs for each in ("", "/clients", "/proofs")]
     links = [
-        link
-        for path in inner
-        for link in re.findall(r'href="(/runs/[^"]+)"', visitor.get(path))
+        link for path in inner for link in re.findall(r'href="(/runs/[^"]+)"', visitor.get(path))
     ]
     cases = re.findall(r'href="(/requests/[^"]+)"', visitor.get("/requests"))
     return ["/", "/compare", "/requests", *cases, *dict.fromkeys([*inner, *links])]
@@ -144,9 +142,7 @@ def test_a_card_has_the_answers_that_a_plan_has(visitor: Visitor, shown: Path):
         assert option.possible or option.reason in page
 
 
-def test_a_name_leads_to_its_card_and_stays_out_of_the_address(
-    visitor: Visitor, shown: Path
-):
+def test_a_name_leads_to_its_card_and_stays_out_of_the_address(visitor: Visitor, shown: Path):
     name, handle = sorted(covey.load(shown / "real").names.items())[0]
     path = f"{visitor.runs()['real']}/clients"
     answer = visitor.client.get(path, params={"name": name})
@@ -190,9 +186,7 @@ def test_a_change_within_a_tick_of_the_clock_is_seen(tmp_path: Path):
         writer.play()
         ledger = run.folder.ledger_path
         with closing(sqlite3.connect(ledger)) as pages:  # free ones: it will not grow
-            pages.executescript(
-                "CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(1e6))"
-            )
+            pages.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(1e6))")
             pages.executescript("DROP TABLE t")
         assert len(rounds_of(run)) == 1
         size, tick = ledger.stat().st_size, ledger.stat().st_mtime_ns
@@ -253,9 +247,7 @@ def rounds_of(run: FollowedRun) -> Sequence[RoundRow]:
     return found.history.rounds
 
 
-def test_a_run_that_another_process_writes_is_read_meanwhile(
-    tmp_path: Path, visit: Visit
-):
+def test_a_run_that_another_process_writes_is_read_meanwhile(tmp_path: Path, visit: Visit):
     with written(tmp_path / "live", Story()) as writer:
         visitor = visit(tmp_path)
         run = visitor.runs()["live"]
@@ -278,9 +270,7 @@ def test_a_damaged_ledger_is_said_to_be_one(shown: Path, tmp_path: Path, visit: 
 
 
 @pytest.mark.parametrize("file", ["ledger.sqlite", "config.toml"])
-def test_files_of_no_sense_end_in_a_page(
-    shown: Path, tmp_path: Path, visit: Visit, file: str
-):
+def test_files_of_no_sense_end_in_a_page(shown: Path, tmp_path: Path, visit: Visit, file: str):
     run = shutil.copytree(shown / "real", tmp_path / "roots" / "real")
     (run / file).write_bytes(b"\xff\x00 = no sense")
     visitor = visit(tmp_path / "roots")
@@ -296,9 +286,7 @@ def test_opening_pages_changes_no_file(shown: Path, tmp_path: Path, visit: Visit
     visitor = visit(root)
     for path in pages_of(visitor):
         visitor.get(path)
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == (
-        before
-    )
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == (before)
 
 
 def test_noise_is_accounted_for_on_the_page(tmp_path: Path, visit: Visit):
@@ -310,9 +298,7 @@ def test_noise_is_accounted_for_on_the_page(tmp_path: Path, visit: Visit):
     assert f"epsilon {guarantee['epsilon']:.3f} spent" in page
 
 
-def test_the_ledger_may_be_opened_to_be_written_while_pages_are_open(
-    tmp_path: Path, visit: Visit
-):
+def test_the_ledger_may_be_opened_to_be_written_while_pages_are_open(tmp_path: Path, visit: Visit):
     with written(tmp_path / "run", Story()) as writer:
         writer.play()
     visitor = visit(tmp_path)

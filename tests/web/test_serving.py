@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from covey import web
-from covey.errors import RunError
+from covey.base.errors import RunError
+from covey.web.app import serve
 from web.servers import serving
 
 WITHOUT = """
 import sys
 sys.modules["starlette"] = None
 sys.argv = ["covey", *sys.argv[1:]]
-from covey.cli import main
+from covey.cli.app import main
 main()
 """
 
@@ -92,7 +92,7 @@ def test_it_listens_on_this_machine_alone_until_it_is_stopped(tmp_path: Path):
 
 def test_a_root_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(RunError, match="Give folders that are there"):
-        web.serve([tmp_path / "nowhere"], 0, print)
+        serve([tmp_path / "nowhere"], 0, print)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path):
@@ -100,12 +100,10 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path):
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(RunError, match="Give another --port"),
     ):
-        web.serve([tmp_path], taken.getsockname()[1], print)
+        serve([tmp_path], taken.getsockname()[1], print)
 
 
-def test_an_open_stream_ends_with_the_server(
-    shown: Path, caplog: pytest.LogCaptureFixture
-):
+def test_an_open_stream_ends_with_the_server(shown: Path, caplog: pytest.LogCaptureFixture):
     cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
     browser = urllib.request.build_opener(cookies)
     with serving(shown) as server:

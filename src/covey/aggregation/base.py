@@ -1,24 +1,136 @@
 """What an aggregation is: how clients' updates become the next cluster models."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
-from covey.aggregation.merging import (
-    AggregationResult,
-    Aggregator,
-    ClientUpdate,
-    combined_per_cluster,
-)
-from covey.components.capability import Capability
-from covey.components.component import Component
-from covey.errors import ConfigError
-from covey.params import misfit
-from covey.rng import Streams
-from covey.types import Handle, Params
+import torch
 
-__all__ = ["Aggregation", "AnonymityTerms", "ClusterwiseAggregation", "FederationInfo"]
+from covey.base.errors import ConfigError
+from covey.base.events import AnswerRefused, ClusterWaited, Event
+from covey.base.names import Handle, Params
+from covey.base.params import add, misfit, not_finite, scale
+from covey.base.rng import Streams
+from covey.components.registry import Capability, Component
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientUpdate:
+    """One client's contribution to one cluster: `update = local - start`.
+
+    Attributes:
+        weight: share in a weighted mean, any positive unit.
+        kept: what the client keeps for its next round, by name; None: nothing. It stays on
+            the client's side, and is empty here where that is elsewhere; a simulation plays
+            both.
+        loss: of its training, in nats; None: not known here.
+    """
+
+    handle: Handle
+    cluster: int
+    update: Params
+    weight: float
+    kept: Mapping[str, Params] | None = None
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AggregationResult:
+    """The next cluster models, and what a ledger should remember of the merge.
+
+    Attributes:
+        stored: the raw updates, where they are to be kept.
+    """
+
+    clusters: tuple[Params, ...]
+    events: tuple[Event, ...] = ()
+    stored: tuple[ClientUpdate, ...] = ()
+
+
+Aggregator = Callable[[tuple[Params, ...], Iterable[ClientUpdate], Streams], AggregationResult]
+
+
+def mean_per_cluster(
+    clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], _: Streams
+) -> AggregationResult:
+    """Move every cluster model by the weighted mean of its clients' updates.
+
+    theta_j <- theta_j + sum_{i in S_j} w_i (theta_i - theta_j) / sum_{i in S_j} w_i
+
+    With equal weights this is the mean of the clients' models. An empty cluster does not
+    move. Counters take their maximum instead.
+
+    References:
+        Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 17.
+    """
+    sums, weights = sum_per_cluster(updates)
+    return AggregationResult(
+        tuple(
+            add(model, scale(sums[j], 1 / weights[j])) if j in sums else model
+            for j, model in enumerate(clusters)
+        )
+    )
+
+
+def combined_per_cluster(
+    clusters: tuple[Params, ...],
+    updates: Iterable[ClientUpdate],
+    combined: Callable[[list[ClientUpdate]], Params],
+    fewest: int,
+) -> AggregationResult:
+    """Move every cluster model by what all of its clients' updates combine to.
+
+    A cluster with fewer clients than `fewest` keeps its model, and waits.
+    """
+    members: dict[int, list[ClientUpdate]] = {}
+    for each in updates:
+        members.setdefault(each.cluster, []).append(each)
+    moved, facts = list(clusters), list[Event]()
+    for j, own in sorted(members.items()):
+        if len(own) < fewest:
+            facts.append(ClusterWaited(j, len(own), fewest))
+        else:
+            moved[j] = add(clusters[j], combined(own))
+    return AggregationResult(tuple(moved), tuple(facts))
+
+
+def sum_per_cluster(
+    updates: Iterable[ClientUpdate],
+) -> tuple[Mapping[int, Params], Mapping[int, float]]:
+    """Return sum_{i in S_j} w_i u_i and sum_{i in S_j} w_i of each cluster j with clients.
+
+    Counters are not added: their maximum is taken.
+    """
+    sums: dict[int, dict[str, torch.Tensor]] = {}
+    weights: dict[int, float] = {}
+    for each in updates:
+        _accumulate(sums.setdefault(each.cluster, {}), each)
+        weights[each.cluster] = weights.get(each.cluster, 0.0) + each.weight
+        del each  # before the next one comes
+    return sums, weights
+
+
+def with_stored_updates(aggregate: Aggregator) -> Aggregator:
+    """Return the same aggregation, which also hands the raw updates on."""
+
+    def aggregate_and_store(
+        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> AggregationResult:
+        stored = tuple(updates)
+        return replace(aggregate(clusters, stored, streams), stored=stored)
+
+    return aggregate_and_store
+
+
+def _accumulate(total: dict[str, torch.Tensor], each: ClientUpdate) -> None:
+    for name, value in each.update.items():
+        if name not in total:
+            total[name] = value * each.weight if value.is_floating_point() else value
+        elif value.is_floating_point():
+            total[name].add_(value, alpha=each.weight)
+        else:
+            total[name] = torch.maximum(total[name], value)
 
 
 def _unaccounted(_: float, __: float, ___: Sequence[int]) -> float:
@@ -107,9 +219,7 @@ class Aggregation(Component):
     waits: ClassVar[bool] = True
     """Whether a cluster may have too few clients for it, and waits."""
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SINGLE_UPDATES})
-    rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.CLUSTER_ISOLATION}
-    )
+    rules_out: ClassVar[frozenset[Capability]] = frozenset({Capability.CLUSTER_ISOLATION})
 
     @abstractmethod
     def aggregate(
@@ -176,3 +286,86 @@ class ClusterwiseAggregation(Aggregation):
                 f"`updates[0].update`."
             )
         return combined
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecallableUpdates:
+    """A round's updates, one by one, and a way to those of some clients afterwards.
+
+    A simulation trains these clients once more: every draw of a client has a name, so that
+    the same comes of it. Where clients are remote nothing of the kind is passed: who is
+    asked again would know that it speaks for others.
+
+    Attributes:
+        arriving: the updates, in client-name order; they can be taken once.
+        again: yields the updates of these clients, in this order. All of `arriving` must
+            have been taken before.
+    """
+
+    arriving: Iterator[ClientUpdate]
+    again: Callable[[Sequence[Handle]], Iterator[ClientUpdate]]
+
+    def __iter__(self) -> Iterator[ClientUpdate]:
+        return self.arriving
+
+
+NOT_FINITE = "must hold finite numbers only"
+"""How the reason of such a refusal ends, a remote node's as well."""
+
+
+class RefusedUpdate(NamedTuple):
+    """An update that is not finite, or is not together with the others of its cluster.
+
+    Attributes:
+        cluster: whose model it would have moved.
+        entry: the first of the update's entries that holds NaN or infinity, or the first
+            of the model that all updates make.
+        together: whether all are finite by themselves, and what they add up to is not.
+    """
+
+    handle: Handle
+    cluster: int
+    entry: str
+    together: bool = False
+
+
+def finite_updates(
+    updates: Iterable[ClientUpdate],
+    refused: list[RefusedUpdate] | None = None,
+    *,
+    as_zero: bool = False,
+) -> Iterator[ClientUpdate]:
+    """Yield the updates that are finite, one by one, as they are.
+
+    Args:
+        updates: one by one too: a mean never holds more than one of them.
+        refused: grows by what is refused, as far as updates have been taken.
+        as_zero: whether a refused update is yielded as 0, instead of left out. Where the
+            noise on updates is accounted for, how many there are must not follow from
+            anybody's data.
+    """
+    for each in updates:
+        entry = not_finite(each.update)
+        if not entry:
+            yield each
+            del each  # before the next one comes
+            continue
+        if refused is not None:
+            refused.append(RefusedUpdate(each.handle, each.cluster, entry))
+        if as_zero:
+            zero = {name: torch.zeros_like(v) for name, v in each.update.items()}
+            yield replace(each, update=zero)
+
+
+def refusal_events(refused: Iterable[RefusedUpdate]) -> tuple[AnswerRefused, ...]:
+    """Return the facts, one per client, in the words that a remote node's are told in."""
+    first: dict[Handle, RefusedUpdate] = {}
+    for each in refused:
+        first.setdefault(each.handle, each)
+    return tuple(
+        AnswerRefused(
+            handle,
+            f"its update of {each.entry} {'and the others ' * each.together}{NOT_FINITE}",
+        )
+        for handle, each in first.items()
+    )

@@ -1,21 +1,216 @@
 """The weighted mean of clients' updates, cluster by cluster."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
-from covey.aggregation.base import Aggregation
-from covey.aggregation.masked_mean import masked_mean
-from covey.aggregation.merging import (
+import numpy as np
+import torch
+from jaxtyping import Int64
+
+from covey.aggregation.base import (
+    Aggregation,
     AggregationResult,
     Aggregator,
     ClientUpdate,
+    combined_per_cluster,
     mean_per_cluster,
+    sum_per_cluster,
 )
-from covey.components.capability import Capability
-from covey.rng import Streams
-from covey.types import Params
+from covey.base.errors import ModelError
+from covey.base.events import ClusterWaited, Event, SumPerturbed
+from covey.base.names import Params
+from covey.base.params import add, norm, scale, trained
+from covey.base.rng import Draws, Streams, with_noise
+from covey.components.registry import Capability
+from covey.secure_sums.server import secure_sum
 
-__all__ = ["Mean"]
+
+@dataclass(frozen=True, slots=True)
+class Clipping:
+    """How a client hides in the sum of its cluster.
+
+    Attributes:
+        clip: C, the largest L2 norm of an update.
+        noise_multiplier: z, of all that a round tells of the updates together; above 0.
+        sampling: q, the chance of each client to take part, by a secret coin of its own.
+        clients: N, with which a secret cohort has q N clients on average.
+    """
+
+    clip: float
+    noise_multiplier: float
+    sampling: float = 1.0
+    clients: int = 0
+
+
+def noised_mean(clipping: Clipping) -> Aggregator:
+    """Return the aggregation that moves every cluster model by a noisy mean of its updates.
+
+    theta_j <- theta_j + (sum_{i in S_j} clip_C(u_i) + N(0, (z C)^2 I)) / n_j
+    clip_C(u) = min(1, C / |u|) u
+
+    n_j = |S_j|, and a cluster without clients does not move. A secret cohort's size would
+    tell who was in it: then n_j = q N, and there is noise even where nobody came.
+    """
+
+    def aggregate(
+        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> AggregationResult:
+        bounded = (
+            replace(each, update=projected(each.update, clipping.clip), weight=1.0)
+            for each in updates
+        )
+        sums, sizes = sum_per_cluster(bounded)
+        moved, facts = list(clusters), list[Event]()
+        z, sampling = clipping.noise_multiplier, clipping.sampling
+        for j, model in enumerate(clusters):
+            n = sizes.get(j, 0.0) if sampling == 1 else sampling * clipping.clients
+            if n == 0:
+                continue
+            total = noisy(
+                sums.get(j) or _zeros(model),
+                z * clipping.clip,
+                streams.at("sum", j, "noise").draws(),
+            )
+            moved[j] = add(model, scale(total, 1 / n))
+            facts.append(SumPerturbed(j, clipping.clip, z, sampling))
+        return AggregationResult(tuple(moved), tuple(facts))
+
+    return aggregate
+
+
+def projected(update: Params, radius: float) -> Params:
+    """Return the point of the L2 ball around 0 that is nearest: min(1, radius / |u|) u.
+
+    An update that is not finite, of a training that diverged, becomes 0.
+    """
+    length = norm(update)
+    factor = radius / max(radius, length)
+    coordinates = trained(update) if length < math.inf else {}
+    return {
+        name: value * factor if name in coordinates else torch.zeros_like(value)
+        for name, value in update.items()
+    }
+
+
+def noisy(update: Params, std: float, draws: Draws) -> Params:
+    """Return the update with Gaussian noise on each coordinate."""
+    noised = {
+        name: with_noise(value, draws.normal(0.0, std, tuple(value.shape)), std, draws)
+        for name, value in sorted(trained(update).items())
+    }
+    return {name: noised.get(name, value) for name, value in update.items()}
+
+
+def _zeros(model: Params) -> Params:
+    return {name: torch.zeros_like(value) for name, value in model.items()}
+
+
+STEPS = 2**24
+"""Steps of the grid in 1."""
+
+LARGEST = 2.0**15
+"""Entries of an update are cut to it, so that sums of many fit the ring."""
+
+RING = 2**63
+
+
+def masked_mean(min_cohort: int) -> Aggregator:
+    """Return the mean of clients' updates, of which the server sees sums alone.
+
+        theta_j <- theta_j + sum_i round(2^24 w_i u_i) / sum_i round(2^24 w_i)
+
+    Where weights are whole numbers, and no entry is cut, no entry is further than 2^-25
+    from the exact mean. A cluster of fewer clients keeps its model, and waits.
+
+    Args:
+        min_cohort: the fewest clients that a sum may be over.
+    """
+
+    def aggregate(
+        models: tuple[Params, ...], updates: Iterable[ClientUpdate], _: Streams
+    ) -> AggregationResult:
+        combined = partial(_mean, min_cohort=min_cohort)
+        return combined_per_cluster(models, updates, combined, min_cohort)
+
+    return aggregate
+
+
+def arrived_mean(min_cohort: int) -> Aggregator:
+    """Return how models move by means that remote clients made under masks.
+
+    Every update of a cluster is that mean already. Where none came, all wait.
+
+    Args:
+        min_cohort: the fewest clients that a sum may be over.
+    """
+
+    def aggregate(
+        models: tuple[Params, ...], updates: Iterable[ClientUpdate], _: Streams
+    ) -> AggregationResult:
+        means: dict[int, Params] = {}
+        for each in updates:
+            means.setdefault(each.cluster, each.update)
+        moved = (add(model, means[j]) if j in means else model for j, model in enumerate(models))
+        facts = () if means else (ClusterWaited(0, 0, min_cohort),)
+        return AggregationResult(tuple(moved), facts)
+
+    return aggregate
+
+
+def _mean(updates: list[ClientUpdate], min_cohort: int) -> Params:
+    shapes = {name: value.shape for name, value in updates[0].update.items()}
+    length = 1 + sum(shape.numel() for shape in shapes.values())
+    sending = {each.handle: partial(numbers_of_update, each, len(updates)) for each in updates}
+    found = secure_sum(sending, length, min_cohort).values
+    return mean_of_numbers(found, shapes)
+
+
+def mean_of_numbers(
+    numbers: Int64[np.ndarray, " numbers"], shapes: Mapping[str, torch.Size]
+) -> Params:
+    """Return the weighted mean that a sum of `numbers_of_update` stands for."""
+    found = torch.from_numpy(numbers).double()
+    return _unflat(found[1:] / found[0], {name: shapes[name] for name in sorted(shapes)})
+
+
+def numbers_of_update(each: ClientUpdate, clients: int) -> Int64[np.ndarray, " numbers"]:
+    """Return what a client sends: its weight, and its weighted update, in steps.
+
+    Args:
+        each: what it trained.
+        clients: how many are added up.
+
+    Raises:
+        ModelError: the sum would be of counters, or too large.
+    """
+    if not all(value.is_floating_point() for value in each.update.values()):
+        raise ModelError(
+            "Under masks numbers are added up, and this model has counters (as BatchNorm "
+            "has), of which the largest is taken. Choose a model without them, or set "
+            "privacy.secure_sums = false."
+        )
+    if each.weight * LARGEST * STEPS * clients >= RING:
+        raise ModelError(
+            f"Under masks, weights must stay below {RING / (LARGEST * STEPS):.0f} divided "
+            f"by the number of clients, found {each.weight} of {clients} clients. Set "
+            f"merge.weights = 'equal'."
+        )
+    ordered = (each.update[name] for name in sorted(each.update))
+    flat = torch.cat([value.double().reshape(-1) for value in ordered])
+    cut = flat.clamp(-LARGEST, LARGEST) * each.weight
+    whole = torch.cat([torch.tensor([each.weight], dtype=torch.float64), cut])
+    return (whole * STEPS).round_().to(torch.int64).numpy()
+
+
+def _unflat(numbers: torch.Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, torch.Tensor]:
+    parts = numbers.split([shape.numel() for shape in shapes.values()])
+    return {
+        name: part.reshape(shape).float()
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
 
 
 class Mean(Aggregation):

@@ -4,24 +4,196 @@ Algorithms are pure: they take a state and return the next one with the facts th
 ledger should remember. They read no clock, open no file and own no randomness.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
-from covey.algorithms.clients import Clients
-from covey.clustering.base import ClusterSelection
-from covey.components.capability import Capability, Claim
-from covey.components.component import Component
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.aggregation.base import ClientUpdate
+from covey.algorithms.local_clients import losses_noted
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.selection import (
+    BY_LOSS,
+    ClusterSelection,
+    Prices,
+    SelectionConfig,
+    SelectionResult,
+    TrainAtOnce,
+)
+from covey.algorithms.state import Cohort, ObjectiveInputs, RoundResult, ServerState, initial_state
+from covey.algorithms.sums import Records
+from covey.base.errors import ConfigError
+from covey.base.events import ClientsAssigned
+from covey.base.names import Handle, Params
+from covey.base.rng import Streams
+from covey.components.registry import Capability, Claim, Component
+from covey.components.state import ComponentState
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
-from covey.events import ClientsAssigned
-from covey.heads import HeadNoise
-from covey.membership import PlayRound
-from covey.rng import Streams
-from covey.types import Params
+from covey.heads.perturbed import HeadNoise
+from covey.heads.state import ClusterSums
+from covey.membership.references import PlayRound
 
-__all__ = ["Algorithm", "Setup", "Strategy", "Subtraction"]
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Who takes part in a round; nothing else leads to anybody's data.
+
+    Attributes:
+        cohort: the clients, in name order; there may be none.
+        steps: how they are evaluated and trained, and how their updates are aggregated.
+        selection: how they choose among clusters.
+        own_risks: whether only they know which risks they know.
+    """
+
+    cohort: Cohort
+    steps: Steps
+    selection: SelectionConfig = BY_LOSS
+    own_risks: bool = False
+
+    def __len__(self) -> int:
+        return len(self.cohort)
+
+    def among(self, cohort: Cohort) -> "Clients":
+        """Return these clients instead, asked in the same way."""
+        return replace(self, cohort=cohort)
+
+    def asked_by(self, steps: Steps) -> "Clients":
+        """Return the same clients, asked in another way."""
+        return replace(self, steps=steps)
+
+    def noting_losses(self, into: dict[Handle, float]) -> "Clients":
+        """Return the same clients, of whose training the known losses are put down."""
+        steps, longer = self.steps, self.steps.longer
+        if longer is not None:
+            longer = longer._replace(train=losses_noted(longer.train, into))
+        noted = losses_noted(steps.train, into)
+        return self.asked_by(replace(steps, train=noted, longer=longer))
+
+    def comparing(self, known: ClusterSums | None, *, last: bool = False) -> "Clients":
+        """Return the same clients, who train nothing and choose among heads.
+
+        Args:
+            known: the sums from which each head is told without whoever looks at it; None:
+                models are compared as they are.
+            last: whether it is the last choice of a run.
+        """
+        backend = self.records.judging(self.steps.backend, known, last=last)
+        return self.asked_by(replace(self.steps, backend=backend))
+
+    @property
+    def records(self) -> Records:
+        """Their records as fixed features.
+
+        Raises:
+            ConfigError: the model trains all its parameters.
+        """
+        if self.steps.records is None:
+            raise ConfigError(
+                "Sums over records need a model with features that do not train, found "
+                "another. Set model.name = 'linear-head'."
+            )
+        return self.steps.records
+
+    def sent_along(self, **broadcast: Params) -> "Clients":
+        """Return the same clients, who get these tensors for their objective by name."""
+        return self.asked_by(replace(self.steps, broadcast=broadcast))
+
+    def all_in(self, cluster: int, by: str) -> ClientsAssigned:
+        """Return the fact that all of them train the model of one cluster."""
+        return ClientsAssigned({c.handle: cluster for c in self.cohort}, by)
+
+    def evaluate(
+        self, models: tuple[Params, ...], streams: Streams
+    ) -> Float[Tensor, "clients clusters"]:
+        """Return every model's loss on every client's selection batch, in nats."""
+        return self.steps.backend.evaluate(models, self.cohort, streams)
+
+    def choose(self, state: ServerState, streams: Streams) -> SelectionResult:
+        """Let every client take its cluster, to train its model in this round."""
+        given = self.steps.recorded.get(state.round_index, {})
+        training = TrainAtOnce(given, self.steps.inputs(state))
+        return self.steps.backend.choose(self.selection, state, self.cohort, streams, training)
+
+    def settle(self, state: ServerState, streams: Streams) -> SelectionResult:
+        """Let every client take its cluster once more, without training."""
+        return self.steps.backend.choose(self.selection, state, self.cohort, streams)
+
+    def nearest(self, state: ServerState, streams: Streams) -> Mapping[Handle, int]:
+        """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
+        return self.steps.backend.nearest(state, self.cohort, streams)
+
+    def train(
+        self,
+        models: tuple[Params, ...],
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+        state: ServerState | None = None,
+    ) -> Iterator[ClientUpdate]:
+        """Yield what each client's training adds to the model of its cluster.
+
+        `state` is that before the round, where clients go on from what they kept; None:
+        they begin anew, and remote ones keep nothing of it.
+        """
+        beginning = ObjectiveInputs(broadcast=self.steps.broadcast)
+        inputs = beginning if state is None else self.steps.inputs(state)
+        return self.steps.train(models, self.cohort, assignment, streams, inputs)
+
+    def train_and_aggregate(
+        self,
+        state: ServerState,
+        chosen: ClientsAssigned,
+        streams: Streams,
+        updates: Sequence[ClientUpdate] | None = None,
+    ) -> RoundResult:
+        """Train every client from its cluster's model, and aggregate per cluster.
+
+        Updates that are not finite are refused, and move nothing. Choices, refusals and
+        the new models' hash are in the events.
+
+        Args:
+            state: before the round.
+            chosen: which cluster each client trains.
+            streams: of the round.
+            updates: what the clients have trained already; None: they train now.
+        """
+        steps = self.steps if updates is None else self.steps.with_updates(updates)
+        return steps.train_and_aggregate(state, self.cohort, chosen, streams)
+
+
+class Settled(ComponentState):
+    """Nobody moved since heads were last solved from other sums.
+
+    Attributes:
+        asked: who chose among the heads as they are, and stayed.
+        risks: what was known of the clusters then; empty where somebody moved.
+    """
+
+    key = "settled"
+    asked: frozenset[Handle] = frozenset()
+    risks: tuple[float | None, ...] = ()
+
+
+def settled_after(state: ServerState, chosen: ClientsAssigned) -> Settled:
+    """Return who stayed where it was in this round too, and what it knew then."""
+    before, known, risks = state.assignment, state.kept(Settled), _risks(state)
+    if any(before.get(handle) != j for handle, j in chosen.clusters.items()):
+        return Settled()
+    earlier = known.asked if known.risks == risks else frozenset[Handle]()
+    return Settled(asked=earlier | chosen.clusters.keys(), risks=risks)
+
+
+def is_settled(state: ServerState, clients: Clients) -> bool:
+    """Say whether a choice would be the last one again: then nobody is asked."""
+    known = state.kept(Settled)
+    asked = all(client.handle in known.asked for client in clients.cohort)
+    return asked and not state.kept(Prices).prices and known.risks == _risks(state)
+
+
+def _risks(state: ServerState) -> tuple[float | None, ...]:
+    return tuple(each and each.risk for each in state.risk_estimates())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,9 +314,7 @@ class Algorithm(Component):
         """Whether the server keeps every single client's sums, which proofs then say."""
         return False
 
-    def head_noise(
-        self, clip: float, multiplier: float, classes: int
-    ) -> HeadNoise | None:
+    def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
         """Return what hides records in heads that are solved; None: nothing does."""
         del clip, multiplier, classes
 
@@ -168,23 +338,17 @@ class Algorithm(Component):
         model = setup.draw_model(streams.at("initial model", 0))
         return initial_state((model,) * self.num_models(setup.population))
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Return what comes of one round with these clients."""
         raise NotImplementedError
 
-    def finalize(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Return the last choices: what each client chose, or the one model there is."""
         del streams
         one = {0: 0} if len(state.clusters) == 1 else {}
         chosen = {c.handle: state.assignment.get(c.handle) for c in clients.cohort}
         final = {h: one.get(0) if j is None else j for h, j in chosen.items()}
-        fact = ClientsAssigned(
-            {h: j for h, j in final.items() if j is not None}, "final"
-        )
+        fact = ClientsAssigned({h: j for h, j in final.items() if j is not None}, "final")
         return RoundResult(state.with_choices(fact.clusters), (fact,))
 
     def objective(self) -> Objective | None:
@@ -211,6 +375,4 @@ class Algorithm(Component):
 
     def strategy(self, setup: Setup) -> Strategy:
         """Return the algorithm in its run; override it to wrap the rounds."""
-        return Strategy(
-            lambda streams: self.init(setup, streams), self.round, self.finalize
-        )
+        return Strategy(lambda streams: self.init(setup, streams), self.round, self.finalize)

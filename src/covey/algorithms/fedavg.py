@@ -3,17 +3,18 @@
 Read `FedAvg` first: it is the smallest complete algorithm.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from covey.algorithms.algorithm import Algorithm, Setup
-from covey.algorithms.base import Cohort, RoundResult, ServerState
-from covey.algorithms.clients import Clients
-from covey.components.capability import Capability
-from covey.events import ClientsAssigned
-from covey.rng import Streams
-from covey.types import Handle
+from torch import Tensor
 
-__all__ = ["FedAvg", "LocalTraining"]
+from covey.algorithms.algorithm import Algorithm, Clients, Setup
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base.events import ClientsAssigned
+from covey.base.names import Handle
+from covey.base.rng import Streams
+from covey.components.registry import Capability, NotNegative
+from covey.engine.recipe import Objective, Proximal
 
 
 class FedAvg(Algorithm):
@@ -31,9 +32,7 @@ class FedAvg(Algorithm):
     sends_sums: ClassVar[bool] = True
     summary: ClassVar[str] = "has one model for everybody"
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let all of them train, and aggregate."""
         everybody = clients.all_in(0, "shared")
         return clients.train_and_aggregate(state, everybody, streams)
@@ -58,9 +57,7 @@ class LocalTraining(Algorithm):
         own = {client.handle: j for j, client in enumerate(setup.population)}
         return super().init(setup, streams).with_choices(own)
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let each of them train its own."""
         return clients.train_and_aggregate(
             state, ClientsAssigned(_own(state, clients), "clients"), streams
@@ -69,3 +66,69 @@ class LocalTraining(Algorithm):
 
 def _own(state: ServerState, clients: Clients) -> dict[Handle, int]:
     return {client.handle: state.assignment[client.handle] for client in clients.cohort}
+
+
+class FedProx(FedAvg):
+    """Let every client minimise its loss and a pull towards the shared model.
+
+    theta_i <- argmin_w  f_i(w) + mu / 2 ||w - theta||^2;  theta <- mean of theta_i
+
+    With mu = 0 this is FedAvg, to the bit.
+
+    References:
+        Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in
+        Heterogeneous Networks, 2020, Algorithm 2.
+    """
+
+    sends_sums: ClassVar[bool] = True
+
+    mu: NotNegative = 0.01
+
+    def objective(self) -> Objective:
+        """Return the pull."""
+        return Proximal(mu=self.mu)
+
+
+class NearShared(Objective):
+    """Pull a client's own model towards the shared one: lam (v - theta)."""
+
+    elementwise = True
+
+    lam: NotNegative
+
+    def correction(
+        self,
+        weights: Sequence[Tensor],
+        start: Sequence[Tensor],  # noqa: ARG002 - of the own model
+        memory: Mapping[str, Sequence[Tensor]],
+    ) -> Sequence[Tensor] | None:
+        """Return lam (v - theta); nothing where lam is 0, to the bit."""
+        if self.lam == 0:
+            return None
+        pairs = zip(weights, memory["shared"], strict=True)
+        return [self.lam * (own - shared) for own, shared in pairs]
+
+
+class Ditto(FedAvg):
+    """Let every client train a model of its own too, near the one that all share.
+
+    theta <- FedAvg;  v_i <- argmin_v  f_i(v) + lam / 2 ||v - theta||^2
+
+    v_i takes as many steps as the shared model's training, from where it last ended; a
+    client that comes for the first time begins at the shared model. It never leaves the
+    client, and its accuracy is the client's. Risk is measured of theta, which is all that
+    anybody else sees. With lam = 0 every client trains alone; theta is FedAvg's in any
+    case, to the bit. lam above 2 / learning_rate makes v_i diverge.
+
+    References:
+        Li, Hu, Beirami, Smith, Ditto: Fair and Robust Federated Learning Through
+        Personalization, 2021, Algorithm 1.
+    """
+
+    sends_sums: ClassVar[bool] = True
+
+    lam: NotNegative = 0.1
+
+    def personal(self) -> Objective:
+        """Return the pull towards the shared model."""
+        return NearShared(lam=self.lam)

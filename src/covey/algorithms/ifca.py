@@ -7,28 +7,79 @@ References:
     Personalized Federated Learning (IFCA-MIR), 2025, Algorithm 1.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
-from covey.algorithms.algorithm import Algorithm, Setup, Strategy
-from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
-from covey.algorithms.clients import Clients
-from covey.algorithms.initialization import WarmStart, group_initialized, warm_started
-from covey.algorithms.newcomers import bounded_newcomers
-from covey.algorithms.pooling import (
-    Control,
-    fixed_share,
-    pooled,
-    share_by_risk,
-)
-from covey.clustering.base import ByLoss, ClusterSelection
+from covey.algorithms.algorithm import Algorithm, Clients, Setup, Strategy
+from covey.algorithms.pooling import Control, fixed_share, pooled, share_by_risk
+from covey.algorithms.selection import ByLoss, ClusterSelection, SelectionResult
+from covey.algorithms.start import WarmStart, group_initialized, warm_started
+from covey.algorithms.state import Cohort, RoundResult, ServerState, initial_state
+from covey.base.events import ClientsAssigned, Event, NewcomersWaited, PricesSet, RiskUnknown
+from covey.base.names import Handle
+from covey.base.rng import Streams
 from covey.components.built_ins import DEFAULTS
-from covey.components.capability import Capability, Claim
-from covey.components.section import Count, Positive, Share
-from covey.events import ClientsAssigned, Event, PricesSet, RiskUnknown
-from covey.rng import Streams
+from covey.components.registry import Capability, Claim, Count, Positive, Share
+from covey.components.state import ComponentState
 
-__all__ = ["Ifca", "IfcaMir"]
+
+class Founders(ComponentState):
+    """The cluster that each client was in when clients first chose for themselves."""
+
+    key = "founders"
+    clusters: Mapping[Handle, int] = {}
+
+
+def bounded_newcomers(
+    choice: SelectionResult,
+    before: ServerState,
+    share: float,
+    streams: Streams,
+    recorded: Mapping[Handle, int] | None = None,
+) -> SelectionResult:
+    """Return the choices without those newcomers that a cluster has no room for.
+
+    Of the clients that choose a cluster, its founders F train it in any case, and of all
+    others max(1, floor(share |F|)), drawn anew in every round. The rest sit the round out:
+    they train nothing, and stay counted where they were. A cluster none of whose founders
+    takes part has no bound.
+
+    Founders are who a cluster had when clients first chose for themselves (after a warm
+    start), or else who chose it then. Time makes nobody a founder: who waits long enough
+    would be in.
+
+    Args:
+        choice: what the clients chose.
+        before: the state before the round.
+        share: newcomers per founder.
+        streams: of the round.
+        recorded: who trained what when the round was played first: that is repeated.
+    """
+    clusters = choice.clusters
+    founded = before.kept(Founders).clusters or before.assignment or clusters
+    state = choice.state.keeping(Founders(clusters=dict(founded)))
+    choice = choice._replace(state=state)
+    if recorded is not None:
+        again = {h: j for h, j in clusters.items() if h in recorded}
+        return choice._replace(clusters=again)
+    waiting: set[Handle] = set()
+    facts: list[NewcomersWaited] = []
+    for j in sorted(set(clusters.values())):
+        here = sorted(h for h, chosen in clusters.items() if chosen == j)
+        new = [h for h in here if founded.get(h) != j]
+        founders = len(here) - len(new)
+        room = max(1, math.floor(share * founders + 1e-9))  # .7 * 10 is below 7
+        if not founders or len(new) <= room:
+            continue
+        order = streams.at("newcomers", j).generator().permutation(len(new))
+        out = [new[i] for i in order[room:]]
+        waiting.update(out)
+        facts.append(NewcomersWaited(j, founders, len(new), len(out)))
+    return choice._replace(
+        clusters={h: j for h, j in clusters.items() if h not in waiting},
+        events=(*choice.events, *facts),
+    )
 
 
 class Ifca(Algorithm):
@@ -38,12 +89,12 @@ class Ifca(Algorithm):
 
     Attributes:
         num_clusters: how many models clients choose among.
-        initialisation: how they come to differ (`covey.algorithms.initialization`).
+        initialisation: how they come to differ (`covey.algorithms.start`).
         pooling: how much of them is shared after every round (`covey.algorithms.pooling`).
         select_on: the examples on which a client compares the models.
         select_examples: on so many of them; 0: all.
         max_newcomers: per founder of a cluster, how many others may train it in a round;
-            0: no bound (`covey.algorithms.newcomers`).
+            0: no bound (`covey.algorithms.ifca`).
     """
 
     own_selection: ClassVar[ClusterSelection | None] = ByLoss()
@@ -122,13 +173,9 @@ class Ifca(Algorithm):
         """Draw a model for each cluster (line 2), or one that something tells apart."""
         indices = range(self.num_clusters) if self.draws_each else [0]
         models = [setup.draw_model(streams.at("initial model", j)) for j in indices]
-        return initial_state(
-            tuple(models) if self.draws_each else (models[0],) * self.num_clusters
-        )
+        return initial_state(tuple(models) if self.draws_each else (models[0],) * self.num_clusters)
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let clients choose, train what they chose, and aggregate per cluster."""
         choice = clients.choose(state, streams)  # line 12
         if self.max_newcomers > 0:
@@ -140,9 +187,7 @@ class Ifca(Algorithm):
         )
         return RoundResult(moved.state, (*choice.events, *moved.events))
 
-    def finalize(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let clients choose once more."""
         choice = clients.settle(state, streams)
         final = ClientsAssigned(choice.clusters, "final")
@@ -182,9 +227,7 @@ class IfcaMir(Ifca):
 
     selection: str = DEFAULTS["selection"]
 
-    def round(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Play a round of IFCA, and say which risks nobody knew."""
         played = super().round(state, clients, streams)
         return played.preceded_by(() if clients.own_risks else _unknown(state, clients))

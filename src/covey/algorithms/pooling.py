@@ -33,26 +33,15 @@ import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from covey.algorithms.algorithm import Strategy
-from covey.algorithms.base import RoundResult, ServerState
-from covey.algorithms.clients import Clients
-from covey.algorithms.cluster_selection import LatestLosses
+from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.selection import LatestLosses
+from covey.algorithms.state import RoundResult, ServerState
+from covey.base.events import ModelsPooled
+from covey.base.names import Handle, Params
+from covey.base.params import model_hash
+from covey.base.rng import Streams
 from covey.components.state import ComponentState
 from covey.data.examples import Client
-from covey.events import ModelsPooled
-from covey.params import model_hash
-from covey.rng import Streams
-from covey.types import Handle, Params
-
-__all__ = [
-    "Control",
-    "Layers",
-    "PoolingShares",
-    "fixed_share",
-    "head_first",
-    "pooled",
-    "share_by_risk",
-]
 
 Control = Callable[[ServerState], tuple[float, ...]]
 """How much of each cluster model is shared after a round: a share per cluster.
@@ -96,18 +85,14 @@ def pooled(
         everybody: all clients, by handle; only their numbers of examples are used.
     """
 
-    def play_round(
-        state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         played = strategy.play_round(state, clients, streams)
         after = played.state
         if not len(clients) or not after.assignment:
             return played
         seen = replace(state, assignment=after.assignment, states=after.states)
         sizes = _sizes(after, everybody)
-        shares = tuple(
-            share if n else 0.0 for share, n in zip(control(seen), sizes, strict=True)
-        )
+        shares = tuple(share if n else 0.0 for share, n in zip(control(seen), sizes, strict=True))
         pulls = np.array([head_first(share, len(layers)) for share in shares])
         models = _pulled(after.clusters, sizes, pulls, layers)
         fact = ModelsPooled(shares, model_hash(models))
@@ -195,9 +180,7 @@ def _refused(
     return float(np.mean(refuses))
 
 
-def _lowest_loss_elsewhere(
-    state: ServerState, j: int, members: Sequence[Handle]
-) -> float:
+def _lowest_loss_elsewhere(state: ServerState, j: int, members: Sequence[Handle]) -> float:
     """Return the lowest mean loss that another cluster's model has on their examples."""
     losses = state.kept(LatestLosses).losses
     rows = [losses[handle] for handle in members if handle in losses]
@@ -207,9 +190,7 @@ def _lowest_loss_elsewhere(
     return float(np.mean(rows, axis=0)[others].min(initial=math.inf))
 
 
-def _sizes(
-    state: ServerState, clients: Mapping[Handle, Client]
-) -> Int[ndarray, " clusters"]:
+def _sizes(state: ServerState, clients: Mapping[Handle, Client]) -> Int[ndarray, " clusters"]:
     """Return n_j: how many examples each cluster trains on, by latest choices."""
     sizes = np.zeros(len(state.clusters), dtype=np.int64)
     for handle, j in state.assignment.items():
@@ -241,9 +222,7 @@ def _pulled(
     }
     return tuple(
         {
-            name: value.lerp(shared[name], float(pull[depth[name]]))
-            if name in shared
-            else value
+            name: value.lerp(shared[name], float(pull[depth[name]])) if name in shared else value
             for name, value in model.items()
         }
         for model, pull in zip(clusters, pulls, strict=True)

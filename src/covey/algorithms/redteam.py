@@ -6,39 +6,17 @@ A red team's figures are sent to everybody; what clients find by themselves stay
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from covey.algorithms.algorithm import Strategy
-from covey.algorithms.base import (
-    Cohort,
-    OwnRisks,
-    RiskEstimates,
-    RoundResult,
-    ServerState,
-)
-from covey.algorithms.clients import Clients
-from covey.algorithms.divergence import divergences
+from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.round_steps import divergences
+from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
+from covey.base.events import Event, ModelDiverged
+from covey.base.names import Handle
+from covey.base.risk import Finding, RiskEstimate
+from covey.base.rng import Streams
 from covey.components.state import keep
 from covey.data.examples import Client
-from covey.events import Event, ModelDiverged
-from covey.membership import (
-    CountAll,
-    Finding,
-    RedTeam,
-    RiskEstimate,
-    SelfAssessment,
-    Target,
-    has_finite_examples,
-)
-from covey.rng import Streams
-from covey.types import Handle
-
-__all__ = [
-    "due_to_measure",
-    "estimate_lifetime",
-    "red_teamed",
-    "self_assessed",
-    "targets",
-    "with_own_estimates",
-]
+from covey.membership.estimators import CountAll
+from covey.membership.truth import RedTeam, SelfAssessment, Target, has_finite_examples
 
 
 def estimate_lifetime(every: int) -> int:
@@ -67,9 +45,7 @@ def red_teamed(
         count: asks the members of all clusters at once for counts, should it need them.
     """
 
-    def play_round(
-        state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         due = state.round_index > 0 and state.round_index % every == 0
         if not (due and state.assignment):
             return strategy.play_round(_expired(state), clients, streams)
@@ -114,9 +90,7 @@ def self_assessed(strategy: Strategy, assess: SelfAssessment, every: int) -> Str
     is not replaced by one from outside as long as it lives.
     """
 
-    def play_round(
-        state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         due = due_to_measure(state, clients.cohort, every) if state.assignment else ()
         found = with_own_estimates(state, assess(state.clusters, due, streams), every)
         return strategy.play_round(found, clients, streams)
@@ -132,9 +106,7 @@ def self_assessed(strategy: Strategy, assess: SelfAssessment, every: int) -> Str
 def due_to_measure(state: ServerState, cohort: Cohort, every: int) -> Cohort:
     """Return the clients that have not measured for so many rounds."""
     return tuple(
-        c
-        for c in cohort
-        if _last_measurement(state, c.handle) <= state.round_index - every
+        c for c in cohort if _last_measurement(state, c.handle) <= state.round_index - every
     )
 
 
@@ -145,10 +117,7 @@ def with_own_estimates(
 ) -> ServerState:
     """Return the state in which clients remember what they just found out."""
     void = divergences(state)
-    rows = {
-        handle: _valid(row, state, every)
-        for handle, row in state.kept(OwnRisks).risks.items()
-    }
+    rows = {handle: _valid(row, state, every) for handle, row in state.kept(OwnRisks).risks.items()}
     nothing = (None,) * len(state.clusters)
     for handle, figures in found.items():
         trained = state.assignment.get(handle)
@@ -190,17 +159,13 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
     Clients whose examples are not finite are no members: nothing of them is accepted.
     """
     void = divergences(state)
-    clients = {
-        h: client for h, client in clients.items() if has_finite_examples(client)
-    }
+    clients = {h: client for h, client in clients.items() if has_finite_examples(client)}
     return tuple(
         Target(
             cluster=j,
             params=params,
             members=tuple(
-                client
-                for handle, client in clients.items()
-                if state.assignment.get(handle) == j
+                client for handle, client in clients.items() if state.assignment.get(handle) == j
             ),
             round_index=state.round_index,
             states=state.states,

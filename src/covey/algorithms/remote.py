@@ -6,51 +6,47 @@ client accepts, what it has found out and how it draws stay on its side; the ser
 the cluster, the update and, where the method needs them, counts.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, Never
 
-from jaxtyping import Float64, Int
+import numpy as np
+from jaxtyping import Float64, Int, Int64
 from numpy import ndarray
 from torch import Tensor
 
-from covey.aggregation import ClientUpdate
-from covey.algorithms.base import Cohort, ServerState
-from covey.algorithms.client_memory import NO_INPUTS, ClientMemory, ObjectiveInputs
-from covey.algorithms.cluster_selection import (
+from covey.aggregation.base import ClientUpdate
+from covey.aggregation.mean import mean_of_numbers
+from covey.algorithms.local_clients import Train
+from covey.algorithms.selection import (
+    UNASSIGNED,
     SelectionConfig,
     SelectionResult,
     TrainAtOnce,
     choice_events,
 )
-from covey.clustering import UNASSIGNED
-from covey.components.capability import Capability
-from covey.engine.protocol import Recipe
-from covey.errors import ConfigError
-from covey.heads import Sums
-from covey.membership import (
+from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState
+from covey.base.errors import ConfigError
+from covey.base.events import AnswerRefused, Event, SumGivenUp
+from covey.base.names import Handle, Params
+from covey.base.risk import RiskEstimate
+from covey.base.rng import Streams
+from covey.components.registry import Capability
+from covey.data.examples import Client
+from covey.engine.recipe import Recipe
+from covey.heads.sums import Sums
+from covey.membership.estimators import (
+    EDGES,
+    FEWEST_REPORTING,
+    FOLDS,
+    Count,
     CountAll,
-    RiskEstimate,
-    Target,
     combined_counts,
-    has_non_finite_values,
 )
-from covey.membership.base import FEWEST_REPORTING
-from covey.rng import Streams
-from covey.secure_sums import Step
-from covey.types import Handle, Params
-
-__all__ = [
-    "ClientContext",
-    "ClientRequest",
-    "ClientResponse",
-    "RemoteClients",
-    "RequestType",
-    "Send",
-    "SumStep",
-    "SummedUp",
-    "loss_counter",
-]
+from covey.membership.truth import Target, has_non_finite_values
+from covey.secure_sums.messages import Reason, RoundGivenUpError, SecureSum, Step, Terms
+from covey.secure_sums.server import ServerRound
 
 RequestType = Literal[
     "choose", "train", "place", "settle", "count", "compare", "mean", "sum", "masked"
@@ -180,9 +176,7 @@ class RemoteClients:
     send: Send
     recipe: Recipe
 
-    def evaluate(
-        self, models: tuple[Params, ...], cohort: Cohort, streams: Streams
-    ) -> Never:
+    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Never:
         """Refuse: nobody but a client knows what it measures.
 
         Raises:
@@ -194,17 +188,13 @@ class RemoteClients:
             f"they tell what they choose. Use clients.choose or clients.nearest."
         )
 
-    def nearest(
-        self, state: ServerState, cohort: Cohort, streams: Streams
-    ) -> Mapping[Handle, int]:
+    def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
         """Ask clients which cluster's model has the lowest loss on their examples."""
         if not cohort:
             return {}
         contexts = {client.handle: ClientContext() for client in cohort}
         available = (True,) * len(state.clusters)
-        request = ClientRequest(
-            "place", state.clusters, available, streams.path, contexts
-        )
+        request = ClientRequest("place", state.clusters, available, streams.path, contexts)
         return {each.handle: each.cluster for each in self.send(request, cohort)}
 
     def choose(
@@ -270,9 +260,7 @@ class RemoteClients:
         )
         yield from self.updates_of(self.send(request, cohort))
 
-    def updates_of(
-        self, responses: tuple[ClientResponse, ...]
-    ) -> tuple[ClientUpdate, ...]:
+    def updates_of(self, responses: tuple[ClientResponse, ...]) -> tuple[ClientUpdate, ...]:
         """Return what the clients trained."""
         kept: Mapping[str, Params] | None = {} if self.recipe.keeps_memory else None
         return tuple(
@@ -324,3 +312,273 @@ def _combined(responses: Sequence[ClientResponse]) -> tuple[ndarray, ndarray]:
     if len(given) < FEWEST_REPORTING:
         given = []
     return combined_counts([m for m, _ in given], [h for _, h in given])
+
+
+Sound = Callable[[Collection[Handle]], Collection[frozenset[Handle]]]
+"""Which groups may be summed if these clients are all who sent their numbers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupSum:
+    """One group of clients in a round of its own, between two messages.
+
+    Attributes:
+        cohort: who was asked first.
+        letters: what is sent next, by name; empty once the round is over.
+        shown: who was asked to open a sum.
+        values: the sum over these, once it came.
+        given_up: why none came.
+    """
+
+    cohort: Cohort
+    round: ServerRound
+    letters: Mapping[str, bytes]
+    shown: frozenset[Handle] = frozenset()
+    values: Int64[np.ndarray, " numbers"] | None = None
+    given_up: str = ""
+
+    @classmethod
+    def begin(cls, cohort: Cohort, terms: Terms) -> "GroupSum":
+        """Return a group of which nobody has been asked yet."""
+        names = tuple(sorted(client.name for client in cohort))
+        return cls(cohort, ServerRound(terms, names), dict.fromkeys(names, b""))
+
+    @property
+    def asked(self) -> dict[Handle, bytes]:
+        """What is sent next, by handle."""
+        letters = self.letters
+        return {c.handle: letters[c.name] for c in self.cohort if c.name in letters}
+
+    @property
+    def sent(self) -> frozenset[Handle]:
+        """Whose numbers came."""
+        return frozenset(c.handle for c in self.cohort if c.name in self.round.masked)
+
+    def taking(self, answers: Mapping[Handle, bytes]) -> "GroupSum":
+        """Return the group with what its clients sent, or why it is refused."""
+        played = self.round
+        for client in self.cohort:
+            if client.handle in answers:
+                played = played.accept(client.name, answers[client.handle])
+        return replace(self, round=played)
+
+    def closed(self) -> "GroupSum":
+        """Return the group after a step that is over, with what is sent next."""
+        step = self.round.step
+        try:
+            after, letters = _closed(self.round)
+        except RoundGivenUpError as error:
+            return self.giving_up(error.reason)
+        if isinstance(letters, SecureSum):
+            return replace(self, round=after, letters={}, values=letters.values)
+        shown = self.sent if step == "masked" else self.shown
+        return replace(self, round=after, letters=letters, shown=shown)
+
+    def giving_up(self, reason: Reason) -> "GroupSum":
+        """Return the group without a sum."""
+        return replace(self, letters={}, given_up=reason.value)
+
+    def facts(self) -> Iterable[Event]:
+        """Return what is to be told: each refusal once, and a sum that did not come."""
+        handles = {client.name: client.handle for client in self.cohort}
+        refused = ((r.sender, r.reason.value) for r in self.round.refused)
+        for sender, reason in dict.fromkeys(refused):
+            yield AnswerRefused(handles[sender], reason)
+        if self.given_up:
+            yield SumGivenUp(tuple(sorted(handles.values())), self.given_up)
+
+
+def play_sums(
+    send: Send,
+    request: Callable[[Step], ClientRequest],
+    groups: Sequence[Cohort],
+    terms: Callable[[], Terms],
+    sound: Sound,
+) -> tuple[GroupSum, ...]:
+    """Return the sums of some groups, all of which take every step at the same time.
+
+    Each round has a number that no other has: a server that was killed begins others, and
+    what clients sent in the first ones opens nothing.
+
+    Args:
+        send: how clients are asked.
+        request: what is sent to all of them in a step, beside the protocol's own; its
+            `sums` say what is added up.
+        groups: whose sums are needed, each group's together.
+        terms: makes those of a new round; all are alike but in their numbers.
+        sound: which groups may be summed of those who are left.
+    """
+    running = [GroupSum.begin(cohort, terms()) for cohort in groups]
+    while waited_for := [each for each in running if each.letters]:
+        step = waited_for[0].round.step
+        answers = _asked(send, request(step), waited_for)
+        running = [each.taking(answers) if each.letters else each for each in running]
+        if step == "masked":
+            running = _sound(running, sound)
+        running = [each.closed() if each.letters else each for each in running]
+    return tuple(running)
+
+
+def _asked(
+    send: Send, request: ClientRequest, groups: Sequence[GroupSum]
+) -> Mapping[Handle, bytes]:
+    """Ask all groups at once; return what came."""
+    letters = {handle: x for each in groups for handle, x in each.asked.items()}
+    sessions = {
+        client.handle: each.round.terms.session.hex() for each in groups for client in each.cohort
+    }
+    told = request.contexts
+    cohort = tuple(c for each in groups for c in each.cohort if c.handle in letters)
+    terms = groups[0].round.terms
+    of = request.sums.of if request.sums else "sums"
+    asked = replace(
+        request,
+        task="masked",
+        contexts={h: replace(told.get(h, ClientContext()), session=sessions[h]) for h in letters},
+        sums=SumStep(groups[0].round.step, terms.length, of),
+        letters=letters,
+    )
+    return {each.handle: each.letter for each in send(asked, cohort)}
+
+
+def _sound(running: Sequence[GroupSum], sound: Sound) -> list[GroupSum]:
+    """Give up every group of which too few are left, or would be left behind."""
+    there = frozenset[Handle]().union(*(each.sent for each in running if each.letters))
+    may = sound(there)
+    return [
+        each.giving_up(Reason.TOO_FEW_CLIENTS) if each.letters and each.sent not in may else each
+        for each in running
+    ]
+
+
+def _closed(played: ServerRound) -> tuple[ServerRound, Mapping[str, bytes] | SecureSum]:
+    """Return a round after its step, with what is sent to whom, or with its sum."""
+    match played.step:
+        case "keys":
+            after, roster = played.close_keys()
+            return after, dict.fromkeys(played.roster.names, roster)
+        case "shares":
+            return played.close_shares()
+        case "masked":
+            after, survivors = played.close_masked()
+            return after, dict.fromkeys(played.survivors, survivors)
+        case "agreements":
+            after, signed = played.close_agreements()
+            who = (each.sender for each in played.agreements)
+            return after, dict.fromkeys(who, signed)
+        case _:
+            return played.close()
+
+
+SHAPE = 2, FOLDS, len(EDGES) + 1
+"""Of the counts of members and of the others."""
+
+
+def masked_counts(send: Send, min_cohort: int) -> Count:
+    """Return how remote members count together; fewer than so many count nothing.
+
+    Args:
+        send: how clients are asked.
+        min_cohort: the fewest clients that a sum may be over.
+    """
+
+    def count(target: Target, streams: Streams) -> tuple[ndarray, ndarray]:
+        length = int(np.prod(SHAPE))
+        counts = SumStep("keys", length, "counts")
+        bare = ClientRequest("masked", (), (), streams.path, {}, sums=counts)
+        whole = replace(bare, models=(target.params,), available=(True,))
+        fewest = max(min_cohort, FEWEST_REPORTING)
+        groups = [target.members] if len(target.members) >= fewest else []
+        played = play_sums(
+            send,
+            lambda step: whole if step == "masked" else bare,
+            groups,
+            lambda: Terms.new(length, min_cohort),
+            lambda there: [frozenset(there)] * (len(there) >= fewest),
+        )
+        values = played[0].values if played else None
+        if values is None or (values < 0).any():
+            values = np.zeros(SHAPE, dtype=np.int64)
+        inside, outside = values.reshape(SHAPE)
+        return inside, outside
+
+    return count
+
+
+def masked_training(send: Send, recipe: Recipe, min_cohort: int) -> Train:
+    """Return the step in which remote clients train, and send a mean together.
+
+    Every client whose update is in the mean of its cluster yields that mean. Fewer than
+    so many in a cluster train nothing.
+
+    Args:
+        send: how clients are asked.
+        recipe: how they train.
+        min_cohort: the fewest clients that a sum may be over.
+    """
+
+    def train(
+        clusters: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
+    ) -> Iterator[ClientUpdate]:
+        shapes = {name: value.shape for name, value in clusters[0].items()}
+        length = 1 + sum(shape.numel() for shape in shapes.values())
+        updates = SumStep("keys", length, "updates")
+        bare = ClientRequest("masked", (), (), streams.path, {}, recipe, sums=updates)
+        whole = replace(
+            bare,
+            models=clusters,
+            available=(True,) * len(clusters),
+            contexts={
+                c.handle: ClientContext(
+                    given=assignment[c.handle],
+                    memory_round=inputs.memory.rounds.get(c.handle),
+                )
+                for c in cohort
+            },
+            round_index=inputs.round_index,
+            broadcast=inputs.broadcast,
+        )
+        groups = _per_cluster(cohort, assignment, min_cohort)
+        played = play_sums(
+            send,
+            lambda step: whole if step == "masked" else bare,
+            groups,
+            lambda: Terms.new(length, min_cohort),
+            lambda there: _per_group(groups, there, min_cohort),
+        )
+        kept = {} if recipe.keeps_memory else None
+        for each in played:
+            if each.values is None or each.values[0] <= 0:
+                continue
+            mean = mean_of_numbers(each.values, shapes)
+            for client in each.cohort:
+                if client.handle in each.shown:
+                    j = assignment[client.handle]
+                    yield ClientUpdate(client.handle, j, mean, 1.0, kept)
+
+    return train
+
+
+def _per_cluster(cohort: Cohort, assignment: Mapping[Handle, int], min_cohort: int) -> list[Cohort]:
+    found: dict[int, list[Client]] = defaultdict(list)
+    for client in cohort:
+        found[assignment[client.handle]].append(client)
+    return [tuple(found[j]) for j in sorted(found) if len(found[j]) >= min_cohort]
+
+
+def _per_group(
+    groups: Sequence[Cohort], there: Collection[Handle], min_cohort: int
+) -> list[frozenset[Handle]]:
+    left = (frozenset(c.handle for c in group) & frozenset(there) for group in groups)
+    return [each for each in left if len(each) >= min_cohort]
+
+
+def numbers_of_counts(
+    inside: Int64[ndarray, "folds bins"], outside: Int64[ndarray, "folds bins"]
+) -> Int64[ndarray, " numbers"]:
+    """Return a client's counts as the numbers that are added up."""
+    return np.concatenate([inside.ravel(), outside.ravel()]).astype(np.int64)

@@ -6,14 +6,7 @@ from dataclasses import dataclass, field, replace
 from jaxtyping import Float64
 from torch import Tensor
 
-from covey.algorithms.backend import Backend
-from covey.algorithms.base import Cohort, ServerState
-from covey.algorithms.cluster_selection import (
-    SelectionConfig,
-    SelectionResult,
-    TrainAtOnce,
-)
-from covey.algorithms.masked_sums import Moves, Summed, sums_of_numbers
+from covey.algorithms.local_clients import Backend
 from covey.algorithms.remote import (
     ClientContext,
     ClientRequest,
@@ -21,25 +14,20 @@ from covey.algorithms.remote import (
     RemoteClients,
     RequestType,
     Send,
+    play_sums,
 )
-from covey.algorithms.remote_sums import play_sums
+from covey.algorithms.selection import SelectionConfig, SelectionResult, TrainAtOnce
+from covey.algorithms.state import Cohort, ServerState
+from covey.algorithms.sums import Moves, Summed, sums_of_numbers
+from covey.base.errors import ConfigError
+from covey.base.events import AnswerRefused, Event, SumGivenUp
+from covey.base.names import Handle, Params
+from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.fixed_features import params_of
-from covey.errors import ConfigError
-from covey.events import AnswerRefused, Event, SumGivenUp
-from covey.heads import (
-    EXACT,
-    WEIGHT_STEPS,
-    ClusterSums,
-    Sums,
-    diagonal_of,
-    fault_of_total,
-)
-from covey.rng import Streams
-from covey.secure_sums import Terms
-from covey.types import Handle, Params
-
-__all__ = ["RemoteRecords"]
+from covey.heads.state import ClusterSums
+from covey.heads.sums import EXACT, WEIGHT_STEPS, Sums, diagonal_of, fault_of_total
+from covey.secure_sums.messages import Terms
 
 TOO_LARGE = "its sums must leave those over all clients below 2^53 steps"
 
@@ -65,9 +53,7 @@ class RemoteRecords:
     held: Mapping[Handle, Sums] = field(default_factory=dict[Handle, Sums])
     lacking: frozenset[Handle] = frozenset()
     facts: tuple[Event, ...] = ()
-    groups: Mapping[frozenset[Handle], Sums] = field(
-        default_factory=dict[frozenset[Handle], Sums]
-    )
+    groups: Mapping[frozenset[Handle], Sums] = field(default_factory=dict[frozenset[Handle], Sums])
     summed: Summed | None = None
 
     @property
@@ -155,9 +141,7 @@ class RemoteRecords:
                 groups[each.shown], largest = found, grown
         summed = Summed(tuple(sorted(groups, key=min)), tuple(shown))
         lacking = frozenset(c.handle for each in asked for c in each) - summed.clients
-        return replace(
-            self, groups=groups, summed=summed, lacking=lacking, facts=tuple(facts)
-        )
+        return replace(self, groups=groups, summed=summed, lacking=lacking, facts=tuple(facts))
 
     def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
         """Return the sums over these clients, who sent theirs, each at its weight."""
@@ -178,9 +162,7 @@ class RemoteRecords:
         digests = {h: digest for h, digest in known.items() if h in sums.counted}
         return sums.model_copy(update={"digests": digests})
 
-    def judging(
-        self, backend: Backend, known: ClusterSums | None, *, last: bool
-    ) -> Backend:
+    def judging(self, backend: Backend, known: ClusterSums | None, *, last: bool) -> Backend:
         """Return how clients choose by what they are sent, and train nothing."""
         if not isinstance(backend, RemoteClients):
             raise ConfigError(
@@ -239,15 +221,11 @@ class RemoteJudges:
     known: ClusterSums | None
     last: bool
 
-    def evaluate(
-        self, models: tuple[Params, ...], cohort: Cohort, streams: Streams
-    ) -> Tensor:
+    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Tensor:
         """Refuse, as nobody but a client knows what it measures."""
         return self.clients.evaluate(models, cohort, streams)
 
-    def nearest(
-        self, state: ServerState, cohort: Cohort, streams: Streams
-    ) -> Mapping[Handle, int]:
+    def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
         """Ask clients which model has the lowest loss on their examples."""
         return self.clients.nearest(state, cohort, streams)
 
@@ -264,9 +242,7 @@ class RemoteJudges:
         asked = replace(self.clients, send=self._send)
         return asked.choose(selection, state, cohort, streams)
 
-    def _send(
-        self, request: ClientRequest, cohort: Cohort
-    ) -> tuple[ClientResponse, ...]:
+    def _send(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Send heads, and what tells a client what they would be without it."""
         task: RequestType = "settle" if self.last else "compare"
         request = replace(request, task=task, features=self.fingerprint)

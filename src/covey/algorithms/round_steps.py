@@ -1,49 +1,41 @@
 """The replaceable steps of a round: train, evaluate, merge."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from covey.aggregation import (
+from covey.aggregation.base import (
     AggregationResult,
     Aggregator,
     ClientUpdate,
-    NoServerOptimizer,
     RecallableUpdates,
     RefusedUpdate,
-    ServerStep,
     finite_updates,
     refusal_events,
 )
-from covey.algorithms.backend import Backend
-from covey.algorithms.base import Cohort, RoundResult, ServerState
-from covey.algorithms.client_memory import (
+from covey.aggregation.server import NoServerOptimizer, ServerStep
+from covey.algorithms.local_clients import Backend, NoiseEvents, Train, Training, no_noise_events
+from covey.algorithms.state import (
+    NO_INPUTS,
     ClientMemory,
+    Cohort,
     ObjectiveInputs,
+    RoundResult,
+    ServerState,
+    abandonment_events,
     noting,
     with_memory,
+    with_waiting_counts,
 )
-from covey.algorithms.local_training import (
-    NoiseEvents,
-    Train,
-    Training,
-    no_noise_events,
-)
-from covey.algorithms.records import Records
-from covey.algorithms.waiting import abandonment_events, with_waiting_counts
+from covey.algorithms.sums import Records
+from covey.base.events import ClientsAssigned, ModelsMerged
+from covey.base.names import Handle, Params
+from covey.base.params import flatten, model_hash, not_finite, scale, trained
+from covey.base.rng import Streams
 from covey.components.state import ComponentState, States
-from covey.events import (
-    ClientsAssigned,
-    ModelsMerged,
-)
-from covey.params import model_hash, not_finite
-from covey.rng import Streams
-from covey.types import Handle, Params
-
-__all__ = [
-    "Stalled",
-    "Steps",
-]
+from covey.engine.recipe import Recipe
+from covey.membership.truth import STALLED, has_non_finite_values
 
 
 class Stalled(ComponentState):
@@ -223,37 +215,27 @@ class Steps:
         models = (self.frozen.get(j, model) for j, model in enumerate(found.clusters))
         return replace(found, clusters=tuple(models))
 
-    def as_recorded(
-        self, state: ServerState, chosen: ClientsAssigned
-    ) -> ClientsAssigned:
+    def as_recorded(self, state: ServerState, chosen: ClientsAssigned) -> ClientsAssigned:
         """Return these choices, or those that were made when the round was played first."""
         then = self.recorded.get(state.round_index, {})
         kept = {handle: then.get(handle, j) for handle, j in chosen.clusters.items()}
         return replace(chosen, clusters=kept)
 
 
-def _restricted_to(
-    chosen: ClientsAssigned, handles: Collection[Handle]
-) -> ClientsAssigned:
+def _restricted_to(chosen: ClientsAssigned, handles: Collection[Handle]) -> ClientsAssigned:
     kept = {h: j for h, j in chosen.clusters.items() if h in handles}
     return replace(chosen, clusters=kept)
 
 
-def _per_cluster(
-    updates: Iterable[tuple[Handle, int]], state: ServerState
-) -> tuple[int, ...]:
+def _per_cluster(updates: Iterable[tuple[Handle, int]], state: ServerState) -> tuple[int, ...]:
     counted = Counter(j for _, j in updates)
     return tuple(counted[j] for j in range(len(state.clusters)))
 
 
-def _overflown(
-    before: tuple[Params, ...], models: tuple[Params, ...]
-) -> dict[int, str]:
+def _overflown(before: tuple[Params, ...], models: tuple[Params, ...]) -> dict[int, str]:
     """Return the clusters whose model stopped being finite, each with its first entry."""
     entries = {j: not_finite(model) for j, model in enumerate(models)}
-    return {
-        j: name for j, name in entries.items() if name and not not_finite(before[j])
-    }
+    return {j: name for j, name in entries.items() if name and not not_finite(before[j])}
 
 
 def _refused_together(
@@ -274,7 +256,63 @@ def _stalled(
     tried = {each.cluster for each in refused}
     before = state.kept(Stalled).clusters
     return frozenset(
-        j
-        for j, count in enumerate(accepted)
-        if count == 0 and (j in tried or j in before)
+        j for j, count in enumerate(accepted) if count == 0 and (j in tried or j in before)
     )
+
+
+SHARE = 0.5
+"""Of the local training: what a calibration takes, at least one epoch."""
+
+
+def calibration_recipe(usual: Recipe) -> Recipe:
+    """Return the shorter training by which clients find new directions."""
+    return replace(
+        usual,
+        local_epochs=max(1, round(usual.local_epochs * SHARE)),
+        local_steps=math.ceil(usual.local_steps * SHARE),
+    )
+
+
+def calibrated_by(train: Train, stored: Mapping[Handle, Params]) -> Train:
+    """Return a training step that calibrates what is stored of each client.
+
+    A client without a stored update sends what it finds as it is.
+    """
+
+    def calibrating(
+        clusters: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
+    ) -> Iterator[ClientUpdate]:
+        for each in train(clusters, cohort, assignment, streams, inputs):
+            old = stored.get(each.handle)
+            yield each if old is None else _as_long(each, old)
+
+    return calibrating
+
+
+def _as_long(found: ClientUpdate, stored: Params) -> ClientUpdate:
+    """Return the update found, as long as the stored one."""
+    length = _length(found.update)
+    factor = _length(stored) / length if length > 0 else 0.0
+    return replace(found, update=scale(found.update, factor))
+
+
+def _length(update: Params) -> float:
+    return float(flatten(trained(update)).norm())
+
+
+def divergences(state: ServerState) -> Mapping[int, str]:
+    """Return why these cluster models diverged; nothing of those that did not.
+
+    Numbers that are not finite, or a training of which nothing is accepted: such a model
+    stays what it was, and what it shows says nothing of the clients who train it.
+    """
+    stalled = state.kept(Stalled).clusters
+    found = {
+        j: has_non_finite_values(model) or (STALLED if j in stalled else "")
+        for j, model in enumerate(state.clusters)
+    }
+    return {j: reason for j, reason in found.items() if reason}

@@ -5,36 +5,84 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
-from covey.algorithms.algorithm import Algorithm, Setup, Strategy, Subtraction
-from covey.algorithms.base import Cohort, RoundResult, ServerState
-from covey.algorithms.clients import Clients
-from covey.algorithms.first_clusters import Initialisation, first_clusters
-from covey.algorithms.kept_sums import OwnSums
-from covey.algorithms.records import RecordsHere
-from covey.algorithms.released_heads import (
+from covey.algorithms.algorithm import (
+    Algorithm,
+    Clients,
+    Settled,
+    Setup,
+    Strategy,
+    Subtraction,
+    is_settled,
+    settled_after,
+)
+from covey.algorithms.releases import (
+    Release,
     ReleasedHeads,
+    head_alone,
     heads_of_release,
+    release_of,
     theta_alone,
 )
-from covey.algorithms.released_sums import Release, head_alone, release_of
-from covey.algorithms.settled import Settled, is_settled, settled_after
-from covey.algorithms.summing import Asked, counted_sums, without_leavers
+from covey.algorithms.start import gap_split
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.algorithms.sums import Asked, OwnSums, RecordsHere, counted_sums, without_leavers
+from covey.base.errors import ConfigError
+from covey.base.events import ClientsAssigned, Event, GroupsSought, HeadsSolved, ModelsMerged
+from covey.base.names import Handle, Params
+from covey.base.params import model_hash
+from covey.base.rng import Streams
 from covey.components.built_ins import DEFAULTS
-from covey.components.capability import Capability, Claim
-from covey.components.section import Positive, Share
+from covey.components.registry import Capability, Claim, Positive, Share
 from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
-from covey.errors import ConfigError
-from covey.events import ClientsAssigned, Event, HeadsSolved, ModelsMerged
-from covey.heads import WEIGHT_STEPS, ClusterSums, HeadNoise, Rows
-from covey.membership import PlayRound
-from covey.params import model_hash
-from covey.rng import Streams
-from covey.types import Handle, Params
+from covey.heads.perturbed import HeadNoise
+from covey.heads.state import ClusterSums
+from covey.heads.sums import WEIGHT_STEPS, Rows
+from covey.membership.references import PlayRound
 
-__all__ = ["Solved"]
+Initialisation = Literal["random", "warm", "groups"]
+
+MEANS = "mean features"
+
+
+def first_clusters(
+    how: tuple[Initialisation, int],
+    state: ServerState,
+    clients: Clients,
+    streams: Streams,
+) -> tuple[ClientsAssigned, tuple[Event, ...]]:
+    """Return the first clusters: known, by chance, or found in the mean features.
+
+    Args:
+        how: `groups`, `random` or `warm`, and how many clusters there are.
+        state: before the first round.
+        clients: of the first round.
+        streams: of the round.
+    """
+    initialisation, num_clusters = how
+    cohort = clients.cohort
+    if initialisation == "groups":
+        known = {c.handle: c.group or 0 for c in cohort}
+        return ClientsAssigned(known, "groups"), ()
+    if initialisation == "random":
+        draws = {c.handle: streams.at("start", c.name).generator() for c in cohort}
+        drawn = {h: int(draw.integers(num_clusters)) for h, draw in draws.items()}
+        return ClientsAssigned(drawn, "chance"), ()
+    if len(cohort) <= num_clusters:
+        return clients.all_in(0, "shared"), ()
+    d = width_of(state.clusters[0])
+    told = clients.records.means(cohort, d, state.round_index)
+    if len(told) <= num_clusters:
+        return ClientsAssigned(dict.fromkeys(told, 0), "shared"), ()
+    means = np.stack([mean.numpy() for mean in told.values()])
+    found = gap_split(means, num_clusters, streams.at("split").generator())
+    parts = {h: int(j) for h, j in zip(told, found.labels, strict=True)}
+    sought = GroupsSought({MEANS: found.gap}, MEANS, "the mean of its features")
+    return ClientsAssigned(parts, "split"), (sought,)
+
 
 SEEN = (
     "The server is sent every client's sums by themselves: of a client with fewer records "
@@ -147,9 +195,7 @@ class Solved(Algorithm):
                 remedy="Set method.options.keep_sums = false.",
             )
 
-    def head_noise(
-        self, clip: float, multiplier: float, classes: int
-    ) -> HeadNoise | None:
+    def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
         """Return what hides records in heads, as `privacy.record_noise` asks.
 
         Raises:
@@ -191,9 +237,7 @@ class Solved(Algorithm):
             own = state.kept(OwnSums) if self.keep_sums else None
             return Asked(clients.records, everybody, again, setup.min_cohort, own)
 
-        def play_round(
-            state: ServerState, clients: Clients, streams: Streams
-        ) -> RoundResult:
+        def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
             again = state.round_index in clients.steps.recorded
             asked = asking(state, clients, again=again)
             return self._round(state, clients, streams, asked)
@@ -225,9 +269,7 @@ class Solved(Algorithm):
     ) -> RoundResult:
         """Let clients choose, count their sums, and solve every cluster's head."""
         if not len(clients):
-            merged = ModelsMerged(
-                model_hash(state.clusters), (0,) * len(state.clusters)
-            )
+            merged = ModelsMerged(model_hash(state.clusters), (0,) * len(state.clusters))
             nobody = clients.all_in(0, "clients")
             return RoundResult(state.with_models(state.clusters), (nobody, merged))
         state, chosen, events = self._choice(state, clients, streams)
@@ -300,9 +342,7 @@ class Solved(Algorithm):
         own = asked.kept(sums, width_of(models[0]))
         kept = (sums, *own, *release.kept, Settled())
         after = state.with_choices(chosen.clusters).keeping(*kept)
-        solved = HeadsSolved(
-            release.digests, in_each, sums.pooling, sums.regularisation
-        )
+        solved = HeadsSolved(release.digests, in_each, sums.pooling, sums.regularisation)
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
         told = (*asked.records.facts, chosen, *waited, *release.facts)
@@ -322,9 +362,7 @@ class Solved(Algorithm):
 
         return heads_of_release(state, sums, noise, rows, streams)
 
-    def finalize(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
+    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let clients choose once more."""
         if not state.assignment or not len(clients):
             return super().finalize(state, clients, streams)

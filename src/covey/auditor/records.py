@@ -1,19 +1,23 @@
 """Members and non-members as one table of records, whose order nobody chose."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from jaxtyping import Bool, Int, Shaped
 from numpy import ndarray
-from torch import Tensor
+from torch import Tensor, nn
 
-from covey.data import Client, Examples, Preference, examples_of
-from covey.data.examples import hashes
-from covey.errors import DataError
-
-__all__ = ["Records", "records_of"]
+from covey.base.errors import ConfigError, DataError, ModelError
+from covey.base.files import check_regular
+from covey.components.registry import find
+from covey.data.conversion import examples_of
+from covey.data.examples import Client, Examples, Preference, hashes
+from covey.models.build import factory_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +50,7 @@ class Records:
 
     def _client(self, inputs: Shaped[Tensor, "records ..."]) -> Client:
         inside, outside = (
-            torch.from_numpy(np.flatnonzero(chosen))
-            for chosen in (self.member, ~self.member)
+            torch.from_numpy(np.flatnonzero(chosen)) for chosen in (self.member, ~self.member)
         )
         records = Examples(inputs, self.examples.labels)
         return Client(
@@ -74,9 +77,7 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
     """
     inside = _classified("members", examples_of("members", members, label))
     outside = _classified("non_members", examples_of("non_members", non_members, label))
-    ours, theirs = (
-        (tuple(each.inputs.shape[1:]), each.inputs.dtype) for each in (inside, outside)
-    )
+    ours, theirs = ((tuple(each.inputs.shape[1:]), each.inputs.dtype) for each in (inside, outside))
     if ours != theirs:
         raise DataError(
             f"members and non_members must hold inputs of one shape and type, found "
@@ -109,3 +110,63 @@ def _classified(side: str, examples: Examples) -> Examples:
             f"of {labels.dtype}. Number the classes 0, 1, 2 ... as whole numbers."
         )
     return examples
+
+
+PICKLED = (".pt", ".pth", ".bin")
+
+
+def named_model(name: str, weights: Path | None = None) -> nn.Module:
+    """Return the model that `package.module:factory` makes, with these weights.
+
+    Raises:
+        CoveyError: there is no such factory, or the weights are not of its model.
+    """
+    module = factory_of(named_function("--model", name))()
+    if weights is None:
+        return module
+    try:
+        module.load_state_dict(_state(weights))
+    except RuntimeError as error:
+        raise ModelError(
+            f"{weights} must hold the state dict of the model that {name} makes, but "
+            f"{' '.join(str(error).split())}. Name the factory that it was saved from."
+        ) from error
+    return module
+
+
+def named_function(key: str, name: str) -> Callable[..., Any]:
+    """Return what `package.module:name` names.
+
+    Raises:
+        ConfigError: there is no such thing, or it cannot be called.
+    """
+    if ":" not in name:
+        raise ConfigError(
+            f"{key} must be package.module:function, found {name!r}. Name the function, "
+            f"of a module in this folder or in PYTHONPATH."
+        )
+    return find("model", name, key)
+
+
+def _state(path: Path) -> dict[str, Tensor]:
+    """Read a state dict; nothing in the file is run."""
+    try:
+        check_regular(path)
+        if path.suffix in PICKLED:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        else:
+            found = safetensors.torch.load_file(path)
+    except Exception as error:  # a malformed file can raise anything
+        raise DataError(
+            f"{path} must be a state dict: safetensors, or one that torch.save wrote to a "
+            f"file {', '.join(PICKLED)}, with tensors alone: {error}. Save "
+            f"model.state_dict()."
+        ) from error
+    if not isinstance(found, Mapping) or not all(
+        isinstance(each, Tensor) for each in found.values()
+    ):
+        raise DataError(
+            f"{path} must hold a state dict, tensors by name, found a "
+            f"{type(found).__name__}. Save model.state_dict()."
+        )
+    return dict(found)

@@ -4,37 +4,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from covey.aggregation import (
+from torch import nn
+
+from covey.aggregation.base import (
     Aggregation,
     Aggregator,
     AnonymityTerms,
-    Clipping,
+    ClusterwiseAggregation,
     FederationInfo,
-    ServerOptimizer,
-    ServerStep,
-    arrived_mean,
-    noised_mean,
     with_stored_updates,
 )
-from covey.build.owned import user_aggregator, user_server_step
-from covey.build.settled import algorithm_of
-from covey.components import Capability, component_of, is_built_in
-from covey.config import Config, is_remote
-from covey.errors import ConfigError
-from covey.heads import HeadNoise, SumNoise
-from covey.types import Handle
+from covey.aggregation.mean import Clipping, arrived_mean, noised_mean
+from covey.aggregation.server import ServerOptimizer, ServerStep
+from covey.algorithms.algorithm import Algorithm
+from covey.base.errors import ConfigError
+from covey.base.events import ComponentsUsed
+from covey.base.names import Handle
+from covey.build.own_algorithm import user_aggregator, user_server_step
+from covey.build.training import algorithm_of
+from covey.components.registry import Capability, Component, find, is_built_in, source_hash
+from covey.components.slots import ComponentSection, component_of, options_key
+from covey.config.learning import ModelConfig
+from covey.config.rules import is_remote
+from covey.config.settings import Config
+from covey.heads.perturbed import HeadNoise
+from covey.heads.state import SumNoise
+from covey.models.features import FrozenFeatures
 from covey.unlearning.plan import SumKind
-
-__all__ = [
-    "aggregator_of",
-    "anonymity_of",
-    "head_noise_of",
-    "masked_aggregator_of",
-    "noise_on_clients",
-    "server_step_of",
-    "sum_noise_of",
-    "sums_of",
-]
 
 
 def aggregator_of(
@@ -80,9 +76,7 @@ def server_step_of(config: Config) -> ServerStep:
     name = config.merge.server_optimizer
     found = component_of(config.merge, "server_optimizer", ServerOptimizer)
     step = cast("ServerStep", getattr(found, "step", found))
-    return (
-        step if is_built_in("server_optimizer", name) else user_server_step(name, step)
-    )
+    return step if is_built_in("server_optimizer", name) else user_server_step(name, step)
 
 
 def anonymity_of(config: Config) -> AnonymityTerms | None:
@@ -108,9 +102,7 @@ def sum_noise_of(config: Config) -> SumNoise | None:
 def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
     """Return the noise on heads that are solved; None: there is none."""
     privacy = config.privacy
-    return algorithm_of(config).head_noise(
-        privacy.record_clip, privacy.record_noise, classes
-    )
+    return algorithm_of(config).head_noise(privacy.record_clip, privacy.record_noise, classes)
 
 
 def sums_of(config: Config) -> SumKind:
@@ -141,7 +133,7 @@ def _aggregation(
 def _federation(config: Config, clients: int) -> FederationInfo:
     def noise_multiplier(epsilon: float, delta: float, sizes: Sequence[int]) -> float:
         # the accountants take seconds to load, and a client never needs them
-        from covey.dp import representative_noise
+        from covey.dp.run_guarantees import representative_noise
 
         return representative_noise(epsilon, delta, config.rounds, tuple(sizes))
 
@@ -163,3 +155,113 @@ def _clipping(config: Config, clients: int) -> Clipping:
         sampling=config.train.participation,
         clients=clients,
     )
+
+
+def algorithm_isolates(config: Config) -> bool:
+    """Say whether the algorithm keeps every cluster to its own clients."""
+    found = component_of(config.method, "name", Algorithm)
+    told = is_built_in("algorithm", config.method.name) or _says(found, "isolates_clusters")
+    return told and found.isolates_clusters
+
+
+def merging_isolates(config: Config) -> bool:
+    """Say whether a cluster's next model hangs on its own clients alone."""
+    return _aggregation_isolates(config) and _optimizer_isolates(config)
+
+
+def mixes_clusters(config: Config) -> bool:
+    """Say whether a user's own code may carry one cluster's clients into another.
+
+    It may, unless it is known not to. What built-in components carry is recorded as it
+    happens.
+    """
+    merge = config.merge
+    own = {
+        kind: not is_built_in(kind, name)
+        for kind, name in (
+            ("algorithm", config.method.name),
+            ("aggregation", merge.name),
+            ("server_optimizer", merge.server_optimizer),
+        )
+    }
+    return (
+        (own["algorithm"] and not algorithm_isolates(config))
+        or (
+            own["aggregation"]
+            and not _aggregation_isolates(config)
+            and not _is_clusterwise(component_of(merge, "name", Aggregation))
+        )
+        or (own["server_optimizer"] and not _optimizer_isolates(config))
+    )
+
+
+def _aggregation_isolates(config: Config) -> bool:
+    found = component_of(config.merge, "name", Aggregation)
+    return _keeps_apart(found, is_known=is_built_in("aggregation", config.merge.name))
+
+
+def _optimizer_isolates(config: Config) -> bool:
+    name = config.merge.server_optimizer
+    found = component_of(config.merge, "server_optimizer", ServerOptimizer)
+    return _keeps_apart(found, is_known=is_built_in("server_optimizer", name))
+
+
+def _keeps_apart(component: object, *, is_known: bool) -> bool:
+    """Say whether a component claims isolation, and may be believed."""
+    if not isinstance(component, Component):
+        return False
+    told = is_known or _says(component, "rules_out") or _says(component, "claim")
+    return told and Capability.CLUSTER_ISOLATION not in component.claim("").rules_out
+
+
+def _is_clusterwise(component: object) -> bool:
+    """Say whether it is only ever shown the updates of one cluster at a time."""
+    return isinstance(component, ClusterwiseAggregation) and all(
+        getattr(type(component), name) is getattr(ClusterwiseAggregation, name)
+        for name in ("aggregate", "prepared")
+    )
+
+
+def _says(component: object, name: str) -> bool:
+    return name in vars(type(component))
+
+
+def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:
+    """Return the fact which components are a user's own or have options, if any do.
+
+    Fixed features in the model are told always, with what their numbers hash to.
+    """
+    found = {
+        f"{ModelConfig.section}.{path}": _told(part)
+        for path, part in module.named_modules()
+        if isinstance(part, FrozenFeatures)
+    }
+    for _, section in config:
+        if isinstance(section, ComponentSection):
+            found |= _named_in(section)
+    if not found:
+        return ()
+    return (ComponentsUsed(found, mixes_clusters(config)),)
+
+
+def _told(features: FrozenFeatures) -> dict[str, object]:
+    return {
+        "name": features.name,
+        "options": features.options,
+        "source": features.source,
+        "tensors": features.tensors,
+    }
+
+
+def _named_in(section: ComponentSection) -> dict[str, dict[str, object]]:
+    """Return the components of one section that are worth a record."""
+    found: dict[str, dict[str, object]] = {}
+    for field, kind in type(section).slots.items():
+        name, key = getattr(section, field), f"{type(section).section}.{field}"
+        options = getattr(section, options_key(field))
+        usual = type(section).model_fields[field].default
+        if not options and (name == usual or is_built_in(kind, name)):
+            continue
+        source = "" if is_built_in(kind, name) else source_hash(find(kind, name, key))
+        found[key] = {"name": name, "options": options, "source": source}
+    return found

@@ -5,79 +5,63 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from covey.aggregation import Aggregator
-from covey.algorithms import (
+from covey.aggregation.base import Aggregator
+from covey.algorithms.algorithm import Clients, Setup, Strategy
+from covey.algorithms.local_clients import (
     Backend,
-    Clients,
     LocalClients,
-    Records,
-    RecordsHere,
-    RemoteClients,
-    RemoteRecords,
-    SelectionConfig,
-    Setup,
-    Steps,
-    Strategy,
     Train,
     Training,
-    calibrated_by,
-    calibration_recipe,
     evaluate_with,
-    masked_training,
-    no_prices,
     noise_events_of,
-    price_update,
     train_with,
 )
+from covey.algorithms.remote import RemoteClients, masked_training
+from covey.algorithms.remote_records import RemoteRecords
+from covey.algorithms.round_steps import Steps, calibrated_by, calibration_recipe
+from covey.algorithms.selection import (
+    ClusterSelection,
+    Selection,
+    SelectionConfig,
+    SelectionInputs,
+    choice_epsilon,
+    no_prices,
+    price_update,
+    report_noisy_min,
+)
+from covey.algorithms.sums import Records, RecordsHere
+from covey.base.errors import ConfigError
+from covey.base.names import Handle, Params
+from covey.base.params import layers_of
+from covey.base.rng import Streams
 from covey.build.aggregators import (
     aggregator_of,
+    algorithm_isolates,
     anonymity_of,
     masked_aggregator_of,
+    merging_isolates,
     noise_on_clients,
     server_step_of,
     sum_noise_of,
 )
-from covey.build.global_randomness import noticing_global_randomness, own_parts
-from covey.build.isolation import algorithm_isolates, merging_isolates
-from covey.build.local_training import recipe_of
-from covey.build.own_algorithm import own_strategy
-from covey.build.owned import user_selection
-from covey.build.parts import Components, longer
-from covey.build.risk import with_measured_risk
-from covey.build.settled import (
+from covey.build.own_algorithm import own_strategy, user_selection
+from covey.build.risk import Components, longer, with_measured_risk
+from covey.build.training import (
     algorithm_of,
     estimator_needs,
     estimator_of,
     masks_told,
+    noticing_global_randomness,
+    own_parts,
+    recipe_of,
     selection_of,
 )
-from covey.clustering import (
-    ClusterSelection,
-    Selection,
-    SelectionInputs,
-    choice_epsilon,
-    report_noisy_min,
-)
-from covey.components import Capability, is_built_in
-from covey.config import Config, is_remote
-from covey.data import Population
-from covey.engine import TASKS, Engine, Recipe
-from covey.errors import ConfigError
-from covey.params import layers_of
-from covey.rng import Streams
-from covey.types import Handle, Params
-
-__all__ = [
-    "NO_REPLAY",
-    "ReplayOptions",
-    "clients_of",
-    "compose",
-    "depends_on_population",
-    "has_independent_clusters",
-    "notes",
-    "num_clusters",
-    "selection_config",
-]
+from covey.components.registry import Capability, is_built_in
+from covey.config.rules import is_remote
+from covey.config.settings import Config
+from covey.data.population import Population
+from covey.engine.protocol import Engine
+from covey.engine.recipe import TASKS, Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +109,7 @@ def compose(components: Components) -> Strategy:
     )
     name = config.method.name
     built_in = is_built_in("algorithm", name)
-    strategy = (
-        algorithm.strategy(setup) if built_in else own_strategy(name, algorithm, setup)
-    )
+    strategy = algorithm.strategy(setup) if built_in else own_strategy(name, algorithm, setup)
     found, parts = with_measured_risk(strategy, components), own_parts(config)
     return found._replace(
         play_round=noticing_global_randomness(parts, found.play_round),
@@ -183,9 +165,7 @@ def _aggregate(config: Config, population: Population) -> Aggregator:
     return aggregator_of(config, len(population.clients), organisations=organisations)
 
 
-def _reached(
-    components: Components, usual: Recipe
-) -> tuple[Backend, Callable[[Recipe], Training]]:
+def _reached(components: Components, usual: Recipe) -> tuple[Backend, Callable[[Recipe], Training]]:
     """Return how clients are reached, and how a recipe is carried out: here, or there."""
     config, engine, send = components.config, components.engine, components.send
     if send is not None and config.privacy.secure_sums:
@@ -202,9 +182,7 @@ def _reached(
     method, weights = config.method, config.merge.weights
     return (
         LocalClients(evaluate_with(engine, method.select_on, method.select_examples)),
-        lambda recipe: Training(
-            train_with(engine, recipe, weights), noise_events_of(recipe)
-        ),
+        lambda recipe: Training(train_with(engine, recipe, weights), noise_events_of(recipe)),
     )
 
 
@@ -250,9 +228,7 @@ def _noisy_selection(
     """Return report-noisy-min of what is compared, up to the loss of guessing."""
 
     def cost(inputs: SelectionInputs) -> Tensor:
-        found = (
-            selection.cost(inputs) if isinstance(selection, ClusterSelection) else None
-        )
+        found = selection.cost(inputs) if isinstance(selection, ClusterSelection) else None
         if found is None:
             raise ConfigError(
                 f"privacy.selection_noise is for choices by the lowest cost, found "
@@ -310,17 +286,14 @@ def notes(config: Config) -> tuple[str, ...]:
     found: list[str] = []
     algorithm = algorithm_of(config)
     found += filter(None, (algorithm.note,))
-    found += filter(
-        None, (SUMS_ALONE if config.privacy.secure_sums else algorithm.seen,)
-    )
+    found += filter(None, (SUMS_ALONE if config.privacy.secure_sums else algorithm.seen,))
     hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
     if algorithm.sends_sums and not hidden:
         found.append(HEADS_WITHOUT_NOISE)
     found += filter(None, (masks_told(config),))
     if config.model.task == "regression":
         found.append(
-            "Accuracy and gaps between groups are unknown: a number is never simply right "
-            "or wrong."
+            "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
         )
     if note := estimator_of(config).note:
         found.append(note)

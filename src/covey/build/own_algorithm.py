@@ -7,33 +7,29 @@ refuses a round whose own events deny it.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
-from covey.aggregation import ClientUpdate
-from covey.algorithms import (
-    Algorithm,
-    Backend,
-    Clients,
-    Cohort,
+import torch
+from torch import Tensor
+
+from covey.aggregation.base import AggregationResult, Aggregator, ClientUpdate
+from covey.aggregation.server import ServerStep
+from covey.algorithms.algorithm import Algorithm, Clients, Setup, Strategy, Subtraction
+from covey.algorithms.local_clients import Backend
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.selection import (
     Losses,
-    RoundResult,
+    Selection,
     SelectionConfig,
+    SelectionInputs,
     SelectionResult,
-    ServerState,
-    Setup,
-    Steps,
-    Strategy,
-    Subtraction,
     TrainAtOnce,
 )
-from covey.build.own_results import checked_result, choices_in, mistaken
-from covey.build.owned import models_problem
-from covey.build.plugins import read_only, user_function
-from covey.data import Client
-from covey.errors import ConfigError
-from covey.events import (
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base.errors import ConfigError
+from covey.base.events import (
     AnswerRefused,
     ClientsAssigned,
     ClientsHandedOut,
@@ -41,11 +37,210 @@ from covey.events import (
     ModelsMerged,
     ModelsPooled,
 )
-from covey.params import model_hash
-from covey.rng import Streams
-from covey.types import Handle, Params
+from covey.base.names import Handle, Params
+from covey.base.params import misfit, model_hash
+from covey.base.rng import Streams
+from covey.build.training import read_only, user_function
+from covey.components.state import States
+from covey.data.examples import Client
 
-__all__ = ["own_strategy"]
+
+def user_selection(name: str, selection: Selection) -> Selection:
+    """Return a selection of the user's own, which names one offered cluster per client.
+
+    Its errors, and what else it returns, become ConfigErrors that name it.
+    """
+    choose = user_function(f"selection {name}", selection)
+
+    def select(inputs: SelectionInputs) -> Tensor:
+        returned: Any = choose(inputs)
+        try:
+            picked = torch.as_tensor(returned)
+        except Exception as error:
+            raise _unfit(name, inputs, f"a {type(returned).__name__}") from error
+        whole = not (picked.is_floating_point() or picked.is_complex())
+        if picked.numel() and (not whole or picked.dtype == torch.bool):
+            raise _unfit(name, inputs, f"values of {picked.dtype}")
+        offered = inputs.available.nonzero().flatten()
+        fits = picked.shape == (len(inputs.losses),)
+        if not fits or not torch.isin(picked, offered).all():
+            found = f"shape {tuple(picked.shape)} with values {picked.unique().tolist()}"
+            raise _unfit(name, inputs, found)
+        return picked.long()
+
+    return select
+
+
+def _unfit(name: str, inputs: SelectionInputs, found: str) -> ConfigError:
+    return ConfigError(
+        f"Your selection {name} must return one offered cluster index per client: "
+        f"{len(inputs.losses)} integers out of "
+        f"{inputs.available.nonzero().flatten().tolist()}, found {found}. Choose among "
+        f"`inputs.available` only."
+    )
+
+
+def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
+    """Return a user's aggregation, which gives every cluster a model of its kind.
+
+    Its errors, and what else it returns, become ConfigErrors that name it. Values that are
+    not finite are its own only where all that it was given is.
+    """
+    run = user_function(f"merge {name}", aggregate)
+
+    def merged(
+        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> AggregationResult:
+        finite = [True]
+        returned: Any = run(clusters, _watched(updates, finite), streams)
+        if not isinstance(returned, AggregationResult):
+            raise ConfigError(
+                f"Your merge {name} must return covey.AggregationResult, found a "
+                f"{type(returned).__name__}. Return AggregationResult(clusters)."
+            )
+        if problem := models_problem(clusters, returned.clusters, strict=all(finite)):
+            raise ConfigError(f"Your merge {name} {problem}")
+        return replace(returned, clusters=tuple(returned.clusters))
+
+    return merged
+
+
+def user_server_step(name: str, step: ServerStep) -> ServerStep:
+    """Return a server optimizer's step of the user's own, held to the same as a merge."""
+    part = f"server optimizer {name}"
+    run = user_function(part, step)
+
+    def stepped(
+        models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
+    ) -> tuple[tuple[Params, ...], States]:
+        returned: Any = run(models, aggregated, states)
+        pair = cast("tuple[Any, ...]", returned) if isinstance(returned, tuple) else ()
+        if len(pair) != 2 or not isinstance(pair[1], Mapping):
+            raise ConfigError(
+                f"Your {part} must return the next models and the states, found a "
+                f"{type(returned).__name__}. Return `models, states`."
+            )
+        strict = all(map(_is_finite, aggregated))
+        if problem := models_problem(models, pair[0], strict=strict):
+            raise ConfigError(f"Your {part} {problem}")
+        return tuple(pair[0]), cast("States", pair[1])
+
+    return stepped
+
+
+def _watched(updates: Iterable[ClientUpdate], finite: list[bool]) -> Iterator[ClientUpdate]:
+    """Yield the updates, and put down of each whether it is finite."""
+    for each in updates:
+        finite.append(_is_finite(each.update))
+        yield each
+
+
+def models_problem(
+    before: tuple[Params, ...],
+    after: Any,  # noqa: ANN401 - a user's
+    *,
+    strict: bool,
+) -> str:
+    """Return what is wrong with the models that were returned; "" if nothing is."""
+    if not isinstance(after, (tuple, list)) or len(after) != len(before):
+        count = len(after) if isinstance(after, (tuple, list)) else type(after).__name__
+        return f"must return {len(before)} models, one per cluster, found {count}."
+    for j, (old, new) in enumerate(zip(before, after, strict=True)):
+        if unlike := misfit(old, new):
+            return (
+                f"must return every model with the parameters it was given: in cluster "
+                f"{j} {unlike}. Keep their names and shapes."
+            )
+        for key, value in new.items():
+            if value.dtype != old[key].dtype:
+                return (
+                    f"must keep the type of every parameter, found {value.dtype} "
+                    f"instead of {old[key].dtype} for {key} of cluster {j}. Correct it."
+                )
+        if strict and _is_finite(old) and not _is_finite(new):
+            return (
+                f"made values that are not finite out of updates that are, in cluster "
+                f"{j}. Divide by no weight of 0, and look for overflow."
+            )
+    return ""
+
+
+def _is_finite(params: Params) -> bool:
+    return all(bool(each.isfinite().all()) for each in params.values())
+
+
+def checked_result(
+    part: tuple[str, str],
+    before: ServerState,
+    found: Any,  # noqa: ANN401 - a user's
+) -> RoundResult:
+    """Return what a user's function returned, if covey can go on with it.
+
+    Args:
+        part: the algorithm, and the function of its, for messages.
+        before: the state that it was given.
+        found: what it returned.
+
+    Raises:
+        ConfigError: naming the part that does not fit.
+    """
+    algorithm, where = part
+    if not isinstance(found, RoundResult):
+        rule = f"`{where}` must return a covey.RoundResult"
+        raise mistaken(algorithm, rule, found)
+    state: Any = found.state
+    if not isinstance(state, ServerState):
+        rule = f"`{where}` must return the next covey.ServerState in its RoundResult"
+        raise mistaken(algorithm, rule, state)
+    if problem := models_problem(before.clusters, state.clusters, strict=False):
+        raise ConfigError(f"Your {algorithm} in `{where}` {problem}")
+    expected = before.round_index + (where != "finalize")
+    if state.round_index != expected:
+        raise ConfigError(
+            f"Your {algorithm} in `{where}` must return the state before round "
+            f"{expected}, found the one before round {state.round_index}. Return "
+            f"`state.with_models(models)`, once a round."
+        )
+    facts = _events(algorithm, where, found.events)
+    for choice in (state.assignment, *(each.clusters for each in choices_in(facts))):
+        if problem := _misplaced(choice, len(state.clusters)):
+            raise ConfigError(f"Your {algorithm} in `{where}` {problem}")
+    state = replace(state, clusters=tuple(state.clusters))
+    return found._replace(state=state, events=facts)
+
+
+def choices_in(facts: Collection[Event]) -> Iterator[ClientsAssigned]:
+    """Yield what the events say of who trains what."""
+    return (fact for fact in facts if isinstance(fact, ClientsAssigned))
+
+
+def mistaken(part: str, rule: str, found: object) -> ConfigError:
+    """Return an error about a value of a wrong type."""
+    what = "None" if found is None else f"a {type(found).__name__}"
+    return ConfigError(f"Your {part}: {rule}, found {what}. Correct it.")
+
+
+def _events(algorithm: str, where: str, found: object) -> tuple[Event, ...]:
+    if not isinstance(found, (tuple, list)):
+        rule = f"`{where}` must return a tuple of events"
+        raise mistaken(algorithm, rule, found)
+    facts = tuple(cast("Collection[Any]", found))
+    for fact in facts:
+        if not isinstance(fact, Event):
+            rule = f"`{where}` must return covey.base.events alone as its events"
+            raise mistaken(algorithm, rule, fact)
+    return facts
+
+
+def _misplaced(choice: Mapping[str, Any], clusters: int) -> str:
+    """Return what is wrong with the clusters of clients; "" if nothing is."""
+    for handle, j in choice.items():
+        if not isinstance(j, int) or not 0 <= j < clusters:
+            return (
+                f"must put every client into one of the clusters 0 to {clusters - 1}, "
+                f"found {j!r} for {handle!r}. Correct it."
+            )
+    return ""
 
 
 def own_strategy(name: str, algorithm: Algorithm, setup: Setup) -> Strategy:
@@ -146,16 +341,12 @@ class _Watch:
             )
         self.handed_out |= asked
 
-    def evaluate(
-        self, models: tuple[Params, ...], cohort: Cohort, streams: Streams
-    ) -> Losses:
+    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Losses:
         """Return every model's loss on every client's selection batch, in nats."""
         self.hand_out(cohort)
         return self.backend.evaluate(models, cohort, streams)
 
-    def nearest(
-        self, state: ServerState, cohort: Cohort, streams: Streams
-    ) -> Mapping[Handle, int]:
+    def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
         """Return each client's cluster with the lowest loss."""
         self.hand_out(cohort)
         return self.backend.nearest(state, cohort, streams)
@@ -193,9 +384,7 @@ class _OwnRounds:
         def checked(streams: Streams) -> ServerState:
             found: Any = user_function(self.part, init)(streams)
             if not isinstance(found, ServerState):
-                raise mistaken(
-                    self.part, "`init` must return a covey.ServerState", found
-                )
+                raise mistaken(self.part, "`init` must return a covey.ServerState", found)
             fresh = setup.draw_model(streams.at("initial model", 0))
             before = (fresh,) * len(found.clusters)
             if problem := models_problem(before, found.clusters, strict=False):
@@ -207,9 +396,7 @@ class _OwnRounds:
     def playing(self, play: Any) -> Any:  # noqa: ANN401 - as in Strategy
         """Return `play_round`, checked, with everybody who was handed out on record."""
 
-        def played(
-            state: ServerState, clients: Clients, streams: Streams
-        ) -> RoundResult:
+        def played(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
             watch, watched = _Watch.on(self, clients)
             run = user_function(self.part, lambda: play(state, watched, streams))
             with read_only(self.part, {"state": state}):
@@ -232,9 +419,7 @@ class _OwnRounds:
         ) -> RoundResult:
             watch, watched = _Watch.on(self, clients)
             solve = made.solve
-            run = user_function(
-                self.part, lambda: solve(state, chosen, watched, streams)
-            )
+            run = user_function(self.part, lambda: solve(state, chosen, watched, streams))
             with read_only(self.part, {"state": state}):
                 found = run()
             result = checked_result((self.part, "solve"), state, found)
@@ -245,9 +430,7 @@ class _OwnRounds:
     def concluding(self, conclude: Any) -> Any:  # noqa: ANN401 - as in Strategy
         """Return `conclude`, after which the models are those before it."""
 
-        def concluded(
-            state: ServerState, clients: Clients, streams: Streams
-        ) -> RoundResult:
+        def concluded(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
             run = user_function(self.part, lambda: conclude(state, clients, streams))
             with read_only(self.part, {"state": state}):
                 found = run()
@@ -277,16 +460,12 @@ class _OwnRounds:
             ConfigError: the round's own events contradict what the run saw.
         """
         state, facts = result.state, result.events
-        placed = state.assignment.keys() - (
-            before.assignment.keys() if before.round_index else ()
-        )
+        placed = state.assignment.keys() - (before.assignment.keys() if before.round_index else ())
         handed_out = watch.handed_out | placed
         choices = [*choices_in(facts)]
         named = {handle for fact in choices for handle in fact.clusters}
         if strangers := (named | placed) - self.known - watch.handed_out:
-            raise self._contradiction(
-                f"name {_some(strangers)}, which this round does not have"
-            )
+            raise self._contradiction(f"name {_some(strangers)}, which this round does not have")
         if choices or not watch.trained:
             self._check_named(choices, named, watch, clients.steps, facts)
         else:
@@ -314,15 +493,10 @@ class _OwnRounds:
         if not (watch.trained and steps.repeatable):
             return
         kept = {
-            handle
-            for fact in choices
-            for handle, j in fact.clusters.items()
-            if j in steps.frozen
+            handle for fact in choices for handle, j in fact.clusters.items() if j in steps.frozen
         }
         if untrained := set(named) - watch.trained.keys() - kept:
-            raise self._contradiction(
-                f"say that {_some(untrained)} trained, which did not"
-            )
+            raise self._contradiction(f"say that {_some(untrained)} trained, which did not")
 
     def _contradiction(self, what: str) -> ConfigError:
         return ConfigError(

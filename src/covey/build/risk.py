@@ -1,53 +1,126 @@
 """From settings to who measures the risk of the cluster models, and with what."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from covey.aggregation import finite_updates
-from covey.algorithms import (
-    Strategy,
-    loss_counter,
-    masked_counts,
-    red_teamed,
-    self_assessed,
-    train_with,
-)
+from covey.aggregation.base import finite_updates
+from covey.algorithms.algorithm import Strategy
+from covey.algorithms.local_clients import train_with
+from covey.algorithms.redteam import red_teamed, self_assessed
+from covey.algorithms.remote import Send, loss_counter, masked_counts
+from covey.base.errors import ConfigError
+from covey.base.names import Handle, Params
+from covey.base.risk import Finding, RiskEstimate, Withheld
+from covey.base.rng import Streams
 from covey.build.aggregators import aggregator_of, noise_on_clients
-from covey.build.local_training import recipe_of
-from covey.build.parts import (
-    Components,
-    longer,
-)
-from covey.build.settled import algorithm_of, estimator_of
-from covey.build.user_estimator import user_assessment, user_self_assessment
-from covey.components.capability import Capability
-from covey.components.registry import is_built_in
-from covey.config import Config, claims_of, refuse_conflicts
-from covey.data import Client, Examples, Preference
-from covey.membership import (
+from covey.build.training import algorithm_of, estimator_of, recipe_of, user_function
+from covey.components.registry import Capability, is_built_in
+from covey.config.rules import claims_of, refuse_conflicts
+from covey.config.settings import Config
+from covey.data.examples import Client, Examples, Preference
+from covey.data.population import Population
+from covey.engine.fixed_features import LocalRecords
+from covey.engine.protocol import Engine
+from covey.engine.recipe import Recipe
+from covey.membership.estimators import Count, CountAll, RiskContext, masked_loss_counter
+from covey.membership.references import PlayRound, RetrainRecipe
+from covey.membership.truth import (
     Assessment,
-    Count,
-    CountAll,
-    PlayRound,
     RedTeam,
     Reference,
-    RetrainRecipe,
-    RiskContext,
-    RiskEstimate,
     SelfAssessment,
     Target,
-    masked_loss_counter,
     unless_diverged,
 )
-from covey.rng import Streams
-from covey.types import Handle, Params
 
-__all__ = [
-    "client_assessment_of",
-    "red_team_of",
-    "retrain_recipe",
-    "with_measured_risk",
-]
+Assess = Callable[[Target, RiskContext, Streams], Assessment]
+Judged = dict[Handle, list[RiskEstimate | None]]
+Judge = Callable[[tuple[Params, ...], Sequence[Client], RiskContext, Streams], Judged]
+
+
+def user_assessment(name: str, assess: Assess) -> Assess:
+    """Return the assessment of a user's own, which finds a number with an error, or none.
+
+    Its errors, and what else it returns, become ConfigErrors that name it.
+    """
+    measure = user_function(f"risk estimator {name}", assess)
+
+    def assessed(target: Target, context: RiskContext, streams: Streams) -> Assessment:
+        found = measure(target, context, streams)
+        return found._replace(finding=_checked(name, found.finding))
+
+    return assessed
+
+
+def user_self_assessment(name: str, judge: Judge) -> Judge:
+    """Return the same where clients measure for themselves."""
+    measure = user_function(f"risk estimator {name}", judge)
+
+    def checked(
+        models: tuple[Params, ...],
+        cohort: Sequence[Client],
+        context: RiskContext,
+        streams: Streams,
+    ) -> Judged:
+        found: Mapping[Handle, list[RiskEstimate | None]] = measure(
+            models, cohort, context, streams
+        )
+        return {handle: [fit(each) for each in row] for handle, row in found.items()}
+
+    def fit(each: RiskEstimate | None) -> RiskEstimate | None:
+        fits = None if each is None else _checked(name, each)
+        return fits if isinstance(fits, RiskEstimate) else None
+
+    return checked
+
+
+def _checked(name: str, found: object) -> Finding:
+    """Return what was found, in plain numbers; refuse what nobody can act on."""
+    if isinstance(found, Withheld):
+        return found
+    if not isinstance(found, RiskEstimate):
+        raise ConfigError(
+            f"Your risk estimator {name} must return a covey.RiskEstimate, or "
+            f"covey.Withheld with a reason, found a {type(found).__name__}. Correct it."
+        )
+    risk, error = found.risk, found.standard_error
+    if not (0 <= risk <= 1 and 0 <= error < math.inf):
+        raise ConfigError(
+            f"Your risk estimator {name} must return a risk from 0 to 1 with a standard "
+            f"error of 0 or more, found {risk:g} with {error:g}. Return covey.Withheld "
+            f"where there is no estimate."
+        )
+    auc = None if found.auc is None else float(found.auc)
+    return replace(found, risk=float(risk), standard_error=float(error), auc=auc)
+
+
+SPLIT_STEPS = 25
+"""Least local steps of the warm start's split round: enough for the groups to show."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Components:
+    """What a method is composed of, beside its own steps.
+
+    Attributes:
+        init: draws a fresh model.
+        send: how clients are asked that are remote; None: a simulation.
+        records: clients' records as fixed features, where the model has them; where they
+            are remote, what is known of these features.
+    """
+
+    config: Config
+    population: Population
+    engine: Engine
+    init: Callable[[Streams], Params]
+    send: Send | None = None
+    records: LocalRecords | None = None
+
+
+def longer(recipe: Recipe) -> Recipe:
+    """Return the recipe, with more local steps for clients whose usual round has few."""
+    return replace(recipe, least_steps=SPLIT_STEPS)
 
 
 def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
@@ -123,9 +196,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         start=start,
         play_round=_round_of(components),
         streams=Streams(config.seed),
-        population_profile=tuple(
-            (c.group or 0, len(c.train)) for c in population.clients
-        ),
+        population_profile=tuple((c.group or 0, len(c.train)) for c in population.clients),
         shared_rounds=algorithm_of(config).split_round(config.rounds) or 0,
     )
 
@@ -155,9 +226,7 @@ def _count_all(components: Components) -> CountAll | None:
 def retrain_recipe(components: Components) -> RetrainRecipe:
     """Return how an auditor plays this run's recipe again."""
     config = components.config
-    return RetrainRecipe(
-        components.init, _round_of(components), recipe_of(config), config.rounds
-    )
+    return RetrainRecipe(components.init, _round_of(components), recipe_of(config), config.rounds)
 
 
 def _round_of(components: Components) -> PlayRound:
@@ -190,9 +259,7 @@ def _round_of(components: Components) -> PlayRound:
             if coin < config.train.participation
         )
         only = {client.handle: 0 for client in cohort}
-        updates = finite_updates(
-            train((params,), cohort, only, streams), as_zero=accounted
-        )
+        updates = finite_updates(train((params,), cohort, only, streams), as_zero=accounted)
         alike = aggregator_of(config, len(sets)) if private else aggregate
         return alike((params,), updates, streams.at("merge")).clusters[0]
 

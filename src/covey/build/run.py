@@ -1,16 +1,21 @@
 """From settings to everything that a run is made of."""
 
+import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import nn
 
-from covey.algorithms import (
-    Clients,
-    Cohort,
-    Strategy,
-)
-from covey.build.aggregators import anonymity_of, head_noise_of, sum_noise_of
+from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.state import Cohort
+from covey.base.errors import ConfigError, DataError
+from covey.base.events import ComponentsUsed
+from covey.base.names import ClientName, Params
+from covey.base.rng import Streams
+from covey.build.aggregators import anonymity_of, components_used, head_noise_of, sum_noise_of
 from covey.build.algorithms import (
     NO_REPLAY,
     ReplayOptions,
@@ -19,45 +24,96 @@ from covey.build.algorithms import (
     notes,
     num_clusters,
 )
-from covey.build.attested import with_organisations
-from covey.build.client_backend import ClientBackend
-from covey.build.client_runtime import ClientRuntime
-from covey.build.data_hashes import DataHashes
-from covey.build.given import Overrides, model_of, notes_of_model
-from covey.build.local_training import recipe_of
-from covey.build.parts import Components
-from covey.build.populations import population_and_notes, preference_of
-from covey.build.recorded import components_used
-from covey.build.risk import retrain_recipe
-from covey.build.stated import (
+from covey.build.clients import (
+    ClientBackend,
+    Overrides,
     check_preference_names,
+    model_of,
+    notes_of_model,
+    population_and_notes,
+    preference_of,
+    request_of,
+    with_organisations,
     with_preferences,
 )
-from covey.build.trial import check_trains
+from covey.build.remote import ClientRuntime
+from covey.build.risk import Components, retrain_recipe
+from covey.build.training import check_trains, recipe_of
 from covey.components.slots import component_of
-from covey.config import Config, is_remote
-from covey.data import (
-    Client,
-    Population,
-    Preference,
-    absent_population,
-)
-from covey.engine import TASKS, Engine, EngineFactory
-from covey.engine.bounded_records import BoundedRecords
+from covey.config.rules import is_remote
+from covey.config.settings import Config
+from covey.data.clients import brought_population
+from covey.data.examples import Client, Examples, Preference
+from covey.data.population import Population, absent_population, normalised_population
 from covey.engine.fixed_features import (
+    BoundedRecords,
     FeatureCache,
     FixedFeatureEngine,
     LocalRecords,
     has_fixed_features,
 )
-from covey.errors import ConfigError, DataError
-from covey.events import ComponentsUsed
-from covey.membership import Reference, RetrainRecipe
-from covey.models import NETWORKS, initial_params
-from covey.rng import Streams
-from covey.types import ClientName, Params
+from covey.engine.protocol import Engine, EngineFactory
+from covey.engine.recipe import TASKS
+from covey.membership.references import RetrainRecipe
+from covey.membership.truth import Reference
+from covey.models.build import NETWORKS, initial_params
 
-__all__ = ["BuiltRun", "ClientSecrets", "Overrides", "build_run", "client_runtime_of"]
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+
+EVERY = 64
+"""Clients between two places from which a hash can be carried on."""
+
+
+def data_hash(population: Population) -> str:
+    """Return SHA-256 over all clients' handles and examples, as hex.
+
+    Empty where the clients keep their examples to themselves.
+    """
+    return DataHashes().of(population)
+
+
+class DataHashes:
+    """Hashes populations of one run, which differ by few clients.
+
+    A hash is carried on from where the clients are others than in the one before: somebody
+    left, or came. Examples are frozen, so the same ones have the same bytes.
+    """
+
+    def __init__(self) -> None:
+        self._clients: tuple[Client, ...] = ()
+        self._marks: tuple[_Hash, ...] = ()
+
+    def of(self, population: Population) -> str:
+        """Return what `data_hash` does."""
+        clients = population.clients
+        if not any(len(client.train) for client in clients):
+            return ""
+        both = zip(self._clients, clients, strict=False)
+        alike = sum(1 for _ in takewhile(lambda pair: _have_same(*pair), both))
+        marks = [*self._marks[: alike // EVERY]]
+        digest = marks[-1].copy() if marks else hashlib.sha256()
+        for count, client in enumerate(clients[len(marks) * EVERY :], 1):
+            _add(digest, client)
+            if count % EVERY == 0:
+                marks.append(digest.copy())
+        self._clients, self._marks = clients, tuple(marks)
+        return digest.hexdigest()
+
+
+def _have_same(one: Client, other: Client) -> bool:
+    return one is other or (
+        one.handle == other.handle and one.train is other.train and one.holdout is other.holdout
+    )
+
+
+def _add(digest: "_Hash", client: Client) -> None:
+    digest.update(client.handle.encode())
+    for examples in (client.train, client.holdout):
+        if len(examples):  # of thousands of clients many hold out none
+            digest.update(np.ascontiguousarray(examples.inputs.numpy()).data)
+            digest.update(np.ascontiguousarray(examples.labels.numpy()).data)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,9 +185,7 @@ class BuiltRun:
 
     def clients(self, cohort: Cohort, round_index: int = 0) -> Clients:
         """Return these clients, as they train in a round."""
-        first, now = (
-            recipe_of(self.config).at(t, self.config.rounds) for t in (0, round_index)
-        )
+        first, now = (recipe_of(self.config).at(t, self.config.rounds) for t in (0, round_index))
         if now == first:
             return self.nobody.among(cohort)
         changed = clients_of(self._components(), self.replay, round_index)
@@ -152,13 +206,9 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     overrides = overrides or Overrides()
     streams = Streams(config.seed)
     usual = preference_of(config, streams)
-    config = with_preferences(
-        config, overrides.thresholds, overrides.risk_weights, usual
-    )
+    config = with_preferences(config, overrides.thresholds, overrides.risk_weights, usual)
     population, of_data = _population(config, overrides, streams)
-    check_preference_names(
-        overrides.named, [client.name for client in population.clients]
-    )
+    check_preference_names(overrides.named, [client.name for client in population.clients])
     simulated = overrides.client_backend is None
     population = with_organisations(config, population, complete=simulated)
     if simulated:  # where more may come, too few wait
@@ -172,9 +222,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     own = (config.train.loss, config.train.objective)
     own_model = overrides.model is not None or config.model.name not in NETWORKS
     if own_model or any(":" in name for name in own):
-        check_trains(
-            config, components.engine, initial_params(module), population.clients
-        )
+        check_trains(config, components.engine, initial_params(module), population.clients)
     data_hashes = DataHashes()
     return BuiltRun(
         config=config,
@@ -299,3 +347,40 @@ def _engine(config: Config, module: nn.Module) -> Engine:
     made: EngineFactory = component_of(config.engine, "name", EngineFactory)
     needs = recipe_of(config).needs
     return made.build(module, TASKS[config.model.task], needs=needs)
+
+
+def brought_client(
+    run: BuiltRun,
+    name: ClientName,
+    data: Any,  # noqa: ANN401 - as `covey.data.clients_of` takes one client's
+) -> Client:
+    """Return a client as it were, had it brought these examples when the run began.
+
+    What it holds out is drawn as for any client that brings its own.
+
+    Raises:
+        DataError: they are malformed, or of another kind than those of the run's clients.
+    """
+    request = request_of(run.config, run.streams)
+    found, _ = brought_population({name: data}, request)
+    if run.config.data.normalise == "image":
+        found = normalised_population(found)
+    (client,) = found.clients
+    expected, here = (_kind(c.train) for c in (run.population.clients[0], client))
+    if here != expected:
+        raise DataError(
+            f"{name} must bring examples like those of the run's clients, {expected}, "
+            f"found {here}. Bring them to that form."
+        )
+    if found.num_classes > run.population.num_classes:
+        raise DataError(
+            f"{name} must bring labels of the {run.population.num_classes} classes that "
+            f"the run's models know, found {found.num_classes}. Start a new run for more."
+        )
+    return client
+
+
+def _kind(examples: Examples) -> str:
+    inputs, labels = examples.inputs, examples.labels
+    each = f"labels of shape {tuple(labels.shape[1:])}" if labels.dim() > 1 else "labels"
+    return f"{inputs.dtype} of shape {tuple(inputs.shape[1:])} with {labels.dtype} {each}"

@@ -3,26 +3,160 @@
 import json
 import logging
 import os
+import shlex
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import click
 import typer
+from rich.console import Console
 
-from covey.cli import consoles, logs
+from covey.base.errors import ConfigError, CoveyError, LedgerError, LedgerLocked, LedgerUnavailable
 from covey.cli.commands import LazyGroup
-from covey.cli.stopping import StoppedError, sigterm_raised
-from covey.errors import (
-    CoveyError,
-    LedgerError,
-    LedgerLocked,
-    LedgerUnavailable,
-)
 
-__all__ = ["BAD_INPUT", "FAILED_CHECK", "JsonOption", "app", "main", "stated"]
+literal = partial(Console, stderr=True, markup=False, emoji=False, highlight=False)
+
+console = literal()
+"""For what goes on meanwhile; `--quiet` silences it."""
+
+errors = literal()
+"""For what must be read: errors, and what is shown only once."""
+
+
+FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+OURS = "covey command line"
+"""The name of the handlers that are added here, and taken away again."""
+
+covey = logging.getLogger("covey")
+
+
+def be_quiet(wanted: bool) -> bool:
+    """Show no progress."""
+    console.quiet |= wanted
+    return wanted
+
+
+def be_verbose(wanted: bool) -> bool:
+    """Log to standard error."""
+    if wanted and not any(type(h) is logging.StreamHandler for h in covey.handlers):
+        _add(logging.StreamHandler(sys.stderr))
+    return wanted
+
+
+def log_into(path: Path | None) -> Path | None:
+    """Log to the end of a file.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    if path is not None:
+        try:
+            _add(logging.FileHandler(path, encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(
+                f"--log-file must be a file that can be written, but: {error}. Give another."
+            ) from error
+    return path
+
+
+def reset() -> None:
+    """Undo the logging set-up: the next command may have other options."""
+    console.quiet = False
+    for handler in [each for each in covey.handlers if each.name == OURS]:
+        covey.removeHandler(handler)
+        handler.close()
+    covey.setLevel(logging.NOTSET)
+
+
+def _add(handler: logging.Handler) -> None:
+    handler.name = OURS
+    handler.setFormatter(logging.Formatter(FORM))
+    covey.addHandler(handler)
+    covey.setLevel(logging.DEBUG)
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM, raised where Ctrl-C would be."""
+
+
+class StoppedError(Exception):
+    """A command was stopped; the sentence says how to carry on.
+
+    Attributes:
+        exit_code: 128 and the signal's number, as shells have it.
+    """
+
+    def __init__(self, sentence: str, signal_number: int) -> None:
+        super().__init__(sentence)
+        self.exit_code = 128 + signal_number
+
+
+@contextmanager
+def stoppable(run: Path, carry_on: str = "") -> Generator[None]:
+    """Turn a signal into a sentence: every round that was recorded is kept.
+
+    Args:
+        run: the folder of the run that is played.
+        carry_on: the command that goes on with it; by default `covey resume`.
+
+    Raises:
+        StoppedError: the process was told to stop.
+    """
+    try:
+        with sigterm_raised():
+            yield
+    except KeyboardInterrupt as stopped:
+        ended = isinstance(stopped, TerminatedError)
+        command = carry_on or f"covey resume {shlex.quote(str(run))}"
+        raise StoppedError(
+            f"stopped {_reached(run)}; carry on: {command}",
+            signal.SIGTERM if ended else signal.SIGINT,
+        ) from None
+
+
+@contextmanager
+def sigterm_raised() -> Generator[list[int]]:
+    """Raise `TerminatedError` at SIGTERM; what is yielded then holds its number."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came  # signals are the main thread's
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        came.append(number)
+        raise TerminatedError
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _reached(path: Path) -> str:
+    """Say how many rounds are recorded."""
+    from covey.ledger.store import Ledger
+    from covey.runtime.folder import RunFolder
+
+    folder, last = RunFolder(path), None
+    try:
+        if Ledger.exists(folder.ledger):
+            with Ledger.read(folder.ledger) as ledger:
+                last = ledger.last_round()
+    except LedgerError:
+        return f"in {path}"
+    if last is None:
+        return "before the first round was complete"
+    return f"after round {min(last + 1, folder.config().rounds)}"
+
 
 app = typer.Typer(
     name="covey",
@@ -54,7 +188,7 @@ _answered: ContextVar[bool] = ContextVar("answered", default=False)
 
 def _print_version(wanted: bool) -> bool:
     if wanted:
-        from covey.version import __version__
+        from covey.base.names import __version__
 
         print(f"covey {__version__}")
         raise typer.Exit
@@ -77,7 +211,7 @@ def _globally(
         typer.Option(
             "--quiet",
             "-q",
-            callback=logs.be_quiet,
+            callback=be_quiet,
             help="Show no progress, only results and errors.",
         ),
     ] = False,
@@ -86,7 +220,7 @@ def _globally(
         typer.Option(
             "--verbose",
             "-v",
-            callback=logs.be_verbose,
+            callback=be_verbose,
             help="Log each step to standard error.",
         ),
     ] = False,
@@ -94,7 +228,7 @@ def _globally(
         Path | None,
         typer.Option(
             "--log-file",
-            callback=logs.log_into,
+            callback=log_into,
             help="Log each step to the end of this file.",
         ),
     ] = None,
@@ -107,7 +241,7 @@ def main() -> None:
     if _command() not in READING:
         _find_users_modules()
     _answered.set(False)
-    logs.reset()
+    reset()
     try:
         with sigterm_raised() as terminated:
             code = app(standalone_mode=False) or 0
@@ -118,9 +252,7 @@ def main() -> None:
         error.show()
         code = _told("UsageError", error.format_message(), error.exit_code)
     except click.Abort:
-        code = _told(
-            "Aborted", "Stopped: nothing was answered.", INTERRUPTED, show=True
-        )
+        code = _told("Aborted", "Stopped: nothing was answered.", INTERRUPTED, show=True)
     except StoppedError as stopped:
         code = _told("Stopped", str(stopped), stopped.exit_code, show=True)
     except (CoveyError, OSError) as error:
@@ -146,9 +278,7 @@ def _command() -> str:
 def exit_code(error: CoveyError | OSError) -> int:
     """Return 1 where a record failed its check, else 2: it cannot be done as asked."""
     unreadable = isinstance(error, LedgerUnavailable | LedgerLocked)
-    return (
-        FAILED_CHECK if isinstance(error, LedgerError) and not unreadable else BAD_INPUT
-    )
+    return FAILED_CHECK if isinstance(error, LedgerError) and not unreadable else BAD_INPUT
 
 
 def _unexpected(error: Exception) -> str:
@@ -157,7 +287,7 @@ def _unexpected(error: Exception) -> str:
         return "this needs more memory than there is. Make models or data smaller."
     if isinstance(error, RecursionError):
         return "a file is nested too deeply to be one of covey's. Restore it."
-    from covey.module_factories import raised_at  # it loads torch
+    from covey.components.factories import raised_at  # it loads torch
 
     if where := raised_at(error):
         return (
@@ -174,7 +304,7 @@ def _unexpected(error: Exception) -> str:
 def _told(kind: str, message: str, code: int, *, show: bool = False) -> int:
     """Say what went wrong: to people, and with --json to programs as well."""
     if show:
-        consoles.errors.print(
+        errors.print(
             f"covey: {message}",
             style="red",
             highlight=False,

@@ -4,30 +4,184 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import covey
-from covey import report, runtime
-from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
-from covey.cli.model_audit import (
-    MembersOption,
-    ModelOption,
-    ModelRequest,
-    NonMembersOption,
-    OutOption,
-    TrainOption,
-    WeightsOption,
-    audit_any_model,
-    check_model_options,
-)
-from covey.cli.progress import console, shown
-from covey.cli.tables import tabled
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
+from covey.cli.app import FAILED_CHECK, JsonOption, app, console, stated
+from covey.cli.inspect import tabled
+from covey.cli.runs import shown
 
-__all__ = ["audit"]
+if TYPE_CHECKING:
+    from covey.auditor.result import ModelAudit
+    from covey.runs.own_records import ExposedRecords
+
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="In place of a run: package.module:factory, a function that returns a "
+        "classifier of torch."
+    ),
+]
+MembersOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --model: the records that it was trained on, an .npz file with "
+        "arrays x and y (or inputs and labels)."
+    ),
+]
+NonMembersOption = Annotated[
+    Path | None, typer.Option(help="With --model: records that it never saw.")
+]
+WeightsOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --model: its state dict, as .safetensors, or as .pt with tensors alone."
+    ),
+]
+TrainOption = Annotated[
+    str | None,
+    typer.Option(
+        help="With --model: package.module:function, which takes (examples, seed) and "
+        "returns a model trained like it; LiRA, RMIA and Shokri need it."
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(help="With --model: a folder for audit.html and audit.json."),
+]
+
+MODEL_REFERENCES = 8
+HEADS = (
+    "attack",
+    "AUC",
+    "balanced accuracy",
+    "advantage",
+    "TPR at 1% FPR",
+    "at 0.1%",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What is said of a model in place of a run; each is an option of its name."""
+
+    model: str | None
+    members: Path | None
+    non_members: Path | None
+    weights: Path | None
+    train: str | None
+    out: Path | None
+
+
+def check_model_options(
+    run: Path | None, asked: ModelRequest, references: int | None, others: bool
+) -> None:
+    """Refuse a run and a model together, neither, and what goes with the other alone.
+
+    Args:
+        run: the folder, if one is named.
+        asked: what is said of a model.
+        references: how many, if that is said.
+        others: whether there are options that need a run.
+
+    Raises:
+        ConfigError: naming what to give.
+    """
+    alone = (asked.members, asked.non_members, asked.weights, asked.train, asked.out)
+    if asked.model is None and run is None:
+        raise ConfigError(
+            "covey audit takes the folder of a run, or --model, found neither. Name one: "
+            "covey audit runs/NAME, or covey audit --model package.module:factory "
+            "--members A.npz --non-members B.npz."
+        )
+    if asked.model is None and any(alone):
+        raise ConfigError(
+            "--members, --non-members, --weights, --train and --out belong to --model, "
+            "and a run is audited with its own data. Leave them out, or name a model in "
+            "place of the run."
+        )
+    if asked.model is not None and (run is not None or others):
+        raise ConfigError(
+            f"covey audit takes a run or --model, found --model {asked.model} beside "
+            f"{run or '--game, --control or --epsilon, which need a run'}. Give two "
+            f"commands."
+        )
+    if asked.model is not None and not (asked.members and asked.non_members):
+        raise ConfigError(
+            "--model needs --members and --non-members, one .npz file each with arrays x "
+            "and y, or inputs and labels. Name both."
+        )
+    if asked.model is not None and references is not None and asked.train is None:
+        raise ConfigError(
+            "--references says how many models --train trains, and there is no --train. "
+            "Add --train package.module:function, a function (examples, seed) that "
+            "returns a model, or leave --references out."
+        )
+
+
+def audit_any_model(
+    asked: ModelRequest,
+    attacks: list[str] | None,
+    references: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Audit a model, print what was found, and write it where that is wanted.
+
+    Exit code 1 where there are no figures.
+    """
+    from covey.auditor.records import named_function, named_model
+    from covey.data.arrays import read_client
+    from covey.runtime.auditing import DEFAULT_ATTACKS
+
+    began = time.monotonic()
+    count = MODEL_REFERENCES if references is None else references
+    found = covey.audit_model(
+        named_model(str(asked.model), asked.weights),
+        read_client(Path(str(asked.members))),
+        read_client(Path(str(asked.non_members))),
+        named_function("--train", asked.train) if asked.train else None,
+        num_references=count,
+        attacks=attacks or DEFAULT_ATTACKS,
+        observe=lambda n: console.print(f"reference {n} of {count} trained", highlight=False),
+    )
+    told: dict[str, Any] = {
+        "model": asked.model,
+        **found.to_dict(),
+        "seconds": round(time.monotonic() - began, 1),
+        "report": _written(found, asked),
+    }
+    stated(told, _model_text(found, told), as_json=as_json)
+    if found.refused:
+        raise typer.Exit(FAILED_CHECK)
+
+
+def _written(found: ModelAudit, asked: ModelRequest) -> str | None:
+    """Write `audit.json` and `audit.html`, and return the page's path."""
+    if asked.out is None:
+        return None
+    page = found.write_html(asked.out / "audit.html", f"Audit of {asked.model}")
+    (asked.out / "audit.json").write_text(found.to_json(), encoding="utf-8")
+    return str(page)
+
+
+def _model_text(found: ModelAudit, told: dict[str, Any]) -> str:
+    from covey.auditor.result import rows
+
+    lines = [f"{found.verdict}."]
+    if found.attacks:
+        lines.append(tabled(HEADS, (tuple(row.values()) for row in rows(found))))
+    lines += [f"{name}: {why}" for name, why in found.withheld.items()]
+    lines += [f"unknown: {why}" for why in told["unknown"]]
+    lines += [f"report: {told['report']}"] if told["report"] else []
+    return "\n".join(lines)
+
 
 PARTICIPATION = "participation"
 
@@ -98,6 +252,8 @@ def audit(
     With --model, any classifier of torch, without a run. A model that diverged has no
     figures: its reason says so, and the exit code is 1.
     """
+    from covey.runtime.auditing import DEFAULT_ATTACKS
+
     asked = ModelRequest(model, members, non_members, weights, train, out)
     runs_alone = game is not None or control or epsilon
     check_model_options(run, asked, references, runs_alone)
@@ -124,7 +280,7 @@ def audit(
         console.print(line, highlight=False)
 
     began = time.monotonic()
-    answer = covey.audit(run, attack or runtime.DEFAULT_ATTACKS, count, observe=observe)
+    answer = covey.audit(run, attack or DEFAULT_ATTACKS, count, observe=observe)
     page = run / "audit" / "audit.html"
     told = {
         "run": str(run),
@@ -133,7 +289,7 @@ def audit(
         "report": str(page),
     }
     stated(told, f"{_text(told)}\nreport: {page}", as_json=as_json)
-    from covey.membership import DIVERGED
+    from covey.base.risk import DIVERGED
 
     if any(each["reason"].startswith(DIVERGED) for each in told["clusters"]):
         raise typer.Exit(FAILED_CHECK)
@@ -230,6 +386,8 @@ def _exposed(cluster: Mapping[str, Any]) -> list[str]:
 
 def _text(told: Mapping[str, Any]) -> str:
     """Return the overall figures as a table, with 95% intervals, and what is missing."""
+    from covey.report.page import audit_rows
+
     heads = (
         "cluster",
         "attack",
@@ -238,7 +396,7 @@ def _text(told: Mapping[str, Any]) -> str:
         "TPR at 1% FPR",
         "at 0.1%",
     )
-    lines = [tabled(heads, (tuple(row.values()) for row in report.audit_rows(told)))]
+    lines = [tabled(heads, (tuple(row.values()) for row in audit_rows(told)))]
     for each in told["clusters"]:
         reasons = [*filter(None, [each["reason"]]), *each["unknown"]]
         lines += [f"cluster {each['cluster']}: {reason}" for reason in reasons]
@@ -250,3 +408,49 @@ def _text(told: Mapping[str, Any]) -> str:
             f"cluster: {found['prior_accuracy']:.3f})"
         )
     return "\n".join(lines)
+
+
+@app.command()
+def records(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or of a client's own node.")],
+    client: Annotated[str, typer.Argument(help="Of a run: the client's name.")] = "",
+    share: Annotated[float, typer.Option(help="Which part of its records: at least one.")] = 0.02,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Write them as an HTML page for the client, too."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List a client's most exposed records, on the machine where their losses lie.
+
+    Needs train.keep_losses. Nothing else is written, and nobody is told.
+    """
+    from covey.runs.own_records import exposed_records
+
+    found = exposed_records(run, client, share)
+    more = {} if page is None else {"page": str(found.write_html(page))}
+    text = "\n".join([_records_text(found), *more.values()])
+    stated({**found.to_dict(), **more}, text, as_json=as_json)
+
+
+def _records_text(found: ExposedRecords) -> str:
+    rows = [
+        (
+            str(each.rank),
+            str(each.place),
+            *([str(each.row)] if found.rows_known else []),
+            f"{each.score:.3f}",
+            f"{each.first:.3f}",
+            f"{each.last:.3f}",
+        )
+        for each in found.records
+    ]
+    row = ("row",) if found.rows_known else ()
+    heads = ("rank", "record", *row, "score", "first loss", "last")
+    return (
+        f"{tabled(heads, rows)}\n"
+        f"{found.client}: {len(rows)} of {found.held:,} records, by losses of "
+        f"{found.rounds} rounds; half of its records score less than "
+        f"{found.median_score:.3f}. The score is {found.score_told}.\n"
+        f"Read from {found.kept_in}."
+    )

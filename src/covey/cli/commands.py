@@ -14,12 +14,11 @@ import click
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from covey.errors import ConfigError
+from covey.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["COMMANDS", "LazyGroup", "Row", "installed", "loaded"]
 
 GROUP = "covey.commands"
 
@@ -42,9 +41,7 @@ COMMANDS = {
         "covey.cli.audit",
         "Attack every final cluster model, with its members against matched non-members.",
     ),
-    "guarantee": Row(
-        "covey.cli.guarantees", "Say what settings promise before a run is played."
-    ),
+    "guarantee": Row("covey.cli.guarantees", "Say what settings promise before a run is played."),
     "report": Row(
         "covey.cli.inspect",
         "Write a run's report again, or one that compares several runs.",
@@ -58,7 +55,7 @@ COMMANDS = {
         "Write a signed folder: what a run's models may give away, and on what evidence.",
     ),
     "data": Row(
-        "covey.cli.datasets",
+        "covey.cli.tools",
         "List the data files that covey can read, or check those that are there.",
     ),
     "forget": Row(
@@ -66,15 +63,15 @@ COMMANDS = {
         "Answer clients that ask to leave a run, and prove what was answered.",
     ),
     "join": Row(
-        "covey.cli.changing",
+        "covey.cli.leaving",
         "Let a client join a run whose models are solved from sums over clients.",
     ),
     "update": Row(
-        "covey.cli.changing",
+        "covey.cli.leaving",
         "Replace a client's records, or add to them, and solve the models again.",
     ),
     "requests": Row(
-        "covey.cli.request_list",
+        "covey.cli.requests",
         "Answer people who ask to leave, over all runs that know them.",
     ),
     "explain": Row(
@@ -82,27 +79,27 @@ COMMANDS = {
         "Show what is held on a client, and where, before anything is erased.",
     ),
     "records": Row(
-        "covey.cli.records",
+        "covey.cli.audit",
         "List a client's most exposed records, on the machine where their losses lie.",
     ),
     "verify": Row(
-        "covey.cli.verifying",
+        "covey.cli.ledger",
         "Check a proof or a dossier offline; exit code 1 if a check fails.",
     ),
     "head": Row(
-        "covey.cli.witnessing",
+        "covey.cli.ledger",
         "Sign the head of a run's ledger, for a witness.",
     ),
     "witness": Row(
-        "covey.cli.witnessing",
+        "covey.cli.ledger",
         "Cosign the head of a ledger that grew, and refuse one that was rewritten.",
     ),
     "keys": Row(
-        "covey.cli.witnessing",
+        "covey.cli.ledger",
         "List the keys that sign proofs, replace the one in use, or revoke one.",
     ),
     "doctor": Row(
-        "covey.cli.doctor",
+        "covey.cli.inspect",
         "Say what is damaged in a run, and what it can be recovered from.",
     ),
     "run": Row("covey.cli.runs", "Play a federation and write its report."),
@@ -111,24 +108,22 @@ COMMANDS = {
         "Carry a run on after it was stopped, to the result it would have had.",
     ),
     "runs": Row(
-        "covey.cli.run_list",
+        "covey.cli.inspect",
         "List the runs below some folders, show one, or delete old ones.",
     ),
     "sweep": Row(
-        "covey.cli.sweeps",
+        "covey.cli.runs",
         "Play every combination with every seed, and compare them pair by pair.",
     ),
     "config": Row(
-        "covey.cli.settings_commands",
+        "covey.cli.tools",
         "Check a file of settings, describe them all, or write one to start from.",
     ),
     "serve": Row(
-        "covey.cli.serving",
+        "covey.cli.inspect",
         "Show runs in a browser on this machine, live; nothing is written without --write.",
     ),
-    "deploy": Row(
-        "covey.cli.deploying", "Prepare, check and watch a federation on Flower."
-    ),
+    "deploy": Row("covey.cli.tools", "Prepare, check and watch a federation on Flower."),
 }
 
 
@@ -152,7 +147,7 @@ def _row(point: "EntryPoint") -> Row | ConfigError:
     else:
         if isinstance(row, Row):
             return row
-        why = f"that is a {type(row).__name__} and not a covey.cli.Row"
+        why = f"that is a {type(row).__name__} and not a covey.cli.commands.Row"
     return ConfigError(
         f"The command {point.name!r} should be at {point.value}, but {why}. Install the "
         f"package again that brings it, or uninstall it."

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from covey import dp
+from covey.base.errors import ConfigError
 from covey.cli.app import JsonOption, app, stated
-from covey.cli.tables import tabled
-from covey.errors import ConfigError
-from covey.unlearning import settings_below
+from covey.cli.inspect import tabled
+from covey.unlearning.participation import settings_below
 
-__all__ = ["guarantee"]
+if TYPE_CHECKING:
+    from covey.dp.run_guarantees import NoisePlan
+
 
 SIGMA = "The noise: the paper's sigma, else the multiplier z of its mechanism."
 COORDINATES = "Parameters of the model; lenet5 has 107786, linear on MNIST 7850."
@@ -63,6 +64,8 @@ def guarantee(
     --deniability: exact where each round's sets are drawn at random
     (merge.partition = public-random); for sets of similar models it is a guide.
     """
+    from covey.dp.run_guarantees import NoisePlan
+
     if deniability == (noise is not None):
         raise ConfigError(
             "covey guarantee computes --deniability or the epsilon of --noise, found "
@@ -76,9 +79,7 @@ def guarantee(
             told = _of_the_paper(sigma, epsilon, delta, rounds)
         else:
             assert noise is not None  # noqa: S101 - looked at above
-            plan = dp.NoisePlan(
-                noise, rounds, delta, set_size, sets, clients, sampling, steps
-            )
+            plan = NoisePlan(noise, rounds, delta, set_size, sets, clients, sampling, steps)
             told = _of_a_run(plan, sigma, epsilon, radius, coordinates)
         text = _read(told)
     stated(told, text, as_json=as_json)
@@ -98,14 +99,16 @@ def _of_the_paper(
     sigma: float | None, epsilon: float | None, delta: float, rounds: int
 ) -> dict[str, Any]:
     """Return what Theorem 1 claims for a sigma, and what its algorithm delivers."""
-    noise = sigma or dp.claimed_sigma(epsilon or 0.0, delta, rounds)
-    cost = dp.delivered_epsilon(noise, delta, rounds)
+    from covey.dp.accountant import claimed_epsilon, claimed_sigma, delivered_epsilon
+
+    noise = sigma or claimed_sigma(epsilon or 0.0, delta, rounds)
+    cost = delivered_epsilon(noise, delta, rounds)
     return {
         "noise": "paper",
         "sigma": noise,
         "rounds": rounds,
         "delta": delta,
-        "epsilon_claimed": dp.claimed_epsilon(noise, delta, rounds),
+        "epsilon_claimed": claimed_epsilon(noise, delta, rounds),
         "epsilon": cost.epsilon if cost else None,
         "noise_multiplier": noise / 2,
         "relation": "one client's update is replaced by another in the ball",
@@ -119,19 +122,21 @@ def _of_the_paper(
 
 
 def _of_a_run(
-    plan: dp.NoisePlan,
+    plan: NoisePlan,
     sigma: float | None,
     epsilon: float | None,
     radius: float,
     coordinates: int,
 ) -> dict[str, Any]:
     """Return what a mechanism guarantees, beside the size of its noise."""
-    z = sigma or dp.multiplier(plan, epsilon or 0.0)
-    told = asdict(dp.forecast(plan, z))
+    from covey.dp.run_guarantees import adversary_views, forecast, multiplier, noise_size
+
+    z = sigma or multiplier(plan, epsilon or 0.0)
+    told = asdict(forecast(plan, z))
     if plan.noise == "sound":
-        told["views"] = dict(dp.adversary_views(plan, z))
+        told["views"] = dict(adversary_views(plan, z))
     if plan.noise != "record":  # whose noise many steps and clients average
-        size = dp.noise_size(plan, z, radius, coordinates)
+        size = noise_size(plan, z, radius, coordinates)
         told |= {"noise_norm": size.noise, "update_norm": size.update}
     return {
         "noise": plan.noise,
@@ -206,10 +211,7 @@ def _read(told: dict[str, Any]) -> str:
         )
     parts += [f"Neighbours: {told['relation']}."]
     if "views" in told:
-        rows = [
-            (name, "none" if e is None else f"{e:.3f}")
-            for name, e in told["views"].items()
-        ]
+        rows = [(name, "none" if e is None else f"{e:.3f}") for name, e in told["views"].items()]
         parts.append(tabled(("if an adversary sees", "epsilon"), rows))
     parts += [
         f"covers\n{_listed(told['covers'])}",

@@ -2,31 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import covey
-from covey import report, runs, runtime
-from covey.cli.app import JsonOption, app, stated
-from covey.cli.asking import Asked, asked_by, check_said, chosen_in_dialogue
-from covey.cli.consoles import errors
-from covey.cli.places import places_text
-from covey.cli.progress import shown
-from covey.cli.stopping import stoppable
-from covey.cli.tables import short, tabled
-from covey.errors import LedgerLocked, RunError
-from covey.types import BASES
-from covey.unlearning import ANSWERS
-from covey.unlearning.afterwards import AFTERWARDS
+from covey.base.errors import ConfigError, LedgerLocked, RunError
+from covey.base.names import BASES, Basis
+from covey.cli.app import JsonOption, app, errors, stated, stoppable
+from covey.cli.inspect import short, tabled
+from covey.cli.runs import shown
+from covey.unlearning.plan import AFTERWARDS, ANSWERS, check_basis
 
 if TYPE_CHECKING:
-    from covey.runtime.receipts import Receipt
+    from covey.runtime.answers import AnsweredRequest
+    from covey.runtime.changing import ChangedRecords
+    from covey.runtime.folder import RunFolder
+    from covey.runtime.leaving import ClientPlan, ForgetResult
+    from covey.runtime.receipts import Receipt, Returning
 
-__all__ = ["explain", "leave"]
+
+def places_text(told: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of `explained`'s places, and of what was not searched."""
+    heads = {
+        "covey deletes it with forget": "covey deletes or replaces when the client leaves",
+        "you": "you have to act on",
+    }
+    for actor, head in heads.items():
+        yield f"{head}:"
+        mine = [each for each in told["places"] if each["who_must_act"] == actor]
+        for each in mine:
+            yield f"  {each['path']}\n    {each['what']}. {each['how']}"
+        if not mine:
+            yield "  nothing that was found"
+    yield "not searched:"
+    yield from (f"  {sentence}" for sentence in told["not_searched"])
+
+
+NOTHING = "nothing"
+
+BY_NAME: Mapping[str, Basis] = {each: each for each in BASES}
+
+NOT_DENIED = (
+    "A denial removes nothing from the model: it says only that nobody can tell the "
+    "client's updates from those of others by the record of the run."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks for what.
+
+    Attributes:
+        clients: their names, and the salt of who comes back.
+    """
+
+    clients: Sequence[str | Returning]
+    answer: str = "auto"
+    basis: Basis = "none"
+
+
+def asked_by(
+    clients: Sequence[str], answer: str | None, basis: str | None, salt: str | None
+) -> Asked:
+    """Return what the options ask for.
+
+    Raises:
+        ConfigError: an option has a value that it cannot have.
+    """
+    from covey.runtime.receipts import Returning
+
+    if not clients:
+        raise ConfigError(
+            "Somebody has to leave, but no client is named. Name one, or look at the salts "
+            "of earlier requests with --again."
+        )
+    wanted, rests_on = answer or "auto", basis or "none"
+    if wanted not in ("auto", *ANSWERS):
+        raise ConfigError(
+            f"--answer takes auto, {', '.join(ANSWERS)}, found {wanted!r}. Choose one."
+        )
+    known = BY_NAME.get(rests_on)
+    if known is None:
+        raise ConfigError(f"--basis takes {', '.join(BASES)}, found {rests_on!r}. Choose one.")
+    check_basis(wanted, known)
+    if salt is None:
+        return Asked(clients, wanted, known)
+    if len(clients) != 1:
+        raise ConfigError(
+            f"--salt is of one client that comes back, found {len(clients)} names. Ask "
+            f"for each of them alone."
+        )
+    return Asked([Returning(clients[0], salt)], wanted, known)
+
+
+def check_said(answer: str | None, basis: str | None, *, as_json: bool) -> None:
+    """Refuse to choose an answer where there is no terminal to ask.
+
+    Raises:
+        ConfigError: neither option is given, and this is no dialogue.
+    """
+    if answer is None and basis is None and (as_json or not is_a_dialogue()):
+        raise ConfigError(
+            "A client is answered once it is said what is asked for, but neither "
+            "--answer nor --basis is given, and there is no terminal to ask on. Give "
+            f"--basis ({', '.join(BASES)}) or --answer (auto, {', '.join(ANSWERS)}); "
+            "--plan shows every answer and does nothing."
+        )
+
+
+def is_a_dialogue() -> bool:
+    """Say whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def chosen_in_dialogue(found: Sequence[ClientPlan]) -> str | None:
+    """Ask which answer it shall be, the same for all; None: nothing shall be done."""
+    possible = [
+        name
+        for name in ANSWERS
+        if all(
+            option.possible for each in found for option, _ in each.options if option.answer == name
+        )
+    ]
+    automatic = ["auto"] if all(each.chosen for each in found) else []
+    offered = [*possible, *automatic, NOTHING]
+    print(
+        f"\nOnly a retraining takes a client out of the model from its first round on. "
+        f"{NOT_DENIED}\n"
+    )
+    answer = ""
+    while answer not in offered:
+        answer = typer.prompt(f"Which answer ({', '.join(offered)})", default=NOTHING)
+    if answer == NOTHING or not typer.confirm(_question(found, answer)):
+        return None
+    return answer
+
+
+def _question(found: Sequence[ClientPlan], answer: str) -> str:
+    given = {
+        each.client: each.chosen.answer if answer == "auto" and each.chosen else answer
+        for each in found
+    }
+    told = ", ".join(f"{client}: {what}" for client, what in given.items())
+    nothing = f" {NOT_DENIED}" if "deny" in given.values() else ""
+    return f"{told}.{nothing} The name goes from the run. Go ahead?"
+
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 
@@ -34,9 +159,7 @@ RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 @app.command("forget")
 def leave(
     run: RunArgument,
-    clients: Annotated[
-        list[str] | None, typer.Argument(help="Names of clients.")
-    ] = None,
+    clients: Annotated[list[str] | None, typer.Argument(help="Names of clients.")] = None,
     answer: Annotated[
         str | None,
         typer.Option(help="auto (the cheapest honest one), " + ", ".join(ANSWERS)),
@@ -44,8 +167,7 @@ def leave(
     basis: Annotated[
         str | None,
         typer.Option(
-            help=f"What it rests on: {', '.join(BASES)}. "
-            "Erasure and objection are never denied."
+            help=f"What it rests on: {', '.join(BASES)}. Erasure and objection are never denied."
         ),
     ] = None,
     salt: Annotated[
@@ -65,11 +187,14 @@ def leave(
     as_json: JsonOption = False,
 ) -> None:
     """Answer clients that ask to leave a run, and prove what was answered."""
+    from covey.runtime.folder import RunFolder
+    from covey.runtime.inputs import FederationMetadata
+
     if again or received:
         _hand_over(run, received or (), as_json=as_json)
         return
     asked = asked_by(clients or (), answer, basis, salt)
-    folder = runtime.RunFolder.existing(run)
+    folder = RunFolder.existing(run)
     held = covey.load(run)
     if plan:
         found = held.plan([*asked.clients], asked.answer, asked.basis)
@@ -91,17 +216,13 @@ def leave(
             raise typer.Exit(1)
         asked = replace(asked, answer=chosen)
         found = held.plan([*asked.clients], asked.answer, asked.basis)
-    if found is None or (
-        runtime.FederationMetadata.of(folder) and any(map(_replays, found))
-    ):
+    if found is None or (FederationMetadata.of(folder) and any(map(_replays, found))):
         _leave_word(folder, asked, as_json=as_json)
         return
     _let_go(held, asked, as_json=as_json)
 
 
-def _show(
-    folder: runtime.RunFolder, found: Sequence[runtime.ClientPlan], *, as_json: bool
-) -> None:
+def _show(folder: RunFolder, found: Sequence[ClientPlan], *, as_json: bool) -> None:
     told: dict[str, Any] = {
         "run": str(folder.path),
         "plans": [_plan_json(each) for each in found],
@@ -114,7 +235,7 @@ def _show(
     stated(told, text, as_json=as_json)
 
 
-def _together(found: Sequence[runtime.ClientPlan]) -> dict[str, Any]:
+def _together(found: Sequence[ClientPlan]) -> dict[str, Any]:
     """Return the one replay that all these answers share."""
     again = [each.chosen for each in found if each.chosen and _replays(each)]
     return {
@@ -123,22 +244,24 @@ def _together(found: Sequence[runtime.ClientPlan]) -> dict[str, Any]:
     }
 
 
-def _replays(found: runtime.ClientPlan) -> bool:
+def _replays(found: ClientPlan) -> bool:
     return found.chosen is not None and found.chosen.first_replayed_round is not None
 
 
-def _leave_word(folder: runtime.RunFolder, asked: Asked, *, as_json: bool) -> None:
+def _leave_word(folder: RunFolder, asked: Asked, *, as_json: bool) -> None:
     """Queue the request for the process that runs the rounds, now or next."""
+    from covey.runtime.inputs import rebuilt_run
+    from covey.runtime.leaving import enqueue_requests
+    from covey.runtime.receipts import Returning
+
     clients = list(dict.fromkeys(map(_name, asked.clients)))
-    if any(isinstance(each, runtime.Returning) for each in asked.clients):
-        run = runtime.rebuilt_run(folder)
-        runtime.enqueue_requests(run, folder, asked.clients, asked.answer, asked.basis)
+    if any(isinstance(each, Returning) for each in asked.clients):
+        run = rebuilt_run(folder)
+        enqueue_requests(run, folder, asked.clients, asked.answer, asked.basis)
     else:
         known = covey.load(folder.path).names
         if unknown := [client for client in clients if client not in known]:
-            raise RunError(
-                f"{folder.path} has no client {unknown[0]!r}. Correct the name."
-            )
+            raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
         for client in clients:
             folder.queue_request(client, asked.answer, asked.basis)
     told = [{"client": client, "answer": "pending"} for client in clients]
@@ -151,8 +274,10 @@ def _leave_word(folder: runtime.RunFolder, asked: Asked, *, as_json: bool) -> No
 
 def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
     """Answer all at once, and tell each answer: first the salts, which exist once."""
+    from covey.report.summary import budget_of
+
     with stoppable(run.folder), shown(run.folder.name) as observe:
-        signed: list[runtime.AnsweredRequest] = []
+        signed: list[AnsweredRequest] = []
         try:
             done = run.forget(
                 [*asked.clients],
@@ -167,7 +292,7 @@ def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
                 errors.print(each.message, soft_wrap=True)
             raise
     answers = [_answer_json(each) for each in done]
-    told = {"run": str(run.folder), "answers": answers, **report.budget_of(run.history)}
+    told = {"run": str(run.folder), "answers": answers, **budget_of(run.history)}
     stated(
         told,
         "\n".join(_answer_text(run.folder, each) for each in answers),
@@ -205,11 +330,13 @@ def _tell_receipt(client: str, receipt: Receipt) -> None:
     )
 
 
-def _name(client: str | runtime.Returning) -> str:
-    return client.client if isinstance(client, runtime.Returning) else client
+def _name(client: str | Returning) -> str:
+    from covey.runtime.receipts import Returning
+
+    return client.client if isinstance(client, Returning) else client
 
 
-def _answer_json(done: runtime.ForgetResult) -> dict[str, Any]:
+def _answer_json(done: ForgetResult) -> dict[str, Any]:
     given = done.answered
     return {
         "client": done.client,
@@ -241,10 +368,13 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is held on a client, and where, before anything is erased."""
+    from covey.report.page import write_explanation
+    from covey.runs.pages import on_record
+
     told = covey.load(run).explain(client)
     if page is not None:
-        with runs.on_record([run], "explanation", page, subject=told["handle"]):
-            report.write_explanation(told, run.name, page)
+        with on_record([run], "explanation", page, subject=told["handle"]):
+            write_explanation(told, run.name, page)
     lines = [
         f"{key.replace('_', ' ')}: {_brief(value)}"
         for key, value in told.items()
@@ -255,7 +385,7 @@ def explain(
     stated({**told, **more}, text, as_json=as_json)
 
 
-def _plan_json(found: runtime.ClientPlan) -> dict[str, Any]:
+def _plan_json(found: ClientPlan) -> dict[str, Any]:
     return {
         "client": found.client,
         "answer": found.chosen.answer if found.chosen else None,
@@ -274,7 +404,7 @@ def _plan_json(found: runtime.ClientPlan) -> dict[str, Any]:
     }
 
 
-def _plan_text(found: runtime.ClientPlan) -> str:
+def _plan_text(found: ClientPlan) -> str:
     heads = (
         "answer",
         "possible",
@@ -299,7 +429,7 @@ def _plan_text(found: runtime.ClientPlan) -> str:
 
 
 def _answer_text(run: Path, told: dict[str, Any]) -> str:
-    from covey.runtime.settling import outcome_lines
+    from covey.runtime.copies import outcome_lines
 
     changed = "changed" if told["model_changed"] else "unchanged"
     if told["answer"] == "deny":
@@ -310,8 +440,7 @@ def _answer_text(run: Path, told: dict[str, Any]) -> str:
         f"again in {told['seconds']:.1f} s, the model is {changed}",
         f"proof: {told['proof']}",
         f"receipt: {told['receipt']}",
-        f"salt for the requester: {told['salt']}"
-        f"{back if told['sealed_record_kept'] else ''}",
+        f"salt for the requester: {told['salt']}{back if told['sealed_record_kept'] else ''}",
         f"kept sealed until you say that it arrived: covey forget {run} --received "
         f"{told['request']}",
         *outcome_lines(told["copies"]),
@@ -325,3 +454,54 @@ def _brief(value: object) -> str:
         more = f" and {len(items) - 12} more" if len(items) > 12 else ""
         return (", ".join(items[:12]) or "none") + more
     return str(value)
+
+
+DataOption = Annotated[Path, typer.Option(help="Its records: an .npz file with arrays x and y.")]
+
+
+@app.command()
+def join(
+    run: RunArgument,
+    client: Annotated[str, typer.Argument(help="A name that nobody has or had.")],
+    data: DataOption,
+    threshold: Annotated[
+        float | None, typer.Option(help="The risk that it accepts, from 0 to 1.")
+    ] = None,
+    risk_weight: Annotated[
+        float | None,
+        typer.Option(help="How much a risk weighs in its choice, from 0 to 1."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a client join a run whose models are solved from sums over clients."""
+    held = covey.load(run)
+    with stoppable(run), shown(run.name) as observe:
+        done = held.join(client, data, threshold, risk_weight, observe)
+    _tell(held, done, "joined", as_json=as_json)
+
+
+@app.command()
+def update(
+    run: RunArgument,
+    client: Annotated[str, typer.Argument(help="The client's name.")],
+    data: DataOption,
+    add: Annotated[bool, typer.Option("--add", help="Add to the records that it has.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Replace a client's records, or add to them, and solve the models again."""
+    held = covey.load(run)
+    with stoppable(run), shown(run.name) as observe:
+        done = held.update(client, data, add=add, observe=observe)
+    _tell(held, done, "updated", as_json=as_json)
+
+
+def _tell(run: covey.Run, done: ChangedRecords, what: str, *, as_json: bool) -> None:
+    told = {**asdict(done), "seconds": round(done.seconds, 3)}
+    lines = (
+        f"{done.client}: {what}, {done.examples} records in cluster {done.cluster}, "
+        f"whose sums are now {done.sums_after}",
+        f"models solved again in {done.seconds:.1f} s: {done.model_hash}",
+        *(f"exported with what was there before: {each}" for each in done.exported),
+    )
+    stated({"run": str(run.folder), **told}, "\n".join(lines), as_json=as_json)
+    run.report()

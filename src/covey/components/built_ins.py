@@ -8,18 +8,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = [
-    "BASELINE",
-    "BUILT_INS",
-    "DEFAULTS",
-    "NEWCOMERS",
-    "REFERENCES",
-    "ROBUST",
-    "USUAL_ATTACKS",
-    "BuiltIn",
-    "described",
-]
-
 
 class BuiltIn(NamedTuple):
     """Where a built-in component is, and what it is in a few words of Markdown."""
@@ -31,50 +19,44 @@ class BuiltIn(NamedTuple):
 BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
     {
         "aggregation": {
-            "mean": BuiltIn(
-                "covey.aggregation.mean:Mean", "the weighted mean of updates"
-            ),
+            "mean": BuiltIn("covey.aggregation.mean:Mean", "the weighted mean of updates"),
             "anonymity-sets": BuiltIn(
-                "covey.aggregation.anonymity_sets:AnonymitySets",
+                "covey.aggregation.anonymity:AnonymitySets",
                 "each update is hidden among at least k, and one speaks for them (option "
                 "`max_relative_norm`, above 0: updates are first shortened to so many "
                 "times their cluster's median norm)",
             ),
             "trimmed-mean": BuiltIn(
-                "covey.aggregation.trimmed_mean:TrimmedMean",
+                "covey.aggregation.robust:TrimmedMean",
                 "the mean of every coordinate without its extremes (option "
                 "`trim`: the share at either end)",
             ),
-            "median": BuiltIn(
-                "covey.aggregation.median:Median", "the median of every coordinate"
-            ),
+            "median": BuiltIn("covey.aggregation.robust:Median", "the median of every coordinate"),
             "krum": BuiltIn(
-                "covey.aggregation.krum:Krum",
+                "covey.aggregation.robust:Krum",
                 "the update closest to its neighbours (`outliers`: clients that may send "
                 "anything; `chosen`: above 1 the mean of so many, Multi-Krum)",
             ),
             "geometric-median": BuiltIn(
-                "covey.aggregation.geometric_median:GeometricMedian",
+                "covey.aggregation.robust:GeometricMedian",
                 "the point that updates are least far from in sum (option `steps`)",
             ),
             "norm-bounded": BuiltIn(
-                "covey.aggregation.norm_bounded:NormBounded",
+                "covey.aggregation.robust:NormBounded",
                 "the mean of updates shortened to norm `max_norm` (option "
                 "`max_relative_norm`, above 0: to so many times their cluster's median "
                 "norm instead)",
             ),
         },
         "algorithm": {
-            "fedavg": BuiltIn(
-                "covey.algorithms.fedavg:FedAvg", "one model for everybody"
-            ),
+            "fedavg": BuiltIn("covey.algorithms.fedavg:FedAvg", "one model for everybody"),
             "ditto": BuiltIn(
-                "covey.algorithms.ditto:Ditto",
+                "covey.algorithms.fedavg:Ditto",
                 "FedAvg, and on every client a model of its own that stays near the shared "
                 "one, by `lam`",
             ),
             "fedprox": BuiltIn(
-                "covey.algorithms.fedprox:FedProx",
+                "covey.algorithms.fedavg:FedProx",
                 "FedAvg whose clients stay near the shared model, by `mu`",
             ),
             "ifca": BuiltIn(
@@ -97,199 +79,179 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             ),
         },
         "data": {
-            "digits": BuiltIn("covey.data.sets.digits:Digits", "in scikit-learn"),
-            "mnist": BuiltIn("covey.data.sets.mnist:Mnist", "handwritten digits"),
-            "fashion-mnist": BuiltIn(
-                "covey.data.sets.fashion_mnist:FashionMnist", "clothes"
-            ),
-            "emnist": BuiltIn("covey.data.sets.emnist:Emnist", "digits and letters"),
-            "cifar10": BuiltIn("covey.data.sets.cifar10:Cifar10", "photographs"),
+            "digits": BuiltIn("covey.data.sets:Digits", "in scikit-learn"),
+            "mnist": BuiltIn("covey.data.sets:Mnist", "handwritten digits"),
+            "fashion-mnist": BuiltIn("covey.data.sets:FashionMnist", "clothes"),
+            "emnist": BuiltIn("covey.data.sets:Emnist", "digits and letters"),
+            "cifar10": BuiltIn("covey.data.sets:Cifar10", "photographs"),
             "femnist": BuiltIn(
-                "covey.data.sets.femnist:Femnist",
+                "covey.data.sets:Femnist",
                 "LEAF's json, in `femnist/train` and `femnist/test`; else the images of "
                 "`emnist`, whose writers nobody knows",
             ),
             "celeba": BuiltIn(
-                "covey.data.sets.celeba:CelebA",
+                "covey.data.sets:CelebA",
                 "`list_attr_celeba.txt`, `list_eval_partition.txt` and "
                 "`img_align_celeba/*.jpg` in `celeba`: 40 labels of 0 or 1, the first "
                 "50,000 training and 20,000 test images, their middle square made 32 x 32",
             ),
-            "npz": BuiltIn("covey.data.sets.npz:NpzFolder", "one file per client"),
+            "npz": BuiltIn("covey.data.sets:NpzFolder", "one file per client"),
             "linear-mixture": BuiltIn(
-                "covey.data.sets.linear_mixture:LinearMixture",
+                "covey.data.sets:LinearMixture",
                 "drawn: a linear regression per group, for `regression`",
             ),
-            "python": BuiltIn(
-                "covey.data.sets.passed:PassedClients", "a program passed the clients"
-            ),
+            "python": BuiltIn("covey.data.sets:PassedClients", "a program passed the clients"),
         },
         "engine": {
-            "auto": BuiltIn(
-                "covey.engine.kinds.auto:Auto", "`vmap` on a GPU, else `parallel`"
-            ),
-            "reference": BuiltIn(
-                "covey.engine.kinds.reference:Reference", "one client after another"
-            ),
-            "parallel": BuiltIn("covey.engine.kinds.parallel:Parallel", "on CPUs"),
+            "auto": BuiltIn("covey.engine.kinds:Auto", "`vmap` on a GPU, else `parallel`"),
+            "reference": BuiltIn("covey.engine.kinds:Reference", "one client after another"),
+            "parallel": BuiltIn("covey.engine.kinds:Parallel", "on CPUs"),
             "vmap": BuiltIn(
-                "covey.engine.kinds.vmap:Vmap",
+                "covey.engine.kinds:Vmap",
                 "on a GPU (option `chunk`: clients at once; 0: by its free memory)",
             ),
             "ray": BuiltIn(
-                "covey.engine.kinds.ray:Ray",
+                "covey.engine.kinds:Ray",
                 "`parallel` on every node of a Ray cluster (`docs/ray.md`; option "
                 "`address` of the cluster, else one on this machine)",
             ),
             "flower": BuiltIn(
-                "covey.engine.kinds.flower:FlowerNodes",
+                "covey.engine.kinds:FlowerNodes",
                 "clients on machines of their own (`docs/flower.md`)",
             ),
         },
         "features": {
             "gabor": BuiltIn(
-                "covey.features.gabor:Gabor",
+                "covey.models.features:Gabor",
                 "for images: random Gabor filters (options `filters`, `size`, `pool`), "
                 "both signs of each, averaged over `pool` x `pool` parts",
             ),
             "random-patches": BuiltIn(
-                "covey.features.random_patches:RandomPatches",
+                "covey.models.features:RandomPatches",
                 "for images: random whitened patches of nobody's images (the same options)",
             ),
             "none": BuiltIn(
-                "covey.features.as_they_are:AsTheyAre",
+                "covey.models.features:AsTheyAre",
                 "the numbers of every example as they are, such as embeddings",
             ),
         },
         "model": {
-            "mnist-cnn": BuiltIn(
-                "covey.models.networks:MnistCnn", "two convolutions, each pooled"
-            ),
+            "mnist-cnn": BuiltIn("covey.models.networks:MnistCnn", "two convolutions, each pooled"),
             "femnist-cnn": BuiltIn(
                 "covey.models.networks:FemnistCnn",
                 "two convolutions, 128 neurons",
             ),
             "vgg": BuiltIn("covey.models.networks:Vgg", "VGG-11 with BatchNorm"),
-            "convnet": BuiltIn(
-                "covey.models.networks:ConvNet", "two convolutions without pooling"
-            ),
+            "convnet": BuiltIn("covey.models.networks:ConvNet", "two convolutions without pooling"),
             "lenet5": BuiltIn("covey.models.networks:LeNet5", "LeNet-5"),
-            "resnet-mini": BuiltIn(
-                "covey.models.networks:ResNetMini", "two residual blocks"
-            ),
+            "resnet-mini": BuiltIn("covey.models.networks:ResNetMini", "two residual blocks"),
             "mlp": BuiltIn("covey.models.networks:Mlp", "one hidden layer"),
             "linear": BuiltIn("covey.models.networks:Linear", "softmax regression"),
-            "linear-map": BuiltIn(
-                "covey.models.networks:LinearMap", "one matrix without bias"
-            ),
+            "linear-map": BuiltIn("covey.models.networks:LinearMap", "one matrix without bias"),
             "linear-head": BuiltIn(
-                "covey.models.linear_head:LinearHead",
+                "covey.models.build:LinearHead",
                 "softmax regression over fixed features, which starts at zero (options "
                 "`features`: the name of a feature map, `feature_options`, and `scale` of "
                 "the logits: 10; 0.3 suits gradient descent over image features)",
             ),
             "python": BuiltIn(
-                "covey.models.passed:PassedModel",
+                "covey.models.build:PassedModel",
                 "a program passed the model (`docs/python.md`)",
             ),
         },
         "partition": {
             "iid": BuiltIn("covey.data.partition:Iid", "at random"),
             "dirichlet": BuiltIn(
-                "covey.data.dirichlet:Dirichlet",
+                "covey.data.partition:Dirichlet",
                 "each client has a class mix of its own (of several labels, the one "
                 "nearest to half and half counts as the class), and what a class no "
                 "longer has comes from the others",
             ),
             "by-writer": BuiltIn(
-                "covey.data.by_writer:ByWriter",
+                "covey.data.partition:ByWriter",
                 "each client has one writer's images, where the files name writers "
                 "(`femnist` as LEAF's json)",
             ),
         },
         "tracker": {
             "tensorboard": BuiltIn(
-                "covey.tracking.tensorboard:TensorBoard",
+                "covey.trackers:TensorBoard",
                 "event files in the run's folder (option `folder`: elsewhere)",
             ),
             "mlflow": BuiltIn(
-                "covey.tracking.mlflow:MLflow",
+                "covey.trackers:MLflow",
                 "a run of MLflow, in a database in the run's folder (options `uri` of "
                 "another store, `experiment`)",
             ),
             "wandb": BuiltIn(
-                "covey.tracking.wandb:WeightsAndBiases",
+                "covey.trackers:WeightsAndBiases",
                 "a run of Weights & Biases, offline in the run's folder (options "
                 "`project`, `entity`, `mode`)",
             ),
         },
         "attack": {
-            "loss": BuiltIn(
-                "covey.membership.loss_attack:LossAttack", "minus the loss"
-            ),
+            "loss": BuiltIn("covey.membership.attacks:LossAttack", "minus the loss"),
             "shokri": BuiltIn(
-                "covey.membership.shokri:Shokri", "a classifier of references' answers"
+                "covey.membership.attacks:Shokri", "a classifier of references' answers"
             ),
             "lira": BuiltIn(
-                "covey.membership.lira:Lira",
+                "covey.membership.attacks:Lira",
                 "the likelihood ratio of references with and without the record",
             ),
             "rmia": BuiltIn(
-                "covey.membership.rmia:Rmia",
+                "covey.membership.attacks:Rmia",
                 "the share of records that it is likelier to be a member than",
             ),
             "entropy": BuiltIn(
-                "covey.membership.entropy:EntropyAttack",
+                "covey.membership.attacks:EntropyAttack",
                 "minus the entropy, as seen by who knows the label",
             ),
             "plain-entropy": BuiltIn(
-                "covey.membership.entropy:PlainEntropyAttack", "minus the entropy"
+                "covey.membership.attacks:PlainEntropyAttack", "minus the entropy"
             ),
             "lira-offline": BuiltIn(
-                "covey.membership.lira:LiraOffline",
+                "covey.membership.attacks:LiraOffline",
                 "`lira` with references that did not learn the record alone",
             ),
             "rmia-offline": BuiltIn(
-                "covey.membership.rmia:RmiaOffline",
+                "covey.membership.attacks:RmiaOffline",
                 "`rmia` with references that did not learn the record alone",
             ),
         },
         "risk_estimator": {
             "federated": BuiltIn(
-                "covey.membership.federated_estimator:FederatedEstimator",
+                "covey.membership.estimators:FederatedEstimator",
                 "counts from the clients",
             ),
             "shadow": BuiltIn(
-                "covey.membership.shadow_estimator:ShadowEstimator",
+                "covey.membership.shadow:ShadowEstimator",
                 "federations of the server",
             ),
             "client": BuiltIn(
-                "covey.membership.client_estimator:ClientEstimator",
+                "covey.membership.estimators:ClientEstimator",
                 "each client by itself, nothing sent",
             ),
             "oracle": BuiltIn(
-                "covey.membership.oracle_estimator:OracleEstimator",
+                "covey.membership.estimators:OracleEstimator",
                 "the true risk, in simulations",
             ),
-            "none": BuiltIn("covey.membership.no_estimator:NoEstimator", "nothing"),
+            "none": BuiltIn("covey.membership.estimators:NoEstimator", "nothing"),
         },
         "loss": {
-            "cross-entropy": BuiltIn(
-                "covey.engine.losses:CrossEntropy", "with `label_smoothing`"
-            ),
+            "cross-entropy": BuiltIn("covey.engine.recipe:CrossEntropy", "with `label_smoothing`"),
             "focal": BuiltIn(
-                "covey.engine.losses:Focal", "less of what is sure already, by `gamma`"
+                "covey.engine.recipe:Focal", "less of what is sure already, by `gamma`"
             ),
             "huber": BuiltIn(
-                "covey.engine.losses:Huber",
+                "covey.engine.recipe:Huber",
                 "a square up to `delta`, then a line; for numbers",
             ),
-            "task": BuiltIn("covey.engine.losses:TaskLoss", "that of `model.task`"),
+            "task": BuiltIn("covey.engine.recipe:TaskLoss", "that of `model.task`"),
         },
         "objective": {
             "plain": BuiltIn("covey.engine.recipe:Objective", "nothing"),
             "proximal": BuiltIn(
-                "covey.engine.objectives:Proximal",
+                "covey.engine.recipe:Proximal",
                 "FedProx: `mu` / 2 times the squared distance from the start",
             ),
         },
@@ -298,68 +260,62 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "covey.engine.optimizers:Adam",
                 "with `betas`, `epsilon`, `weight_decay`",
             ),
-            "adamw": BuiltIn(
-                "covey.engine.optimizers:AdamW", "Adam with decoupled `weight_decay`"
-            ),
+            "adamw": BuiltIn("covey.engine.optimizers:AdamW", "Adam with decoupled `weight_decay`"),
             "sgd": BuiltIn(
                 "covey.engine.optimizers:Sgd",
                 "gradient descent, with `momentum`, `nesterov`, `weight_decay`",
             ),
         },
         "schedule": {
-            "constant": BuiltIn("covey.engine.schedules:Constant", "one rate"),
+            "constant": BuiltIn("covey.engine.recipe:Constant", "one rate"),
             "cosine": BuiltIn(
-                "covey.engine.schedules:Cosine",
+                "covey.engine.recipe:Cosine",
                 "half a period of the cosine, down to `final`",
             ),
-            "step": BuiltIn(
-                "covey.engine.schedules:Stepwise", "times `gamma` after `every` rounds"
-            ),
+            "step": BuiltIn("covey.engine.recipe:Stepwise", "times `gamma` after `every` rounds"),
             "warm-up": BuiltIn(
-                "covey.engine.schedules:WarmUp",
+                "covey.engine.recipe:WarmUp",
                 "a line from `first` up, `over` so many rounds",
             ),
         },
         "selection": {
-            "loss": BuiltIn("covey.clustering.base:ByLoss", "the lowest loss"),
+            "loss": BuiltIn("covey.algorithms.selection:ByLoss", "the lowest loss"),
             "weighted": BuiltIn(
-                "covey.clustering.base:Weighted",
+                "covey.algorithms.selection:Weighted",
                 "the paper's: the best `alpha * loss + beta * risk`",
             ),
             "threshold": BuiltIn(
-                "covey.clustering.base:ByThreshold",
+                "covey.algorithms.selection:ByThreshold",
                 "the lowest loss among clusters whose risk the client accepts",
             ),
             "priced": BuiltIn(
-                "covey.clustering.base:Priced",
+                "covey.algorithms.selection:Priced",
                 "a subsidy per cluster keeps `target_share` in it",
             ),
             "rebalanced": BuiltIn(
-                "covey.clustering.base:Rebalanced",
+                "covey.algorithms.selection:Rebalanced",
                 "moves at random keep `target_share` in every cluster",
             ),
         },
         "server_optimizer": {
             "none": BuiltIn(
-                "covey.aggregation.server_optimizers.base:NoServerOptimizer",
+                "covey.aggregation.server:NoServerOptimizer",
                 "the aggregated models",
             ),
             "momentum": BuiltIn(
-                "covey.aggregation.server_optimizers.momentum:Momentum",
+                "covey.aggregation.server:Momentum",
                 "FedAvgM (options `momentum`, `learning_rate`)",
             ),
             "adam": BuiltIn(
-                "covey.aggregation.server_optimizers.adam:Adam",
+                "covey.aggregation.server:Adam",
                 "FedAdam (`learning_rate`, `beta_1`, `beta_2`, `tau`)",
             ),
-            "yogi": BuiltIn(
-                "covey.aggregation.server_optimizers.yogi:Yogi", "FedYogi (the same)"
-            ),
+            "yogi": BuiltIn("covey.aggregation.server:Yogi", "FedYogi (the same)"),
         },
         "shift": {
-            "rotation": BuiltIn("covey.data.rotation:Rotation", "degrees"),
+            "rotation": BuiltIn("covey.data.shift:Rotation", "degrees"),
             "brightness": BuiltIn(
-                "covey.data.brightness:Brightness", "factor, clipped; negative inverts"
+                "covey.data.shift:Brightness", "factor, clipped; negative inverts"
             ),
             "none": BuiltIn("covey.data.shift:NoShift", "not at all"),
         },

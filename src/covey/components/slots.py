@@ -1,16 +1,18 @@
 """Sections of the settings that name components, and the components that they name."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar, cast, no_type_check
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast, no_type_check
 
 import tomli_w
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from covey.components.built_ins import DEFAULTS, described
-from covey.components.component import Component
+from covey.base.errors import ConfigError
+from covey.components.built_ins import BUILT_INS, DEFAULTS, described
 from covey.components.registry import (
+    Component,
+    SettingsSection,
     create,
     find,
     is_built_in,
@@ -19,20 +21,6 @@ from covey.components.registry import (
     options_of,
     reference,
 )
-from covey.components.section import SettingsSection
-from covey.errors import ConfigError
-
-__all__ = [
-    "READ",
-    "RECORDED",
-    "ComponentSection",
-    "Options",
-    "choice_of",
-    "component_of",
-    "options_key",
-    "options_table",
-    "slot",
-]
 
 C = TypeVar("C", bound=Component)
 
@@ -72,8 +60,7 @@ def options_table(name: str) -> Any:  # noqa: ANN401 - as pydantic's Field
     """Return a setting that holds the options of the component that `name` names."""
     return Field(
         default={},
-        description=f"a table of options of the component that `{name}` names, such as "
-        f"`{{a = 1}}`",
+        description=f"a table of options of the component that `{name}` names, such as `{{a = 1}}`",
     )
 
 
@@ -134,9 +121,7 @@ class ComponentSection(SettingsSection):
     def _check_options(cls, named: Mapping[str, Any], field: str) -> None:
         """Refuse options that a run could not record."""
         options = named.get(field)
-        given = (
-            cast("Mapping[str, Any]", options) if isinstance(options, Mapping) else {}
-        )
+        given = cast("Mapping[str, Any]", options) if isinstance(options, Mapping) else {}
         for key, value in given.items():
             try:
                 tomli_w.dumps({"": to_jsonable_python(value, inf_nan_mode="null")})
@@ -189,3 +174,53 @@ def component_of(section: ComponentSection, field: str, base: type[C]) -> Any:  
         known = find(kind, name, key).model_fields.keys() & type(section).model_fields
         given = {each: getattr(section, each) for each in known} | given
     return create(kind, name, given, key, base)
+
+
+class Foreign(NamedTuple):
+    """A setting that the named component does not have.
+
+    Attributes:
+        key: of the setting, `section.key`.
+        slot: the setting that names the component, `section.key`.
+        owners: the built-in components that have such an option.
+        found: the component that is named.
+    """
+
+    key: str
+    slot: str
+    owners: tuple[str, ...]
+    found: str
+
+    @property
+    def reason(self) -> str:
+        """Why it does nothing; no full stop."""
+        return reserved(self.slot, self.owners, self.found)
+
+
+def reserved(slot: str, owners: Sequence[str], found: str) -> str:
+    """Return why a setting does nothing that only these components look at."""
+    names = " and ".join(filter(None, (", ".join(map(repr, owners[:-1])), repr(owners[-1]))))
+    return f"it is for {slot} = {names}, found {found!r}"
+
+
+def foreign_options(section: ComponentSection) -> Iterator[Foreign]:
+    """Yield the settings that are options of other built-in components alone.
+
+    A component of the user's own has its options in a table, and none of these.
+    """
+    known, prefix = type(section).model_fields, type(section).section
+    for slot, kind in type(section).slots.items():
+        found: str = getattr(section, slot)
+        options = {name: built_in_options(kind, name) & known.keys() for name in BUILT_INS[kind]}
+        own = built_in_options(kind, found)
+        for key in known:
+            owners = tuple(name for name, keys in options.items() if key in keys)
+            if owners and key not in own:
+                yield Foreign(f"{prefix}.{key}", f"{prefix}.{slot}", owners, found)
+
+
+def built_in_options(kind: str, name: str) -> frozenset[str]:
+    """Return the options of a built-in component; of a user's own nothing is known."""
+    if not is_built_in(kind, name):
+        return frozenset()
+    return frozenset(getattr(find(kind, name, kind), "model_fields", ()))

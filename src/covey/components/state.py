@@ -14,19 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from torch import Tensor
 
-from covey.errors import ConfigError
-from covey.types import Handle
-
-__all__ = [
-    "ComponentState",
-    "States",
-    "decoded",
-    "encoded",
-    "in_order",
-    "keep",
-    "kept",
-    "without",
-]
+from covey.base.errors import ConfigError
+from covey.base.names import Handle
 
 S = TypeVar("S", bound="ComponentState")
 K = TypeVar("K")

@@ -1,25 +1,43 @@
 """All settings of a run together, and what must hold between them."""
 
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, no_type_check
 
 import tomli_w
 from pydantic import ValidationError, ValidationInfo, model_validator
 
-from covey.components.foreign import foreign_options
-from covey.components.foreign_code import ForeignCodeError, no_foreign_code
-from covey.components.registry import is_built_in
-from covey.components.slots import READ, RECORDED
-from covey.config.compatibility import compatibility_problems
-from covey.config.data_constraints import brings_clients, foreign_data_problems, kind_of
-from covey.config.dp_constraints import privacy_problems
-from covey.config.ledger_url import has_password
+from covey.base.errors import ConfigError
+from covey.base.files import read_text
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import ForeignCodeError, is_built_in, no_foreign_code
+from covey.components.slots import READ, RECORDED, built_in_options, foreign_options
+from covey.config.learning import MethodConfig, PopulationConfig
 from covey.config.problems import Problem, problems_of, together
-from covey.config.sections import MethodConfig, PopulationConfig, Sections
-from covey.config.trackers import tracker_problems
-from covey.errors import ConfigError
+from covey.config.rules import (
+    brings_clients,
+    compatibility_problems,
+    foreign_data_problems,
+    kind_of,
+    privacy_problems,
+)
+from covey.config.sections import Sections, tracker_problems
 
-__all__ = ["Config"]
+IN_USER = re.compile(r"(://[^/?#@:]*):[^@/]*@")
+IN_QUERY = re.compile(r"(\b\w*password=)[^&\s\"']+", re.IGNORECASE)
+
+
+def has_password(url: str) -> bool:
+    """Return whether a URL holds a password, before its host or in its query."""
+    return bool(IN_USER.search(url) or IN_QUERY.search(url))
+
+
+def without_passwords(text: str) -> str:
+    """Return a text with stars for the passwords of URLs in it."""
+    return IN_QUERY.sub(r"\1***", IN_USER.sub(r"\1:***@", text))
+
 
 TOLD = (
     "ledger.url must hold no password: settings are kept and shown with the run. Put the "
@@ -113,9 +131,7 @@ class Config(Sections):
 def _without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out tables of options in which there is nothing."""
     return {
-        key: _without_empty(cast("dict[str, Any]", value))
-        if isinstance(value, dict)
-        else value
+        key: _without_empty(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
         for key, value in settings.items()
         if value != {}
     }
@@ -160,8 +176,7 @@ def _population_problems(population: PopulationConfig) -> list[str]:
     shares = sum(group.share for group in population.groups)
     if population.groups and abs(shares - 1) > 1e-6:
         problems.append(
-            f"The shares in population.groups must add up to 1, found {shares:g}. "
-            f"Correct them."
+            f"The shares in population.groups must add up to 1, found {shares:g}. Correct them."
         )
     still = getattr(kind_of(population, "shift"), "changes_nothing", False)
     if population.images == "per-group" and still:
@@ -196,3 +211,204 @@ def _share_problems(method: MethodConfig) -> list[str]:
             f"clients in every cluster, found 0. Set it, for example to {most / 2:.3g}."
         ]
     return []
+
+
+CHANGES_NOTHING = (
+    "engine.workers",
+    "engine.options.address",  # of a Ray cluster: where the work is done
+    "checkpoints.",
+    "tracking",  # and tracking_options: who else is told
+    "ledger.",  # where the record is kept; its head says what is in it
+    "data.dir",
+    "merge.deniability_threshold",  # judges requests, not training
+    "merge.options.deniability_threshold",
+)
+
+
+def that_matter(config: Config) -> dict[str, Any]:
+    """Return the settings that can change a result, as `section.key` to value.
+
+    Only those that are not the defaults.
+    """
+    found = flat(config.model_dump(mode="json", exclude_defaults=True))
+    return {k: v for k, v in found.items() if not k.startswith(CHANGES_NOTHING)}
+
+
+def unused(method: str, selection: str) -> tuple[str, ...]:
+    """Return how the settings begin that this method does not look at."""
+    named = MethodConfig.model_construct(name=method, selection=selection)
+    foreign = (e.key for e in foreign_options(named) if e.slot == "method.selection")
+    return (*of_other_algorithms(method), *foreign)
+
+
+def of_other_algorithms(method: str) -> tuple[str, ...]:
+    """Return the settings that this algorithm does not look at, whatever else is set.
+
+    A user's own may look at all of them. What no algorithm has as an option is for the
+    selection, and for algorithms that have one.
+    """
+    if not is_built_in("algorithm", method):
+        return ()
+    own = built_in_options("algorithm", method)
+    keys = MethodConfig.model_fields.keys() - {"name", "options"}
+    of_selection = keys - _options_of_algorithms() if "selection" in own else set[str]()
+    return tuple(f"method.{key}" for key in sorted(keys - own - of_selection))
+
+
+def _options_of_algorithms() -> set[str]:
+    names = BUILT_INS["algorithm"]
+    return {key for name in names for key in built_in_options("algorithm", name)}
+
+
+def heeded(settings: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """Leave out of `section.key` settings what the config's method does not look at."""
+    ignored = unused(config.method.name, config.method.selection)
+    used = {key: v for key, v in settings.items() if not key.startswith(ignored)}
+    return used | {"method.name": config.method.name}
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings as `section.key` to value."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            inner = flat(cast("Mapping[str, Any]", value))
+            found |= {f"{key}.{k}": v for k, v in inner.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def config_of(given: object) -> Config:
+    """Return the settings that a program passes: a Config, a dict, or None.
+
+    A dict is nested as a config file is, or has keys with dots, or both.
+
+    Raises:
+        ConfigError: naming the key, the value and the remedy.
+    """
+    if given is None:
+        return Config()
+    if isinstance(given, Config):
+        return given
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"config must be a covey.Config or a dict of settings, found a "
+            f"{type(given).__name__}. A file's settings are covey.load_config(path)."
+        )
+    settings: dict[str, Any] = {}
+    _put_all(settings, given, [])
+    return Config.of(settings)
+
+
+def _put_all(settings: dict[str, Any], given: Any, above: list[str]) -> None:  # noqa: ANN401
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise ConfigError(
+                f"config must have names of settings as keys, found {key!r}. Write for "
+                f"example {{'train.local_epochs': 5}}."
+            )
+        path = [*above, *key.split(".")]
+        if isinstance(value, Mapping):
+            _put_all(settings, value, path)
+        elif _is_put(settings, path):
+            raise ConfigError(
+                f"config sets {'.'.join(path)} twice, nested and with a dot. Remove one."
+            )
+        else:
+            _put(settings, path, _plain(value))
+
+
+def _is_put(settings: Any, path: list[str]) -> bool:  # noqa: ANN401 - nested, as far as it goes
+    for part in path:
+        if not isinstance(settings, Mapping) or part not in settings:
+            return False
+        settings = settings[part]
+    return True
+
+
+def _plain(value: object) -> object:
+    """Return numbers of numpy or torch as Python's."""
+    return value.tolist() if hasattr(value, "tolist") else value  # type: ignore[attr-defined]
+
+
+def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
+    """Read settings from a TOML file (None: the defaults) and `section.key=value` pairs.
+
+    Raises:
+        ConfigError: naming the key, the value and the remedy of every mistake.
+    """
+    settings, problems = read_settings(path, overrides)
+    if problems := [*problems, *Config.problems(settings)]:
+        raise ConfigError(together(problems))
+    return Config.of(settings)
+
+
+def read_settings(
+    path: str | Path | None, overrides: Sequence[str] = ()
+) -> tuple[dict[str, Any], tuple[Problem, ...]]:
+    """Read settings as `load_config` does, unchecked; and what is wrong with the pairs.
+
+    Raises:
+        ConfigError: there is no such file, or it is no TOML.
+    """
+    settings = {} if path is None else _read(Path(path))
+    problems: list[Problem] = []
+    for pair in overrides:
+        try:
+            put(settings, pair)
+        except ConfigError as error:
+            problems.append(Problem(str(error)))
+    return settings, tuple(problems)
+
+
+def put(settings: dict[str, Any], pair: str) -> None:
+    """Put a `section.key=value` into nested settings.
+
+    Raises:
+        ConfigError: it is no such pair, or the section is a value.
+    """
+    key, equals, text = pair.partition("=")
+    if not equals:
+        raise ConfigError(
+            f"--set takes section.key=value, found {pair!r}. "
+            f"Write for example --set train.local_epochs=5."
+        )
+    _put(settings, key.strip().split("."), _value(text.strip()))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_text(path))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"There is no config file {path}. Give the path of a TOML file, or none at "
+            f"all to run the embedded example."
+        ) from None
+    except (ValueError, RecursionError, OSError) as error:
+        raise ConfigError(f"{path} is not a readable TOML file: {error}.") from None
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - whatever TOML can say
+    """Return a TOML value, and bare words as strings."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"--set takes a value that TOML can hold, but: {error}. Shorten it."
+        ) from None
+
+
+def _put(settings: dict[str, Any], path: list[str], value: object) -> None:
+    *sections, key = path
+    inner: Any = settings
+    for section in sections:
+        inner = inner.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(
+                f"Unknown setting {'.'.join(path)!r}: {section} is a value and has no "
+                f"keys. Correct the name."
+            )
+    inner[key] = value

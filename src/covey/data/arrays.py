@@ -1,26 +1,166 @@
 """Arrays, tensors and columns of anybody's making, as tensors that covey computes with."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from io import SEEK_END, BufferedReader
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from covey.base.errors import DataError
+from covey.base.files import MEBIBYTE, check_regular
+from covey.base.names import ClientName
 from covey.data.examples import Examples
-from covey.data.npz import images_of
-from covey.errors import DataError
 
-__all__ = [
-    "LABELS",
-    "from_columns",
-    "from_pair",
-    "is_array",
-    "is_frame",
-    "kind_of",
-    "tensor_of",
-]
+CHANNELS = (1, 3)
+ALWAYS_ALLOWED = 1_024 * MEBIBYTE
+"""Bytes that a client's file may unpack to, however small it is itself."""
+EXPANSION = 20
+"""How many times its own size a larger one may unpack to: images of text do 10."""
+
+
+def read_clients(folder: Path) -> dict[ClientName, Examples]:
+    """Read every .npz file of a folder; the client's name is the file's stem.
+
+    A file holds `x` and `y`. `x` is uint8 images, (n, h, w), (n, h, w, c) or
+    (n, c, h, w) with c = 1 or 3, or finite float features, (n, ...), or whole numbers,
+    (n, ...), which stay so: ids for an embedding. `y` is n class numbers from 0, or
+    several 0 or 1 per example (n, labels), or n finite floats.
+
+    Raises:
+        DataError: there is no file, or one is malformed or unlike the first.
+    """
+    paths = sorted(folder.glob("*.npz"))
+    if not paths:
+        raise DataError(
+            f"{folder} must hold one .npz file per client, found none. Name the folder in data.dir."
+        )
+    clients = {path.stem: read_client(path) for path in paths}
+    expected = next(iter(clients.values())).inputs[0]
+    for path in paths:
+        found = clients[path.stem].inputs[0]
+        if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+            raise DataError(
+                f"{path} must hold examples like {paths[0].name}'s, "
+                f"{tuple(expected.shape)} {expected.dtype}, found "
+                f"{tuple(found.shape)} {found.dtype}. Make all clients' alike."
+            )
+    return clients
+
+
+def read_client(path: Path) -> Examples:
+    """Read one client's .npz file (`read_clients`); `inputs` and `labels` will do as well.
+
+    Raises:
+        DataError: it is malformed.
+    """
+    try:
+        check_regular(path)
+        with path.open("rb") as file:  # numpy leaves a broken file open
+            _check_expansion(file)
+            arrays = np.load(file, allow_pickle=False)
+            x = _either(arrays, ("x", "inputs"))
+            y = _either(arrays, ("y", "labels"))
+    except Exception as error:  # a malformed file can raise anything
+        raise DataError(
+            f"{path} must be an .npz file with plain arrays x and y: {error}. Write it "
+            f"with numpy.savez(file, x=..., y=...)."
+        ) from error
+    labels = _labels(y, path)
+    if x.ndim < 2 or len(x) != len(y) or len(y) == 0:
+        raise DataError(
+            f"{path}: x must hold one row per label, and at least one, found shape "
+            f"{x.shape} for {len(y)} labels. Remove empty clients."
+        )
+    inputs = images_of(x, path) if x.dtype == np.uint8 else _features(x, path)
+    return Examples(inputs, labels)
+
+
+def _either(arrays: Mapping[str, np.ndarray], names: tuple[str, str]) -> np.ndarray:
+    """Return the one array that has either of two names."""
+    found = [name for name in names if name in arrays]
+    if len(found) != 1:
+        raise ValueError(f"it must hold one of {' and '.join(names)}")
+    return arrays[found[0]]
+
+
+def _check_expansion(file: BufferedReader) -> None:
+    """Refuse an archive that says itself that it unpacks to far more than its size.
+
+    Raises:
+        ValueError: it does, or an array's header announces more than its bytes.
+    """
+    with ZipFile(file) as archive:
+        size = file.seek(0, SEEK_END)
+        allowed = max(ALWAYS_ALLOWED, EXPANSION * size)
+        if sum(each.file_size for each in archive.infolist()) > allowed:
+            raise ValueError(f"it unpacks to more than {EXPANSION} times its {size:,} bytes")
+        for each in archive.infolist():
+            with archive.open(each) as member:
+                _check_header(member, each.file_size)
+    file.seek(0)
+
+
+def _check_header(member: Any, size: int) -> None:  # noqa: ANN401 - an open file of bytes
+    """Refuse an array whose header announces more numbers than there are bytes."""
+    version = np.lib.format.read_magic(member)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read(member)
+    if math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"an array of shape {shape} has more numbers than bytes")
+
+
+def _labels(y: np.ndarray, path: Path) -> Shaped[Tensor, "examples *label"]:
+    if np.issubdtype(y.dtype, np.floating) and y.ndim == 1 and np.isfinite(y).all():
+        return torch.from_numpy(y.astype(np.float32))
+    whole = np.issubdtype(y.dtype, np.integer)
+    if not whole or y.ndim not in (1, 2) or (y < 0).any() or (y.ndim == 2 and (y > 1).any()):
+        raise DataError(
+            f"{path}: y must be a list of class numbers from 0, or of numbers 0 or 1 per "
+            f"example, or of finite floats, found {y.dtype} of shape {y.shape}. Number the "
+            f"classes 0, 1, 2 ..."
+        )
+    return torch.from_numpy(y.astype(np.int64))
+
+
+def images_of(x: np.ndarray, whose: object) -> Shaped[Tensor, "images channels height width"]:
+    """Return uint8 images with their channels second.
+
+    Raises:
+        DataError: it cannot be told where the channels are, or whether there are any.
+    """
+    images = torch.from_numpy(x)
+    if x.ndim == 3:
+        return images.unsqueeze(1)
+    first, last = (x.ndim == 4 and x.shape[axis] in CHANNELS for axis in (1, -1))
+    if first == last:
+        raise DataError(
+            f"{whose}: uint8 x must be images (n, h, w), or have its 1 or 3 channels "
+            f"either second or last, found {x.shape}. Transpose images, or make "
+            f"features float32 and ids int64."
+        )
+    return images if first else images.permute(0, 3, 1, 2).contiguous()
+
+
+def _features(x: np.ndarray, path: Path) -> Shaped[Tensor, "examples ..."]:
+    if np.issubdtype(x.dtype, np.integer):
+        return torch.from_numpy(x.astype(np.int64))
+    if not np.issubdtype(x.dtype, np.floating) or not np.isfinite(x).all():
+        raise DataError(
+            f"{path}: x must be uint8 images, finite floats or whole numbers, found "
+            f"{x.dtype}. Convert it, and fill in missing values."
+        )
+    return torch.from_numpy(x.astype(np.float32))
+
 
 LABELS = ("label", "labels", "target", "y")
 """What a column of labels is called, where nobody says."""
@@ -192,8 +332,112 @@ def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
                 f"{', '.join(each for each in columns if each != name)}. Keep one column "
                 f"of inputs and one of labels."
             )
-    wholes = [
-        not each.is_floating_point() and each.dtype != torch.bool for each in sides
-    ]
+    wholes = [not each.is_floating_point() and each.dtype != torch.bool for each in sides]
     dtype = torch.int64 if all(wholes) else torch.float32
     return torch.stack([each.to(dtype) for each in sides], dim=1)
+
+
+def from_items(who: str, found: Any, label: str) -> Examples:  # noqa: ANN401 - duck-typed
+    """Return all items of a data set, each read once, as examples.
+
+    Items are (input, label), or dicts with a column of labels.
+
+    Raises:
+        DataError: naming the item that cannot be read, or is unlike the first.
+    """
+    items = _read(who, found)
+    if isinstance(items[0], Mapping):
+        names = list(items[0])
+        columns = {
+            str(name): _column(
+                who,
+                name,
+                [_entry(who, at, each, name) for at, each in enumerate(items)],
+            )
+            for name in names
+        }
+        return from_columns(who, columns, label or _class_label(found, names))
+    for at, each in enumerate(items):
+        if not isinstance(each, (tuple, list)) or len(each) != 2:
+            raise DataError(
+                f"{who}: item {at} of its {type(found).__name__} must be (input, label) or "
+                f"a dict, found {_told(each)}. Return both from __getitem__."
+            )
+    inputs, labels = zip(*items, strict=True)
+    return from_pair(who, _column(who, "input", inputs), _column(who, "label", labels))
+
+
+def _read(who: str, found: Any) -> list[Any]:  # noqa: ANN401 - duck-typed
+    name = type(found).__name__
+    try:
+        count = len(found)
+    except Exception as error:
+        raise DataError(
+            f"{who}: its {name} must know its length, but: {error}. Pass a map-style data "
+            f"set, with __len__ and __getitem__."
+        ) from error
+    if not count:
+        raise DataError(f"{who} must bring an example, found none. Leave it out.")
+    items: list[Any] = []
+    for at in range(count):
+        try:
+            items.append(found[at])
+        except Exception as error:
+            raise DataError(
+                f"{who}: your data set {name} raised {type(error).__name__} at item {at}: "
+                f"{error}. Correct its __getitem__."
+            ) from error
+    return items
+
+
+def _entry(who: str, at: int, item: object, name: object) -> object:
+    if not isinstance(item, Mapping) or name not in item:
+        raise DataError(
+            f"{who}: item {at} must have {name!r} like the first, found {_told(item)}. "
+            f"Give every item the same keys."
+        )
+    return item[name]
+
+
+def _class_label(found: object, names: Sequence[object]) -> str:
+    """Return the column that a data set of Hugging Face calls a class, if it has one."""
+    features = getattr(found, "features", None)
+    if not isinstance(features, Mapping) or any(name in LABELS for name in names):
+        return ""
+    classes = [str(name) for name, kind in features.items() if hasattr(kind, "names")]
+    return classes[0] if len(classes) == 1 else ""
+
+
+def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarray:
+    """Return one value of each item as one array."""
+    arrays = [_array(who, what, at, value) for at, value in enumerate(values)]
+    for at, each in enumerate(arrays):
+        if each.shape != arrays[0].shape:
+            raise DataError(
+                f"{who}: {what} of item {at} must have the shape of the first, "
+                f"{tuple(arrays[0].shape)}, found {tuple(each.shape)}. Bring all to one "
+                f"shape: pad, crop or resize."
+            )
+    tensors = [each for each in arrays if isinstance(each, Tensor)]
+    if len(tensors) == len(arrays):
+        return torch.stack(tensors)
+    return np.stack([np.asarray(each) for each in arrays])
+
+
+def _array(who: str, what: object, at: int, value: Any) -> Tensor | np.ndarray:  # noqa: ANN401
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        raise DataError(
+            f"{who}: {what} of item {at} must be numbers, but: {error}. Convert it."
+        ) from error
+
+
+def _told(found: object) -> str:
+    if isinstance(found, (tuple, list)):
+        return f"{len(found)} values"
+    if isinstance(found, Mapping):
+        return f"a dict with {', '.join(map(str, found))}"
+    return f"a {type(found).__name__}"

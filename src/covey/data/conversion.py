@@ -13,13 +13,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from covey.data.arrays import from_columns, from_pair, is_array, is_frame, kind_of
+from covey.base.errors import DataError
+from covey.base.names import ClientName
+from covey.data.arrays import from_columns, from_items, from_pair, is_array, is_frame, kind_of
 from covey.data.examples import Examples
-from covey.data.items import from_items
-from covey.errors import DataError
-from covey.types import ClientName
-
-__all__ = ["TrainTest", "clients_of", "examples_of"]
 
 KINDS = (
     "(inputs, labels) as arrays, a table or a dict with a column of labels, a data set "
@@ -36,9 +33,7 @@ class TrainTest(NamedTuple):
     test: Examples
 
 
-def clients_of(
-    clients: object, label: str = ""
-) -> dict[ClientName, Examples | TrainTest]:
+def clients_of(clients: object, label: str = "") -> dict[ClientName, Examples | TrainTest]:
     """Return every client's data, by name.
 
     Args:
@@ -85,8 +80,7 @@ def held_by(
         )
     )
     ours, theirs = (
-        (each.inputs.shape[1:], each.inputs.dtype, each.labels.shape[1:])
-        for each in halves
+        (each.inputs.shape[1:], each.inputs.dtype, each.labels.shape[1:]) for each in halves
     )
     if ours != theirs:
         raise DataError(

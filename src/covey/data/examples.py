@@ -8,9 +8,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from covey.types import ClientName, Handle
-
-__all__ = ["Client", "Examples", "Preference", "hashes", "to_floats"]
+from covey.base.names import ClientName, Handle
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -60,10 +58,7 @@ def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
 def hashes(*columns: Shaped[Tensor, "examples ..."]) -> list[bytes]:
     """Return a hash of each example's values in these columns, bit for bit."""
     rows = zip(*(column.numpy() for column in columns), strict=True)
-    return [
-        blake2b(b"".join(x.tobytes() for x in row), digest_size=16).digest()
-        for row in rows
-    ]
+    return [blake2b(b"".join(x.tobytes() for x in row), digest_size=16).digest() for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +93,31 @@ class Client:
 
     def __repr__(self) -> str:
         return f"Client({self.handle})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A data set as its publisher made it.
+
+    Attributes:
+        name: what messages call it.
+        test: the publisher's test file; None where there is only one file.
+        num_classes: or, where an image has several labels, how many.
+        notes: what a reader of results must know: parts that were not there.
+        writers: a number for whoever wrote each training image; None if unknown.
+    """
+
+    name: str
+    train: Examples
+    test: Examples | None
+    num_classes: int
+    notes: tuple[str, ...] = ()
+    writers: Int[Tensor, " images"] | None = None
+
+    @property
+    def classes(self) -> Int[Tensor, " images"]:
+        """Each image's class: of several labels, the one nearest to half and half."""
+        labels = self.train.labels
+        if labels.ndim == 1:
+            return labels
+        return labels[:, (labels.float().mean(dim=0) - 0.5).abs().argmin()]

@@ -1,26 +1,33 @@
 """Where data files lie, and whether they are there and whole."""
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from covey.bounded_io import MEBIBYTE, read_bounded
+from covey.base.errors import ChecksumError, DataError
+from covey.base.files import MEBIBYTE, read_bounded
 from covey.components.registry import find, known_names
-from covey.data.checksums import verify
-from covey.errors import DataError
 
-__all__ = [
-    "DataFile",
-    "Publication",
-    "check_data",
-    "data_folder",
-    "find_file",
-    "publications",
-    "read_file",
-    "read_files",
-]
+
+def verify(source: str, path: Path, content: bytes, md5: str) -> None:
+    """Check a file's bytes against the published sum; an empty one is not checked.
+
+    Guards against broken downloads, not against an attacker: MD5 is forgeable.
+
+    Raises:
+        ChecksumError: the bytes are not the published ones.
+    """
+    if not md5:
+        return
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != md5:
+        raise ChecksumError(
+            f"{path} must be {source}'s published file with MD5 {md5}, found MD5 "
+            f"{found}. Delete it and get it again."
+        )
 
 
 LARGEST = 8_192 * MEBIBYTE
@@ -119,9 +126,7 @@ def read_file(publication: Publication, name: str, folder: Path) -> tuple[bytes,
     return _content(publication, path), path
 
 
-def read_files(
-    publication: Publication, name: str, folder: Path
-) -> Iterator[tuple[bytes, Path]]:
+def read_files(publication: Publication, name: str, folder: Path) -> Iterator[tuple[bytes, Path]]:
     """Yield all files that a name stands for, by their own names, as `read_file` does."""
     paths = sorted(_found(publication, name, folder))
     if not paths:
@@ -146,9 +151,7 @@ def _content(publication: Publication, path: Path) -> bytes:
     try:
         content = read_bounded(path, LARGEST)
     except OSError as error:
-        raise DataError(
-            f"{path} must be readable: {error}. Check its rights."
-        ) from error
+        raise DataError(f"{path} must be readable: {error}. Check its rights.") from error
     verify(publication.source, path, content, publication.md5(path.name))
     return content
 

@@ -13,19 +13,10 @@ import torch
 from jaxtyping import Float64
 from numpy import ndarray
 
+from covey.base.names import ClientName
+from covey.base.rng import Streams
 from covey.data.examples import Client, Examples, Preference
-from covey.data.population import (
-    Group,
-    Population,
-    PopulationSpec,
-    draw_groups,
-    handle_of,
-    reserve,
-)
-from covey.rng import Streams
-from covey.types import ClientName
-
-__all__ = ["TEST_EXAMPLES", "MixtureSpec", "mixture_population"]
+from covey.data.population import Group, Population, PopulationSpec, draw_groups, handle_of, reserve
 
 TEST_EXAMPLES = 1_000
 """Unseen examples per group."""
@@ -59,9 +50,7 @@ class MixtureSpec:
         """
         return np.geomspace(1.0, 1 / self.condition, self.dimension)
 
-    def optima(
-        self, num_groups: int, streams: Streams
-    ) -> Float64[ndarray, "groups dimension"]:
+    def optima(self, num_groups: int, streams: Streams) -> Float64[ndarray, "groups dimension"]:
         """Return theta*_j of every group j, a function of the run's streams alone.
 
         Random directions of length R, orthogonal as far as there are dimensions: any two
@@ -109,8 +98,7 @@ def mixture_population(
 
     def each_group(count: int, what: str) -> tuple[Examples, ...]:
         return tuple(
-            drawn(count, index, what, group.name)
-            for index, group in enumerate(spec.groups)
+            drawn(count, index, what, group.name) for index, group in enumerate(spec.groups)
         )
 
     everybody = tuple(client(index) for index in range(spec.clients))

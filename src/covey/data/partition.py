@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float64, Int, Int64
+from pydantic import Field
 from torch import Tensor
 
-from covey.components.component import Component
-from covey.data.source import Source
-
-__all__ = ["Iid", "Partition", "apportion", "divide", "positions_by_value"]
+from covey.base.errors import DataError
+from covey.components.registry import Capability, Component
+from covey.data.examples import Source
 
 Positions = Int[Tensor, "_"]
 
@@ -70,9 +70,7 @@ class Iid(Partition):
         return cards[: sum(sizes)].split(list(sizes))
 
 
-def divide(
-    count: int, sizes: Sequence[int], generator: np.random.Generator
-) -> list[Positions]:
+def divide(count: int, sizes: Sequence[int], generator: np.random.Generator) -> list[Positions]:
     """Cut one random permutation of `range(count)` into consecutive blocks.
 
     The sizes add up to `count` at most; what is beyond them is given to nobody.
@@ -99,3 +97,151 @@ def apportion(total: int, shares: Sequence[float]) -> list[int]:
     by_remainder = np.argsort(counts - quotas, kind="stable")
     counts[by_remainder[: total - counts.sum()]] += 1
     return counts.tolist()
+
+
+class Dirichlet(Partition):
+    """p_i ~ Dirichlet(alpha, ..., alpha), the class mix of client i.
+
+    What a class no longer has comes from the others.
+
+    References:
+        Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for
+        Federated Visual Classification, 2019.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.DATA_SET})
+
+    dirichlet_alpha: Annotated[float, Field(gt=0)] = 0.5
+
+    def deal(
+        self,
+        source: Source,
+        cards: Positions,
+        sizes: Sequence[int],
+        generator: np.random.Generator,
+    ) -> Sequence[Positions]:
+        """Fill one client after the other."""
+        labels, alpha = source.classes[cards], self.dirichlet_alpha
+        blocks = divide_by_class(labels, sizes, alpha, generator)
+        return [cards[each] for each in blocks]
+
+
+def divide_by_class(
+    labels: Int[Tensor, " count"],
+    sizes: Sequence[int],
+    alpha: float,
+    generator: np.random.Generator,
+) -> list[Positions]:
+    """Fill each block with classes in proportions of its own; return positions.
+
+    p_i ~ Dirichlet(alpha, ..., alpha) and the block's classes ~ Multinomial(size_i, p_i).
+    What a class no longer has is drawn again, by p_i over the classes that are left.
+    Blocks come one after the other, and a class is dealt in the order of `labels`.
+
+    Args:
+        labels: the class of each position.
+        sizes: of the blocks; they add up to the number of labels at most.
+        alpha: above 0; small: few classes per block, large: all blocks alike.
+        generator: draws p_i, the classes, and the order inside each block.
+    """
+    classes = positions_by_value(labels)
+    left = np.array([len(positions) for positions in classes])
+    blocks: list[Positions] = []
+    for size in sizes:
+        p = generator.dirichlet(np.full(len(classes), alpha))
+        counts = _drawn_classes(size, p, left, generator)
+        starts = [len(positions) for positions in classes] - left
+        mine = torch.cat(
+            [
+                positions[start : start + count]
+                for positions, start, count in zip(classes, starts, counts, strict=True)
+            ]
+        )
+        blocks.append(mine[torch.from_numpy(generator.permutation(size))])
+        left = left - counts
+    return blocks
+
+
+def _drawn_classes(
+    size: int,
+    p: Float64[np.ndarray, " classes"],
+    left: Int64[np.ndarray, " classes"],
+    generator: np.random.Generator,
+) -> Int64[np.ndarray, " classes"]:
+    """Draw how many of each class, by `p` and at most what is `left` of it."""
+    counts = np.zeros_like(left)
+    while missing := size - counts.sum():
+        free = left - counts
+        weights = np.where(free > 0, p, 0)
+        if weights.sum() == 0:  # p is for classes that are all gone
+            weights = free
+        drawn = generator.multinomial(missing, weights / weights.sum())
+        counts = np.minimum(counts + drawn, left)
+    return counts
+
+
+class ByWriter(Partition):
+    """Each client has one writer's images, where the files name writers."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.DATA_SET})
+
+    def deal(
+        self,
+        source: Source,
+        cards: Positions,
+        sizes: Sequence[int],
+        generator: np.random.Generator,
+    ) -> Sequence[Positions]:
+        """Draw a writer for each client.
+
+        Raises:
+            DataError: nobody knows the writers, or there are too few.
+        """
+        if source.writers is None:
+            raise DataError(
+                f"population.partition = 'by-writer' needs to know who wrote each image, "
+                f"which {source.name}'s files do not say. Choose another partition, or a "
+                f"data set whose files name writers."
+            )
+        blocks = divide_by_writer(source.writers[cards], sizes, generator)
+        return [cards[each] for each in blocks]
+
+
+def divide_by_writer(
+    writers: Int[Tensor, " count"], sizes: Sequence[int], generator: np.random.Generator
+) -> list[Positions]:
+    """Fill each block from one writer, drawn among those that have enough.
+
+    No writer is in two blocks. The largest blocks draw first: what is left to the smaller
+    ones is enough whenever it could be.
+
+    Args:
+        writers: the writer of each position.
+        sizes: of the blocks.
+        generator: draws the writers, and which of a writer's positions.
+
+    Returns:
+        Positions per block.
+
+    Raises:
+        DataError: there are too few writers.
+    """
+    stacks = positions_by_value(writers)
+    amounts = np.array([len(stack) for stack in stacks])
+    free = np.ones(len(stacks), dtype=bool)
+    blocks = dict.fromkeys(range(len(sizes)), torch.empty(0, dtype=torch.int64))
+    for turn, block in enumerate(sorted(blocks, key=lambda each: -sizes[each])):
+        enough = np.flatnonzero(free & (amounts >= sizes[block]))
+        if len(enough) == 0:
+            raise DataError(
+                f"Each client's images must come from a writer of its own, so "
+                f"{len(sizes):,} clients need {turn + 1:,} writers with {sizes[block]:,} "
+                f"images or more that are not kept aside, found {turn:,}. Lower "
+                f"population.clients or population.examples_per_client, or keep less "
+                f"aside (population.audit_examples, redteam.pool)."
+            )
+        writer = generator.choice(enough)
+        free[writer] = False
+        order = torch.from_numpy(generator.permutation(amounts[writer]))
+        blocks[block] = stacks[writer][order[: sizes[block]]]
+    return list(blocks.values())

@@ -1,35 +1,290 @@
 """A population: who holds which examples, and what is kept aside to judge the models."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+import csv
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from covey.base.errors import ConfigError, DataError
+from covey.base.files import read_text
+from covey.base.names import ClientName, Handle
+from covey.base.rng import Streams
 from covey.data.conversion import TrainTest
-from covey.data.examples import Client, Examples, Preference
-from covey.data.partition import apportion, divide
-from covey.data.shift import ShiftRange
-from covey.data.source import Source
-from covey.data.spec import GroupSpec, PopulationSpec
-from covey.data.splitting import deal
-from covey.errors import DataError
-from covey.rng import Streams
-from covey.types import ClientName, Handle
+from covey.data.examples import Client, Examples, Preference, Source, to_floats
+from covey.data.partition import Iid, Partition, apportion, divide
+from covey.data.shift import CHUNK, ShiftRange
 
-__all__ = [
-    "Group",
-    "Population",
-    "absent_population",
-    "brought_order",
-    "build_population",
-    "draw_groups",
-    "handle_of",
-    "population_of",
-    "reserve",
-]
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """A group of a simulated population.
+
+    Attributes:
+        share: of the clients, relative to the other groups' shares.
+        examples_per_client: the holdout included.
+    """
+
+    name: str
+    share: float
+    shift: ShiftRange
+    examples_per_client: int
+
+
+@dataclass(frozen=True, slots=True)
+class PopulationSpec:
+    """How to make a population out of one data set.
+
+    Attributes:
+        shift_per: whether each image of a client has its own amount, or all have one.
+            Test images and non-members belong to no client: each has its own.
+        holdout: share in [0, 1) of a client's examples that it never trains on.
+        audit_examples: training images kept as non-members, the same for every group.
+        pool: images that the server holds; 0: whatever is left, or half of it where
+            test images must come out of the rest too; -1: none.
+        non_members: how they are shifted: like their group's members ("matched"), by
+            the mixture of all groups ("pooled"), or not at all. Only the first makes an
+            audit that can be believed.
+        images: "disjoint": no image is dealt twice. "per-group": every group is dealt
+            all images but those kept aside, so that clients of two groups may hold one
+            image, each in its own transform (Ghosh et al. 2020). Non-members, test
+            images and pool are nobody's in both.
+        partition: what a client's images have in common. If it is selective, half of
+            what is left over stays for the clients to be dealt from, and only the other
+            half goes to test images or a pool of 0.
+    """
+
+    clients: int
+    groups: tuple[GroupSpec, ...]
+    shift_per: Literal["image", "client"]
+    holdout: float
+    audit_examples: int
+    pool: int
+    non_members: Literal["matched", "pooled", "untransformed"]
+    images: Literal["disjoint", "per-group"] = "disjoint"
+    partition: Partition = Iid()  # noqa: RUF009 - frozen
+
+
+Row = Mapping[str, object]
+
+
+def weight_from_threshold(risk_threshold: float) -> float:
+    """Return beta = clip((0.8 - tau) / 0.3, 0, 1): a low threshold means a high weight."""
+    return min(1.0, max(0.0, (0.8 - risk_threshold) / 0.3))
+
+
+def read_preferences(path: Path) -> dict[ClientName, Preference]:
+    """Read `name, risk_threshold` and optionally `risk_weight` per client.
+
+    A .csv file has these columns; a .toml file a table per client. A weight that is not
+    given follows from the threshold.
+
+    Raises:
+        ConfigError: naming the file, the client and what is wrong.
+    """
+    try:
+        text = read_text(path)
+        rows = _from_csv(text) if path.suffix == ".csv" else tomllib.loads(text)
+    except (
+        OSError,
+        KeyError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        csv.Error,
+    ) as error:
+        raise ConfigError(
+            f"population.preferences must name a CSV file with columns name, "
+            f"risk_threshold, risk_weight, or a TOML file with a table per client; "
+            f"{path} is neither: {error}. Correct the file or the setting."
+        ) from None
+    return {name: _preference(path, name, row) for name, row in rows.items()}
+
+
+def _threshold_of(row: object) -> tuple[float, Row]:
+    """Return the threshold of a client's entry, and the entry."""
+    if not isinstance(row, Mapping):
+        raise TypeError(f"{row!r} is no table")
+    return float(str(row["risk_threshold"])), row
+
+
+def _from_csv(text: str) -> dict[ClientName, Row]:
+    return {
+        row["name"].strip(): {key: value for key, value in row.items() if value}
+        for row in csv.DictReader(text.splitlines(), skipinitialspace=True)
+    }
+
+
+def _preference(path: Path, name: ClientName, found: object) -> Preference:
+    try:
+        threshold, row = _threshold_of(found)
+        weight = float(str(row.get("risk_weight", weight_from_threshold(threshold))))
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"{path} must give {name} a number risk_threshold, found {found!r} "
+            f"({error}). Correct this client's entry."
+        ) from None
+    if not (0 <= threshold <= 1 and 0 <= weight <= 1):
+        raise ConfigError(
+            f"{path} gives {name} risk_threshold {threshold:g} and risk_weight "
+            f"{weight:g}, but both lie in [0, 1]. Correct this client's entry."
+        )
+    return Preference(weight, threshold)
+
+
+def read_organisations(path: Path) -> dict[ClientName, str]:
+    """Read `name, organisation` per client.
+
+    A .csv file has these columns; a .toml file has `name = "organisation"`.
+
+    Raises:
+        ConfigError: naming the file, the client and what is wrong.
+    """
+    try:
+        text = read_text(path)
+        found = _organisations_from_csv(text) if path.suffix == ".csv" else tomllib.loads(text)
+    except (OSError, KeyError, ValueError, RecursionError, csv.Error) as error:
+        raise ConfigError(
+            f"population.organisations must name a CSV file with columns name, "
+            f'organisation, or a TOML file of name = "organisation"; {path} is neither: '
+            f"{error!r}. Correct the file or the setting."
+        ) from None
+    return {name: _organisation(path, name, each) for name, each in found.items()}
+
+
+def _organisations_from_csv(text: str) -> dict[ClientName, object]:
+    rows = list(csv.DictReader(text.splitlines(), skipinitialspace=True))
+    found: dict[ClientName, object] = {
+        (row["name"] or "").strip(): row["organisation"] for row in rows
+    }
+    if len(found) < len(rows):
+        raise ValueError("it names a client twice")
+    return found
+
+
+def _organisation(path: Path, name: ClientName, found: object) -> str:
+    if not isinstance(found, str) or not found.strip():
+        raise ConfigError(
+            f"{path} must give {name} an organisation, as text, found {found!r}. Correct "
+            f"this client's entry, or remove it."
+        )
+    return found.strip()
+
+
+Indices = Int[Tensor, "_"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dealt:
+    """Indices into the training file; those kept aside belong to no client.
+
+    Attributes:
+        own: per client.
+        audit: kept aside as non-members.
+        test: kept aside to test with; none where the publisher has a test file.
+        pool: kept aside for the server.
+    """
+
+    own: tuple[Indices, ...]
+    audit: Indices
+    test: Indices
+    pool: Indices
+
+
+def deal(source: Source, spec: PopulationSpec, group_of: list[int], streams: Streams) -> Dealt:
+    """Deal a data set's training images out.
+
+    Args:
+        source: the data set.
+        spec: how to deal.
+        group_of: index of each client's group.
+        streams: of the partition.
+
+    Raises:
+        DataError: there are too few images.
+    """
+    sizes = [spec.groups[group].examples_per_client for group in group_of]
+    tables = _tables(spec, group_of)
+    need = max(sum(sizes[client] for client in table) for table in tables.values())
+    aside = _aside(source, spec, need)
+    beyond = len(source.train) - need - sum(aside)
+    dealt, audit, test, pool, rest = divide(
+        len(source.train), [need, *aside, beyond], streams.generator()
+    )
+    cards = torch.cat([dealt, rest])
+    own: dict[int, Indices] = {}
+    for name, table in tables.items():
+        if spec.images == "per-group":
+            cards = _shuffled(cards, streams.at(name))
+        hands = _hands(source, spec, cards, [sizes[c] for c in table], streams.at(name, "hands"))
+        own |= dict(zip(table, hands, strict=True))
+    return Dealt(tuple(own[client] for client in range(len(sizes))), audit, test, pool)
+
+
+def _tables(spec: PopulationSpec, group_of: list[int]) -> dict[str, list[int]]:
+    """Return which clients share a deck, in which each image is once, by a name for it."""
+    if spec.images == "disjoint":
+        return {"everybody": list(range(len(group_of)))}
+    return {
+        spec.groups[here].name: [c for c, group in enumerate(group_of) if group == here]
+        for here in sorted(set(group_of))
+    }
+
+
+def _hands(
+    source: Source,
+    spec: PopulationSpec,
+    cards: Indices,
+    sizes: list[int],
+    streams: Streams,
+) -> Sequence[Indices]:
+    """Return who gets which of the cards, which lie in random order."""
+    hands = spec.partition.deal(source, cards, sizes, streams.generator())
+    found, all_dealt = [len(hand) for hand in hands], torch.cat(list(hands))
+    apart = len(all_dealt.unique()) == len(all_dealt)
+    if found != sizes or not apart or not torch.isin(all_dealt, cards).all():
+        raise DataError(
+            f"{type(spec.partition).__name__} must deal {sizes} of the cards to "
+            f"{len(sizes)} clients, and no card twice, found hands of {found}. Return "
+            f"indices out of `cards`."
+        )
+    return hands
+
+
+def _shuffled(cards: Indices, streams: Streams) -> Indices:
+    (order,) = divide(len(cards), [len(cards)], streams.generator())
+    return cards[order]
+
+
+def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
+    """Return how many images are kept for audit, test and pool."""
+    left = len(source.train) - need - spec.audit_examples
+    has_test = source.test is not None
+    least_test = 0 if has_test else 1
+    if left < max(spec.pool, 0) + least_test:
+        whose = f"{spec.clients:,} clients"
+        if spec.images == "per-group":
+            whose = "the clients of its largest group"
+        raise DataError(
+            f"The population needs {need:,} images for {whose}, "
+            f"{spec.audit_examples:,} for the audit, {max(spec.pool, 0):,} for the pool "
+            f"and at least {least_test} to test with, but {source.name} has "
+            f"{len(source.train):,}. Lower population.clients, "
+            f"population.examples_per_client, population.audit_examples or redteam.pool."
+        )
+    if spec.partition.is_selective:
+        # Half of what could be spared stays in the deck: who can only take the last
+        # images there are has no class mix of its own, and no writer.
+        left -= (left - max(spec.pool, 0) - least_test) // 2
+    rest = left if has_test else left // 2
+    pool = {-1: 0, 0: rest}.get(spec.pool, spec.pool)
+    return [spec.audit_examples, 0 if has_test else left - pool, pool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +320,7 @@ class Population:
     test: tuple[Examples, ...]
     non_members: tuple[Examples, ...]
     pool: Examples
-    organisations: Mapping[ClientName, str] = field(
-        default_factory=dict[ClientName, str]
-    )
+    organisations: Mapping[ClientName, str] = field(default_factory=dict[ClientName, str])
 
     def organisation_by_handle(self) -> dict[Handle, str]:
         """Return the attested organisations of those who take part."""
@@ -107,9 +360,7 @@ def build_population(
         num_classes=source.num_classes,
         groups=tuple(Group(group.name, group.shift) for group in spec.groups),
         test=_shifted_per_group(test_images, spec, streams.at("test")),
-        non_members=_non_members(
-            source.train.take(dealt.audit), spec, streams.at("non-members")
-        ),
+        non_members=_non_members(source.train.take(dealt.audit), spec, streams.at("non-members")),
         pool=source.train.take(dealt.pool),
     )
 
@@ -148,9 +399,7 @@ def population_of(
     return Population(everybody, num_classes, (), (), (), nothing)
 
 
-def brought_order(
-    name: ClientName, count: int, streams: Streams
-) -> Int[Tensor, " count"]:
+def brought_order(name: ClientName, count: int, streams: Streams) -> Int[Tensor, " count"]:
     """Return in which order a client's own examples stand once some are held out."""
     generator = streams.at("partition", name).generator()
     (order,) = divide(count, [count], generator)
@@ -171,9 +420,7 @@ def absent_population(
         streams: of the run.
         num_classes: how many classes there are.
     """
-    unknown = Preference(
-        risk_weight=0.0, risk_threshold=1.0
-    )  # told to nobody, never used
+    unknown = Preference(risk_weight=0.0, risk_threshold=1.0)  # told to nobody, never used
     clients = tuple(
         Client(name, handle_of(name, streams), None, nothing, nothing, unknown)
         for name in sorted(names)
@@ -188,9 +435,7 @@ def draw_groups(spec: PopulationSpec, generator: np.random.Generator) -> list[in
     return generator.permutation(ordered).tolist()
 
 
-def reserve(
-    name: ClientName, examples: Examples, holdout: float
-) -> tuple[Examples, Examples]:
+def reserve(name: ClientName, examples: Examples, holdout: float) -> tuple[Examples, Examples]:
     """Return what the client trains on, and the last examples, which it never does.
 
     Raises:
@@ -213,9 +458,7 @@ def handle_of(name: ClientName, streams: Streams) -> Handle:
     return "h-" + streams.at("handle", name).digest().hex()[:12]
 
 
-def _non_members(
-    base: Examples, spec: PopulationSpec, streams: Streams
-) -> tuple[Examples, ...]:
+def _non_members(base: Examples, spec: PopulationSpec, streams: Streams) -> tuple[Examples, ...]:
     if spec.non_members == "untransformed":
         return (base,) * len(spec.groups)
     if spec.non_members == "pooled":
@@ -233,9 +476,7 @@ def _shifted_per_group(
     return tuple(shifted(group) for group in spec.groups)
 
 
-def _mixed(
-    base: Examples, spec: PopulationSpec, generator: np.random.Generator
-) -> Examples:
+def _mixed(base: Examples, spec: PopulationSpec, generator: np.random.Generator) -> Examples:
     shares = np.array([group.share for group in spec.groups])
     drawn = generator.choice(len(shares), size=len(base), p=shares / shares.sum())
     inputs = base.inputs.clone()
@@ -243,3 +484,62 @@ def _mixed(
         here = torch.from_numpy(np.flatnonzero(drawn == index))
         inputs[here] = group.shift.shifted(base.inputs[here], generator)
     return Examples(inputs, base.labels)
+
+
+FLOOR = 1e-5
+"""The least standard deviation, in units of 1 plus the mean's size, that is no rounding."""
+
+
+def normalised(
+    inputs: Shaped[Tensor, "examples *shape"],
+) -> Float[Tensor, "examples *shape"]:
+    """Return (x - mean) / standard deviation, over all numbers of each example, float32.
+
+    No other example has a part in it. An example whose numbers are all the same, up to
+    rounding, becomes zeros: so normalising twice is normalising once.
+    """
+    axes = tuple(range(1, inputs.dim()))
+    floats = to_floats(inputs).float()
+    # Sums in float64, rounded to float32, hardly differ from machine to machine.
+    exact = floats.double()
+    mean = exact.mean(dim=axes, keepdim=True)
+    deviation = (exact - mean).square().mean(dim=axes, keepdim=True).sqrt()
+    constant = deviation <= FLOOR * (1 + mean.abs())
+    return ((floats - mean.float()) / deviation.float()).masked_fill(constant, 0.0)
+
+
+def normalised_population(population: Population) -> Population:
+    """Return the population as models see it when every example is normalised.
+
+    What is not shifted yet stays as it is, and is normalised when it is shifted.
+    """
+    return replace(
+        population,
+        clients=tuple(_client(client) for client in population.clients),
+        groups=tuple(
+            Group(each.name, replace(each.shift, normalise=normalised))
+            for each in population.groups
+        ),
+        test=tuple(_examples(each, "test") for each in population.test),
+        non_members=tuple(_examples(each, "non-members") for each in population.non_members),
+        pool=population.pool if len(population.pool) else _examples(population.pool, "pool"),
+    )
+
+
+def _client(client: Client) -> Client:
+    return replace(
+        client,
+        train=_examples(client.train, client.name),
+        holdout=_examples(client.holdout, client.name),
+    )
+
+
+def _examples(found: Examples, whose: str) -> Examples:
+    if found.inputs.dtype == torch.int64:
+        raise DataError(
+            f"data.normalise = 'image' needs images or other numbers, found ids (whole "
+            f"numbers, {found.inputs.dtype}) of {whose}. Set data.normalise = 'none', or "
+            f"make the inputs float32 if they are features."
+        )
+    parts = [normalised(part) for part in found.inputs.split(CHUNK)]
+    return Examples(torch.cat(parts), found.labels)

@@ -7,14 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Shaped
+from jaxtyping import Float, Float64, Shaped, UInt8
 from torch import Tensor
+from torch.nn import functional
 
-from covey.components.capability import Capability
-from covey.components.component import Component
-from covey.errors import ConfigError, DataError
-
-__all__ = ["NoShift", "Shift", "ShiftRange", "in_chunks"]
+from covey.base.errors import ConfigError, DataError
+from covey.components.registry import Capability, Component
 
 Images = Shaped[Tensor, "images ..."]
 Amounts = Float[Tensor, " images"]
@@ -41,9 +39,7 @@ class Shift(Component):
     changes_nothing: ClassVar[bool] = False
     """Whether groups do not differ."""
 
-    def transform(
-        self, pixels: Pixels, amounts: Amounts, generator: np.random.Generator
-    ) -> Pixels:
+    def transform(self, pixels: Pixels, amounts: Amounts, generator: np.random.Generator) -> Pixels:
         """Return up to 1,000 images, of pixels from 0 to 255, each by its own amount.
 
         What comes out is rounded and clipped to 0 to 255. All that is random must come
@@ -51,9 +47,7 @@ class Shift(Component):
         """
         raise NotImplementedError
 
-    def apply(
-        self, images: Images, amounts: Amounts, generator: np.random.Generator
-    ) -> Images:
+    def apply(self, images: Images, amounts: Amounts, generator: np.random.Generator) -> Images:
         """Return the images, each transformed by its own amount.
 
         Raises:
@@ -134,3 +128,64 @@ def in_chunks(
         pixels = transform(images[chunk].float(), amounts[chunk].float())
         shifted[chunk] = pixels.round_().clamp_(0, 255).byte()
     return shifted
+
+
+ByteImages = UInt8[Tensor, "images channels height width"]
+
+
+class Brightness(Shift):
+    """Amounts are factors; the result is clipped, and a negative factor inverts."""
+
+    def transform(
+        self,
+        pixels: Pixels,
+        amounts: Amounts,
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> Pixels:
+        """Multiply every pixel by the factor."""
+        return _brighten(pixels, amounts)
+
+
+def brighten(images: ByteImages, factors: Float[Tensor, " images"]) -> ByteImages:
+    """Multiply pixels, seen as x in [0, 1], by a factor and clip.
+
+    clip(f x) for f >= 0; 1 - clip(|f| x) for f < 0: a negative factor inverts.
+    """
+    return in_chunks(_brighten, images, factors)
+
+
+def _brighten(pixels: Tensor, factors: Tensor) -> Tensor:
+    factors = factors.view(-1, 1, 1, 1)
+    bright = (pixels * factors.abs()).clamp_(0, 255)
+    return torch.where(factors < 0, 255 - bright, bright)
+
+
+class Rotation(Shift):
+    """Amounts are degrees, counter-clockwise."""
+
+    def transform(
+        self,
+        pixels: Pixels,
+        amounts: Amounts,
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> Pixels:
+        """Rotate about the centre, bilinearly; what enters is black."""
+        return _rotate(pixels, amounts)
+
+
+def rotate(images: ByteImages, degrees: Float[Tensor, " images"]) -> ByteImages:
+    """Rotate counter-clockwise about the centre, bilinearly; what enters is black."""
+    return in_chunks(_rotate, images, degrees)
+
+
+def _rotate(pixels: Tensor, degrees: Tensor) -> Tensor:
+    # An output pixel reads the input where it came from, so the matrix is the inverse
+    # rotation; rows count downwards, and each axis is scaled to [-1, 1] by its own size.
+    height, width = pixels.shape[-2:]
+    angle = degrees.deg2rad()
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    across = torch.stack([cos, -sin * (height / width), zero], dim=1)
+    down = torch.stack([sin * (width / height), cos, zero], dim=1)
+    inverse = torch.stack([across, down], dim=1)
+    grid = functional.affine_grid(inverse, list(pixels.shape), align_corners=False)
+    return functional.grid_sample(pixels, grid, align_corners=False)

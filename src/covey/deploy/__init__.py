@@ -2,7 +2,3 @@
 
 Nothing here needs Flower until a federation is asked how it is.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,12 +1,15 @@
 """The folder of a federation: all that is started on the server and on each node."""
 
+import ipaddress
+import re
 import secrets
 import shlex
 import shutil
 import sysconfig
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,25 +17,223 @@ from typing import Any
 import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from covey.atomic_io import flush_folder, replace_whole
-from covey.bounded_io import read_text
-from covey.build import algorithm_of
+from covey.base.errors import ConfigError, CoveyError
+from covey.base.files import flush_folder, read_text, replace_whole
+from covey.build.aggregators import anonymity_of
+from covey.build.training import algorithm_of
 from covey.components.built_ins import DEFAULTS, NEWCOMERS, ROBUST
 from covey.components.registry import reference
-from covey.config import Config, load_config
-from covey.deploy.attesting import ORGANISATIONS, attested
-from covey.deploy.hiding import with_secure_sums
-from covey.deploy.keys import Authority, NodeKey
-from covey.deploy.plan import CONNECTION, SWITCHES, Plan
-from covey.engine.kinds.flower import FlowerNodes
-from covey.errors import ConfigError
+from covey.config.settings import Config, load_config
+from covey.data.population import read_organisations
+from covey.deploy.keys import Authority, Finding, NodeKey, error, fine
+from covey.engine.kinds import FlowerNodes
 
-__all__ = [
-    "ROUND_TIMEOUT",
-    "bounds_newcomers",
-    "federation_settings",
-    "write_federation",
-]
+CONNECTION = "covey"
+"""What `flwr` calls the connection to the server."""
+
+SWITCHES = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",  # another call home than telemetry
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "OMP_NUM_THREADS": "1",
+}
+"""The environment of every process: no calls to others, no waiting, no spinning."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+ORGANISATION = re.compile(r"""[^\s,'"]([^,'"\r\n]{0,98}[^\s,'"])?""")
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+FIRST_NODE_PORT = 9094
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A federation before it has a folder.
+
+    Attributes:
+        nodes: names of the clients, each on a machine of its own.
+        host: the name or address under which the nodes reach the server.
+        port: the only port that the server listens on.
+        insecure: neither encryption nor authentication.
+        organisations: whose client each one is, as far as the operator attests it.
+    """
+
+    nodes: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    insecure: bool = False
+    organisations: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot become a folder, a certificate or an address."""
+        for name in self.nodes:
+            if not NAME.fullmatch(name):
+                raise ConfigError(
+                    f"--node takes a name of at most 63 letters, digits, '.', '_' and "
+                    f"'-' that starts with a letter or digit, found {name!r}. Rename it."
+                )
+        if not self.nodes or len(set(self.nodes)) < len(self.nodes):
+            raise ConfigError(
+                f"A federation needs at least one --node, and each name once, found "
+                f"{', '.join(self.nodes) or 'none'}. Name every client once."
+            )
+        self._check_organisations()
+        if not 0 < self.port < 65536:
+            raise ConfigError(
+                f"--port takes a number from 1 to 65535, found {self.port}. Correct it."
+            )
+        if self.ip is None and not HOST.fullmatch(self.host):
+            raise ConfigError(
+                f"--host takes the name or address under which the nodes reach the "
+                f"server, found {self.host!r}. Leave out the port, and what is before "
+                f"'//'."
+            )
+
+    def _check_organisations(self) -> None:
+        if strangers := sorted(self.organisations.keys() - set(self.nodes)):
+            raise ConfigError(
+                f"An organisation is attested for a client that takes part, found one of "
+                f"{strangers[0]!r}, which is no --node. Correct the name."
+            )
+        for name, organisation in self.organisations.items():
+            if not ORGANISATION.fullmatch(organisation):
+                raise ConfigError(
+                    f"--organisation takes NAME=ORGANISATION, with an organisation of at "
+                    f"most 100 characters, no comma or quote among them, found "
+                    f"{organisation!r} for {name}. Correct it."
+                )
+        if self.organisations and self.insecure:
+            raise ConfigError(
+                "An organisation is attested for a key that is registered, found "
+                "--insecure, where nodes have none. Leave one of them out."
+            )
+
+    @property
+    def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+        """The host as an address, if it is not a name."""
+        try:
+            return ipaddress.ip_address(self.host)
+        except ValueError:
+            return None
+
+    @property
+    def address(self) -> str:
+        """Where the nodes find the server, as HOST:PORT."""
+        in_brackets = self.ip is not None and self.ip.version == 6
+        return f"[{self.host}]:{self.port}" if in_brackets else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return self.host == "localhost" or (self.ip is not None and self.ip.is_loopback)
+
+    @property
+    def bind(self) -> str:
+        """What the server listens on: this machine alone, or every interface."""
+        if self.is_local:
+            return str(self.ip or "127.0.0.1")
+        return "::" if self.ip is not None and self.ip.version == 6 else "0.0.0.0"  # noqa: S104
+
+    def node_port(self, name: str) -> int:
+        """Return the port on which a node's own processes talk to each other."""
+        return FIRST_NODE_PORT + self.nodes.index(name)
+
+
+FEWEST = 3
+USUAL = 5
+STAYING = 0.7
+"""The share of the nodes that is enough for a sum: the others may drop out."""
+
+
+def with_secure_sums(
+    settings: dict[str, Any], given: Mapping[str, Any], nodes: int
+) -> dict[str, Any]:
+    """Return settings under which clients' numbers are sent under masks, if they can be.
+
+    Args:
+        settings: of a federation on Flower, every default filled in.
+        given: what the file itself says: who says something of it is not overruled.
+        nodes: how many there are. The smallest cohort leaves room for those who drop out.
+    """
+    said = given.get("privacy", {})
+    least = said.get("min_cohort", max(FEWEST, min(USUAL, int(STAYING * nodes))))
+    if "secure_sums" in said or nodes < least:
+        return settings
+    hidden = {"secure_sums": True, "min_cohort": least}
+    wanted = {**settings, "privacy": {**settings["privacy"], **hidden}}
+    try:
+        Config.of(wanted)
+    except ConfigError:
+        return settings
+    return wanted
+
+
+ORGANISATIONS = "organisations.csv"
+"""Whose client each one is: the operator's word, which no node can change."""
+
+
+def attested(settings: dict[str, Any], out: Path, plan: Plan) -> Plan:
+    """Return the plan with the organisations of its nodes; the settings name their file."""
+    told = settings["population"]["organisations"]
+    known = read_organisations(Path(told)) if told else {}
+    known = {name: known[name] for name in plan.nodes if name in known}
+    plan = replace(plan, organisations={**known, **plan.organisations})
+    least = _least(settings)
+    lacking = [name for name in plan.nodes if name not in plan.organisations]
+    if least > 1 and lacking:
+        raise ConfigError(
+            f"merge.min_organisations = {least} needs to know whose client each node is, "
+            f"found nothing of {lacking[0]!r}. Say --organisation {lacking[0]}=WHOSE."
+        )
+    if least > (found := len(set(plan.organisations.values()))) > 0:
+        raise ConfigError(
+            f"merge.min_organisations must be at most as many organisations as there are, "
+            f"{found}, found {least}. Lower it."
+        )
+    if plan.organisations:
+        settings["population"]["organisations"] = str(out / ORGANISATIONS)
+    return plan
+
+
+def organisation_findings(settings: dict[str, Any], nodes: Sequence[str]) -> Iterator[Finding]:
+    """Look whether the file of organisations says of every node what the merge needs."""
+    told, least = settings["population"]["organisations"], _least(settings)
+    if not told:
+        if least > 1:
+            found = (
+                f"expected population.organisations, as merge.min_organisations = "
+                f"{least} needs it, found none: no node would be let in. Name the file."
+            )
+            yield error("organisations", found)
+        return
+    try:
+        known = read_organisations(Path(told))
+    except CoveyError as problem:
+        yield error("organisations", str(problem))
+        return
+    lacking = [name for name in nodes if name not in known]
+    present = {known[name] for name in nodes if name in known}
+    if least > 1 and lacking:
+        found = (
+            f"expected whose client each node is in {told}, found nothing of "
+            f"{lacking[0]!r}, which would not be let in. Add a line for it."
+        )
+        yield error("organisations", found)
+    elif least > len(present):
+        found = (
+            f"expected {least} organisations, as merge.min_organisations says, found "
+            f"{len(present)}: no set would be complete. Correct {told}, or lower it."
+        )
+        yield error("organisations", found)
+    else:
+        yield fine("organisations", "it is known whose client each node is")
+
+
+def _least(settings: dict[str, Any]) -> int:
+    terms = anonymity_of(Config.of(settings))
+    return terms.min_organisations if terms else 1
+
 
 ROUND_TIMEOUT = 600
 """Seconds that a round waits for a node."""
@@ -240,7 +441,7 @@ def _certificates(authority: Authority, plan: Plan, now: datetime) -> Files:
 
 
 def _keys(plan: Plan) -> Files:
-    """Give every node its key, and everybody's public one: `covey.flower.signing`.
+    """Give every node its key, and everybody's public one: `covey.flower.identity`.
 
     They sign sums under masks, with or without TLS.
     """

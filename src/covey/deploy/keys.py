@@ -4,10 +4,14 @@ All are ECDSA over P-384, the strongest curve that Flower takes for nodes.
 """
 
 import ipaddress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.serialization import (
@@ -15,10 +19,41 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Authority", "Certified", "NodeKey"]
+from covey.base.files import read_bounded
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        level: an error keeps the federation from working, or from being what its
+            folder promises; a warning is a choice to be aware of.
+    """
+
+    level: Literal["ok", "warning", "error"]
+    about: str
+    detail: str
+
+
+def fine(about: str, detail: str) -> Finding:
+    """Return what is as it should be."""
+    return Finding("ok", about, detail)
+
+
+def warning(about: str, detail: str) -> Finding:
+    """Return what somebody should have chosen on purpose."""
+    return Finding("warning", about, detail)
+
+
+def error(about: str, detail: str) -> Finding:
+    """Return what must be put right."""
+    return Finding("error", about, detail)
+
 
 AUTHORITY_LIFE = timedelta(days=3653)
 SERVER_LIFE = timedelta(days=730)
@@ -72,14 +107,10 @@ class Authority:
             .issuer_name(self.certificate.subject)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)  # noqa: FBT003
             .add_extension(_usage(digital_signature=True), critical=True)
-            .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-            )
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
             .add_extension(alternatives, critical=False)
             .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(
-                    self.key.public_key()
-                ),
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
                 critical=False,
             )
         )
@@ -113,15 +144,11 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + life)
-        .add_extension(
-            x509.SubjectKeyIdentifier.from_public_key(public), critical=False
-        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
 
 
-def _usage(
-    *, digital_signature: bool = False, key_cert_sign: bool = False
-) -> x509.KeyUsage:
+def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=digital_signature,
         key_cert_sign=key_cert_sign,
@@ -151,3 +178,101 @@ def _pem(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> Cert
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         certificate.public_bytes(Encoding.PEM),
     )
+
+
+SOON = timedelta(days=30)
+AGAIN = "Write a new folder with `covey deploy init`, or replace the file."
+
+
+def authority_findings(path: Path, now: datetime) -> Iterator[Finding]:
+    """Look at the certificate by which the server is known."""
+    certificate = _read(path)
+    yield (certificate if isinstance(certificate, Finding) else _dates(path, certificate, now))
+
+
+def server_findings(folder: Path, host: str, now: datetime) -> Iterator[Finding]:
+    """Look at the server's own certificate and key.
+
+    Args:
+        folder: with ca.crt, server.pem and server.key.
+        host: what the nodes call the server.
+        now: with a time zone.
+    """
+    path = folder / "server.pem"
+    server, authority = _read(path), _read(folder / "ca.crt")
+    if isinstance(server, Finding):
+        yield server
+        return
+    yield _dates(path, server, now)
+    yield _names(path, server, host)
+    if not isinstance(authority, Finding):
+        yield _issuer(path, server, authority)
+    yield _key(folder / "server.key", server)
+
+
+def _read(path: Path) -> x509.Certificate | Finding:
+    try:
+        return x509.load_pem_x509_certificate(read_bounded(path))
+    except (OSError, ValueError) as problem:
+        return error(path.name, f"expected a certificate in {path}, found: {problem}. {AGAIN}")
+
+
+def _dates(path: Path, certificate: x509.Certificate, now: datetime) -> Finding:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not begin <= now <= end:
+        return error(
+            path.name,
+            f"expected it to hold today, {now:%Y-%m-%d}, found {begin:%Y-%m-%d} to "
+            f"{end:%Y-%m-%d}. Set the clock, or: {AGAIN}",
+        )
+    told = f"holds until {end:%Y-%m-%d}"
+    if end - now < SOON:
+        return warning(path.name, f"expected it to hold a month more, {told}. {AGAIN}")
+    return fine(path.name, told)
+
+
+def _names(path: Path, server: x509.Certificate, host: str) -> Finding:
+    try:
+        names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = x509.SubjectAlternativeName([])
+    found = {
+        *names.get_values_for_type(x509.DNSName),
+        *map(str, names.get_values_for_type(x509.IPAddress)),
+    }
+    missing = {_normal(host), "127.0.0.1"} - found
+    if missing:
+        return error(
+            path.name,
+            f"expected the names {host}, for the nodes, and 127.0.0.1, for the server's "
+            f"own processes, found {', '.join(sorted(found)) or 'none'}. {AGAIN}",
+        )
+    return fine(path.name, f"is for {', '.join(sorted(found))}")
+
+
+def _normal(host: str) -> str:
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
+
+
+def _issuer(path: Path, server: x509.Certificate, authority: x509.Certificate) -> Finding:
+    try:
+        server.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return error(
+            path.name,
+            f"expected it to be signed by ca.crt, found the signature of another. {AGAIN}",
+        )
+    return fine(path.name, "is signed by ca.crt")
+
+
+def _key(path: Path, server: x509.Certificate) -> Finding:
+    try:
+        key = load_pem_private_key(read_bounded(path), password=None)
+    except (OSError, ValueError, TypeError) as problem:
+        return error(path.name, f"expected a private key in {path}, found: {problem}. {AGAIN}")
+    if key.public_key() != server.public_key():
+        return error(path.name, f"expected the key of server.pem, found another. {AGAIN}")
+    return fine(path.name, "is the key of server.pem")

@@ -1,19 +1,22 @@
 """What a node says of itself, in node.toml."""
 
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from covey.bounded_io import read_text
+from covey.base.errors import ConfigError, DataError, RunError
+from covey.base.files import read_text
 from covey.components.registry import find
-from covey.data import Preference, read_client, weight_from_threshold
-from covey.deploy.diagnostics import Finding, error, fine, warning
-from covey.errors import ConfigError, DataError
-
-__all__ = ["NodeFile", "data_findings", "settings_findings"]
+from covey.data.arrays import read_client
+from covey.data.examples import Preference
+from covey.data.population import weight_from_threshold
+from covey.deploy.folder import CONNECTION
+from covey.deploy.keys import Finding, error, fine, warning
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -146,3 +149,65 @@ def _simulated(name: str, settings: Mapping[str, Any] | None) -> Finding:
         f"expected an .npz file, found none named: the node plays the simulated client "
         f"{name!r}. Set data in node.toml for real examples.",
     )
+
+
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What looking for a setting in a damaged TOML file raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The words of a shell script, its comments left out."""
+
+    path: Path
+    words: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> "Script":
+        """Read one.
+
+        Raises:
+            RunError: it is not there, or not a script.
+        """
+        try:
+            text = read_text(path)
+            return cls(path, tuple(shlex.split(text, comments=True)))
+        except (OSError, ValueError) as problem:
+            raise RunError(
+                f"{path} must be the script that covey wrote, but: {problem}. Write the "
+                f"folder again with `covey deploy init`."
+            ) from None
+
+    def has(self, option: str) -> bool:
+        """Say whether an option is given."""
+        return option in self.words
+
+    def value(self, option: str) -> str:
+        """Return the word after an option; empty if there is none."""
+        after = self.words.index(option) + 1 if self.has(option) else len(self.words)
+        return self.words[after] if after < len(self.words) else ""
+
+
+def connection_of(folder: Path) -> dict[str, Any]:
+    """Return how `flwr` reaches the server: `address`, `root-certificates`, `insecure`.
+
+    Raises:
+        RunError: the folder does not tell.
+    """
+    path = folder / "flwr" / "config.toml"
+    try:
+        told = tomllib.loads(read_text(path))
+        connection = told["superlink"][CONNECTION]
+        host_and_port(connection["address"])
+    except DAMAGE as problem:
+        raise RunError(
+            f"{path} must name the connection {CONNECTION!r} with an address HOST:PORT, "
+            f"but: {problem!r}. Give the folder that `covey deploy init` wrote."
+        ) from None
+    return connection
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the two parts of HOST:PORT; ValueError where they are not."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

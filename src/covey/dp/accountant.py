@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+import numpy as np
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
@@ -36,20 +37,13 @@ from dp_accounting import (
 )
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from jaxtyping import Bool, Float
+from numpy import ndarray
 from scipy.optimize import root_scalar
+from scipy.special import ndtri
 from scipy.stats import norm
 
-__all__ = [
-    "EpsilonBound",
-    "Mechanism",
-    "Relation",
-    "choice",
-    "epsilon_bound",
-    "gaussian",
-    "gaussian_epsilon",
-    "multiplier_for",
-    "representative",
-]
+from covey.membership.intervals import clopper_pearson
 
 Relation = Literal["contributes or not", "replaced by another"]
 Name = Literal["PLD", "RDP", "closed form"]
@@ -73,7 +67,7 @@ class EpsilonBound:
     Attributes:
         relation: between the neighbouring data for which this holds.
         accountant: "PLD" (privacy loss distributions), "RDP" (Renyi divergence), or the
-            closed form of ridge heads (`covey.heads.HeadNoise`).
+            closed form of ridge heads (`covey.heads.perturbed.HeadNoise`).
     """
 
     epsilon: float
@@ -121,18 +115,12 @@ def epsilon_bound(mechanisms: Iterable[Mechanism], delta: float) -> EpsilonBound
 
 
 @cache
-def _epsilon_bound(
-    counted: tuple[tuple[Mechanism, int], ...], delta: float
-) -> EpsilonBound | None:
+def _epsilon_bound(counted: tuple[tuple[Mechanism, int], ...], delta: float) -> EpsilonBound | None:
     together = ComposedDpEvent([SelfComposedDpEvent(each, n) for each, n in counted])
     for account, relation, name in _accounts():
         if account.supports(together):
             epsilon = float(account.compose(together).get_epsilon(delta))
-            return (
-                EpsilonBound(epsilon, relation, name)
-                if math.isfinite(epsilon)
-                else None
-            )
+            return EpsilonBound(epsilon, relation, name) if math.isfinite(epsilon) else None
     return None
 
 
@@ -168,9 +156,7 @@ def multiplier_for(
     bracket = ExplicitBracketInterval(min(MIN_NOISE, unsampled / 2), 1.25 * unsampled)
     accountant = _pld if _pld().supports(repeated(1.0)) else _rdp_replacing
     return float(
-        calibrate_dp_mechanism(
-            accountant, repeated, epsilon, delta, bracket, tol=5e-4 * unsampled
-        )
+        calibrate_dp_mechanism(accountant, repeated, epsilon, delta, bracket, tol=5e-4 * unsampled)
     )
 
 
@@ -213,9 +199,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def _mu_for(epsilon: float, delta: float) -> float:
     """Undo `gaussian_epsilon`."""
     most = 10 + 2 * epsilon
-    found = root_scalar(
-        lambda mu: gaussian_epsilon(mu, delta) - epsilon, bracket=(1e-6, most)
-    )
+    found = root_scalar(lambda mu: gaussian_epsilon(mu, delta) - epsilon, bracket=(1e-6, most))
     return float(found.root)
 
 
@@ -225,3 +209,105 @@ def _pld() -> PrivacyAccountant:
 
 def _rdp_replacing() -> PrivacyAccountant:
     return RdpAccountant(ORDERS, neighboring_relation=NeighboringRelation.REPLACE_ONE)
+
+
+def claimed_sigma(epsilon: float, delta: float, rounds: int) -> float:
+    """Return the sigma that Theorem 1 prints for this epsilon."""
+    return math.sqrt(rounds * (1 + 8 * math.log(1 / delta)) / 7) / epsilon
+
+
+def claimed_epsilon(sigma: float, delta: float, rounds: int) -> float:
+    """Return the epsilon for which Theorem 1 prints this sigma."""
+    return claimed_sigma(sigma, delta, rounds)  # sigma * epsilon is the same for all
+
+
+def delivered_epsilon(sigma: float, delta: float, rounds: int) -> EpsilonBound | None:
+    """Return what T releases of Algorithm 1 cost, if its updates lie in the ball.
+
+    The noise sigma Delta over the sensitivity 2 Delta is z = sigma / 2.
+    """
+    return epsilon_bound([gaussian(sigma / 2)] * rounds, delta)
+
+
+CONFIDENCE = 0.999
+"""Of a refutation: it accuses, and whoever audits often would else accuse by chance."""
+THRESHOLDS = 60
+"""Guessing rules that are tried on the first half of the draws."""
+
+Draws = Float[ndarray, " draws"]
+
+
+@dataclass(frozen=True, slots=True)
+class RefutedEpsilon:
+    """Every epsilon below this one is refuted, with 99.9% confidence.
+
+    Attributes:
+        epsilon: at the delta that was asked about; 0: nothing is refuted.
+        mu: the same in the units of Gaussian differential privacy; None where the
+            mechanism is no plain Gaussian one.
+        draws: of each of the two cases.
+    """
+
+    epsilon: float
+    mu: float | None
+    draws: int
+
+
+def least_epsilon(
+    with_canary: Draws, without: Draws, delta: float, *, is_gaussian: bool
+) -> RefutedEpsilon:
+    """Return the largest epsilon that these draws refute, with 99.9% confidence.
+
+    eps >= ln((TPR - delta) / FPR), for any mechanism;
+    mu >= Phi^-1(TPR) - Phi^-1(FPR), for one that is Gaussian.
+
+    TPR is taken at the lower and FPR at the upper end of its exact interval. The rule to
+    guess by is chosen on the first half of the draws and judged on the second.
+
+    Args:
+        with_canary: what was released, as one number per draw that is larger with it.
+        without: the same without it.
+        delta: of the guarantee that is to be refuted.
+        is_gaussian: whether one Gaussian release was drawn, and nothing was sampled.
+    """
+
+    def bound(tpr: float, fpr: float) -> float:
+        return _mu(tpr, fpr) if is_gaussian else _ratio(tpr, fpr, delta)
+
+    found, draws = max(0.0, _least(with_canary, without, bound)), len(with_canary)
+    if is_gaussian:
+        return RefutedEpsilon(gaussian_epsilon(found, delta), found, draws)
+    return RefutedEpsilon(found, None, draws)
+
+
+def least_success(with_canary: Draws, without: Draws) -> float:
+    """Return what balanced accuracy these draws show at least, with 99.9% confidence."""
+    return max(0.5, _least(with_canary, without, lambda tpr, fpr: (1 + tpr - fpr) / 2))
+
+
+def _least(with_canary: Draws, without: Draws, bound: Callable[[float, float], float]) -> float:
+    """Return a bound on the second half of the draws, by the best rule of the first."""
+    half = len(with_canary) // 2
+    pooled = np.concatenate([with_canary[:half], without[:half]])
+    tried = np.quantile(pooled, np.linspace(0.002, 0.998, THRESHOLDS))
+
+    def judged(part: slice, threshold: float) -> float:
+        return bound(*_judged(with_canary[part] > threshold, without[part] > threshold))
+
+    best = max(tried, key=lambda threshold: judged(slice(half), threshold))
+    return judged(slice(half, None), float(best))
+
+
+def _judged(right: Bool[ndarray, " draws"], wrong: Bool[ndarray, " draws"]) -> tuple[float, float]:
+    """Return the least TPR and the largest FPR that the guesses allow."""
+    tpr, _ = clopper_pearson(int(right.sum()), len(right), CONFIDENCE)
+    _, fpr = clopper_pearson(int(wrong.sum()), len(wrong), CONFIDENCE)
+    return tpr, fpr
+
+
+def _mu(tpr: float, fpr: float) -> float:
+    return float(ndtri(tpr) - ndtri(fpr))
+
+
+def _ratio(tpr: float, fpr: float, delta: float) -> float:
+    return math.log((tpr - delta) / fpr) if tpr > delta else -math.inf

@@ -7,11 +7,28 @@ version does not know, leaves no guarantee.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
 
-from covey.components.capability import Capability
-from covey.components.registry import find, is_known
+from covey.base.events import (
+    AnonymitySetsFormed,
+    ChoicesPerturbed,
+    ClientsAssigned,
+    ClusterWaited,
+    DistancesSketched,
+    Event,
+    HeadPerturbed,
+    HeadsSolved,
+    ModelsMerged,
+    RepresentativesPerturbed,
+    RunStarted,
+    StepsPerturbed,
+    SumPerturbed,
+)
+from covey.base.names import Handle
+from covey.components.registry import Capability, find, is_known
 from covey.dp.accountant import (
     EpsilonBound,
     Mechanism,
@@ -19,12 +36,10 @@ from covey.dp.accountant import (
     choice,
     epsilon_bound,
     gaussian,
+    multiplier_for,
     representative,
 )
-from covey.dp.guarantee import UNITS, Guarantee, Unit
-from covey.dp.head_bounds import weakest_noise
-from covey.dp.known_facts import aggregations_of, has_own_features, hides, is_known_fact
-from covey.dp.wording import (
+from covey.dp.current_guarantee import (
     ADVERSARY,
     ALWAYS_OPEN,
     CHOICES,
@@ -41,32 +56,20 @@ from covey.dp.wording import (
     SEEDED,
     SERVER,
     STORED,
+    UNITS,
+    Guarantee,
+    Unit,
+    aggregations_of,
+    has_own_features,
+    hides,
+    is_known_fact,
+    weakest_noise,
 )
-from covey.events import (
-    AnonymitySetsFormed,
-    ChoicesPerturbed,
-    ClientsAssigned,
-    ClusterWaited,
-    DistancesSketched,
-    Event,
-    HeadPerturbed,
-    HeadsSolved,
-    ModelsMerged,
-    RepresentativesPerturbed,
-    RunStarted,
-    StepsPerturbed,
-    SumPerturbed,
-)
-from covey.types import Handle
-
-__all__ = ["aggregate_multiplier", "guarantees"]
 
 Noisy = SumPerturbed | HeadPerturbed | RepresentativesPerturbed
 NOT_ADDED_UP = "no accountant adds up what this run released"
 HEAVY = "all records of a client together outweigh the noise, or choices had their own"
-BOTH = (
-    "records hide in gradients and in sums, and nobody has said what both cost together"
-)
+BOTH = "records hide in gradients and in sums, and nobody has said what both cost together"
 
 
 def _nobody_chooses(method: str) -> bool:
@@ -77,9 +80,7 @@ def _nobody_chooses(method: str) -> bool:
     return Capability.CLUSTER_CHOICE in found.rules_out
 
 
-def guarantees(
-    facts: Sequence[Event], delta: float, *, secret: bool
-) -> tuple[Guarantee, ...]:
+def guarantees(facts: Sequence[Event], delta: float, *, secret: bool) -> tuple[Guarantee, ...]:
     """Return what a run guarantees to a client, and to a record, where noise was added.
 
     Args:
@@ -243,9 +244,7 @@ def _heads_bound(
 def _as_before(merge: Sequence[Event], released: Collection[str]) -> set[int]:
     """Return the clusters whose noisy sums are those of an earlier release."""
     solved = (fact for fact in merge if isinstance(fact, HeadsSolved))
-    return {
-        j for fact in solved for j, sums in enumerate(fact.sums) if sums in released
-    }
+    return {j for fact in solved for j, sums in enumerate(fact.sums) if sums in released}
 
 
 def _released(merge: Sequence[Event], hidden: Collection[int]) -> set[str]:
@@ -362,3 +361,126 @@ def _multipliers(unit: Unit, facts: Sequence[Event]) -> Iterator[float]:
     for fact in facts:
         if isinstance(fact, Noisy | StepsPerturbed) and hides(fact, unit):
             yield fact.noise_multiplier
+
+
+Noise = Literal["sound", "client", "record"]
+"""Whose updates are noisy: anonymity sets' (`merge.noise`), clients', or records'."""
+
+
+AS_PLANNED = (
+    "the run is as planned: one model a round, sets of exactly this size, no round played "
+    "again; choices of a cluster cost extra"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisePlan:
+    """A run to come.
+
+    Attributes:
+        rounds: T; of each, `steps` gradient steps where records are protected.
+        set_size: k, the members of an anonymity set, at least.
+        sets: of equal size, behind each released model.
+        clients: in every released model.
+        sampling: chance that a client takes part in a round, or an example in a step.
+    """
+
+    noise: Noise
+    rounds: int
+    delta: float
+    set_size: int = 1
+    sets: int = 1
+    clients: int = 1
+    sampling: float = 1.0
+    steps: int = 1
+
+
+def forecast(plan: NoisePlan, noise_multiplier: float) -> Guarantee:
+    """Return what a run with these settings guarantees, if its secret stays one."""
+    facts = _facts(plan, noise_multiplier) * plan.rounds
+    (found,) = guarantees(facts, plan.delta, secret=True)
+    return replace(found, holds_if=(*found.holds_if, AS_PLANNED))
+
+
+def multiplier(plan: NoisePlan, epsilon: float) -> float:
+    """Return the least noise multiplier with which the run stays below epsilon."""
+    if plan.noise == "sound":
+        sizes = (plan.set_size,) * plan.sets
+        return representative_noise(epsilon, plan.delta, plan.rounds, sizes)
+    return multiplier_for(
+        epsilon,
+        plan.delta,
+        plan.rounds * plan.steps,
+        lambda z: gaussian(z, plan.sampling),
+    )
+
+
+@cache
+def representative_noise(
+    epsilon: float, delta: float, rounds: int, sizes: tuple[int, ...]
+) -> float:
+    """Return the least z that keeps noisy representatives of such sets below epsilon.
+
+    A representative's noise has standard deviation 2 z Delta, and only the mean of all
+    is released.
+    """
+    fewest = min(sizes)
+    alone = multiplier_for(epsilon, delta, rounds, lambda z: representative(z, fewest))
+    return alone / aggregate_multiplier(1.0, sizes)
+
+
+def adversary_views(plan: NoisePlan, noise_multiplier: float) -> Mapping[str, float | None]:
+    """Return the epsilon of `sound` noise for adversaries who see more than is published.
+
+    Every representative or only the mean of all, and knowing or not who spoke for a set.
+    """
+    together = aggregate_multiplier(noise_multiplier, (plan.set_size,) * plan.sets)
+    found: dict[str, Mechanism] = {
+        "each representative, and who it is": gaussian(noise_multiplier),
+        "their mean, and who they are": gaussian(together),
+        "each representative": representative(noise_multiplier, plan.set_size),
+        "their mean": representative(together, plan.set_size),
+    }
+    costs = {name: epsilon_bound([each] * plan.rounds, plan.delta) for name, each in found.items()}
+    return {name: cost.epsilon if cost else None for name, cost in costs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseSize:
+    """The noise in a released model, beside what it hides.
+
+    Attributes:
+        noise: expected L2 norm of the noise.
+        update: the largest L2 norm of one client's update, or one example's gradient; the
+            mean of many that point to different sides is shorter.
+    """
+
+    noise: float
+    update: float
+
+
+def noise_size(
+    plan: NoisePlan, noise_multiplier: float, bound: float, coordinates: int
+) -> NoiseSize:
+    """Return how large the noise in one release is, in a model of so many parameters."""
+    if plan.noise == "sound":
+        std = 2 * bound * noise_multiplier / math.sqrt(plan.sets)
+    else:
+        std = bound * noise_multiplier / (plan.clients * plan.sampling)
+    return NoiseSize(std * math.sqrt(coordinates), bound)
+
+
+def _facts(plan: NoisePlan, z: float) -> list[Event]:
+    """Return what one round would record."""
+    merged = ModelsMerged("", (plan.clients,))
+    if plan.noise == "sound":
+        sizes = (plan.set_size,) * plan.sets
+        return [RepresentativesPerturbed(0, sizes, 1.0, z), merged]
+    if plan.noise == "client":
+        return [SumPerturbed(0, 1.0, z, plan.sampling), merged]
+    somebody = {"": plan.steps}
+    return [
+        ClientsAssigned({"": 0}, "shared"),
+        StepsPerturbed(z, somebody, {"": plan.sampling}),
+        merged,
+    ]

@@ -9,28 +9,19 @@ operation: there, below autograd, the random operation itself is handed the gene
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from covey.base.errors import ModelError
 from covey.engine.protocol import TrainingJob
-from covey.errors import ModelError
-from covey.models import dropout_layers, fused_dropout_layers
-
-__all__ = [
-    "MaskedDropout",
-    "check_dropout",
-    "has_dropout",
-    "mask_generator",
-    "refuse_dropout",
-    "refuse_fused_dropout",
-    "seeded_dropout",
-]
+from covey.models.build import dropout_layers, fused_dropout_layers
 
 MaskOf = Callable[[Tensor, tuple[int, ...], float], Tensor]
 
@@ -79,9 +70,7 @@ def has_dropout(module: nn.Module) -> bool:
     return bool(dropout_layers(module) or fused_dropout_layers(module))
 
 
-def seeded_dropout(
-    module: nn.Module, job: TrainingJob
-) -> AbstractContextManager[object]:
+def seeded_dropout(module: nn.Module, job: TrainingJob) -> AbstractContextManager[object]:
     """Return a block, to enter around each forward pass, that draws the job's masks."""
     fused = fused_dropout_layers(module)
     if not fused and not dropout_layers(module):
@@ -192,3 +181,55 @@ class _Combined(AbstractContextManager[None]):
     ) -> None:
         self._inner.__exit__(kind, error, trace)
         self._outer.__exit__(kind, error, trace)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskShape:
+    """One mask of a forward pass, of one client.
+
+    Attributes:
+        shape: the first axis is that of the examples in the batch, as a rule.
+        kept: the chance of a one, in [0, 1].
+    """
+
+    shape: tuple[int, ...]
+    kept: float
+
+
+def mask_shapes(forward: Callable[[], object]) -> list[MaskShape]:
+    """Return the masks that a forward pass takes, in order; nothing is drawn for it."""
+    found: list[MaskShape] = []
+
+    def listed(inputs: Tensor, shape: tuple[int, ...], kept: float) -> Tensor:
+        found.append(MaskShape(shape, kept))
+        return inputs.new_ones(shape)
+
+    with MaskedDropout(listed):
+        forward()
+    return found
+
+
+def drawn_masks(
+    shapes: Sequence[MaskShape],
+    generators: Sequence[torch.Generator],
+    *,
+    pinned: bool = False,
+) -> list[Bool[Tensor, "clients ..."]]:
+    """Return the masks of one step, one client per generator.
+
+    Coins are the same in every type; as bytes they are a quarter of what floats take.
+    """
+    masks: list[Tensor] = []
+    for each in shapes:
+        size = (len(generators), *each.shape)
+        mask = torch.empty(size, dtype=torch.bool, pin_memory=pinned)
+        for own, generator in zip(mask, generators, strict=True):
+            own.bernoulli_(each.kept, generator=generator)
+        masks.append(mask)
+    return masks
+
+
+def handing_out(masks: Sequence[Tensor]) -> MaskedDropout:
+    """Return a block, for one forward pass, in which dropout takes these masks in turn."""
+    rest = iter(masks)
+    return MaskedDropout(lambda _inputs, _shape, _kept: next(rest))

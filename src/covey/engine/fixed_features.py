@@ -8,31 +8,13 @@ import torch
 from jaxtyping import Float, Float64, Int16, Int64
 from torch import Tensor, nn
 
+from covey.base.names import Params
 from covey.data.examples import Examples, to_floats
-from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
-from covey.engine.scoring import scored
-from covey.engine.task import Task
-from covey.heads import (
-    FEATURE_STEPS,
-    WEIGHT_STEPS,
-    HeadNoise,
-    Rows,
-    SumNoise,
-    Sums,
-    feature_grid,
-    sums_of,
-)
-from covey.types import Params
-
-__all__ = [
-    "FeatureCache",
-    "FixedFeatureEngine",
-    "LocalRecords",
-    "has_fixed_features",
-    "is_head",
-    "params_of",
-    "width_of",
-]
+from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob, scored
+from covey.engine.recipe import Task
+from covey.heads.perturbed import HeadNoise
+from covey.heads.state import SumNoise
+from covey.heads.sums import FEATURE_STEPS, WEIGHT_STEPS, Rows, Sums, feature_grid, sums_of
 
 CHUNK = 1_000
 """Examples whose features are computed at a time: bounds the memory, not the result."""
@@ -67,9 +49,7 @@ class FeatureCache:
 
     def __init__(self, module: nn.Module) -> None:
         self._features: nn.Module = module.features  # pyright: ignore[reportAttributeAccessIssue]
-        self._kept: OrderedDict[int, tuple[Examples, Int16[Tensor, "n d"]]] = (
-            OrderedDict()
-        )
+        self._kept: OrderedDict[int, tuple[Examples, Int16[Tensor, "n d"]]] = OrderedDict()
         self._bytes = 0
         self.fingerprint = _fingerprint(self._features)
 
@@ -107,9 +87,7 @@ class FixedFeatureEngine:
         task: judges them.
     """
 
-    def __init__(
-        self, engine: Engine, cache: FeatureCache, scale: float, task: Task
-    ) -> None:
+    def __init__(self, engine: Engine, cache: FeatureCache, scale: float, task: Task) -> None:
         self._engine, self._cache, self._scale, self._task = engine, cache, scale, task
 
     @property
@@ -149,9 +127,7 @@ class LocalRecords:
 
     noise: SumNoise | HeadNoise | None = None
 
-    def __init__(
-        self, features: FeatureCache, scale: float, task: Task, classes: int
-    ) -> None:
+    def __init__(self, features: FeatureCache, scale: float, task: Task, classes: int) -> None:
         self._features, self._scale, self._task = features, scale, task
         self.classes = classes
         self.fingerprint = features.fingerprint
@@ -190,3 +166,30 @@ def params_of(theta: Float64[Tensor, "d classes"]) -> Params:
 def width_of(model: Params) -> int:
     """Return d: how many features a head has, and its bias."""
     return model["head.weight"].shape[1] + 1
+
+
+class BoundedRecords(LocalRecords):
+    """Simulated clients' records of which none, and no client, adds much to a sum.
+
+    Args:
+        features: computes them, and keeps them.
+        scale: by which a head's scores become logits.
+        task: its losses are told in nats.
+        classes: how many outputs the head has.
+        noise: on the sums, or on heads.
+    """
+
+    def __init__(
+        self,
+        features: FeatureCache,
+        scale: float,
+        task: Task,
+        classes: int,
+        noise: SumNoise | HeadNoise,
+    ) -> None:
+        super().__init__(features, scale, task, classes)
+        self.noise = self._bound = noise
+
+    def rows(self, examples: Examples, weight: int = WEIGHT_STEPS) -> Rows:
+        """Return a client's records, bounded, by which its sums are made."""
+        return self._bound.bounded(super().rows(examples, weight), self.classes)

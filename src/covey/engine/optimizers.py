@@ -15,12 +15,8 @@ from torch import (
     _foreach_sub_,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from covey.components.capability import Capability, Claim
-from covey.components.component import Component
-from covey.components.section import NotNegative, Range
-from covey.errors import ConfigError
-
-__all__ = ["Adam", "AdamW", "Optimizer", "Sgd", "Step", "Tensors"]
+from covey.base.errors import ConfigError, CoveyError
+from covey.components.registry import Capability, Claim, Component, NotNegative, Range
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
 Step = Callable[[Tensors], None]
@@ -113,9 +109,7 @@ class Sgd(Optimizer):
 
     def begin_together(self, weights: Tensors, learning_rate: float) -> Step:
         """Return the same steps, rounded as the vmap engine always has."""
-        return partial(
-            _descend_in_two, self, weights, self._velocity(weights), learning_rate
-        )
+        return partial(_descend_in_two, self, weights, self._velocity(weights), learning_rate)
 
     def _velocity(self, weights: Tensors) -> list[Tensor]:
         return [torch.zeros_like(value) for value in weights] if self.momentum else []
@@ -215,3 +209,41 @@ class AdamW(Adam):
     def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
         """Return torch's own."""
         return torch.optim.AdamW(weights, learning_rate, **self._options())
+
+
+class TorchOptimizer(Optimizer):
+    """Any class of torch's or of a user's that is made as `maker(weights, lr=...)`."""
+
+    maker: Callable[..., Any]
+    """The class, with its own options bound."""
+
+    def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
+        """Return what the class makes."""
+        try:
+            return self.maker(weights, lr=learning_rate)
+        except CoveyError:
+            raise
+        except Exception as error:
+            raise self._unfit(error) from error
+
+    def tried(self) -> "TorchOptimizer":
+        """Return itself, after a step with a matrix.
+
+        Raises:
+            ConfigError: there are no such options, or it asks for more than gradients.
+        """
+        matrix = torch.ones(2, 2)
+        step = self.begin([matrix], 0.1)
+        try:
+            step([torch.ones(2, 2)])
+        except Exception as error:
+            raise self._unfit(error) from error
+        return self
+
+    def _unfit(self, error: Exception) -> ConfigError:
+        made: Any = self.maker.func if isinstance(self.maker, partial) else self.maker
+        return ConfigError(
+            f"train.optimizer must take one step with given gradients, but "
+            f"{made.__name__} raised {type(error).__name__}: {error}. Correct "
+            f"[train.optimizer_options], or choose another optimizer."
+        )

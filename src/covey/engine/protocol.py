@@ -1,18 +1,124 @@
 """What an engine does: train clients' copies of a model, and score examples with it."""
 
+import gc
+import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Float, Shaped
-from torch import Tensor
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
 
-from covey.data.examples import Examples
-from covey.engine.recipe import Recipe
-from covey.rng import Streams
-from covey.types import Params
+from covey.base.errors import CoveyError, ModelError
+from covey.base.names import Params
+from covey.base.rng import Streams
+from covey.components.registry import Capability, Component
+from covey.data.examples import Examples, to_floats
+from covey.engine.recipe import MULTICLASS, Labels, Outputs, Recipe, Task
+from covey.models.build import WHOLE
 
-__all__ = ["Engine", "Recipe", "Scored", "ScoringJob", "TrainingJob"]
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that training may still take on a card; None: there is no card.
+
+    What torch holds without using it counts as free.
+    """
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free + held
+
+
+def release(device: torch.device) -> None:
+    """Give back what nobody uses, after a failed attempt."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Say whether a device's memory was too small, whatever errors tell of it."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return True
+        error = error.__cause__
+    return False
+
+
+def joined_on(device: torch.device, tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors in a row on a device: from pinned memory, without waiting."""
+    first = tensors[0]
+    rows = sum(len(each) for each in tensors)
+    row = torch.empty((rows, *first.shape[1:]), dtype=first.dtype, pin_memory=device.type == "cuda")
+    torch.cat(list(tensors), out=row)
+    return sent(row, device)
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device, without waiting where it lies in pinned memory."""
+    return tensor.to(device, non_blocking=tensor.is_pinned())
+
+
+def float32_exact(device: torch.device) -> AbstractContextManager[object]:
+    """Return a block in which a card's convolutions keep float32, and are repeatable.
+
+    torch lets them round to 10 bits (TF32), which is no float32.
+    """
+    if device.type != "cuda":
+        return nullcontext()
+    return torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+
+
+def model_outputs(
+    module: nn.Module,
+    inputs: Shaped[Tensor, "batch ..."],
+    call: Callable[[Tensor], object] | None = None,
+) -> Float[Tensor, "batch outputs"]:
+    """Return a model's outputs.
+
+    Args:
+        module: the model.
+        inputs: what it sees.
+        call: how it is called, where that is not `module(inputs)`.
+
+    Raises:
+        ModelError: it raised, or its outputs are no row per example.
+    """
+    name, batch = type(module).__name__, tuple(inputs.shape)
+    try:
+        outputs = (call or module)(inputs)
+    except CoveyError:
+        raise
+    except Exception as error:
+        if "Expected more than 1 value per channel" in str(error):
+            raise ModelError(
+                f"The model {name} has a BatchNorm, which needs two examples in every "
+                f"batch that it trains on, and met one of {batch[0]}. Set "
+                f"train.drop_last = true, which leaves out a short last one; a client with "
+                f"one example alone has to be left out, or use nn.GroupNorm."
+            ) from error
+        whole = "" if inputs.is_floating_point() else WHOLE
+        raise ModelError(
+            f"The model {name} raised {type(error).__name__} on a batch of shape {batch}: "
+            f"{error}. Correct its forward.{whole}"
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise ModelError(
+            f"The model {name} must return one tensor, but it returned a "
+            f"{type(outputs).__name__}. Return the outputs alone."
+        )
+    if outputs.dim() != 2 or len(outputs) != len(inputs):
+        raise ModelError(
+            f"The model {name} must return a row of outputs per example, but a batch of "
+            f"shape {batch} gave {tuple(outputs.shape)}. Squeeze no axis of length 1, and "
+            f"mix no examples."
+        )
+    return outputs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +156,7 @@ class Scored:
     Attributes:
         losses: in nats.
         predictions: what the model answers: the most probable class, every label, or a
-            number (`covey.engine.task`).
+            number (`covey.engine.recipe`).
         correct: the share of an example's labels that are right; None where nothing is
             simply right or wrong.
         log_probs: of every class; None without classes that exclude each other.
@@ -82,3 +188,168 @@ class Engine(Protocol):
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
         ...
+
+
+NOTHING: frozenset[Capability] = frozenset()
+
+
+class EngineFactory(Component):
+    """A way to run clients' training: write `build`, which makes an `Engine`.
+
+    One whose clients are on machines of their own rules out `Capability.CLIENT_DATA`; what
+    it builds is the engine of one such client.
+    """
+
+    def build(
+        self, module: nn.Module, task: Task, *, needs: frozenset[Capability] = NOTHING
+    ) -> Engine:
+        """Return the engine.
+
+        Args:
+            module: the architecture.
+            task: what the model is asked for.
+            needs: what clients' training needs of it.
+        """
+        raise NotImplementedError
+
+
+def num_steps(num_examples: int, recipe: Recipe) -> int:
+    """Return how many gradient steps a client with so many examples takes.
+
+    ceil(n / batch_size) per epoch, without a short last one if `drop_last`, or
+    `local_steps`, and `least_steps` at the least; none without examples.
+    """
+    if num_examples == 0:
+        return 0
+    epoch_steps = math.ceil(used_examples(num_examples, recipe) / recipe.batch_size)
+    steps = recipe.local_steps or recipe.local_epochs * epoch_steps
+    return max(steps, recipe.least_steps)
+
+
+def used_examples(num_examples: int, recipe: Recipe) -> int:
+    """Return how many examples an epoch sees: where `drop_last`, in whole batches only.
+
+    The only batch stays, however short. DP-SGD draws batches, and has no last one.
+    """
+    whole = num_examples - num_examples % recipe.batch_size
+    drops = recipe.drop_last and not recipe.record_clip > 0
+    return whole if drops and whole else num_examples
+
+
+def batch_indices(
+    num_examples: int, recipe: Recipe, generator: np.random.Generator
+) -> list[Int[Tensor, " batch"]]:
+    """Return the positions of each mini-batch's examples, step by step.
+
+    Every epoch is a fresh permutation cut into pieces of `batch_size`, of which the last
+    may be short, or is left out if `drop_last`. A number of steps takes that many pieces
+    of an endless row of epochs. Without examples there are no batches.
+    """
+    used = used_examples(num_examples, recipe)
+    pieces = itertools.chain.from_iterable(
+        torch.from_numpy(generator.permutation(num_examples)[:used]).split(recipe.batch_size)
+        for _ in itertools.count()
+    )
+    return list(itertools.islice(pieces, num_steps(num_examples, recipe)))
+
+
+def job_indices(job: TrainingJob) -> list[Int[Tensor, " batch"]]:
+    """Return the job's own `batch_indices`, from its stream `order`."""
+    order = job.streams.at("order").generator()
+    return batch_indices(len(job.examples), job.recipe, order)
+
+
+def batches(job: TrainingJob) -> Iterator[Examples]:
+    """Yield the job's mini-batches, converted to what a model sees."""
+    for chosen in job_indices(job):
+        batch = job.examples.take(chosen)
+        yield Examples(to_floats(batch.inputs), batch.labels)
+
+
+Key = tuple[int, int]
+
+
+class ScoredOnce:
+    """An engine that scores a model on the same examples once, however often it is asked.
+
+    The same are the same objects. It keeps what it found and was asked about, so it is for
+    one stage of a run; log-probabilities, which are many, it neither keeps nor returns.
+
+    Args:
+        engine: scores what is new, all of it at once.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._found: dict[Key, tuple[ScoringJob, Scored]] = {}
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        return self._engine.train(jobs)
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        keys = [(id(job.params), id(job.examples)) for job in jobs]
+        asked = dict(zip(keys, jobs, strict=True))
+        new = {key: job for key, job in asked.items() if key not in self._found}
+        scored = self._engine.score(list(new.values()))
+        for (key, job), found in zip(new.items(), scored, strict=True):
+            # the job beside it keeps both ids taken
+            self._found[key] = job, replace(found, log_probs=None)
+        return [self._found[key][1] for key in keys]
+
+
+PART_SIZE = 100
+"""Examples per forward pass: enough to fill a core, and memory stays bounded."""
+
+
+def split_job(job: ScoringJob) -> Iterator[ScoringJob]:
+    """Cut a job into consecutive jobs of at most `PART_SIZE` examples."""
+    for chosen in torch.arange(len(job.examples)).split(PART_SIZE):
+        yield ScoringJob(job.params, job.examples.take(chosen))
+
+
+def num_parts(job: ScoringJob) -> int:
+    """Return how many parts `split_job` makes of a job; one, empty, of no examples."""
+    return max(1, math.ceil(len(job.examples) / PART_SIZE))
+
+
+def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
+    """Return the scores of all examples at once; the module takes on the job's params."""
+    module.load_state_dict(job.params)
+    module.eval()
+    labels = job.examples.labels
+    with torch.no_grad():
+        return scored(model_outputs(module, to_floats(job.examples.inputs)), labels, task)
+
+
+def scored(outputs: Outputs, labels: Labels, task: Task) -> Scored:
+    """Return what a task makes of a model's outputs."""
+    predictions = task.predictions(outputs)
+    return Scored(
+        losses=task.losses(outputs, labels),
+        predictions=predictions,
+        correct=task.correct(predictions, labels),
+        log_probs=task.log_probs(outputs),
+    )
+
+
+def concatenated(parts: Iterable[Scored]) -> Scored:
+    """Undo `split_job` on the scores."""
+    scored = list(parts)
+    return Scored(
+        torch.cat([part.losses for part in scored]),
+        torch.cat([part.predictions for part in scored]),
+        _concatenated_if_known([part.correct for part in scored]),
+        _concatenated_if_known([part.log_probs for part in scored]),
+    )
+
+
+def score_whole(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
+    """Score one job, part after part."""
+    return concatenated(score_part(module, part, task) for part in split_job(job))
+
+
+def _concatenated_if_known(parts: Sequence[Tensor | None]) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    return torch.cat(known) if known else None

@@ -3,19 +3,402 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar
 
-from torch import Tensor
+import torch
+from jaxtyping import Float, Int, Shaped
+from pydantic import Field
+from torch import (
+    Tensor,
+    _foreach_mul_,  # pyright: ignore[reportPrivateImportUsage]
+    _foreach_sub,  # pyright: ignore[reportPrivateImportUsage]
+    nn,
+)
 
-from covey.components.capability import Capability, Claim
-from covey.components.component import Component
-from covey.engine.losses import Loss, TaskLoss
+from covey.base.errors import ConfigError, CoveyError, DataError
+from covey.base.names import Params
+from covey.components.registry import Capability, Claim, Component, NotNegative, Positive, Share
 from covey.engine.optimizers import Optimizer, Sgd
-from covey.engine.schedules import Constant, Schedule
-from covey.errors import ConfigError
-from covey.types import Params
 
-__all__ = ["Objective", "Recipe", "RecipeNumbers"]
+Outputs = Float[Tensor, "batch outputs"]
+Labels = Shaped[Tensor, "batch *label"]
+Losses = Float[Tensor, " batch"]
+Shares = Float[Tensor, " batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a model is asked for, and how its answers are judged.
+
+    Attributes:
+        name: as `model.task` has it.
+        losses: each example's loss, in nats; what all engines minimise and report.
+        predictions: what the model answers, in the shape of the labels.
+        correct: from predictions and labels, the share of each example's labels that
+            are right; None where nothing is simply right or wrong.
+        log_probs: of every class, in nats; None without classes that exclude each other.
+        outputs: how many numbers a model must give for labels like these. DataError
+            where the labels are of another task.
+        chance_loss: the loss of whoever knows nothing, by the number of outputs; infinite
+            where it has no bound.
+    """
+
+    name: str
+    losses: Callable[[Outputs, Labels], Losses]
+    predictions: Callable[[Outputs], Labels]
+    correct: Callable[[Labels, Labels], Shares | None]
+    log_probs: Callable[[Outputs], Float[Tensor, "batch classes"] | None]
+    outputs: Callable[[Labels], int]
+    chance_loss: Callable[[int], float]
+
+
+def _nll(outputs: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"]) -> Losses:
+    """Return -log p(label | input)."""
+    # Log-softmax leaves log-probabilities as they are, so cross-entropy is right for
+    # models that end in log-softmax and for models that return logits.
+    return nn.functional.cross_entropy(outputs.float(), labels, reduction="none")
+
+
+MAX_CLASSES = 2**18
+"""A model has so many outputs at most: tokens of the largest vocabularies."""
+
+
+def _classes(labels: Labels) -> int:
+    if labels.dim() != 1 or labels.is_floating_point() or (labels < 0).any():
+        raise _unfit("multiclass", "a class number from 0 per example", labels)
+    classes = 1 + int(labels.max()) if len(labels) else 0
+    if classes > MAX_CLASSES:
+        raise DataError(
+            f"labels must be class numbers from 0, {MAX_CLASSES:,} at most, found "
+            f"{classes - 1:,}. Number the classes 0, 1, 2 ..."
+        )
+    return classes
+
+
+MULTICLASS = Task(
+    name="multiclass",
+    losses=_nll,
+    predictions=lambda outputs: outputs.argmax(dim=1),
+    correct=lambda predictions, labels: (predictions == labels).float(),
+    log_probs=lambda outputs: outputs.float().log_softmax(dim=1),
+    outputs=_classes,
+    chance_loss=math.log,
+)
+"""One of several classes; models return logits or log-probabilities."""
+
+
+def _binary_nll(
+    outputs: Float[Tensor, "batch labels"], labels: Int[Tensor, "batch labels"]
+) -> Losses:
+    """Return the mean over the labels of -log p(label | input)."""
+    each = nn.functional.binary_cross_entropy_with_logits(
+        outputs.float(), labels.float(), reduction="none"
+    )
+    return each.mean(dim=1)
+
+
+def _attributes(labels: Labels) -> int:
+    if (
+        labels.dim() != 2
+        or labels.is_floating_point()
+        or not torch.isin(labels, torch.tensor([0, 1])).all()
+    ):
+        raise _unfit("multilabel", "as many whole numbers 0 or 1 per example", labels)
+    return labels.shape[1]
+
+
+MULTILABEL = Task(
+    name="multilabel",
+    losses=_binary_nll,
+    predictions=lambda outputs: (outputs > 0).long(),
+    correct=lambda predictions, labels: (predictions == labels).float().mean(dim=1),
+    log_probs=lambda _: None,
+    outputs=_attributes,
+    chance_loss=lambda _: math.log(2),
+)
+"""Several labels, each 0 or 1 by itself; models return a logit for each."""
+
+
+def _half_square(outputs: Float[Tensor, "batch one"], labels: Float[Tensor, " batch"]) -> Losses:
+    """Return (y - output)^2 / 2: -log N(y; output, 1), up to a constant.
+
+    The half makes the mean of x x^T the Hessian of a linear model.
+    """
+    return (outputs[:, 0].float() - labels.float()).square() / 2
+
+
+def _numbers(labels: Labels) -> int:
+    if labels.dim() != 1 or not labels.is_floating_point() or labels.isnan().any():
+        raise _unfit("regression", "one floating-point number per example", labels)
+    return 1
+
+
+REGRESSION = Task(
+    name="regression",
+    losses=_half_square,
+    predictions=lambda outputs: outputs[:, 0],
+    correct=lambda _, __: None,
+    log_probs=lambda _: None,
+    outputs=_numbers,
+    chance_loss=lambda _: math.inf,
+)
+"""A number; models return one output. There is no accuracy."""
+
+
+TASKS: Mapping[str, Task] = MappingProxyType(
+    {task.name: task for task in (MULTICLASS, MULTILABEL, REGRESSION)}
+)
+"""Every task, by `model.task`."""
+
+
+def _unfit(task: str, expected: str, labels: Tensor) -> DataError:
+    return DataError(
+        f"model.task = {task!r} needs labels with {expected}, found shape "
+        f"{tuple(labels.shape)} of {labels.dtype}. Correct the labels, or choose the task "
+        f"that fits them: one of {', '.join(TASKS)}."
+    )
+
+
+PerExample = Callable[[Outputs, Labels], Losses]
+
+
+class Loss(Component):
+    """What a client minimises, the mean over its batch.
+
+    A subclass returns a loss per example, each from its own row alone; its fields are its
+    options::
+
+        class Margin(covey.Loss):
+            margin: float = 1.0
+
+            def losses(self, outputs, labels):
+                return multi_margin_loss(
+                    outputs, labels, margin=self.margin, reduction="none"
+                )
+
+    One that mixes the examples of a batch says
+    `requires = frozenset({covey.Capability.PLAIN_GRADIENTS})`: DP-SGD has no such batch.
+    """
+
+    kind: ClassVar[str] = "loss"
+
+    def losses(self, outputs: Outputs, labels: Labels) -> Losses:
+        """Return the loss of every example, given the model's outputs."""
+        raise ConfigError(
+            f"The loss {type(self).__name__} must have a method losses(outputs, labels) "
+            f"that returns one number per example, here {len(outputs)} and {len(labels)}. "
+            f"Add it."
+        )
+
+    def of(self, task: Task) -> PerExample:  # noqa: ARG002 - one that follows the task does
+        """Return the losses that a model of this task is trained with."""
+        return self._checked
+
+    def _checked(self, outputs: Outputs, labels: Labels) -> Losses:
+        try:
+            found: Any = self.losses(outputs, labels)
+        except CoveyError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"The loss {self._name} raised {type(error).__name__} on outputs of shape "
+                f"{tuple(outputs.shape)} and labels of shape {tuple(labels.shape)}: "
+                f"{error}. Correct it, or choose another train.loss."
+            ) from error
+        shape = found.shape if isinstance(found, Tensor) else type(found).__name__
+        if shape != labels.shape[:1]:
+            raise ConfigError(
+                f"The loss {self._name} must return one number per example, so shape "
+                f"{tuple(labels.shape[:1])}, found {shape}. Take no mean over the batch."
+            )
+        return found
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+
+class TaskLoss(Loss):
+    """The loss by which the model is judged, whatever `model.task` is."""
+
+    def of(self, task: Task) -> PerExample:
+        """Return the task's own."""
+        return task.losses
+
+
+class CrossEntropy(Loss):
+    """The cross-entropy with labels of which a part is shared among all K classes.
+
+    -sum_k ((1 - e) [k = y] + e / K) log p_k
+
+    References:
+        Szegedy et al., Rethinking the Inception Architecture for Computer Vision, 2016.
+    """
+
+    requires = frozenset({Capability.EXCLUSIVE_CLASSES})
+
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+
+    def losses(
+        self, outputs: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"]
+    ) -> Losses:
+        """Return torch's own."""
+        return nn.functional.cross_entropy(
+            outputs.float(),
+            labels,
+            reduction="none",
+            label_smoothing=self.label_smoothing,
+        )
+
+
+class Focal(Loss):
+    """The cross-entropy, weighed down where the model is sure already.
+
+    -(1 - p_y)^gamma log p_y
+
+    References:
+        Lin, Goyal, Girshick, He, Dollár, Focal Loss for Dense Object Detection, 2017.
+    """
+
+    requires = frozenset({Capability.EXCLUSIVE_CLASSES})
+
+    gamma: NotNegative = 2.0
+
+    def losses(
+        self, outputs: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"]
+    ) -> Losses:
+        """Return the cross-entropy times (1 - p)^gamma."""
+        nll = nn.functional.cross_entropy(outputs.float(), labels, reduction="none")
+        # p = 1 in floating point would leave the power of 0 without a slope
+        unsure = (1 - (-nll).exp()).clamp(min=1e-7)
+        return unsure**self.gamma * nll
+
+
+class Huber(Loss):
+    """A square near the label, and a line where it is far: outliers pull less.
+
+    `e^2 / 2` where `|e| <= delta`, else `delta (|e| - delta / 2)`, of the error e
+
+    References:
+        Huber, Robust Estimation of a Location Parameter, 1964.
+    """
+
+    requires = frozenset({Capability.NUMBER_LABELS})
+
+    delta: float = Field(default=1.0, gt=0)
+
+    def losses(
+        self, outputs: Float[Tensor, "batch one"], labels: Float[Tensor, " batch"]
+    ) -> Losses:
+        """Return torch's own."""
+        return nn.functional.huber_loss(
+            outputs[:, 0].float(), labels.float(), reduction="none", delta=self.delta
+        )
+
+
+class OwnLoss(Loss):
+    """A user's function of outputs and labels."""
+
+    function: Callable[..., Tensor]
+
+    def losses(self, outputs: Outputs, labels: Labels) -> Losses:
+        """Return what the function says."""
+        return self.function(outputs, labels)
+
+    @property
+    def _name(self) -> str:
+        made: Any = getattr(self.function, "func", self.function)
+        return made.__name__
+
+
+class Schedule(Component):
+    """What the learning rate is multiplied by in a round.
+
+    A subclass says it with one method; its fields are its options::
+
+        class Halving(covey.Schedule):
+            every: int = 10
+
+            def factor(self, round_index, rounds):
+                return 0.5 ** (round_index // self.every)
+    """
+
+    kind: ClassVar[str] = "schedule"
+
+    def factor(self, round_index: int, rounds: int) -> float:
+        """Return the factor of a round, counted from 0, in a run of so many rounds."""
+        raise ConfigError(
+            f"The schedule {type(self).__name__} must have a method factor(round_index, "
+            f"rounds) that returns a number, also for round {round_index} of {rounds}. "
+            f"Add it."
+        )
+
+
+class Constant(Schedule):
+    """The same rate in every round."""
+
+    def factor(self, round_index: int, rounds: int) -> float:  # noqa: ARG002 - none matters
+        """Return 1."""
+        return 1.0
+
+
+class Stepwise(Schedule):
+    """A rate that falls at once, and stays.
+
+    factor(t) = gamma ^ floor(t / every)
+    """
+
+    every: Positive = 10
+    gamma: NotNegative = 0.1
+
+    def factor(self, round_index: int, rounds: int) -> float:  # noqa: ARG002
+        """Return gamma, once for every so many rounds that are over."""
+        return self.gamma ** (round_index // self.every)
+
+
+class Cosine(Schedule):
+    """A rate that falls along half a period of the cosine.
+
+    factor(t) = final + (1 - final) (1 + cos(pi t / T)) / 2, of T rounds
+
+    References:
+        Loshchilov, Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, 2017.
+    """
+
+    final: Share = 0.0
+
+    def factor(self, round_index: int, rounds: int) -> float:
+        """Return 1 at first, and nearly `final` in the last round."""
+        wave = (1 + math.cos(math.pi * round_index / rounds)) / 2
+        return self.final + (1 - self.final) * wave
+
+
+class WarmUp(Schedule):
+    """A rate that rises along a line, and stays.
+
+    factor(t) = min(1, first + (1 - first) t / over)
+
+    References:
+        Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, 2017.
+    """
+
+    over: Positive = 5
+    first: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    def factor(self, round_index: int, rounds: int) -> float:  # noqa: ARG002
+        """Return `first` in round 0, and 1 from round `over` on."""
+        return min(1.0, self.first + (1 - self.first) * round_index / self.over)
+
+
+class OwnSchedule(Schedule):
+    """A user's function of round and rounds."""
+
+    function: Callable[..., float]
+
+    def factor(self, round_index: int, rounds: int) -> float:
+        """Return what the function says."""
+        return self.function(round_index, rounds)
 
 
 REMEMBERED = frozenset({Capability.STORED_UPDATES, Capability.CLUSTER_ISOLATION})
@@ -112,7 +495,7 @@ class RecipeNumbers:
         local_steps: if positive, so many gradient steps instead of epochs.
         drop_last: whether an epoch leaves out its last batch where that is short.
         least_steps: at least so many gradient steps, however few examples there are.
-        record_clip: if positive, DP-SGD (`covey.engine.private`): the largest L2 norm of
+        record_clip: if positive, DP-SGD (`covey.engine.descent`): the largest L2 norm of
             one example's gradient, and `batch_size` is what batches have on average.
         record_noise: standard deviation of the noise on the sum of a batch's clipped
             gradients, per coordinate and in units of `record_clip`.
@@ -236,12 +619,53 @@ class Recipe(RecipeNumbers):
         if self.record_clip > 0:
             yield Claim(
                 called("record_clip"),
-                requires=frozenset(
-                    {Capability.EXAMPLE_GRADIENTS, Capability.FULL_PRECISION}
-                ),
+                requires=frozenset({Capability.EXAMPLE_GRADIENTS, Capability.FULL_PRECISION}),
                 rules_out=frozenset({Capability.PLAIN_GRADIENTS}),
             )
 
 
 def _sent(numbers: RecipeNumbers) -> dict[str, Any]:
     return {each.name: getattr(numbers, each.name) for each in fields(RecipeNumbers)}
+
+
+class Proximal(Objective):
+    """Stay near the model that the round began with: FedProx.
+
+    f(w) + mu / 2 ||w - start||^2, so that mu (w - start) is added to every gradient
+
+    References:
+        Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in
+        Heterogeneous Networks, 2020.
+    """
+
+    elementwise = True
+
+    mu: NotNegative = 0.01
+
+    def correction(
+        self,
+        weights: Sequence[Tensor],
+        start: Sequence[Tensor],
+        memory: Mapping[str, Sequence[Tensor]],  # noqa: ARG002 - the others' contract
+    ) -> Sequence[Tensor] | None:
+        """Return mu (w - start); nothing where mu is 0, to the bit."""
+        if self.mu == 0:
+            return None
+        away = _foreach_sub(list(weights), list(start))
+        _foreach_mul_(away, self.mu)
+        return away
+
+
+class OwnObjective(Objective):
+    """A user's function of weights, start and memory."""
+
+    function: Callable[..., Any]
+
+    def correction(
+        self,
+        weights: Sequence[Tensor],
+        start: Sequence[Tensor],
+        memory: Mapping[str, Sequence[Tensor]],
+    ) -> Sequence[Tensor] | None:
+        """Return what the function says."""
+        return self.function(weights, start, memory)

@@ -5,28 +5,435 @@ random is drawn inside `vmap`.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.overrides import TorchFunctionMode
 
-from covey.components.capability import Capability, Claim, conflicts
-from covey.data.examples import Examples
-from covey.engine.batches import num_steps
-from covey.engine.chunks import activation_bytes, chunk_size, client_bytes, grouped
-from covey.engine.descent import trainable
-from covey.engine.device import float32_exact, free_memory, out_of_memory, release, sent
-from covey.engine.dropout import check_dropout, refuse_fused_dropout
-from covey.engine.parallel import Precision
-from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
-from covey.engine.scoring import score_whole
-from covey.engine.stacked import StackedTraining
-from covey.engine.task import MULTICLASS, Task
-from covey.errors import ConfigError, ModelError
-from covey.types import Params
+from covey.base.errors import ConfigError, ModelError
+from covey.base.names import Params
+from covey.components.registry import Capability, Claim, conflicts
+from covey.data.examples import Examples, to_floats
+from covey.engine.cpu import Precision
+from covey.engine.descent import clipped_apart, in_order, reshaping, trainable
+from covey.engine.dropout import (
+    MaskShape,
+    check_dropout,
+    drawn_masks,
+    handing_out,
+    mask_generator,
+    mask_shapes,
+    refuse_fused_dropout,
+)
+from covey.engine.optimizers import Step
+from covey.engine.protocol import (
+    Scored,
+    ScoringJob,
+    TrainingJob,
+    float32_exact,
+    free_memory,
+    job_indices,
+    joined_on,
+    model_outputs,
+    num_steps,
+    out_of_memory,
+    release,
+    score_whole,
+    sent,
+)
+from covey.engine.recipe import MULTICLASS, PerExample, Recipe, Task
+from covey.models.build import dropout_layers
 
-__all__ = ["VmapEngine", "check_batchable"]
+Drawn = Sequence[Sequence[Int[Tensor, " _"]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Together:
+    """Clients whose batches of one step are of one size.
+
+    Attributes:
+        clients: their positions.
+        rows: the same, to index with: a slice where they are the first ones.
+        examples: which examples each takes, out of all clients' in one row.
+    """
+
+    clients: list[int]
+    rows: slice | Int[Tensor, " clients"]
+    examples: Int[Tensor, "clients batch"]
+
+
+def lockstep(drawn: Drawn, sizes: Sequence[int], device: torch.device) -> Iterator[list[Together]]:
+    """Yield who takes each step; all together, it is the first so many clients.
+
+    Args:
+        drawn: each client's batches, the client with most steps first.
+        sizes: how many examples each client has.
+        device: where positions of examples go, all at once.
+    """
+    steps = [_by_batch_size(drawn, step) for step in range(max(map(len, drawn)))]
+    offsets = [0, *accumulate(sizes)]
+    parts = [
+        drawn[client][step] + offsets[client]
+        for step, groups in enumerate(steps)
+        for group in groups
+        for client in group
+    ]
+    if not parts:
+        return
+    row, begin = joined_on(device, parts), 0
+    for step, groups in enumerate(steps):
+        found: list[Together] = []
+        for group in groups:
+            size = len(drawn[group[0]][step])
+            end = begin + len(group) * size
+            examples = row[begin:end].view(len(group), size)
+            found.append(Together(group, _rows(group, device), examples))
+            begin = end
+        yield found
+
+
+def _by_batch_size(drawn: Drawn, step: int) -> list[list[int]]:
+    """Return the clients that take a step, apart by the size of their batch."""
+    groups: dict[int, list[int]] = {}
+    for client, own in enumerate(drawn):
+        if step < len(own):
+            groups.setdefault(len(own[step]), []).append(client)
+    return list(groups.values())
+
+
+def _rows(clients: list[int], device: torch.device) -> slice | Tensor:
+    if clients == list(range(len(clients))):
+        return slice(len(clients))
+    return sent(torch.tensor(clients), device)
+
+
+COPIES = 6
+"""Of the trained weights: gradients, the same put together, a step's product, two numbers
+of an optimizer, and the start that an objective looks at."""
+
+USED = 0.8
+"""Share of the free memory that is planned with: the rest is for what libraries take."""
+
+LOOK_AHEAD = 8
+"""Chunks whose clients are sorted by their steps; at most so many are held as results."""
+
+
+def activation_bytes(forward: Callable[[], object], weights: Mapping[str, Tensor]) -> int:
+    """Return what a forward pass keeps for the backward pass, less the weights."""
+    known = {_storage(value) for value in weights.values()}
+    kept: dict[int, int] = {}
+
+    def counted(tensor: Tensor) -> Tensor:
+        kept[_storage(tensor)] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(counted, lambda tensor: tensor):
+        forward()
+    return sum(size for place, size in kept.items() if place not in known)
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def client_bytes(job: TrainingJob, trained: Sequence[str], activations: int) -> int:
+    """Return what one client's training takes at its peak, by estimate.
+
+    The model, `COPIES` of what is trained in it, what the objective remembers, the
+    examples, and the activations of one batch twice: their gradients are as large.
+    """
+    model = sum(value.nbytes for value in job.start.values())
+    weights = sum(job.start[name].nbytes for name in trained)
+    remembered = sum(v.nbytes for kept in job.memory.values() for v in kept.values())
+    examples = job.examples.inputs.nbytes + job.examples.labels.nbytes
+    return model + COPIES * weights + remembered + examples + 2 * activations
+
+
+def chunk_size(free: int, each: int) -> int:
+    """Return how many clients of `each` bytes fit into the free ones, a power of two.
+
+    So a little more or less that is free changes no chunk, and no rounding.
+    """
+    fitting = max(1, int(USED * free / max(each, 1)))
+    return 1 << (fitting.bit_length() - 1)
+
+
+def grouped(
+    keys: Sequence[Hashable],
+    steps: Sequence[int],
+    size_of: Callable[[Sequence[int]], int],
+) -> list[list[int]]:
+    """Return the positions of the jobs of each chunk, those of most steps first.
+
+    Args:
+        keys: jobs of different keys never train together.
+        steps: how many each job takes.
+        size_of: how many of the jobs at these positions, all of one key, fit.
+    """
+    alike: dict[Hashable, list[int]] = {}
+    for position, key in enumerate(keys):
+        alike.setdefault(key, []).append(position)
+    found: list[list[int]] = []
+    for positions in alike.values():
+        size = size_of(positions)
+        for window in _cut(positions, LOOK_AHEAD * size):
+            by_length = sorted(window, key=lambda i: -steps[i])
+            found += _cut(by_length, size)
+    return found
+
+
+def _cut(positions: list[int], size: int) -> list[list[int]]:
+    return [positions[i : i + size] for i in range(0, len(positions), size)]
+
+
+_NORMS = frozenset(
+    {
+        nn.functional.batch_norm,
+        nn.functional.group_norm,
+        nn.functional.instance_norm,
+        nn.functional.layer_norm,
+    }
+)
+
+
+@contextmanager
+def multiplying_in(precision: str, device: torch.device) -> Iterator[None]:
+    """Let what is called inside multiply in this precision; parameters stay float32."""
+    if precision == "float32":
+        yield
+        return
+    # A cache of cast weights would outlive the step, and know nothing of `vmap`.
+    with (
+        torch.autocast(device.type, torch.bfloat16, cache_enabled=False),
+        _FloatNorms(),
+    ):
+        yield
+
+
+class _FloatNorms(TorchFunctionMode):
+    """Normalises in float32, as autocast does: under `vmap` it meets mixed types."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        if func not in _NORMS or not args[0].is_floating_point():
+            return func(*args, **kwargs)
+        inputs = args[0]
+        return func(inputs.float(), *args[1:], **kwargs).to(inputs.dtype)
+
+
+class StackedTraining:
+    """Steps of many clients on one device; a client's own steps are the reference's.
+
+    Args:
+        module: the architecture, on the device.
+        device: where everything is.
+        task: what the model is asked for.
+        precision: what forward and backward passes multiply in.
+    """
+
+    def __init__(
+        self, module: nn.Module, device: torch.device, task: Task, precision: Precision
+    ) -> None:
+        self._module = module
+        self._device = device
+        self._task = task
+        self._precision = precision
+        self._trainable = list(trainable(module))
+        self._drops = bool(dropout_layers(module))
+        self._shapes: dict[tuple[int, ...], list[MaskShape]] = {}
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Params]:
+        """Return the trained params of jobs of one recipe, most steps first."""
+        self._module.train()
+        clients = _Clients(jobs, self._trainable, self._device)
+        step = self._step(jobs, list(clients.weights.values()))
+        losses = jobs[0].recipe.loss.of(self._task)
+        gradients_of = vmap(grad(partial(self._loss, losses), has_aux=True))
+        generators = [mask_generator(job) for job in jobs] if self._drops else []
+        for groups in lockstep(clients.drawn, clients.sizes, self._device):
+            clients.finish(sum(len(group.clients) for group in groups))
+            gradients = [
+                gradients_of(*clients.of(group), self._masks(jobs[0], group, generators))
+                for group in groups
+            ]
+            step(clients.told(groups, gradients))
+        return clients.trained()
+
+    def try_out(self, start: Params, batch: Examples) -> list[MaskShape]:
+        """Run one client's forward pass, and return the masks of dropout that it takes."""
+        moved = {name: value.to(self._device) for name, value in start.items()}
+        params = {name: value.clone() for name, value in moved.items()}
+        for name in self._trainable:  # in their own place, by which they are known
+            params[name] = moved[name].detach().requires_grad_()
+        inputs = to_floats(sent(batch.inputs, self._device))
+        self._module.train()
+        call = partial(functional_call, self._module, params)
+        with multiplying_in(self._precision, self._device):
+            return mask_shapes(lambda: model_outputs(self._module, inputs, call))
+
+    def _masks(
+        self,
+        job: TrainingJob,
+        group: Together,
+        generators: Sequence[torch.Generator],
+    ) -> list[Tensor]:
+        """Return the masks of one step, drawn where clients draw them by themselves."""
+        if not self._drops:
+            return []
+        size = group.examples.shape[1]
+        batch = job.examples.take(torch.arange(size) % len(job.examples))
+        if batch.inputs.shape not in self._shapes:
+            with torch.no_grad():
+                found = self.try_out(job.start, batch)
+            self._shapes[batch.inputs.shape] = found
+        drawn = drawn_masks(
+            self._shapes[batch.inputs.shape],
+            [generators[client] for client in group.clients],
+            pinned=self._device.type == "cuda",
+        )
+        return [sent(mask, self._device) for mask in drawn]
+
+    def _step(self, jobs: Sequence[TrainingJob], weights: list[Tensor]) -> Step:
+        """Return what changes the stacked weights in place."""
+        recipe = jobs[0].recipe
+        own = [in_order(job, self._trainable) for job in jobs]
+        memory = {
+            key: [
+                _stacked(each, self._device)
+                for each in zip(*(kept[key] for kept in own), strict=True)
+            ]
+            for key in own[0]
+        }
+        step = recipe.optimizer.begin_together(weights, recipe.learning_rate)
+        return reshaping(step, recipe, weights, memory, clipped_apart)
+
+    def _loss(  # noqa: PLR0913, PLR0917 - what `vmap` goes along, and what is bound
+        self,
+        losses: PerExample,
+        weights: Params,
+        buffers: Params,
+        inputs: Shaped[Tensor, "batch ..."],
+        labels: Shaped[Tensor, "batch *label"],
+        masks: list[Tensor],
+    ) -> tuple[Float[Tensor, ""], tuple[Params, Float[Tensor, ""]]]:
+        """Return one client's loss, and its buffers as BatchNorm leaves them.
+
+        Twice: what is differentiated is not returned beside its gradient.
+        """
+        call = partial(functional_call, self._module, {**weights, **buffers})
+        with multiplying_in(self._precision, self._device):
+            with handing_out(masks) if self._drops else nullcontext():
+                outputs = model_outputs(self._module, inputs, call)
+            loss = losses(outputs, labels).mean()
+        return loss, (buffers, loss.detach())
+
+
+class _Clients:
+    """What a chunk's clients have on the device; those that are done are taken off."""
+
+    def __init__(
+        self, jobs: Sequence[TrainingJob], names: Sequence[str], device: torch.device
+    ) -> None:
+        self._jobs = jobs
+        self.drawn = [job_indices(job) for job in jobs]
+        self.sizes = [len(job.examples) for job in jobs]
+        self._names = list(jobs[0].start)
+        self._buffers = {
+            name: _stacked([job.start[name] for job in jobs], device) for name in self._names
+        }
+        self.weights = {name: self._buffers.pop(name) for name in names}
+        self._inputs = joined_on(device, [job.examples.inputs for job in jobs])
+        self._labels = joined_on(device, [job.examples.labels for job in jobs])
+        self._left = len(jobs)
+        self._done: list[list[Params]] = []
+        self._losses: list[Tensor] = []
+
+    def of(self, group: Together) -> tuple[Params, Params, Tensor, Tensor]:
+        """Return the weights, buffers, inputs and labels of some clients' step."""
+        weights = {name: value[group.rows] for name, value in self.weights.items()}
+        buffers = {name: value[group.rows] for name, value in self._buffers.items()}
+        inputs = to_floats(self._inputs[group.examples])
+        return weights, buffers, inputs, self._labels[group.examples]
+
+    def told(
+        self,
+        groups: Sequence[Together],
+        found: Sequence[tuple[Params, tuple[Params, Tensor]]],
+    ) -> list[Tensor]:
+        """Put down buffers and losses, and return all clients' gradients.
+
+        Who is done has a gradient of 0: what its weights become is not looked at.
+        """
+        for group, (_, (buffers, _)) in zip(groups, found, strict=True):
+            for name, value in buffers.items():
+                self._buffers[name][group.rows] = value
+        if any(job.on_losses for job in self._jobs):
+            losses = [loss[:, None] for _, (_, loss) in found]
+            self._losses.append(self._together(groups, losses)[:, 0])
+        return [
+            self._together(groups, [gradients[name] for gradients, _ in found])
+            for name in self.weights
+        ]
+
+    def _together(self, groups: Sequence[Together], values: Sequence[Tensor]) -> Tensor:
+        if len(groups[0].clients) == len(self._jobs):
+            return values[0]
+        whole = values[0].new_zeros(len(self._jobs), *values[0].shape[1:])
+        for group, value in zip(groups, values, strict=True):
+            whole[group.rows] = value
+        return whole
+
+    def finish(self, left: int) -> None:
+        """Set aside the params of all but the first so many clients."""
+        if left < self._left:
+            rows = slice(left, self._left)
+            both = {**self.weights, **self._buffers}
+            own = {name: both[name][rows] for name in self._names}
+            self._done.append(_unstacked(own))
+            self._left = left
+
+    def trained(self) -> list[Params]:
+        """Return everybody's params, after everybody was told its losses."""
+        if self._losses:
+            by_client = torch.stack(self._losses, dim=1).cpu()
+            for job, own, drawn in zip(self._jobs, by_client, self.drawn, strict=True):
+                if job.on_losses and drawn:
+                    job.on_losses(own[: len(drawn)])
+        self.finish(0)
+        return [params for piece in reversed(self._done) for params in piece]
+
+
+def _stacked(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Return tensors along a new first axis; one that all share is moved once."""
+    first = tensors[0]
+    if all(each is first for each in tensors):
+        moved = first.to(device).expand(len(tensors), *first.shape)
+        return moved.clone(memory_format=torch.contiguous_format)
+    return joined_on(device, [each[None] for each in tensors])
+
+
+def _unstacked(stacked: Params) -> list[Params]:
+    """Undo the stacking: one client's params each, in their own memory."""
+    moved = {name: value.cpu() for name, value in stacked.items()}
+    count = len(next(iter(moved.values())))
+    return [
+        {name: value[client].clone() for name, value in moved.items()} for client in range(count)
+    ]
+
 
 BatchKey = tuple[int, frozenset[str]]
 FreeMemory = Callable[[], int | None]
@@ -116,9 +523,7 @@ class VmapEngine:
         if free is None:
             return self._chunk or CHUNK
         largest = max(jobs, key=lambda job: len(job.examples))
-        return chunk_size(
-            free, client_bytes(largest, self._trainable, self._activations(largest))
-        )
+        return chunk_size(free, client_bytes(largest, self._trainable, self._activations(largest)))
 
     def _activations(self, job: TrainingJob) -> int:
         """Return the bytes that one batch keeps for its backward pass."""

@@ -9,7 +9,3 @@ writes it. Who has a Flower app keeps its training function and adds
     def main(grid, context):
         Federated("covey.toml", Net).start(grid, out="runs/mine", nodes=6)
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

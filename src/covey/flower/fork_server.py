@@ -27,9 +27,7 @@ from pathlib import Path
 
 from covey.flower import launcher
 
-__all__ = ["Launch", "serve"]
-
-LOADED = ("flwr.supernode.cli", "httpcore", "covey.flower.client")
+LOADED = ("flwr.supernode.cli", "httpcore", "covey.flower.apps")
 """What the answers to messages need; httpx loads httpcore at its first request."""
 
 POLL_SECONDS = 1.0

@@ -2,14 +2,33 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    ECDSA,
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+)
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.serialization import (
+    load_pem_public_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
 from flwr.proto.node_pb2 import NodeInfo
 
-from covey.flower.messages import InvalidMessageError
-from covey.types import ClientName
+from covey.base.errors import ConfigError
+from covey.base.files import read_bounded
+from covey.base.names import ClientName
+from covey.secure_sums.crypto import Identities
+from covey.secure_sums.messages import Keys, Reason, RefusedError, Terms
 
-__all__ = ["NameBindings", "NodeIdentity", "check_attested", "identity_of"]
+
+class InvalidMessageError(Exception):
+    """An answer is not in order."""
+
 
 PEM = b"-----BEGIN"
 """How a public key begins; nodes of a simulation have random bytes instead."""
@@ -76,9 +95,7 @@ class NameBindings:
             return
         registered = bool(node.key) and node.name == name
         if node.name and not registered:
-            raise InvalidMessageError(
-                "its key was registered under another name: give it that one"
-            )
+            raise InvalidMessageError("its key was registered under another name: give it that one")
         if self._keys.get(name, node.key) != node.key and not registered:
             raise InvalidMessageError(
                 "its name belongs to another key: give it a name of its own, or register "
@@ -94,3 +111,97 @@ class NameBindings:
     def keys(self) -> Mapping[ClientName, str]:
         """Return the fingerprint of the key of each client that has come."""
         return dict(self._keys)
+
+
+KEY, PEERS = "key", "peers"
+"""Files beside node.toml: the node's own key, and everybody's public ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentities:
+    """Keys of nodes: ECDSA with SHA-384.
+
+    What is signed here begins with other words than what Flower lets a node sign.
+
+    Attributes:
+        own: signs.
+        known: everybody's public key, by the client's name.
+    """
+
+    own: EllipticCurvePrivateKey = field(repr=False)
+    known: Mapping[str, EllipticCurvePublicKey]
+
+    def sign(self, content: bytes) -> bytes:
+        """Return the client's signature."""
+        return self.own.sign(content, ECDSA(SHA384()))
+
+    def knows(self, name: str, signature: bytes, content: bytes) -> bool:
+        """Say whether the client of this name signed that content."""
+        return name in self.known and _signed(self.known[name], signature, content)
+
+
+def identities_in(folder: Path) -> Identities:
+    """Return by what a node signs in a round, and by which keys it knows the others.
+
+    Raises:
+        ConfigError: a file is missing or damaged. Nobody sends anything under masks to
+            clients that a server may have invented.
+    """
+    if not (folder / PEERS).is_file():
+        raise ConfigError(
+            f"Under masks clients sign what they send: expected {folder / PEERS}, with "
+            f"everybody's public key, found no such file. Put there what `covey deploy "
+            f"init` writes, or set privacy.secure_sums = false everywhere."
+        )
+    try:
+        own = load_ssh_private_key(read_bounded(folder / KEY), None)
+        lines = read_bounded(folder / PEERS).splitlines()
+        named = [line.split(b" ", 2) for line in lines if line.strip()]
+        known = {n.decode(): load_ssh_public_key(b" ".join(k)) for *k, n in named}
+    except (OSError, ValueError, UnsupportedAlgorithm) as problem:
+        raise _unreadable(folder, str(problem)) from None
+    elliptic = {n: k for n, k in known.items() if isinstance(k, EllipticCurvePublicKey)}
+    if not isinstance(own, EllipticCurvePrivateKey) or len(elliptic) < len(named):
+        raise _unreadable(folder, "a name comes twice, or a key is of another kind")
+    return NodeIdentities(own, elliptic)
+
+
+def check_keys(name: str, terms: Terms, letter: bytes, public: bytes) -> None:
+    """Refuse keys of a round that a node did not sign with the key it is known by.
+
+    All others would refuse the round because of them.
+
+    Args:
+        name: of the client.
+        terms: of the round.
+        letter: what it sent.
+        public: its key, in PEM, as the SuperLink vouches for it.
+
+    Raises:
+        InvalidMessageError: another key signed them, or none.
+    """
+    try:
+        key = load_pem_public_key(public)
+        keys = Keys.from_bytes(letter, terms, 1, name)
+    except (ValueError, UnsupportedAlgorithm, RefusedError):
+        return  # the protocol says what it is
+    if not isinstance(key, EllipticCurvePublicKey) or not _signed(
+        key, keys.signature, keys.signed_part
+    ):
+        raise InvalidMessageError(Reason.FORGED_SIGNATURE.value)
+
+
+def _signed(key: EllipticCurvePublicKey, signature: bytes, content: bytes) -> bool:
+    try:
+        key.verify(signature, content, ECDSA(SHA384()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _unreadable(folder: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"{folder} must hold `{KEY}`, the node's own key, and `{PEERS}`, one line for each "
+        f"client with its public key and name, as `covey deploy init` writes them, but: "
+        f"{why}. Put them back."
+    )

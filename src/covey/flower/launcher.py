@@ -10,8 +10,6 @@ import socket
 import sys
 from collections.abc import Sequence
 
-__all__ = ["PROGRAM", "SOCKET", "TAKEN"]
-
 PROGRAM = "flwr-clientapp"
 """The program that Flower starts for every message to a node."""
 

@@ -5,7 +5,7 @@ Nothing that arrives is believed: every field, shape and number is looked at her
 is not valid raises `InvalidMessageError` with a reason that reveals none of the values.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import BytesIO
@@ -19,44 +19,100 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 from pydantic import TypeAdapter
 from pydantic_core import to_json
+from torch import Tensor
 
-from covey.algorithms import (
+from covey.algorithms.remote import (
     ClientContext,
     ClientRequest,
     ClientResponse,
     RequestType,
     SumStep,
 )
-from covey.engine import Recipe, RecipeNumbers
-from covey.errors import CoveyError
-from covey.flower.invalid import InvalidMessageError
-from covey.flower.letters import LETTER, letter_in, with_letter
-from covey.flower.sums import expected_of, heads_in, mean_in, sums_in
-from covey.membership import EDGES, FOLDS
-from covey.secure_sums import Reason
-from covey.types import ClientName, Handle, Params
+from covey.base.errors import CoveyError
+from covey.base.names import ClientName, Handle, Params
+from covey.engine.recipe import Recipe, RecipeNumbers
+from covey.flower.identity import InvalidMessageError
+from covey.flower.masked import LETTER, letter_in, with_letter
+from covey.heads.sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
+from covey.membership.estimators import EDGES, FOLDS
+from covey.secure_sums.messages import Reason
 
-__all__ = [
-    "MAX_CLASSES",
-    "MAX_EXAMPLES",
-    "MAX_NAME",
-    "MAX_NUMBERS",
-    "MAX_TEXT",
-    "OF_FEATURES",
-    "Carried",
-    "Hello",
-    "InvalidMessageError",
-    "PendingQuestion",
-    "Question",
-    "Reply",
-    "arrays",
-    "client_response_of",
-    "encode",
-    "hello_of",
-    "make_message",
-    "question_of",
-    "reply_of",
-]
+ROOT = "root"
+"""What is sent beside a head that the client is in."""
+
+
+def expected_of(task: str, width: int, classes: int) -> Params:
+    """Return tensors without numbers, like those that an answer must hold."""
+    if task == "mean":
+        return {"mean": _like((width,), torch.float64)}
+    half = (width * (width + 1) // 2,)
+    return {
+        "gram": _like(half, torch.int64),
+        "targets": _like((width, classes), torch.int64),
+    }
+
+
+def sums_in(sent: Params, records: int | None, digest: str) -> Sums:
+    """Return a client's sums over records of weight 1.
+
+    Args:
+        sent: of the shapes that were expected.
+        records: how many examples it announced; None: it tells nobody.
+        digest: of the sums that it sent before; "": it sent none.
+
+    Raises:
+        InvalidMessageError: they cannot be, or are others than it sent before.
+    """
+    sums = Sums(sent["gram"], sent["targets"])
+    if digest and sums.digest() != digest:
+        raise InvalidMessageError(
+            "its sums must be those that it sent before, as they are taken off with them"
+        )
+    if fault := fault_of_total(sums) if records is None else fault_of(sums, records):
+        raise InvalidMessageError(fault)
+    return sums
+
+
+def mean_in(sent: Params) -> Tensor:
+    """Return the mean of a client's features.
+
+    Raises:
+        InvalidMessageError: it cannot be one.
+    """
+    if fault := fault_of_mean(sent["mean"]):
+        raise InvalidMessageError(fault)
+    return sent["mean"]
+
+
+def lengths_of(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
+    """Return how long the features of each client's records are that sent their sums."""
+    return {
+        each.handle: {"length": _length(each.sums)} for each in answers if each.sums is not None
+    }
+
+
+def _length(sums: Sums) -> Tensor:
+    """Return the root of the mean square, the bias among it."""
+    diagonal = sums.gram[diagonal_of(len(sums.targets))].double()
+    return (diagonal.sum() / diagonal[-1]).sqrt()
+
+
+def with_roots(models: Sequence[Params], roots: Mapping[int, Tensor]) -> tuple[Params, ...]:
+    """Return heads as they are sent to clients that are in them."""
+    return tuple(
+        {**model, ROOT: roots[j]} if j in roots else model for j, model in enumerate(models)
+    )
+
+
+def heads_in(sent: Sequence[Params]) -> tuple[tuple[Params, ...], Mapping[int, Tensor]]:
+    """Undo `with_roots`, of which a client gets some and of others the models."""
+    models = ({name: value for name, value in model.items() if name != ROOT} for model in sent)
+    return tuple(models), {j: m[ROOT] for j, m in enumerate(sent) if ROOT in m}
+
+
+def _like(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
 
 T = TypeVar("T")
 
@@ -259,9 +315,7 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
     if question.covey_version != version("covey"):
         raise InvalidMessageError(f"the server has covey {question.covey_version}")
     if question.num_models != len(question.offered):
-        raise InvalidMessageError(
-            "the server must say of every model whether it is offered"
-        )
+        raise InvalidMessageError("the server must say of every model whether it is offered")
     names = (f"model-{j}" for j in range(question.num_models))
     models, roots = heads_in(
         [_params(_record(content, name)) if name in content else {} for name in names]
@@ -275,8 +329,7 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
         recipe=Recipe().with_numbers(question.recipe),
         round_index=question.round_index,
         broadcast={
-            name: _params(_record(content, f"broadcast-{name}"))
-            for name in question.broadcast
+            name: _params(_record(content, f"broadcast-{name}")) for name in question.broadcast
         },
         roots=roots,
         width=question.width,
@@ -311,9 +364,7 @@ def hello_of(message: Message, token: str, settings_hash: str) -> Hello:
     return hello
 
 
-def reply_of(
-    message: Message, pending: PendingQuestion
-) -> tuple[Reply, ClientResponse]:
+def reply_of(message: Message, pending: PendingQuestion) -> tuple[Reply, ClientResponse]:
     """Return what a node answered, found to be in order.
 
     Raises:
@@ -394,9 +445,7 @@ def _check_worked(failed: str) -> None:
     if failed:
         if failed in Reason.__members__:
             raise InvalidMessageError(f"it refused: {Reason[failed].value}")
-        kind = (
-            failed if failed.isidentifier() and len(failed) <= MAX_NAME else "an error"
-        )
+        kind = failed if failed.isidentifier() and len(failed) <= MAX_NAME else "an error"
         raise InvalidMessageError(f"it failed with {kind}: look into the node's log")
 
 
@@ -408,13 +457,9 @@ def _check_size(hello: Hello) -> None:
             f"its examples must have at most 8 dimensions and {MAX_NUMBERS} numbers each"
         )
     if not 0 <= hello.classes <= MAX_CLASSES:
-        raise InvalidMessageError(
-            f"its examples must be of at most {MAX_CLASSES} classes"
-        )
+        raise InvalidMessageError(f"its examples must be of at most {MAX_CLASSES} classes")
     if not (0 < hello.examples <= MAX_EXAMPLES and 0 <= hello.held_out <= MAX_EXAMPLES):
-        raise InvalidMessageError(
-            f"it must have at least 1 example, and at most {MAX_EXAMPLES}"
-        )
+        raise InvalidMessageError(f"it must have at least 1 example, and at most {MAX_EXAMPLES}")
 
 
 def _update(content: RecordDict, start: Params) -> Params:
@@ -423,22 +468,17 @@ def _update(content: RecordDict, start: Params) -> Params:
         raise InvalidMessageError("its update must have the model's names")
     for name, value in record.items():
         if len(value.data) > start[name].nbytes + HEADER:  # before anything is unpacked
-            raise InvalidMessageError(
-                f"its update of {name} must be as large as the model's"
-            )
+            raise InvalidMessageError(f"its update of {name} must be as large as the model's")
         _check_header(value)
     update = _params(record)
     for name, value in update.items():
         expected = start[name]
         if value.shape != expected.shape or value.dtype != expected.dtype:
             raise InvalidMessageError(
-                f"its update of {name} must be {expected.dtype} of shape "
-                f"{tuple(expected.shape)}"
+                f"its update of {name} must be {expected.dtype} of shape {tuple(expected.shape)}"
             )
         if not torch.isfinite(value).all():
-            raise InvalidMessageError(
-                f"its update of {name} must hold finite numbers only"
-            )
+            raise InvalidMessageError(f"its update of {name} must hold finite numbers only")
     return update
 
 
@@ -462,9 +502,7 @@ def _counts(counts: Counts | None, most: int) -> np.ndarray:
     rows = counts or ()
     fit = [len(row) for row in rows] == [shape[1]] * shape[0]
     if not fit or any(not 0 <= count <= MAX_COUNT for row in rows for count in row):
-        raise InvalidMessageError(
-            f"it must send counts of shape {shape}, from 0 to {MAX_COUNT}"
-        )
+        raise InvalidMessageError(f"it must send counts of shape {shape}, from 0 to {MAX_COUNT}")
     if sum(map(sum, rows)) > most:
         raise InvalidMessageError(
             f"its counts must be of at most the {most} examples that it announced"
@@ -478,16 +516,12 @@ def _read(content: RecordDict, read: Callable[[str], T], most: float = MAX_TEXT)
         text = str(record["json"]) if isinstance(record, ConfigRecord) else ""
         return read(text if len(text) <= most else "")
     except (KeyError, ValueError, CoveyError):
-        raise InvalidMessageError(
-            f"it must be written as covey {version('covey')} does"
-        ) from None
+        raise InvalidMessageError(f"it must be written as covey {version('covey')} does") from None
 
 
 def arrays(params: Params) -> ArrayRecord:
     """Return a model as Flower carries it."""
-    return ArrayRecord(
-        {n: Array(v.detach().contiguous().numpy()) for n, v in params.items()}
-    )
+    return ArrayRecord({n: Array(v.detach().contiguous().numpy()) for n, v in params.items()})
 
 
 def _record(content: RecordDict, name: str) -> ArrayRecord:

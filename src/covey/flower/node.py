@@ -7,51 +7,179 @@ What a client accepts, its holdout, its seed and what it remembers lie in its ow
 import hashlib
 import json
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
 
+import safetensors.torch
 import torch
 from flwr.app import Message, RecordDict
-from torch import nn
+from pydantic import TypeAdapter
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
 
-from covey.aggregation import ClientUpdate
-from covey.algorithms import PERSONAL, ClientRequest, SumStep
-from covey.algorithms.loss_traces import OWN_RECORDS, with_final_losses
-from covey.build import (
-    ClientRuntime,
-    ClientSecrets,
-    ClusterChoice,
-    Overrides,
-    client_runtime_of,
-)
-from covey.clustering import choice_epsilon
-from covey.components import reference
-from covey.config import Config, load_config
-from covey.data import Examples, read_client
-from covey.deploy import NodeFile
-from covey.engine.kinds.flower import FlowerNodes
-from covey.flower.masked import SumRounds, own_numbers
-from covey.flower.memory import MemoryFolder, NodeMemory
-from covey.flower.messages import (
-    OF_FEATURES,
-    Counts,
-    Hello,
-    InvalidMessageError,
-    Question,
-    Reply,
-    encode,
-    question_of,
-)
-from covey.flower.sum_memory import SumFiles
-from covey.membership import copied
-from covey.models.passed import PassedModel
-from covey.secure_sums import RefusedError
-from covey.types import Params
+from covey.aggregation.base import ClientUpdate
+from covey.algorithms.remote import ClientRequest, SumStep
+from covey.algorithms.selection import choice_epsilon
+from covey.algorithms.state import OWN_RECORDS, PERSONAL, with_final_losses
+from covey.base.errors import CoveyError, RunError
+from covey.base.files import check_regular, checked, checked_json, read_bounded, replace_whole
+from covey.base.names import Params
+from covey.base.risk import RiskEstimate
+from covey.build.clients import Overrides
+from covey.build.remote import ClientRuntime, ClusterChoice
+from covey.build.run import ClientSecrets, client_runtime_of
+from covey.components.registry import reference
+from covey.config.settings import Config, load_config
+from covey.data.arrays import read_client
+from covey.data.examples import Examples
+from covey.deploy.node import NodeFile
+from covey.engine.kinds import FlowerNodes
+from covey.flower.identity import InvalidMessageError
+from covey.flower.masked import SumFiles, SumRounds, own_numbers
+from covey.flower.messages import OF_FEATURES, Counts, Hello, Question, Reply, encode, question_of
+from covey.membership.intervals import copied
+from covey.models.build import PassedModel
+from covey.secure_sums.messages import RefusedError
 
-__all__ = ["Node", "Train", "answer_message", "shared_settings_hash"]
+UNREADABLE = (
+    *(SafetensorError, OSError, CoveyError),
+    *(ValueError, TypeError, KeyError, RecursionError),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """What a client stores locally about one run.
+
+    Attributes:
+        risks: what it has found out about each cluster.
+        updates: how many it has sent; replayed rounds and lost answers count.
+        choices_epsilon: spent on its choices so far, sum of 2 / selection_noise each; 0
+            where choices are not hidden by noise.
+    """
+
+    risks: tuple[RiskEstimate | None, ...] = ()
+    updates: int = 0
+    choices_epsilon: float = 0.0
+
+
+_checked = TypeAdapter(NodeMemory).validate_python
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFolder:
+    """What a client keeps of one run, in its own folder.
+
+    What its objective goes on from has a file for every round, and the server says after
+    which one to go on: the latest of which it took the client's update. So a round that is
+    played again begins at the same tensors, and what was made of an update that was lost or
+    refused is never looked at. Only a retraining that is given up half-way leaves the files
+    of the rounds that it had played again as it wrote them.
+
+    Attributes:
+        path: the folder of all runs.
+        run: names this one.
+    """
+
+    path: Path
+    run: str
+
+    def read(self) -> NodeMemory:
+        """Return what the client keeps of the run.
+
+        Raises:
+            RunError: it cannot be read.
+        """
+        if not self._file.is_file():
+            return NodeMemory()
+        try:
+            kept = json.loads(checked(read_bounded(self._file)))
+            risks = tuple(map(_estimate, kept["risks"]))
+            memory = NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
+            return _checked(asdict(memory))
+        except UNREADABLE as error:
+            raise _damaged(self._file, error) from error
+
+    def write(self, memory: NodeMemory) -> None:
+        """Keep it: before anything is sent, so that nothing is spent unnoticed."""
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        replace_whole(self._file, checked_json(asdict(memory)), mode=0o600)
+
+    def read_tensors(self, round_index: int | None) -> Mapping[str, Params]:
+        """Return what the client kept for its objective in a round; None: nothing yet.
+
+        Raises:
+            RunError: it is not there any more, or cannot be read.
+        """
+        if round_index is None:
+            return {}
+        file = self._tensors(round_index)
+        if not file.is_file():
+            raise RunError(
+                f"The server goes on from what this client kept in round {round_index}, "
+                f"which must be in {file}, found no such file. Put it back."
+            )
+        found: dict[str, dict[str, Tensor]] = {}
+        try:
+            tensors = _whole(file)
+        except UNREADABLE as error:
+            raise _damaged(file, error) from error
+        for name, value in tensors.items():
+            key, _, parameter = name.partition("/")
+            found.setdefault(unquote(key), {})[parameter] = value
+        return found
+
+    def write_tensors(self, round_index: int, kept: Mapping[str, Params]) -> None:
+        """Keep what the objective goes on from, should the server take the update."""
+        file = self._tensors(round_index)
+        file.parent.mkdir(mode=0o700, exist_ok=True, parents=True)
+        flat = {
+            f"{quote(key, safe='')}/{name}": value.contiguous().clone()
+            for key, tensors in kept.items()
+            for name, value in tensors.items()
+        }
+        digest = {"sha256": _digest(flat)}
+        replace_whole(file, safetensors.torch.save(flat, digest), mode=0o600)
+
+    @property
+    def _file(self) -> Path:
+        return self.path / f"{self.run}.json"
+
+    def _tensors(self, round_index: int) -> Path:
+        return self.path / self.run / f"{round_index}.safetensors"
+
+
+def _whole(file: Path) -> dict[str, Tensor]:
+    """Return a file's tensors, once their hash is compared."""
+    check_regular(file)
+    with safe_open(file, framework="pt") as opened:
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        known = (opened.metadata() or {}).get("sha256")
+    if known != _digest(tensors):
+        raise ValueError("it was changed: its checksum is another")
+    return tensors
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256(safetensors.torch.save(dict(tensors))).hexdigest()
+
+
+def _damaged(file: Path, error: Exception) -> RunError:
+    return RunError(
+        f"{file} must hold what this client keeps of the run, as covey wrote it, but it "
+        f"cannot be read ({type(error).__name__}: {error}). Restore the file; without it "
+        f"what the client has spent on its choices is not known."
+    )
+
+
+def _estimate(kept: Any) -> RiskEstimate | None:  # noqa: ANN401 - as JSON has it
+    return None if kept is None else RiskEstimate(**kept)
+
 
 log = logging.getLogger(__name__)
 

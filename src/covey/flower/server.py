@@ -14,26 +14,25 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from statistics import median
 from typing import NamedTuple
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from covey.algorithms import ClientRequest, ClientResponse, Cohort
-from covey.build import ClientReports, DataProfile
-from covey.errors import RunError
-from covey.events import (
-    AnswerRefused,
-    AnswersMissing,
-    ClientsReported,
-    Event,
-    WeightReduced,
-)
-from covey.flower.attendance import Attendance, time_limit
+from covey.algorithms.remote import ClientRequest, ClientResponse
+from covey.algorithms.state import Cohort
+from covey.base.errors import RunError
+from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported, Event, WeightReduced
+from covey.base.names import ClientName, Handle, Params
+from covey.base.params import norm
+from covey.build.clients import ClientReports, DataProfile
 from covey.flower.identity import (
+    InvalidMessageError,
     NameBindings,
     NodeIdentity,
     check_attested,
+    check_keys,
     identity_of,
 )
 from covey.flower.messages import (
@@ -41,21 +40,121 @@ from covey.flower.messages import (
     MAX_EXAMPLES,
     Carried,
     Hello,
-    InvalidMessageError,
     PendingQuestion,
     Question,
     Reply,
     hello_of,
+    lengths_of,
     make_message,
     reply_of,
+    with_roots,
 )
-from covey.flower.screening import NormRule, reduced_weights
-from covey.flower.signing import check_keys
-from covey.flower.sums import lengths_of, with_roots
-from covey.secure_sums import Terms
-from covey.types import ClientName, Handle, Params
+from covey.secure_sums.messages import Terms
 
-__all__ = ["AdmissionPolicy", "FlowerServer"]
+SLOWER = 3.0
+"""How many times as long as the faster half a node may take."""
+LEAST_SECONDS = 60.0
+"""What every node may take, however fast the others are, within the configured limit."""
+
+PATIENCE = 5
+"""Times in a row that a node may let its time pass; then it must come anew."""
+
+
+def time_limit(limit: float, half: float | None) -> float:
+    """Return how long a round waits for its last answers, in seconds.
+
+    Args:
+        limit: the configured limit.
+        half: after how long more than half of those who were asked had answered; None:
+            they have not.
+    """
+    if half is None:
+        return limit
+    return min(limit, max(LEAST_SECONDS, SLOWER * half))
+
+
+class Attendance:
+    """Which nodes are left alone for a while: for 2^(k-1) rounds after k silences in a row.
+
+    After `PATIENCE` silences a node is not asked any more, until it has been away and is
+    back: that is how a node that was restarted looks.
+    """
+
+    def __init__(self) -> None:
+        self._silences: dict[int, int] = {}
+        self._rounds_off: dict[int, int] = {}
+
+    def begin_round(self, there: Collection[int]) -> None:
+        """Count down; who is away is forgotten."""
+        self._silences = {n: k for n, k in self._silences.items() if n in there}
+        self._rounds_off = {
+            node: left - 1 for node, left in self._rounds_off.items() if node in there and left > 1
+        }
+
+    def is_off(self, node: int) -> bool:
+        """Return whether a node is not asked in this round."""
+        return node in self._rounds_off or self._silences.get(node, 0) >= PATIENCE
+
+    def answered(self, node: int) -> None:
+        """Note an answer: all is well again."""
+        self._silences.pop(node, None)
+
+    def kept_waiting(self, node: int) -> bool:
+        """Note a silence that took all its time; return whether it was the last one."""
+        self._silences[node] = self._silences.get(node, 0) + 1
+        # this round counts as well
+        self._rounds_off[node] = 2 ** (self._silences[node] - 1) + 1
+        return self._silences[node] == PATIENCE
+
+
+NORM_FACTOR = 5.0
+"""An update is refused if its L2 norm is above so many times the median of its round, and
+a weight is reduced if with it the update moves the mean by so many times the median."""
+
+MIN_TO_COMPARE = 3
+"""Answers from which on they are compared."""
+
+
+class NormRule:
+    """Who sends an update that is far longer than the others': |u| > 5 max(m_t, r_t / 2).
+
+    m_t is the median of the norms above 0 in round t, and r_t = max(m_{t-1}, r_{t-1} / 2).
+    An update of 0 moves nothing, and does not make a norm for those that do; nor do tiny
+    ones in a round in which most of the others are not there.
+    """
+
+    def __init__(self) -> None:
+        self._usual: dict[str, float] = {}
+
+    def outsized(self, task: str, updates: Mapping[Handle, Params]) -> list[Handle]:
+        """Return whose update is too long, in a round of one task."""
+        norms = {handle: norm(update) for handle, update in updates.items()}
+        moving = [length for length in norms.values() if length > 0]
+        if len(moving) < MIN_TO_COMPARE:
+            return []
+        reference = max(median(moving), self._usual.get(task, 0.0) / 2)
+        limit = NORM_FACTOR * reference
+        refused = [handle for handle, length in norms.items() if length > limit]
+        if len(refused) < len(moving):
+            self._usual[task] = reference
+        return refused
+
+
+def reduced_weights(
+    weights: Mapping[Handle, float], updates: Mapping[Handle, Params]
+) -> dict[Handle, float]:
+    """Return who counts for less than it weighs: w_i <- 5 med_k(w_k |u_k|) / |u_i|.
+
+    What a client moves the mean by is its weight times its update's length, so that the
+    two are bounded together.
+    """
+    norms = {handle: norm(update) for handle, update in updates.items()}
+    moved = {h: weights[h] * length for h, length in norms.items() if length > 0}
+    if len(moved) < MIN_TO_COMPARE:
+        return {}
+    limit = NORM_FACTOR * median(moved.values())
+    return {h: limit / norms[h] for h, most in moved.items() if most > limit}
+
 
 log = logging.getLogger(__name__)
 
@@ -166,9 +265,7 @@ class FlowerServer:
     ) -> None:
         """Wait until so many clients are there that do not ask to leave."""
         before = -1
-        while (
-            here := len(frozenset(self.available_clients()).difference(leaving))
-        ) < count:
+        while (here := len(frozenset(self.available_clients()).difference(leaving))) < count:
             if here != before:
                 report(f"Waiting for {count} nodes: {here} are there.")
             before = here
@@ -184,9 +281,7 @@ class FlowerServer:
         new = there - self._hellos.keys()
         self._greet(sorted(node for node in new if not self._attendance.is_off(node)))
         return frozenset(
-            hello.name
-            for node, hello in self._hellos.items()
-            if not self._attendance.is_off(node)
+            hello.name for node, hello in self._hellos.items() if not self._attendance.is_off(node)
         )
 
     def keys(self) -> Mapping[ClientName, str]:
@@ -206,9 +301,7 @@ class FlowerServer:
         }
         answers = self._received(asked)
         came = {each.handle for each in answers}
-        missing = tuple(
-            c.handle for c in cohort if c.handle not in came | self._refused
-        )
+        missing = tuple(c.handle for c in cohort if c.handle not in came | self._refused)
         if missing:
             self._events.append(AnswersMissing(request.task, missing))
         order = {client.handle: place for place, client in enumerate(cohort)}
@@ -224,9 +317,7 @@ class FlowerServer:
         """Ask nodes to identify themselves."""
         tokens = {node: secrets.token_hex(16) for node in nodes}
         questions = (
-            make_message(
-                self._bare_question("hello", "", token), {}, node, HELLO_SECONDS
-            )
+            make_message(self._bare_question("hello", "", token), {}, node, HELLO_SECONDS)
             for node, token in tokens.items()
         )
         came: list[tuple[int, Hello | str]] = []
@@ -251,9 +342,7 @@ class FlowerServer:
         if known:
             return _kind(known)
         invited = self._policy.invited
-        kinds = Counter(
-            _kind(each) for each in came if each.name in invited or not invited
-        )
+        kinds = Counter(_kind(each) for each in came if each.name in invited or not invited)
         return kinds.most_common(1)[0][0] if kinds else None
 
     def _reject(self, node: int, reason: str) -> None:
@@ -271,9 +360,7 @@ class FlowerServer:
                 "another node of its name is there: give it a name of its own"
             )
         if invited and hello.name not in invited:
-            raise InvalidMessageError(
-                "it is not invited: put its name on the list, or correct it"
-            )
+            raise InvalidMessageError("it is not invited: put its name on the list, or correct it")
         if expected and expected != _kind(hello):
             other = " of another kind (images, features or whole numbers)"
             raise InvalidMessageError(
@@ -307,9 +394,7 @@ class FlowerServer:
         rooted: Sequence[Params],
     ) -> PendingQuestion:
         context = request.contexts[handle]
-        needed = (
-            range(len(request.models)) if context.given is None else (context.given,)
-        )
+        needed = range(len(request.models)) if context.given is None else (context.given,)
         question = replace(
             self._bare_question(request.task, hello.name, secrets.token_hex(16)),
             classes=self.profile.classes,
@@ -414,9 +499,7 @@ class FlowerServer:
             self._events.append(ClientsReported(accuracy, above))
         self._leaving |= {r.name: None for r in replies.values() if r.leave}
 
-    def _exchanged(
-        self, messages: Iterable[Message], timeout: float
-    ) -> list[tuple[int, Message]]:
+    def _exchanged(self, messages: Iterable[Message], timeout: float) -> list[tuple[int, Message]]:
         """Send messages, and return what came back from the node that was asked.
 
         A node that ran into an error gives no answer: its error comes from the SuperLink.
@@ -441,9 +524,7 @@ class FlowerServer:
         ]
         self._note_silence({to[each] for each in waiting}, {node for node, _ in found})
         lost = Counter(reply.has_error() for reply in replies)[True]
-        log.info(
-            "Asked %d nodes: %d answers, %d errors.", len(sent), len(genuine), lost
-        )
+        log.info("Asked %d nodes: %d answers, %d errors.", len(sent), len(genuine), lost)
         return genuine
 
     def _answers(self, waiting: set[str], timeout: float) -> list[Message]:
@@ -472,9 +553,7 @@ class FlowerServer:
                 self._reject(node, SILENT)
 
 
-def _messages(
-    pending: Mapping[int, PendingQuestion], timeout: float
-) -> Iterator[Message]:
+def _messages(pending: Mapping[int, PendingQuestion], timeout: float) -> Iterator[Message]:
     """Yield the questions; what several of them carry is held once."""
     carried = Carried()
     for node, asked in pending.items():

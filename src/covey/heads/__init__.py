@@ -1,5 +1,1 @@
 """Linear heads that are solved from sums over clients instead of trained."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -39,12 +39,8 @@ from jaxtyping import Float64
 from numpy import ndarray
 from torch import Tensor
 
-from covey.heads.bounding import MAX_NORM, bounded_records
-from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
-from covey.heads.leave_out import targets_of
-from covey.heads.sums import Rows, Sums
-
-__all__ = ["HeadNoise", "Hidden"]
+from covey.heads.state import targets_of
+from covey.heads.sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, Rows, Sums, bounded_records
 
 GRID = 2.0**20
 """Steps of a released head in 1: rounding what real noise is in tells nothing more."""
@@ -146,9 +142,7 @@ class HeadNoise:
         from scipy.special import ndtr
 
         mu = math.sqrt(releases) * weight / self.multiplier
-        shared = ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(
-            -mu / 2 - epsilon / mu
-        )
+        shared = ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
         return max(0.0, float(shared), *self._alone(epsilon, weight, releases))
 
     def epsilon(self, delta: float, weight: float, releases: int = 1) -> float:
@@ -162,9 +156,7 @@ class HeadNoise:
 
         delta(epsilon) <= (1 + exp(epsilon / 2)) delta'(epsilon / 2)
         """
-        return _least(
-            lambda e: (1 + math.exp(e / 2)) * self.delta(e / 2, weight, releases), delta
-        )
+        return _least(lambda e: (1 + math.exp(e / 2)) * self.delta(e / 2, weight, releases), delta)
 
     def weight_for(self, accepted: float, releases: int = 1) -> int:
         """Return the largest weight, in steps, at which nobody succeeds more often."""
@@ -181,13 +173,9 @@ class HeadNoise:
             most *= 2
         if self.success(most) < success:
             return math.inf
-        return float(
-            root_scalar(lambda w: self.success(w) - success, bracket=(0.0, most)).root
-        )
+        return float(root_scalar(lambda w: self.success(w) - success, bracket=(0.0, most)).root)
 
-    def _alone(
-        self, epsilon: float, weight: float, releases: int
-    ) -> tuple[float, float]:
+    def _alone(self, epsilon: float, weight: float, releases: int) -> tuple[float, float]:
         """Return delta of who nobody shares a direction with: come, and gone.
 
         log p/q(y) = C - a/2 |y - c|^2 is above epsilon in a ball, of which noncentral
@@ -215,9 +203,7 @@ class HeadNoise:
             (1 - gone[1]) - math.exp(epsilon) * (1 - gone[0]),
         )
 
-    def _system(
-        self, sums: Sums
-    ) -> tuple[Float64[Tensor, "d d"], Float64[Tensor, "d classes"]]:
+    def _system(self, sums: Sums) -> tuple[Float64[Tensor, "d d"], Float64[Tensor, "d classes"]]:
         """Return L with L L^T = A + lambda I, and B, of features of norm 1 at most."""
         gram, targets = sums.matrices()
         system = gram / MAX_NORM**2
@@ -237,9 +223,7 @@ def _least(delta_of: Callable[[float], float], delta: float) -> float:
         if most > LARGEST:
             return math.inf
         most *= 2
-    found = root_scalar(
-        lambda e: delta_of(e) - delta, bracket=(0.0, most), xtol=ROUNDED_UP
-    )
+    found = root_scalar(lambda e: delta_of(e) - delta, bracket=(0.0, most), xtol=ROUNDED_UP)
     return float(found.root) + ROUNDED_UP
 
 

@@ -1,18 +1,144 @@
 """What a server knows of clients' data where heads are solved: sums, and who is in them."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64
 from pydantic import PrivateAttr
 from torch import Tensor
 
+from covey.base.names import Handle
+from covey.base.rng import Draws, with_noise
 from covey.components.state import ComponentState
-from covey.heads.solving import Head, solved_head
-from covey.heads.sums import Sums
-from covey.types import Handle
+from covey.heads.sums import (
+    CLIENT_STEPS,
+    FEATURE_STEPS,
+    MAX_NORM,
+    WEIGHT_STEPS,
+    Head,
+    Rows,
+    SentHead,
+    Sums,
+    blocks,
+    bounded_client,
+    solved_head,
+    target_norm,
+)
 
-__all__ = ["ClusterSums"]
+Scores = Float[Tensor, "rows classes"]
+
+
+def scores_without_client(head: Head | SentHead, rows: Rows, share: float) -> Scores:
+    """Return the scores on a client's records of a head that never met the client.
+
+    Args:
+        head: solved with the client's records, at their weight times `share`.
+        rows: the client's.
+        share: 1 in the client's own cluster, gamma in any other; 0: it never met them.
+    """
+    phi = rows.features.float().div_(FEATURE_STEPS)
+    scores = phi @ head.theta.float()
+    weight = share * rows.weight / WEIGHT_STEPS
+    if not weight or not len(rows):
+        return scores
+    targets = targets_of(rows.labels, scores)
+    rooted = _times_root(phi, head.root)
+    hat = (rooted @ rooted.T).double() * weight
+    rest = torch.eye(len(hat), dtype=torch.float64) - hat
+    errors = torch.linalg.solve(rest, (targets - scores).double())
+    return targets - errors.float()
+
+
+def _times_root(
+    phi: Float32[Tensor, "rows d"], root: Float32[Tensor, "d d"]
+) -> Float32[Tensor, "rows d"]:
+    """Return phi R; R has nothing below its diagonal, which is not multiplied."""
+    d = len(root)
+    parts = [phi[:, :end] @ root[:end, start:end] for start, end in blocks(d)]
+    return torch.cat(parts, dim=1)
+
+
+def targets_of(labels: Int64[Tensor, " rows"], scores: Scores) -> Scores:
+    """Return onehot(y) - 1 / classes, in the type of these scores."""
+    classes = scores.shape[1]
+    return torch.nn.functional.one_hot(labels, classes).to(scores) - 1 / classes
+
+
+@dataclass(frozen=True, slots=True)
+class SumNoise:
+    """Gaussian noise on a cluster's sums, and the bound on what hides in it.
+
+        A' = A + E_A,    B' = B + E_B
+        E_A symmetric: N(0, 2 s^2 R^4) on the diagonal, N(0, s^2 R^4) beside it
+        E_B: N(0, 2 s^2 R^2 |t|^2), in the directions in which targets add up to 0
+        s = z times what one client adds at most
+
+    In the norm of `covey.heads.sums` it is N(0, s^2) on every coordinate: one Gaussian
+    mechanism of multiplier z, half of whose mu^2 is A's, and half B's.
+
+    Attributes:
+        clip: C: the largest norm of what a client adds.
+        multiplier: z.
+    """
+
+    clip: float
+    multiplier: float
+
+    def bounded(self, rows: Rows, classes: int) -> Rows:
+        """Return a client's records as they enter the sums."""
+        return bounded_client(rows, self.clip, classes)
+
+    def released(self, sums: Sums, draws: Draws) -> Sums:
+        """Return the sums under noise: whole numbers again, rounded after the noise."""
+        d, classes = sums.targets.shape
+        on_gram = self._std() * (MAX_NORM * FEATURE_STEPS) ** 2
+        drawn = draws.normal(0.0, on_gram, (d * (d + 1) // 2,))
+        ends = np.arange(1, d + 1)
+        drawn[ends * (ends + 1) // 2 - 1] *= math.sqrt(2)  # the diagonal
+        std = self._std() * MAX_NORM * FEATURE_STEPS * math.sqrt(2)
+        std *= target_norm(classes)
+        on_targets = draws.normal(0.0, std, (d, classes))
+        on_targets -= on_targets.mean(axis=1, keepdims=True)
+        # What is kept of B are classes, of which the centre is taken off by A's last row.
+        on_targets += drawn[-d:, None] / FEATURE_STEPS / classes
+        return Sums(
+            with_noise(sums.gram, np.rint(drawn), on_gram, draws),
+            with_noise(sums.targets, np.rint(on_targets), std, draws),
+        )
+
+    def edge(self, d: int) -> float:
+        """Return 2 s R^2 sqrt(d), to which the largest eigenvalue of E_A tends (Wigner)."""
+        return 2 * self._std() * MAX_NORM**2 * math.sqrt(d) / WEIGHT_STEPS
+
+    def _std(self) -> float:
+        """Return s, in steps of weight."""
+        return self.multiplier * CLIENT_STEPS
+
+
+def noisy_head(own: Sums, others: Sums, pooling: float, regularisation: float, edge: float) -> Head:
+    """Return the head of a cluster, solved from released sums alone.
+
+        theta_j = ((A'_j + gamma A'_rest)_+ + lambda e I)^-1 (B'_j + gamma B'_rest)
+
+    ()_+ takes negative eigenvalues, which only noise can make, as 0.
+
+    Args:
+        own: A'_j and B'_j.
+        others: A'_rest and B'_rest, of all other clusters.
+        pooling: gamma.
+        regularisation: lambda, in units of e.
+        edge: e, of the noise in the system: from its standard deviation and d alone.
+    """
+    system, targets = own.matrices(others, pooling)
+    values, basis = torch.linalg.eigh(system)
+    kept = values.clamp(min=0) + regularisation * edge
+    theta = basis @ ((basis.T @ targets) / kept[:, None])
+    lower = torch.linalg.cholesky((basis * kept) @ basis.T)  # pyright: ignore[reportUnknownMemberType]
+    return Head(theta, lower)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,10 +161,10 @@ class ClusterSums(ComponentState):
     """A_j and B_j of every cluster, and how its head is solved from them.
 
     Attributes:
-        gram, targets: the sums, cluster by cluster (`covey.heads.Sums`).
+        gram, targets: the sums, cluster by cluster (`covey.heads.sums.Sums`).
         counted: whose records are in them: the cluster and the weight of each client.
         clients: how many that were. Where `counted` has fewer, somebody left.
-        pooling, regularisation: of each cluster, as `covey.heads.solved_head` takes them.
+        pooling, regularisation: of each cluster, as `covey.heads.sums.solved_head` takes them.
         digests: of what remote clients sent, before it is weighed: they must send the same
             again to be taken off.
     """
@@ -96,9 +222,7 @@ class ClusterSums(ComponentState):
         if handle not in self.counted:
             return 0, (0.0,) * len(self.gram)
         own, weight = self.counted[handle]
-        return weight, tuple(
-            1.0 if j == own else gamma for j, gamma in enumerate(self.pooling)
-        )
+        return weight, tuple(1.0 if j == own else gamma for j, gamma in enumerate(self.pooling))
 
     def own_and_others(self, cluster: int) -> tuple[Sums, Sums]:
         """Return a cluster's sums, and those of all other clusters together."""

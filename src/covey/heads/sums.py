@@ -1,19 +1,66 @@
 """The two sums through which clients' data reach a head, and nothing else does."""
 
 import hashlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from itertools import pairwise
 
 import torch
-from jaxtyping import Bool, Float64, Int16, Int64
+from jaxtyping import Bool, Float, Float32, Float64, Int16, Int64
 from torch import Tensor
 
-from covey.errors import ModelError
-from covey.heads.blocks import blocks
-from covey.heads.grid import EXACT, FEATURE_STEPS, WEIGHT_STEPS
+from covey.base.errors import ModelError
 
-__all__ = ["Rows", "Sums", "sums_of"]
+FEATURE_STEPS = 2**10
+"""Steps of the grid in a feature's unit: a feature is a multiple of 2^-10, in +-32."""
+
+WEIGHT_STEPS = 2**8
+"""Steps in [0, 1] of how much a client's records enter."""
+
+EXACT = 2.0**53
+"""Whole numbers below it are exact in float64, and so are their sums."""
+
+LARGEST = 2**15 - 1
+MIN_SPREAD = 16 / FEATURE_STEPS
+
+
+def feature_grid(features: Float[Tensor, "rows d"]) -> Int16[Tensor, "rows d_and_one"]:
+    """Return features in steps of the grid, with a last one that is always 1: the bias.
+
+    Raises:
+        ModelError: they are not finite, or too small for the grid.
+    """
+    if not features.isfinite().all():
+        raise ModelError(
+            "A feature map must return finite numbers, found others. Correct it, or the examples."
+        )
+    largest = float(features.abs().max()) if features.numel() else 1.0
+    if largest < MIN_SPREAD:
+        raise ModelError(
+            f"Features must be of the order of 1, as their sums count steps of "
+            f"{1 / FEATURE_STEPS:.4f}, found none above {largest:.2g}. Scale them."
+        )
+    steps = (features * FEATURE_STEPS).round_().clamp_(-LARGEST, LARGEST)
+    bias = torch.full((len(steps), 1), float(FEATURE_STEPS))
+    return torch.cat([steps, bias.to(steps)], dim=1).to(torch.int16)
+
+
+def weight_steps(weight: float) -> int:
+    """Return an exposure weight in [0, 1] as steps of its grid, at least one above 0."""
+    return max(round(weight * WEIGHT_STEPS), int(weight > 0))
+
+
+BLOCKS = 8
+"""More of them leave more out, in smaller products that each take longer."""
+
+
+def blocks(d: int) -> Iterator[tuple[int, int]]:
+    """Yield where each block of d rows or columns starts and ends; none is empty."""
+    edges = [d * b // BLOCKS for b in range(BLOCKS + 1)]
+    return ((start, end) for start, end in pairwise(edges) if end > start)
+
 
 CHUNK = 4_096
 """Rows that are multiplied at a time: bounds the memory, not the result."""
@@ -173,3 +220,230 @@ def _check_exact(largest: float) -> None:
 def _half(d: int) -> Bool[Tensor, "d d"]:
     """Say what is on and below the diagonal; row by row it is kept."""
     return torch.ones(d, d, dtype=torch.bool).tril()
+
+
+MAX_NORM = 4
+"""R: the largest norm of a record's features, the bias included, which is 1."""
+
+CLIENT_STEPS = 2**12
+"""Steps of weight that a client's records have together at a norm of 1: what it adds is
+rounded down to them."""
+
+MAX_RECORDS = 256
+"""Of a client with more, as many as these enter: a step of weight is a part of each."""
+
+SLACK = 1e-9
+"""More than float64 rounds: what is bounded stays so."""
+
+
+def target_norm(classes: int) -> float:
+    """Return |t| of a target onehot(y) - 1 / classes."""
+    return math.sqrt(1 - 1 / classes)
+
+
+def bounded_records(rows: Rows) -> Rows:
+    """Return the records with features of norm R at most; longer ones are shortened.
+
+    The bias stays 1, as targets are centred by it. All numbers stay whole.
+    """
+    features = rows.features[:, :-1].double()
+    squares = features.square().sum(dim=1)  # whole numbers: exact
+    most = float((MAX_NORM**2 - 1) * FEATURE_STEPS**2)
+    if not bool((squares > most).any()):
+        return rows
+    factor = (most / squares.clamp(min=1)).sqrt() * (1 - SLACK)
+    shortened = torch.where(
+        (squares > most)[:, None], (features * factor[:, None]).trunc(), features
+    )
+    bias = rows.features[:, -1:]
+    return Rows(torch.cat([shortened.to(bias), bias], dim=1), rows.labels, rows.weight)
+
+
+def bounded_client(rows: Rows, clip: float, classes: int) -> Rows:
+    """Return a client's records at weights by which it adds at most `CLIENT_STEPS` R^2.
+
+    Its sums are divided by its number of records, and by max(C, |(A, B)|): a client whose
+    records are alike is shortened to C, and noise is counted in units of C.
+
+    Args:
+        rows: the client's, at a weight in steps of `WEIGHT_STEPS`.
+        clip: C, the largest norm of what a client adds.
+        classes: of the labels.
+    """
+    n = len(rows)
+    if not n:
+        return rows
+    step = -(-n // MAX_RECORDS)
+    some = bounded_records(Rows(rows.features[::step], rows.labels[::step], rows.weight))
+    norm = joint_norm(some, classes)
+    share = rows.weight / WEIGHT_STEPS / max(clip, norm)
+    weight = math.floor(CLIENT_STEPS * share / len(some) * (1 - SLACK))
+    return Rows(some.features, some.labels, weight)
+
+
+def joint_norm(rows: Rows, classes: int) -> float:
+    """Return |(A, B)| of the mean over these records, from their products alone.
+
+    |Phi^T Phi|_F = |Phi Phi^T|_F: no d x d matrix is made.
+    """
+    features = rows.features.double()
+    products = features @ features.T / (MAX_NORM * FEATURE_STEPS) ** 2
+    alike = _alike(rows.labels) - 1 / classes
+    squares = products.square() + products * alike / target_norm(classes) ** 2
+    return math.sqrt(max(0.0, float(squares.sum()) / 2)) / len(rows)
+
+
+def _alike(labels: Int64[Tensor, " rows"]) -> Float64[Tensor, "rows rows"]:
+    return (labels[:, None] == labels[None]).double()
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """theta = M^-1 B, with what tells how much each record has to say in it.
+
+    Attributes:
+        theta: the weights, the bias last.
+        lower: L with L L^T = M.
+    """
+
+    theta: Float64[Tensor, "d classes"]
+    lower: Float64[Tensor, "d d"]
+
+    @cached_property
+    def root(self) -> Float32[Tensor, "d d"]:
+        """R with R R^T = M^-1, upper triangular: a record's leverage is w |phi R|^2."""
+        d = len(self.lower)
+        root = torch.zeros(d, d)
+        for start, end in blocks(d):  # the columns of L^-1 are 0 above the diagonal
+            one = torch.eye(d - start, end - start, dtype=torch.float64)
+            below = self.lower[start:, start:]
+            columns = torch.linalg.solve_triangular(below, one, upper=False)
+            root[start:end, start:] = columns.T
+        return root
+
+
+@dataclass(frozen=True, eq=False)
+class SentHead:
+    """What a client needs of a head to know it without itself.
+
+    Attributes:
+        theta: as `Head.theta`; column by column in memory, like that one, so that products
+            with it are the same to the last bit.
+        root: as `Head.root`; without numbers where the head never met the client.
+    """
+
+    theta: Float32[Tensor, "d classes"]
+    root: Float32[Tensor, "_ _"]
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor, root: Tensor | None) -> "SentHead":
+        """Return the head of a model's last layer."""
+        theta = torch.cat([weight, bias[:, None]], dim=1).T
+        return cls(theta, torch.empty(0, 0) if root is None else root)
+
+
+def solved_head(
+    own: Sums,
+    others: Sums,
+    pooling: float,
+    regularisation: float,
+) -> Head:
+    """Return the head of a cluster.
+
+        theta_j = (A_j + gamma A_rest + lambda m I)^-1 (B_j + gamma B_rest)
+
+    Args:
+        own: A_j and B_j.
+        others: A_rest and B_rest, of all other clusters.
+        pooling: gamma in [0, 1]; 0: own data alone, 1: everybody's alike.
+        regularisation: lambda > 0, in units of m, the mean diagonal of A_j + A_rest.
+
+    Raises:
+        ModelError: there is nothing to solve, or no number to solve it with.
+    """
+    system, targets = own.matrices(others, pooling)
+    system.diagonal().add_(regularisation * unit_of(own, others))
+    try:
+        lower: Tensor = torch.linalg.cholesky(system)  # pyright: ignore[reportUnknownMemberType]
+    except RuntimeError as error:
+        raise ModelError(
+            f"A head needs a regularisation with which it can be solved, found "
+            f"{regularisation}. Raise it."
+        ) from error
+    return Head(torch.cholesky_solve(targets, lower), lower)
+
+
+def unit_of(own: Sums, others: Sums) -> float:
+    """Return m, the mean diagonal of A_j + A_rest; 1 where there is nobody."""
+    diagonal = diagonal_of(len(own.targets))
+    both = (own.gram[diagonal] + others.gram[diagonal]).double()
+    return float(both.mean()) / (FEATURE_STEPS**2 * WEIGHT_STEPS) or 1.0
+
+
+def diagonal_of(d: int) -> Int64[Tensor, " d"]:
+    """Return where the diagonal stands in the lower half, row by row."""
+    ends = torch.arange(1, d + 1)
+    return ends * (ends + 1) // 2 - 1
+
+
+TOLERANCE = 1e-9
+"""How far below 0 an eigenvalue may be, in units of the largest diagonal."""
+
+
+def fault_of(sums: Sums, records: int) -> str:
+    """Return why these are no sums over so many records of weight 1; "" if they may be.
+
+    With s = [phi; onehot], sum_r s s^T = [A, B; B^T, diag(n)]: no eigenvalue is below 0. So
+    sums that pass are, up to the tolerance, those of some real features.
+    """
+    gram, targets = sums.gram, sums.targets
+    if _beyond(gram, LARGEST**2 * records) or _beyond(targets, LARGEST * records):
+        return f"its sums must be of features of at most {LARGEST} steps"
+    if int(gram[-1]) != FEATURE_STEPS**2 * records:
+        return f"its sums must be over the {records} examples that it announced"
+    return _fault_of_classes(sums) or (
+        "" if _is_square(sums) else "its sums must be sums of squares"
+    )
+
+
+def fault_of_total(sums: Sums) -> str:
+    """Return why these are no sums over any records of weight 1; "" if they may be."""
+    records, rest = divmod(int(sums.gram[-1]), FEATURE_STEPS**2)
+    if rest or records < 1:
+        return "its sums must be over whole examples"
+    return fault_of(sums, records)
+
+
+def fault_of_mean(mean: Tensor) -> str:
+    """Return why this is no mean of features in steps; "" if it may be."""
+    fits = bool((mean.abs() <= LARGEST).all()) and float(mean[-1]) == FEATURE_STEPS
+    return "" if fits else f"its mean must be of features of at most {LARGEST} steps"
+
+
+def _fault_of_classes(sums: Sums) -> str:
+    """Return why the sums by class do not fit to the others."""
+    bias, counts = sums.gram[-len(sums.targets) :], sums.targets[-1]
+    if bool((counts < 0).any() | (counts % FEATURE_STEPS).any()):
+        return "its sums must count whole examples of each class"
+    if not torch.equal(sums.targets.sum(dim=1) * FEATURE_STEPS, bias):
+        return "its sums over classes must add up to those over all its examples"
+    return ""
+
+
+def _beyond(found: Int64[Tensor, "..."], most: int) -> bool:
+    low, high = found.aminmax()
+    return int(low) < -most or int(high) > most
+
+
+def _is_square(sums: Sums) -> bool:
+    """Say whether the sums over features and classes together have no direction below 0."""
+    d, classes = sums.targets.shape
+    whole = torch.zeros(d + classes, d + classes, dtype=torch.float64)
+    below = torch.ones(d, d, dtype=torch.bool).tril()
+    whole[:d, :d].masked_scatter_(below, sums.gram.double())
+    whole[d:, :d] = sums.targets.T.double() * FEATURE_STEPS
+    counts = sums.targets[-1].double() * FEATURE_STEPS
+    whole.diagonal()[d:] = counts
+    largest = float(sums.gram[diagonal_of(d)].max())
+    whole.diagonal().add_(TOLERANCE * largest)
+    return int(torch.linalg.cholesky_ex(whole).info) == 0

@@ -9,23 +9,14 @@ that is whole and shorter, and only a head kept elsewhere can tell.
 
 import hashlib
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, cast
 
-from covey.errors import LedgerError
-from covey.ledger.packing import PackedBody, canonical
-
-__all__ = [
-    "GENESIS",
-    "Link",
-    "Record",
-    "canonical",
-    "link",
-    "no_event",
-    "seal",
-    "verify",
-]
+from covey.base.errors import LedgerError
+from covey.ledger.packing import PackedBody, canonical_body
 
 GENESIS = "0" * 64
 """The head of a ledger that holds nothing yet."""
@@ -63,7 +54,7 @@ class Link:
     hash: str
 
     def record(self) -> Record:
-        """Return the fact alone; long lists of clients are columns (`covey.columns`).
+        """Return the fact alone; long lists of clients are columns (`covey.base.columns`).
 
         Raises:
             LedgerError: what was sealed here is no table of JSON's values.
@@ -95,13 +86,9 @@ def _no_number(text: str) -> float:
     raise ValueError(f"a table with the number {text}")
 
 
-def link(
-    previous: str, round_index: int | None, kind: str, body: str | PackedBody
-) -> str:
+def link(previous: str, round_index: int | None, kind: str, body: str | PackedBody) -> str:
     """Return the hash of an event that follows the hash `previous`."""
-    quoted = (
-        json.dumps(body) if isinstance(body, str) else f'"{body.text(escaped=True)}"'
-    )
+    quoted = json.dumps(body) if isinstance(body, str) else f'"{body.text(escaped=True)}"'
     before = json.dumps([previous, round_index, kind], separators=(",", ":"))
     return hashlib.sha256(f"{before[:-1]},{quoted}]".encode()).hexdigest()
 
@@ -112,7 +99,7 @@ def seal(records: Iterable[Record], after: Link | None) -> list[Link]:
     links: list[Link] = []
     for record in records:
         position += 1
-        body = canonical(record.body)
+        body = canonical_body(record.body)
         head = link(head, record.round_index, record.kind, body)
         links.append(Link(position, record.round_index, record.kind, body, head))
     return links
@@ -133,3 +120,215 @@ def verify(links: Iterable[Link], after: Link | None = None) -> None:
                 f"not what was sealed. Restore the file from a copy; nothing from "
                 f"this position on can be trusted."
             )
+
+
+EMPTY = hashlib.sha256().digest()
+"""The root of a tree without leaves."""
+
+
+def entries_of(hashes: Sequence[str]) -> list[bytes]:
+    """Return the leaves of a ledger whose chain has these hashes, in order."""
+    return [leaf_hash(bytes.fromhex(each)) for each in hashes]
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """Return the hash of one leaf."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def root_of(leaves: Sequence[bytes]) -> bytes:
+    """Return the root over leaf hashes."""
+    level = list(leaves)
+    while len(level) > 1:
+        paired = [_node(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = paired + level[2 * len(paired) :]
+    return level[0] if level else EMPTY
+
+
+def inclusion_proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
+    """Return the path that shows that the leaf at `index` is in the tree.
+
+    Raises:
+        ValueError: there is no such leaf.
+    """
+    if not 0 <= index < len(leaves):
+        raise ValueError(f"expected a leaf below {len(leaves)}, found {index}")
+    if len(leaves) == 1:
+        return []
+    k = _split(len(leaves))
+    if index < k:
+        return [*inclusion_proof(leaves[:k], index), root_of(leaves[k:])]
+    return [*inclusion_proof(leaves[k:], index - k), root_of(leaves[:k])]
+
+
+def consistency_proof(leaves: Sequence[bytes], size: int) -> list[bytes]:
+    """Return the path that shows that the first `size` leaves are a tree of before.
+
+    Raises:
+        ValueError: the tree of before is empty, or larger than this one.
+    """
+    if not 0 < size <= len(leaves):
+        raise ValueError(f"expected a size from 1 to {len(leaves)}, found {size}")
+    return _subproof(leaves, size, whole=True)
+
+
+def is_included(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
+    """Say whether a path shows that the leaf hash is at `index` of a tree."""
+    if not 0 <= index < size:
+        return False
+    at, last, found = index, size - 1, leaf
+    for other in path:
+        if last == 0:
+            return False
+        if at & 1 or at == last:
+            found = _node(other, found)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            found = _node(found, other)
+        at, last = at >> 1, last >> 1
+    return last == 0 and found == root
+
+
+def is_consistent(
+    sizes: tuple[int, int], roots: tuple[bytes, bytes], path: Sequence[bytes]
+) -> bool:
+    """Say whether a path shows that the second tree begins with the first one.
+
+    Nothing is to be shown of a tree without leaves: it begins every other one.
+    """
+    (small, large), (before, after) = sizes, roots
+    if not 0 <= small <= large:
+        return False
+    if small in (0, large):
+        return not path and before == (EMPTY if small == 0 else after)
+    steps = [*([before] if small & (small - 1) == 0 else []), *path]
+    if not steps:
+        return False
+    return _grown(small - 1, large - 1, steps) == (before, after)
+
+
+def _grown(at: int, last: int, steps: Sequence[bytes]) -> tuple[bytes, bytes] | None:
+    """Return the roots before and after that a path leads to; None: to none."""
+    while at & 1:
+        at, last = at >> 1, last >> 1
+    small = large = steps[0]
+    for other in steps[1:]:
+        if last == 0:
+            return None
+        if at & 1 or at == last:
+            small, large = _node(other, small), _node(other, large)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            large = _node(large, other)
+        at, last = at >> 1, last >> 1
+    return (small, large) if last == 0 else None
+
+
+def _subproof(leaves: Sequence[bytes], size: int, *, whole: bool) -> list[bytes]:
+    if size == len(leaves):
+        return [] if whole else [root_of(leaves)]
+    k = _split(len(leaves))
+    if size <= k:
+        return [*_subproof(leaves[:k], size, whole=whole), root_of(leaves[k:])]
+    return [*_subproof(leaves[k:], size - k, whole=False), root_of(leaves[:k])]
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def _split(size: int) -> int:
+    """Return the largest power of two below a size of 2 or more."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+REWIND = "RunRolledBack"
+"""The kind of a record between rounds that rewinds the story; its body's `round_index`
+is the first round that no longer counts."""
+
+
+def current_records(records: Sequence[Record]) -> list[Record]:
+    """Return the current events: superseded rounds are left out, the order is kept.
+
+    What happened between rounds stays, rewinds included.
+    """
+    return [record for record, counts in _with_currency(records) if counts]
+
+
+def superseded(records: Sequence[Record]) -> list[Record]:
+    """Return what no longer counts, in order: what it released stays released."""
+    return [record for record, counts in _with_currency(records) if not counts]
+
+
+def _with_currency(records: Sequence[Record]) -> list[tuple[Record, bool]]:
+    """Say of each record whether it still counts."""
+    judged: list[tuple[Record, bool]] = []
+    first_superseded = math.inf  # by the rewinds that come later in `records`
+    for record in reversed(records):
+        t = record.round_index
+        judged.append((record, t is None or t < first_superseded))
+        rewound = rewound_to(record)
+        if rewound is not None:
+            first_superseded = min(first_superseded, rewound)
+    return judged[::-1]
+
+
+def rewound_to(record: Record) -> int | None:
+    """Return the round before which the story goes on, where `record` rewinds it.
+
+    Raises:
+        LedgerError: it is a rewind that names no round.
+    """
+    if record.round_index is not None or record.kind != REWIND:
+        return None
+    match record.body:
+        case {"round_index": int(first)} if first >= 0 and not isinstance(first, bool):
+            return first
+    if record.position is not None:
+        raise no_event(record.position, "it names no round to go on before")
+    raise LedgerError(
+        f"A record {REWIND} must name a round to go on before, 0 or later, as "
+        f"`round_index`, but it holds {record.body.get('round_index')!r} there. "
+        f"Record the first round that no longer counts."
+    )
+
+
+def superseded_up_to(rewinds: Iterable[tuple[int, int]], round_index: int) -> int:
+    """Return the position up to which entries of a round are superseded; 0: none are.
+
+    Args:
+        rewinds: the position of each rewind, and the round that it rewinds to.
+        round_index: the round.
+    """
+    return max((at for at, first in rewinds if first <= round_index), default=0)
+
+
+def first_difference(recorded: Sequence[Record], replayed: Sequence[Record]) -> str | None:
+    """Return which event differs first and how; its values are not shown."""
+    for number, (old, new) in enumerate(zip_longest(recorded, replayed), start=1):
+        difference = _difference(old, new)
+        if difference:
+            return f"event {number} {difference}"
+    return None
+
+
+def _difference(old: Record | None, new: Record | None) -> str | None:
+    if old is None or new is None:
+        known = old or new
+        kind = known.kind if known else ""
+        return f"({kind}) was {'replayed' if new else 'recorded'} only"
+    if (old.round_index, old.kind) != (new.round_index, new.kind):
+        return (
+            f"was {old.kind} of round {old.round_index} "
+            f"and is now {new.kind} of round {new.round_index}"
+        )
+    before, after = _texts(old), _texts(new)
+    names = sorted(before.keys() | after.keys())
+    changed = [name for name in names if before.get(name) != after.get(name)]
+    return f"({old.kind}) differs in {', '.join(changed)}" if changed else None
+
+
+def _texts(record: Record) -> dict[str, str]:
+    return {name: canonical_body({name: value}) for name, value in record.body.items()}

@@ -28,14 +28,125 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice, pairwise
+from operator import lt
 from typing import Any, cast
 
-from covey.columns import Column, HandleColumn, HandleMap, Lists, Words
-from covey.errors import LedgerError
-from covey.ledger import packed_text
+from covey.base.columns import Column, HandleColumn, HandleMap, Lists, Words, as_plain
+from covey.base.errors import LedgerError
 
-__all__ = ["FEWEST", "PackedBody", "Packer", "canonical"]
+QUOTE, ESCAPED = '"', '\\"'
+
+
+def canonical(value: object) -> str:
+    """Return JSON in ASCII, keys sorted, without spaces.
+
+    Raises:
+        TypeError: JSON has no word for a value; ValueError: for a number.
+    """
+    return json.dumps(
+        value,
+        sort_keys=True,
+        separators=(",", ":"),
+        allow_nan=False,
+        default=_spelt_out,
+    )
+
+
+def _spelt_out(value: object) -> object:
+    found = as_plain(value)
+    if found is value:
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON")
+    return found
+
+
+def packed_text(body: Mapping[str, Any], *, escaped: bool = False) -> str:
+    """Return the canonical text of a body with columns.
+
+    Args:
+        body: it.
+        escaped: as it stands within quotes of another JSON text.
+    """
+    quote = ESCAPED if escaped else QUOTE
+    fields = (f"{_json(field, quote)}:{_text(body[field], quote)}" for field in sorted(body))
+    return f"{{{','.join(fields)}}}"
+
+
+def _text(value: object, quote: str) -> str:
+    for kind, written in WRITTEN.items():
+        if isinstance(value, kind):
+            found = written(value, quote)
+            if found is not None:
+                return found
+    return _json(value, quote)
+
+
+def _json(value: object, quote: str) -> str:
+    found = canonical(value)
+    return found if quote == QUOTE else json.dumps(found)[1:-1]
+
+
+def _handles(column: HandleColumn, quote: str) -> str | None:
+    if not len(column) or not column.words.are_plain:
+        return None
+    return f"[{quote}{f'{quote},{quote}'.join(column)}{quote}]"
+
+
+def _numbers(column: Column[object], _: str) -> str | None:
+    words = _words(column)
+    return None if words is None else f"[{','.join(words)}]"
+
+
+def _map(found: HandleMap[object], quote: str) -> str | None:
+    handles = found.handles
+    texts, words = list(handles), _words(list(found.values()))
+    if words is None or not texts or not handles.words.are_plain:
+        return None
+    if not all(map(lt, texts, islice(texts, 1, None))):
+        return None  # JSON has each key once, in order
+    parts = [""] * (2 * len(texts))
+    parts[::2] = texts
+    after: dict[str, str] = {each: f"{quote}:{each},{quote}" for each in set(words)}
+    parts[1::2] = map(after.__getitem__, words)
+    return f"{{{quote}{''.join(parts)[: -len(quote) - 1]}}}"
+
+
+def _lists(lists: Lists[object], quote: str) -> str | None:
+    flat, ends = lists.flat, lists.ends
+    if not isinstance(flat, HandleColumn) or not flat.words.are_plain or not len(ends):
+        return None
+    if not ends[0] or any(a == b for a, b in pairwise(ends)):
+        return None  # an empty list has no quotes
+    parts = [""] * (2 * len(flat))
+    parts[::2] = flat
+    parts[1::2] = [f"{quote},{quote}"] * len(flat)
+    between = f"{quote}],[{quote}"
+    for end in ends:
+        parts[2 * end - 1] = between
+    return f"[[{quote}{''.join(parts)[: -len(between)]}{quote}]]"
+
+
+def _words(values: Sequence[object]) -> list[str] | None:
+    """Return numbers as JSON has them; None: they are not all finite or of one kind."""
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        found = [float.__repr__(each) for each in cast("Sequence[float]", values)]
+        return None if any(map(NOT_FINITE.__contains__, found)) else found
+    if kinds <= {int, type(None)}:
+        words = {each: canonical(each) for each in set(values)}
+        return list(map(words.__getitem__, values))
+    return None
+
+
+NOT_FINITE = frozenset({"nan", "inf", "-inf"})
+
+WRITTEN: Mapping[type, Callable[[Any, str], str | None]] = {
+    HandleColumn: _handles,
+    HandleMap: _map,
+    Lists: _lists,
+    Column: _numbers,
+}
+
 
 FEWEST = 16
 """How many numbers a field must hold to be packed; text is easier to look at."""
@@ -45,14 +156,14 @@ LARGEST = 2**63 - 1
 Form = Sequence[Any]
 
 
-def canonical(body: Mapping[str, Any]) -> str:
+def canonical_body(body: Mapping[str, Any]) -> str:
     """Return the canonical text of `body`: ASCII JSON, keys sorted, no spaces.
 
     Raises:
         LedgerError: JSON has no word for some value, such as NaN or infinity.
     """
     try:
-        return packed_text.canonical(body)
+        return canonical(body)
     except (TypeError, ValueError) as error:
         raise LedgerError(
             f"An event must hold only what JSON can say, but {error}. "
@@ -80,7 +191,7 @@ class Packer:
         if not columns:
             return None
         rest = {field: value for field, value in body.items() if field not in columns}
-        return canonical({"columns": columns, "rest": rest}), b"".join(parts)
+        return canonical_body({"columns": columns, "rest": rest}), b"".join(parts)
 
     def _field(self, value: object) -> tuple[Form, list[bytes]] | None:
         if isinstance(value, Mapping):
@@ -93,15 +204,13 @@ class Packer:
         if len(found) < FEWEST or any(type(key) is not str for key in found):
             return None
         pairs = sorted(cast("Mapping[str, object]", found).items(), key=_key)
-        values = _numbers([value for _, value in pairs])
+        values = _packed_numbers([value for _, value in pairs])
         if values is None:
             return None
         handles = self._handles([key for key, _ in pairs])
         return ["map", handles[0], values[0]], [handles[1], values[1]]
 
-    def _sequence(
-        self, found: Sequence[object], fewest: int
-    ) -> tuple[Form, list[bytes]] | None:
+    def _sequence(self, found: Sequence[object], fewest: int) -> tuple[Form, list[bytes]] | None:
         kinds = set(map(type, found))
         if kinds <= LISTS and found:
             inner = cast("Sequence[Sequence[object]]", found)
@@ -116,7 +225,7 @@ class Packer:
         one = (
             self._handles(cast("Sequence[str]", found))
             if kinds == {str}
-            else _numbers(found)
+            else _packed_numbers(found)
         )
         return None if one is None else (one[0], [one[1]])
 
@@ -125,9 +234,7 @@ class Packer:
         if None in numbers:
             for i, handle in enumerate(found):
                 if numbers[i] is None:
-                    numbers[i] = self.new.setdefault(
-                        handle, self._first + len(self.new)
-                    )
+                    numbers[i] = self.new.setdefault(handle, self._first + len(self.new))
         return _ints("handles", cast("list[int]", numbers))
 
 
@@ -138,7 +245,7 @@ def _key(pair: tuple[str, object]) -> str:
     return pair[0]
 
 
-def _numbers(values: Sequence[object]) -> tuple[Form, bytes] | None:
+def _packed_numbers(values: Sequence[object]) -> tuple[Form, bytes] | None:
     """Return numbers as a column; None: they are of several kinds, or too large."""
     kinds = set(map(type, values))
     if kinds == {float}:
@@ -212,7 +319,7 @@ class PackedBody:
         """
         body = self.body()
         try:
-            return packed_text.packed_text(body, escaped=escaped)
+            return packed_text(body, escaped=escaped)
         except (ValueError, TypeError) as error:
             raise self._broken(error) from error
 
@@ -227,7 +334,7 @@ class PackedBody:
         columns, rest = head["columns"], head["rest"]
         if head.keys() != {"columns", "rest"} or columns.keys() & rest.keys():
             raise ValueError("its text has other fields")
-        if canonical(head) != self.forms:
+        if canonical_body(head) != self.forms:
             raise ValueError("its text is not in its one form")
         reader = _Reader(self.columns, self.words)
         found = {field: reader.value(columns[field]) for field in sorted(columns)}

@@ -1,36 +1,82 @@
 """The chain as it lies in its table: what is read from it, and what is added."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from threading import Lock
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import Connection, Engine, Select, func, insert, select
 
-from covey.columns import Words
-from covey.errors import LedgerError
-from covey.ledger.chain import GENESIS, Link, Record, seal
-from covey.ledger.packing import PackedBody, Packer
-from covey.ledger.rollback import REWIND, rewound_to, superseded_up_to
-from covey.ledger.tables import clock, events
-from covey.ledger.words import add_words, words_of
+from covey.base.columns import Words
+from covey.base.errors import LedgerError
+from covey.ledger.chain import GENESIS, REWIND, Link, Record, rewound_to, seal, superseded_up_to
+from covey.ledger.packing import PackedBody, Packer, canonical_body
+from covey.ledger.tables import clock, events, handles
 
-__all__ = [
-    "add",
-    "each_link",
-    "end",
-    "furthest_round",
-    "hash_at",
-    "last_link",
-    "last_round",
-    "newest_time",
-    "read_between",
-    "read_links",
-    "read_others",
-    "read_piece",
-    "read_rewinds",
-    "read_round",
-    "times",
-    "written_at",
-]
+OPTION = "covey_words"
+
+
+class KnownWords:
+    """What one open ledger has read of its table: each row once, while it stays."""
+
+    def __init__(self) -> None:
+        self.words = Words()
+        self._last: tuple[int, str] | None = None
+        self._lock = Lock()  # who serves pages reads in several threads
+
+    def read(self, connection: Connection) -> Words:
+        """Return all handles that there are now."""
+        with self._lock:
+            return self._read(connection)
+
+    def _read(self, connection: Connection) -> Words:
+        query = select(handles.c.first, handles.c.texts).order_by(handles.c.first)
+        if self._last is not None:
+            query = query.where(handles.c.first >= self._last[0])
+        rows = [tuple(row) for row in connection.execute(query)]
+        if self._last is not None:
+            if not rows or rows[0] != self._last:  # another ledger is in its place now
+                self.words, self._last = Words(), None
+                return self._read(connection)
+            rows = rows[1:]
+        for row in rows:
+            self.words.add(_texts(row, len(self.words)))
+            self._last = row
+        return self.words
+
+
+def with_words(engine: Engine) -> Engine:
+    """Return connections that together read the table once."""
+    return engine.execution_options(**{OPTION: KnownWords()})
+
+
+def words_of(connection: Connection) -> Words:
+    """Return all handles that are known by number in the ledger of a connection."""
+    known = connection.get_execution_options().get(OPTION)
+    return (known if isinstance(known, KnownWords) else KnownWords()).read(connection)
+
+
+def add_words(connection: Connection, first: int, texts: list[str]) -> None:
+    """Give new handles their numbers, from `first` on."""
+    row = {"first": first, "texts": canonical_body({"handles": texts})}
+    connection.execute(insert(handles), row)
+
+
+def _texts(row: tuple[Any, ...], first: int) -> list[str]:
+    match row:
+        case (int(begin), str(written)) if begin == first:
+            match json.loads(written):
+                case {"handles": [*texts]} if all(type(each) is str for each in texts):
+                    return texts
+                case _:
+                    pass
+        case _:
+            pass
+    raise LedgerError(
+        f"The ledger's table of handles is broken at {row[0]}: packed events cannot be "
+        f"read. Restore the ledger from a copy."
+    )
+
 
 MOST_ROWS = 50
 """How many events a server sends at once; one of many clients is long."""
@@ -46,9 +92,7 @@ def add(connection: Connection, records: Sequence[Record], written_at: str) -> s
     return last.hash
 
 
-def _insert(
-    connection: Connection, records: Sequence[Record], links: Sequence[Link]
-) -> None:
+def _insert(connection: Connection, records: Sequence[Record], links: Sequence[Link]) -> None:
     """Write links, the bodies of many clients as columns."""
     words = words_of(connection)
     packer = Packer(words)
@@ -56,9 +100,7 @@ def _insert(
     for record, one in zip(records, links, strict=True):
         text, columns = packer.packed(record.body) or (one.body, None)
         found = {"round_index": one.round_index, "kind": one.kind, "hash": one.hash}
-        cells.append(
-            {"position": one.position, "body": text, "packed": columns, **found}
-        )
+        cells.append({"position": one.position, "body": text, "packed": columns, **found})
     if packer.new:
         add_words(connection, len(words), list(packer.new))
     connection.execute(insert(events), cells)
@@ -85,9 +127,7 @@ def each_link(connection: Connection, after: int = 0) -> Iterator[Link]:
             yield _link(cells, words)
 
 
-def read_piece(
-    connection: Connection, position: int, most_bytes: int
-) -> tuple[list[Link], bool]:
+def read_piece(connection: Connection, position: int, most_bytes: int) -> tuple[list[Link], bool]:
     """Return links after a position, about so many bytes, and whether these are all."""
     found: list[Link] = []
     links = each_link(connection, position)
@@ -127,17 +167,13 @@ def newest_time(connection: Connection) -> str | None:
 def read_round(connection: Connection, round_index: int) -> list[Link]:
     """Return what still counts of one round, in order."""
     superseded = superseded_up_to(read_rewinds(connection), round_index)
-    query = _events().where(
-        events.c.round_index == round_index, events.c.position > superseded
-    )
+    query = _events().where(events.c.round_index == round_index, events.c.position > superseded)
     return _read(connection, query.order_by(events.c.position))
 
 
 def written_at(connection: Connection) -> list[str]:
     """Return when each entry was written, in order."""
-    return list(
-        connection.scalars(select(clock.c.written_at).order_by(clock.c.position))
-    )
+    return list(connection.scalars(select(clock.c.written_at).order_by(clock.c.position)))
 
 
 def times(connection: Connection) -> dict[int, str]:

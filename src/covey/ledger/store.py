@@ -1,32 +1,146 @@
 """The durable ledger: one transaction per round, one writer, any number of readers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, func, select
 
-from covey.errors import LedgerError, LedgerMismatch
-from covey.ledger import clients_and_requests, rows, tables
-from covey.ledger.backend import Backend, Lock, backend_of, errors_explained
-from covey.ledger.chain import Link, Record, verify
-from covey.ledger.clients_and_requests import NewRequest, Request, ServedRequest
-from covey.ledger.file_hashes import (
+from covey.base.errors import LedgerError, LedgerMismatch
+from covey.base.names import ClientName, Handle
+from covey.ledger import requests as clients_and_requests
+from covey.ledger import rows, tables
+from covey.ledger.backends import Backend, Lock, backend_of, errors_explained
+from covey.ledger.chain import (
+    GENESIS,
+    Link,
+    Record,
+    current_records,
+    first_difference,
+    rewound_to,
+    verify,
+)
+from covey.ledger.requests import (
     FileHashes,
+    NewRequest,
+    Request,
+    ServedRequest,
     check_tables,
     seal_tables,
 )
-from covey.ledger.overview import Overview, read_overview
-from covey.ledger.replay_diff import first_difference
-from covey.ledger.rollback import current_records, rewound_to
-from covey.ledger.tail import LedgerTail
-from covey.ledger.words import with_words
-from covey.types import ClientName, Handle
+from covey.ledger.rows import with_words
+from covey.ledger.tables import clients, clock
 
-__all__ = ["Ledger"]
+ENDED = "RunEndedEarly"
+"""The kind of a record between rounds after which no further round is played."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a ledger's newest rows say; the chain before them is not verified.
+
+    Attributes:
+        events: how many there are.
+        last_kind: of the newest event; "": there is none.
+        written_at: when that was recorded, ISO 8601; "": never.
+        last_round: the newest round that counts.
+        first_round: what counts of round 0, where a run says how it began.
+        ended: what says that the run ended early, if it did.
+        clients: those whose names are known: they have not left.
+    """
+
+    events: int
+    head: str
+    last_kind: str
+    written_at: str
+    last_round: int | None
+    first_round: tuple[Record, ...]
+    ended: tuple[Record, ...]
+    clients: int
+
+
+def read_overview(connection: Connection) -> Overview:
+    """Return how far the run is.
+
+    Raises:
+        LedgerError: what stands in a row is no event.
+    """
+    last = rows.last_link(connection)
+    newest = select(clock.c.written_at).order_by(clock.c.position.desc()).limit(1)
+    return Overview(
+        events=last.position if last else 0,
+        head=last.hash if last else GENESIS,
+        last_kind=last.kind if last else "",
+        written_at=connection.scalar(newest) or "",
+        last_round=rows.last_round(connection),
+        first_round=tuple(each.record() for each in rows.read_round(connection, 0)),
+        ended=tuple(each.record() for each in rows.read_between(connection, ENDED)),
+        clients=connection.scalar(select(func.count()).select_from(clients)) or 0,
+    )
+
+
+MOST_BYTES = 4_000_000
+"""Bytes of events that one transaction fetches, or one event if that is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Links that follow each other, verified.
+
+    Attributes:
+        is_last: nothing followed them when they were read.
+    """
+
+    links: list[Link]
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTail:
+    """What was added to a ledger since it was last read."""
+
+    _transaction: Callable[[], AbstractContextManager[Connection]] = field(repr=False)
+
+    def after(self, last: Link | None, most_bytes: int = MOST_BYTES) -> Piece:
+        """Return what follows the link `last`, verified from there on.
+
+        Raises:
+            LedgerError: the chain is broken, or `last` is not in it any more.
+        """
+        position = last.position if last else 0
+        with self._transaction() as connection:
+            known = rows.hash_at(connection, position) if last else GENESIS
+            links, is_last = rows.read_piece(connection, position, most_bytes)
+        if last is not None and known != last.hash:
+            raise LedgerError(
+                f"The ledger is broken at position {position}: what stands there is not "
+                f"what was read before. Restore it from a copy."
+            )
+        verify(links, last)
+        return Piece(links, is_last)
+
+    def rewinds(self) -> list[tuple[int, int]]:
+        """Return the position of each rewind, and the round that it rewinds to."""
+        with self._transaction() as connection:
+            return rows.read_rewinds(connection)
+
+    def without(self, kinds: Collection[str]) -> list[tuple[int, Record]]:
+        """Return all other records with their positions, fast and not verified.
+
+        Rounds that were rolled back are among them.
+        """
+        with self._transaction() as connection:
+            found = rows.read_others(connection, kinds)
+        return [(one.position, one.record()) for one in found]
+
+    def end(self) -> tuple[int, str, str | None]:
+        """Return the last position, its hash, and when it was written."""
+        with self._transaction() as connection:
+            position, head = rows.end(connection)
+            return position, head, rows.newest_time(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +350,7 @@ class Ledger:
             LedgerMismatch: it is not.
         """
         with self._transaction() as connection:
-            recorded = [
-                one.record() for one in rows.read_round(connection, round_index)
-            ]
+            recorded = [one.record() for one in rows.read_round(connection, round_index)]
         difference = first_difference(recorded, records)
         if difference:
             raise LedgerMismatch(
@@ -330,14 +442,10 @@ class Ledger:
         """
         self._writer()
         with self._transaction() as connection:
-            found = {
-                h: keys[name] for h, name in handles.items() if keys and name in keys
-            }
+            found = {h: keys[name] for h, name in handles.items() if keys and name in keys}
             bind, owners = clients_and_requests.bind, tables.client_organisations
             changed = {
-                tables.clients: clients_and_requests.bind_names(
-                    connection, handles, self.location
-                ),
+                tables.clients: clients_and_requests.bind_names(connection, handles, self.location),
                 tables.client_keys: bind(connection, tables.client_keys, found),
                 owners: bind(connection, owners, organisations or {}),
             }
@@ -366,9 +474,7 @@ class Ledger:
         with self._transaction() as connection:
             return clients_and_requests.bound(connection, tables.client_organisations)
 
-    def ask(
-        self, handle: Handle, wanted: str, after_round: int | None = None
-    ) -> Request:
+    def ask(self, handle: Handle, wanted: str, after_round: int | None = None) -> Request:
         """Register that a client wants to leave; it is pending until it is served.
 
         Args:
@@ -396,10 +502,7 @@ class Ledger:
         """
         asked_at = self._writer().clock()
         with self._transaction() as connection:
-            asked = [
-                clients_and_requests.ask(connection, each, asked_at)
-                for each in new_requests
-            ]
+            asked = [clients_and_requests.ask(connection, each, asked_at) for each in new_requests]
             seal_tables(connection, [tables.requests])
             if records:
                 rows.add(connection, records, asked_at)
@@ -448,9 +551,7 @@ class Ledger:
         Raises:
             LedgerError: it is not pending.
         """
-        self._close_request(
-            request_id, "pending", {"state": "refused", "answer": reason}
-        )
+        self._close_request(request_id, "pending", {"state": "refused", "answer": reason})
 
     def tombstones(self) -> frozenset[str]:
         """Return the tombstones of clients that left."""

@@ -25,25 +25,8 @@ from sqlalchemy import (
     update,
 )
 
-from covey.errors import LedgerError
-from covey.version import another_format
-
-__all__ = [
-    "check_version",
-    "check_writable",
-    "client_keys",
-    "client_organisations",
-    "clients",
-    "clock",
-    "events",
-    "files",
-    "handles",
-    "is_laid_out",
-    "lay_out",
-    "requests",
-    "states",
-    "tombstones",
-]
+from covey.base.errors import LedgerError
+from covey.base.names import another_format
 
 VERSION = 8
 """The format of a ledger: of the layout below, and of what its events say."""

@@ -4,21 +4,17 @@ A score says how much a record looks like a member; higher is more member-like. 
 minus the loss. Everything works on plain arrays.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
+from pydantic import Field
 
-__all__ = [
-    "Rates",
-    "auc",
-    "best_threshold",
-    "cross_fitted",
-    "folds",
-    "rates_at",
-    "scores_of",
-]
+from covey.base.errors import ConfigError
+from covey.components.registry import Component, Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +72,7 @@ def scores_of(losses: Float[ndarray, " records"]) -> Float[ndarray, " records"]:
     return -np.nan_to_num(losses, nan=np.inf, posinf=np.inf)
 
 
-def auc(
-    members: Float[ndarray, " members"], non_members: Float[ndarray, " others"]
-) -> float:
+def auc(members: Float[ndarray, " members"], non_members: Float[ndarray, " others"]) -> float:
     """Return the probability that a member scores higher; ties count half."""
     from scipy.stats import rankdata
 
@@ -114,9 +108,7 @@ def rates_at(
     )
 
 
-def folds(
-    count: int, parts: int, generator: np.random.Generator
-) -> Int[ndarray, " count"]:
+def folds(count: int, parts: int, generator: np.random.Generator) -> Int[ndarray, " count"]:
     """Assign records to `parts` folds at random, as evenly as possible."""
     return generator.permutation(count) % parts
 
@@ -136,9 +128,7 @@ def cross_fitted(
     outside = folds(len(non_members), parts, generator)
     hits = rejections = 0.0
     for part in range(parts):
-        threshold = best_threshold(
-            members[inside != part], non_members[outside != part]
-        )
+        threshold = best_threshold(members[inside != part], non_members[outside != part])
         hits += np.sum(members[inside == part] >= threshold)
         rejections += np.sum(non_members[outside == part] < threshold)
     everywhere = best_threshold(members, non_members)
@@ -149,3 +139,457 @@ def cross_fitted(
         non_members=len(non_members),
         fitted=rates_at(everywhere, members, non_members).accuracy,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signals:
+    """What the model under attack, and reference models, say of the same records.
+
+    All attacks look at the same arrays, and none can write into them.
+
+    Attributes:
+        labels: each record's class.
+        target: log-probabilities of the classes, in nats, under the attacked model.
+        references: the same under every reference model.
+        inside: whether a reference was trained on a record; in the audit of a run each
+            record is inside at least one and outside at least one.
+    """
+
+    labels: Int[ndarray, " records"]
+    target: Float[ndarray, "records classes"]
+    references: Float[ndarray, "records models classes"]
+    inside: Bool[ndarray, "records models"]
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            seen = getattr(self, each.name).view()
+            seen.flags.writeable = False
+            object.__setattr__(self, each.name, seen)
+
+
+def of_label(
+    log_probs: Float[ndarray, "records *models classes"],
+    labels: Int[ndarray, " records"],
+) -> Float[ndarray, "records *models"]:
+    """Return log p_y: minus the loss."""
+    places = labels.reshape(-1, *[1] * (log_probs.ndim - 1))
+    return np.take_along_axis(log_probs, places, axis=-1)[..., 0]
+
+
+def log_complement(
+    log_probs: Float[ndarray, "records *models classes"],
+) -> Float[ndarray, "records *models classes"]:
+    """Return log(1 - p_c) as the sum of the other classes' probabilities.
+
+    1 - exp(log p_c) would be 0 for every confident model.
+    """
+    from scipy.special import logsumexp
+
+    others = [
+        np.asarray(logsumexp(np.delete(log_probs, c, axis=-1), axis=-1))
+        for c in range(log_probs.shape[-1])
+    ]
+    return np.stack(others, axis=-1)
+
+
+def logit(
+    log_probs: Float[ndarray, "records *models classes"],
+    labels: Int[ndarray, " records"],
+) -> Float[ndarray, "records *models"]:
+    """Return the logit-scaled confidence phi = log(p_y / (1 - p_y)).
+
+    Close to normally distributed over models that differ in their data, which p_y and
+    the loss are not (Carlini et al., 2022, section IV-C).
+    """
+    return of_label(log_probs, labels) - of_label(log_complement(log_probs), labels)
+
+
+def check_references(
+    inside: Bool[ndarray, "records models"],
+    least: int = 1,
+    sides: Sequence[str] = ("inside", "outside"),
+) -> None:
+    """Refuse records that too few references hold, or too few do not.
+
+    Args:
+        inside: which reference was trained on which record.
+        least: references on each side.
+        sides: where they are needed.
+
+    Raises:
+        ConfigError: some record is inside, or outside, fewer than `least` of them.
+    """
+    counts = {"inside": inside.sum(axis=1), "outside": (~inside).sum(axis=1)}
+    for side in sides:
+        fewest = int(counts[side].min(initial=least))
+        if fewest < least:
+            raise ConfigError(
+                f"This attack needs every record {side} at least {least} reference "
+                f"models, found one that is {side} {fewest}. Use more references."
+            )
+
+
+Needs = Literal["none", "outside", "both"]
+"""Of which references an attack learns: none, models without a record, with and without."""
+
+Scores = Float[ndarray, " records"]
+
+Scorer = Callable[[Signals], Scores]
+"""Returns a score per record; higher is more member-like. An attack is one."""
+
+
+class Attack(Component):
+    """Scores records by what models say of them; higher is more member-like.
+
+    Your own is a subclass with options, or a plain function of `Signals`: name it in
+    `covey audit RUN --attack package.module:name`, or pass it to `Run.audit`.
+
+    Attributes:
+        needs: the references without which it has nothing to say.
+    """
+
+    needs: ClassVar[Needs] = "both"
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return one finite score per record."""
+        raise NotImplementedError
+
+
+class LossAttack(Attack):
+    """Minus the loss under the attacked model."""
+
+    needs: ClassVar[Needs] = "none"
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return log p_y."""
+        return of_label(signals.target, signals.labels)
+
+
+class EntropyAttack(Attack):
+    """Whatever the model answers surely and rightly is a member."""
+
+    needs: ClassVar[Needs] = "none"
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return minus the modified entropy."""
+        return modified_entropy_score(signals.target, signals.labels)
+
+
+class PlainEntropyAttack(Attack):
+    """Whatever the model answers surely is a member."""
+
+    needs: ClassVar[Needs] = "none"
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return minus the entropy."""
+        return entropy_score(signals.target)
+
+
+def entropy_score(
+    log_probs: Float[ndarray, "records classes"],
+) -> Float[ndarray, " records"]:
+    """Return minus the entropy, sum_c p_c log p_c, in [-log C, 0]: blind to the label."""
+    return (np.exp(log_probs) * log_probs).sum(axis=1)
+
+
+def modified_entropy_score(
+    log_probs: Float[ndarray, "records classes"], labels: Int[ndarray, " records"]
+) -> Float[ndarray, " records"]:
+    """Return minus the modified entropy, at most 0 (Eq. 8).
+
+    (1 - p_y) log p_y + sum_{c != y} p_c log(1 - p_c)
+
+    Being sure of a wrong class is as far from a member as can be; the plain entropy
+    takes it for one.
+    """
+    others = log_complement(log_probs)
+    wrong = np.exp(log_probs) * others
+    right = np.exp(of_label(others, labels)) * of_label(log_probs, labels)
+    return right + wrong.sum(axis=1) - of_label(wrong, labels)
+
+
+Variance = Literal["global", "per-example"]
+"""One variance for all records, for few references (below 64), or each record's own."""
+
+MIN_VARIANCE = 1e-6
+
+
+class Lira(Attack):
+    """The likelihood ratio of models with and without a record.
+
+    Attributes:
+        variance: one for all records, or each record's own.
+    """
+
+    variance: Variance = "global"
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return the log-ratio, of logit-scaled confidences."""
+        return lira_online(*_logits(signals), signals.inside, self.variance)
+
+
+class LiraOffline(Attack):
+    """The same, against models without the record alone.
+
+    Attributes:
+        variance: one for all records, or each record's own.
+    """
+
+    needs: ClassVar[Needs] = "outside"
+    variance: Variance = "global"
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return how unlikely the confidence would be."""
+        return lira_offline(*_logits(signals), signals.inside, self.variance)
+
+
+def _logits(seen: Signals) -> tuple[ndarray, ndarray]:
+    return logit(seen.target, seen.labels), logit(seen.references, seen.labels)
+
+
+def lira_online(
+    target: Float[ndarray, " records"],
+    references: Float[ndarray, "records models"],
+    inside: Bool[ndarray, "records models"],
+    variance: Variance = "global",
+) -> Float[ndarray, " records"]:
+    """Return log N(phi; mu_in, sigma_in^2) - log N(phi; mu_out, sigma_out^2).
+
+    Args:
+        target: phi, the logit-scaled confidence under the attacked model.
+        references: the same under models with (`inside`) and without the record.
+        inside: which reference was trained on which record.
+        variance: whether the sigmas are shared by all records.
+    """
+    from scipy.stats import norm
+
+    check_references(inside, least=_min_references(variance))
+    in_, out = (_normal(references, side, variance) for side in (inside, ~inside))
+    return norm.logpdf(target, *in_) - norm.logpdf(target, *out)
+
+
+def lira_offline(
+    target: Float[ndarray, " records"],
+    references: Float[ndarray, "records models"],
+    inside: Bool[ndarray, "records models"],
+    variance: Variance = "global",
+) -> Float[ndarray, " records"]:
+    """Return -log P[N(mu_out, sigma_out^2) > phi]: one-sided, against OUT models alone.
+
+    Arguments as for `lira_online`; IN columns are not looked at. The logarithm keeps
+    records apart whose probability rounds to 0.
+    """
+    from scipy.stats import norm
+
+    check_references(inside, _min_references(variance), ("outside",))
+    return -norm.logsf(target, *_normal(references, ~inside, variance))
+
+
+def _min_references(variance: Variance) -> int:
+    return 1 if variance == "global" else 2
+
+
+def _normal(
+    values: Float[ndarray, "records models"],
+    chosen: Bool[ndarray, "records models"],
+    variance: Variance,
+) -> tuple[ndarray, ndarray]:
+    """Return mu per record, and sigma: the deviation of the chosen columns."""
+    mu = values.mean(axis=1, where=chosen)
+    if variance == "global":
+        sigma = np.full(len(mu), values[chosen].std())
+    else:
+        sigma = values.std(axis=1, where=chosen)
+    return mu, np.maximum(sigma, MIN_VARIANCE)
+
+
+AtLeastOne = Annotated[float, Field(ge=1)]
+
+
+class Rmia(Attack):
+    """The share of the audited records that a record beats.
+
+    The audited records stand in for the population: each is compared with all.
+
+    Attributes:
+        gamma: by how much a record must be ahead of another.
+    """
+
+    gamma: AtLeastOne = 1.0
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return the share, in [0, 1]."""
+        ratios = likelihood_ratio_online(*_confidences(signals), signals.inside)
+        return rmia(ratios, population=ratios, gamma=self.gamma)
+
+
+class RmiaOffline(Attack):
+    """The same, where only models without the record are known.
+
+    Attributes:
+        gamma: by how much a record must be ahead of another.
+        a: how little models with a record would differ from those without.
+    """
+
+    needs: ClassVar[Needs] = "outside"
+    gamma: AtLeastOne = 1.0
+    a: Share = 0.3
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return the share, in [0, 1]."""
+        seen = _confidences(signals)
+        ratios = likelihood_ratio_offline(*seen, signals.inside, self.a)
+        return rmia(ratios, population=ratios, gamma=self.gamma)
+
+
+def _confidences(seen: Signals) -> tuple[ndarray, ndarray]:
+    return of_label(seen.target, seen.labels), of_label(seen.references, seen.labels)
+
+
+def rmia(
+    ratios: Float[ndarray, " records"],
+    population: Float[ndarray, " others"],
+    gamma: float = 1.0,
+) -> Float[ndarray, " records"]:
+    """Return the share of the population that a record beats, in [0, 1].
+
+    P_z[ ratio(x) / ratio(z) >= gamma ]
+
+    Args:
+        ratios: log ratio(x) of the audited records, from one of the functions below.
+        population: log ratio(z) of records from the same distribution.
+        gamma: by how much x must be ahead of z; at least 1.
+    """
+    behind = np.searchsorted(np.sort(population), ratios - np.log(gamma), side="right")
+    return behind / len(population)
+
+
+def likelihood_ratio_online(
+    target: Float[ndarray, " records"],
+    references: Float[ndarray, "records models"],
+    inside: Bool[ndarray, "records models"],
+) -> Float[ndarray, " records"]:
+    """Return log ratio(x) = log p(x | theta) - log p(x), with IN and OUT models.
+
+    p(x) = (mean of p(x | theta') over IN + mean over OUT) / 2
+
+    Args:
+        target: log p(x | theta), the log-probability of the label.
+        references: log p(x | theta') under every reference.
+        inside: which reference was trained on which record.
+    """
+    check_references(inside)
+    sides = [_log_mean(references, chosen) for chosen in (inside, ~inside)]
+    return target - (np.logaddexp(*sides) - np.log(2))
+
+
+def likelihood_ratio_offline(
+    target: Float[ndarray, " records"],
+    references: Float[ndarray, "records models"],
+    inside: Bool[ndarray, "records models"],
+    a: float = 0.3,
+) -> Float[ndarray, " records"]:
+    """Return log ratio(x) where only OUT models are known.
+
+    p(x) = ((1 + a) p_out(x) + 1 - a) / 2, p_out the mean over OUT models
+
+    Arguments as for `likelihood_ratio_online`; `a` in [0, 1] says how little IN models
+    would differ from OUT models: they overfit more, the smaller it should be.
+    """
+    check_references(inside, sides=("outside",))
+    p_out = np.exp(_log_mean(references, ~inside))
+    return target - np.log(((1 + a) * p_out + 1 - a) / 2)
+
+
+def _log_mean(
+    values: Float[ndarray, "records models"], chosen: Bool[ndarray, "records models"]
+) -> Float[ndarray, " records"]:
+    from scipy.special import logsumexp
+
+    return logsumexp(values, b=chosen, axis=1) - np.log(chosen.sum(axis=1))
+
+
+TOP = 3
+
+
+class Shokri(Attack):
+    """A classifier that learns on references what a member looks like."""
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return the log-odds of membership."""
+        return shokri(signals)
+
+
+def shokri_features(
+    log_probs: Float[ndarray, "records classes"], labels: Int[ndarray, " records"]
+) -> Float[ndarray, "records features"]:
+    """Return what the classifier sees of a record.
+
+    The logarithms of the three highest probabilities, minus the loss, the logit-scaled
+    confidence, whether the prediction is right, and the class (one-hot).
+    """
+    classes = log_probs.shape[1]
+    return np.column_stack(
+        [
+            -np.sort(-log_probs, axis=1)[:, :TOP],
+            of_label(log_probs, labels),
+            logit(log_probs, labels),
+            log_probs.argmax(axis=1) == labels,
+            np.eye(classes)[labels],
+        ]
+    )
+
+
+def shokri(signals: Signals) -> Float[ndarray, " records"]:
+    """Return the log-odds of membership: learnt on the references, asked of the target.
+
+    log P[in] / P[out] = w . standardised features + b
+    """
+    check_references(signals.inside)
+    models = signals.inside.shape[1]
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    seen = [shokri_features(signals.references[:, m], signals.labels) for m in range(models)]
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    classifier.fit(np.concatenate(seen), signals.inside.T.reshape(-1))
+    features = shokri_features(signals.target, signals.labels)
+    return np.asarray(classifier.decision_function(features))
+
+
+MIN_OTHERS = 2
+SMALLEST = 1e-6
+
+
+def fedmia(
+    signals: Float[ndarray, "rounds clients records"],
+    suspects: Int[ndarray, " records"],
+) -> Float[ndarray, " records"]:
+    """Return how far the suspect's update stands out from the others', in [0, 1].
+
+    mean_t Phi((s_t,k(x) - mu_t(x)) / sigma_t(x)), mu and sigma over all clients but k
+
+    Whoever did not train on x is an OUT model, and comes for free.
+
+    Args:
+        signals: s, what client k's model of round t says of x; higher is more
+            member-like: minus the loss, or the cosine of x's gradient and the update.
+        suspects: k, the client that is suspected of holding x.
+
+    Raises:
+        ConfigError: there are fewer than two other clients.
+    """
+    from scipy.special import ndtr
+
+    _, clients, records = signals.shape
+    if clients <= MIN_OTHERS:
+        raise ConfigError(
+            f"FedMIA compares a client with at least {MIN_OTHERS} others of its "
+            f"cluster, found {clients} clients in all. Leave this attack out."
+        )
+    others = np.arange(clients)[:, None] != suspects
+    mu = signals.mean(axis=1, where=others)
+    sigma = np.maximum(signals.std(axis=1, where=others), SMALLEST)
+    own = signals[:, suspects, np.arange(records)]
+    return ndtr(np.float64((own - mu) / sigma)).mean(axis=0)

@@ -1,38 +1,175 @@
 """Auditing one cluster model: several attacks on its members and matched non-members."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
+from covey.base.errors import ConfigError
+from covey.base.names import Params
+from covey.base.risk import DIVERGED, RiskEstimate
+from covey.base.rng import Streams
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
-from covey.errors import ConfigError
-from covey.membership.assessment import Target
-from covey.membership.attack_base import Scorer
-from covey.membership.audit_set import Candidates, strata_of
-from covey.membership.estimates import DIVERGED, MIN_RECORDS
-from covey.membership.fedmia_attack import MIN_OTHERS, fedmia
-from covey.membership.ground_truth import Reference, blind_risk, mismatch
-from covey.membership.guessing import has_non_finite_values
-from covey.membership.record_exposure import ExposedCounts, exposed_counts
-from covey.membership.references import RetrainRecipe, halves, train_references
-from covey.membership.signals import Signals, of_label
-from covey.membership.subgroups import AttackFigures, attack_figures
-from covey.rng import Streams
-from covey.types import Params
+from covey.engine.recipe import Recipe
+from covey.membership.attacks import (
+    MIN_OTHERS,
+    Scorer,
+    Signals,
+    auc,
+    cross_fitted,
+    fedmia,
+    of_label,
+    scores_of,
+)
+from covey.membership.intervals import MIN_RECORDS, AttackMetrics, attack_metrics, estimate_of, roc
+from covey.membership.references import (
+    ExposedCounts,
+    RetrainRecipe,
+    exposed_counts,
+    halves,
+    train_references,
+)
+from covey.membership.truth import (
+    Candidates,
+    Reference,
+    Target,
+    blind_risk,
+    has_non_finite_values,
+    mismatch,
+    strata_of,
+)
 
-__all__ = [
-    "FEDMIA",
-    "WEIGHTS",
-    "Auditor",
-    "ClusterAuditResult",
-    "examine_cluster",
-    "scored_by",
-]
+
+def positive_control(
+    engine: Engine, start: Params, recipe: Recipe, examples: Examples, streams: Streams
+) -> RiskEstimate:
+    """Attack a model that learnt random labels of half of the examples by heart.
+
+    Nothing but memory helps with random labels, so the risk must be well above 0.5 if
+    the recipe trains for long enough to fit them; an attack that misses it is broken.
+    """
+    generator = streams.at("labels").generator()
+    labels = torch.from_numpy(generator.permutation(examples.labels.numpy()))
+    members, others = _halves(replace(examples, labels=labels), generator)
+    job = TrainingJob(start, members, streams.at("training"), recipe)
+    (trained,) = engine.train([job])
+    return _attacked(engine, trained, (members, others), streams)
+
+
+def negative_control(
+    engine: Engine, params: Params, unseen: Examples, streams: Streams
+) -> RiskEstimate:
+    """Attack as if half of these examples were members, when none is.
+
+    The risk must be 0.5 within 3 SE; anything above is the attack's own optimism.
+    """
+    halves = _halves(unseen, streams.at("halves").generator())
+    return _attacked(engine, params, halves, streams)
+
+
+def _halves(examples: Examples, generator: np.random.Generator) -> tuple[Examples, Examples]:
+    order = torch.from_numpy(generator.permutation(len(examples)))
+    middle = len(order) // 2
+    return examples.take(order[:middle]), examples.take(order[middle:])
+
+
+def _attacked(
+    engine: Engine,
+    params: Params,
+    sides: tuple[Examples, Examples],
+    streams: Streams,
+) -> RiskEstimate:
+    inside, outside = (
+        scores_of(each.losses.double().numpy())
+        for each in engine.score([ScoringJob(params, side) for side in sides])
+    )
+    rates = cross_fitted(inside, outside, streams.at("folds").generator())
+    return estimate_of(rates, auc(inside, outside))
+
+
+QUARTERS = ("easiest", "easy", "hard", "hardest")
+
+
+@dataclass(frozen=True, slots=True)
+class AttackFigures:
+    """What one attack achieves on one cluster model.
+
+    Attributes:
+        by_group: per index of a group; "" where the clients have no known group.
+        by_class: per label.
+        by_difficulty: per quarter of each group's records, from those that models know
+            well without having seen them to those that they get wrong; empty where a
+            record has no reference outside of it.
+        roc: (FPR, TPR), FPR from 1 / non-members on.
+    """
+
+    overall: AttackMetrics
+    by_group: Mapping[str, AttackMetrics]
+    by_class: Mapping[str, AttackMetrics]
+    by_difficulty: Mapping[str, AttackMetrics]
+    roc: tuple[tuple[float, float], ...]
+
+
+def attack_figures(
+    scores: Float[ndarray, " records"],
+    candidates: Candidates,
+    signals: Signals,
+    streams: Streams,
+) -> AttackFigures:
+    """Judge the scores, overall and in each part; thresholds are fitted in the part."""
+
+    def judged(among: Bool[ndarray, " records"], *name: str) -> AttackMetrics:
+        return attack_metrics(candidates.sides(scores, among), streams.at(*name))
+
+    everybody = np.ones(len(scores), dtype=bool)
+    parts: dict[str, dict[str, AttackMetrics]] = {}
+    for kind, name, among in _parts(candidates, signals):
+        parts.setdefault(kind, {})[name] = judged(among, kind, name)
+    return AttackFigures(
+        overall=judged(everybody, "overall"),
+        by_group=parts["group"],
+        by_class=parts["class"],
+        by_difficulty=parts.get("difficulty", {}),
+        roc=roc(candidates.sides(scores, everybody)),
+    )
+
+
+def quarters(candidates: Candidates, signals: Signals) -> Int[ndarray, " records"]:
+    """Return 0 (easiest) to 3 by the mean loss under references outside of the record.
+
+    Their loss does not depend on who is a member; ranked within each group.
+    """
+    losses = -of_label(signals.references, signals.labels)
+    outside = losses.mean(axis=1, where=~signals.inside)
+    from scipy.stats import rankdata
+
+    found = np.zeros(len(outside), dtype=np.int64)
+    for place in range(len(candidates.strata)):
+        here = candidates.stratum == place
+        ranks = rankdata(outside[here], method="ordinal") - 1
+        found[here] = ranks * len(QUARTERS) // here.sum()
+    return found
+
+
+def _parts(
+    candidates: Candidates, signals: Signals
+) -> Iterator[tuple[str, str, Bool[ndarray, " records"]]]:
+    for place, stratum in enumerate(candidates.strata):
+        name = "" if stratum.group is None else str(stratum.group)
+        yield "group", name, candidates.stratum == place
+    for label in range(signals.target.shape[1]):
+        yield "class", str(label), signals.labels == label
+    if not (~signals.inside).any(axis=1).all():
+        return
+    quarter = quarters(candidates, signals)
+    for index, name in enumerate(QUARTERS):
+        yield "difficulty", name, quarter == index
+
 
 FEDMIA = "fedmia"
 """The attack on clients' updates, which are more than `Signals` hold."""
@@ -129,21 +266,15 @@ def examine_cluster(
     one = _answers(engine, target.params, candidates.examples.first(1))
     signals = one is not None and _signals(engine, target, candidates, auditor, streams)
     if not signals:
-        return _without_attacks(
-            target, auc, NO_CLASSES if one is None else NO_REFERENCE
-        )
-    scores = {
-        name: scored_by(name, run, signals) for name, run in auditor.attacks.items()
-    }
+        return _without_attacks(target, auc, NO_CLASSES if one is None else NO_REFERENCE)
+    scores = {name: scored_by(name, run, signals) for name, run in auditor.attacks.items()}
     if auditor.from_weights is not None:
         scores |= auditor.from_weights(target, candidates)
     reason = ""
     if auditor.from_updates and len(target.members) > MIN_OTHERS:
         found = _from_updates(engine, target, candidates, auditor, streams)
         scores |= {} if found is None else {FEDMIA: found}
-        reason = (
-            f"{FEDMIA}: a client's one more round diverged" if found is None else ""
-        )
+        reason = f"{FEDMIA}: a client's one more round diverged" if found is None else ""
     elif auditor.from_updates:
         reason = f"{FEDMIA} needs more than {MIN_OTHERS} clients in a cluster"
     return ClusterAuditResult(
@@ -170,13 +301,9 @@ def _unexamined(target: Target) -> str:
     return "" if target.members else "no client both uses and trained this cluster"
 
 
-def _without_attacks(
-    target: Target, blind_auc: float | None, reason: str
-) -> ClusterAuditResult:
+def _without_attacks(target: Target, blind_auc: float | None, reason: str) -> ClusterAuditResult:
     clients = len(target.members)
-    return ClusterAuditResult(
-        target.cluster, clients, 0, 0, 0, blind_auc, reason, {}, {}
-    )
+    return ClusterAuditResult(target.cluster, clients, 0, 0, 0, blind_auc, reason, {}, {})
 
 
 def _signals(
@@ -226,9 +353,7 @@ def _answers(engine: Engine, params: Params, examples: Examples) -> Tensor | Non
     return scored.log_probs
 
 
-def scored_by(
-    name: str, attack: Scorer, signals: Signals
-) -> Float[ndarray, " records"]:
+def scored_by(name: str, attack: Scorer, signals: Signals) -> Float[ndarray, " records"]:
     """Run an attack; a user's own may return anything.
 
     Raises:
@@ -264,24 +389,19 @@ def _from_updates(
     """
     at = streams.at("one more round")
     jobs = [
-        TrainingJob(
-            target.params, each.train, at.at(each.name), auditor.retrain_recipe.recipe
-        )
+        TrainingJob(target.params, each.train, at.at(each.name), auditor.retrain_recipe.recipe)
         for each in target.members
     ]
     own = list(engine.train(jobs))
     if any(map(has_non_finite_values, own)):
         return None
     signals = [
-        of_label(_log_probs(engine, local, candidates.examples), candidates.labels)
-        for local in own
+        of_label(_log_probs(engine, local, candidates.examples), candidates.labels) for local in own
     ]
     return fedmia(np.stack(signals)[None], candidates.suspects)
 
 
-def _accuracies(
-    signals: Signals, member: Bool[ndarray, " records"]
-) -> dict[str, float]:
+def _accuracies(signals: Signals, member: Bool[ndarray, " records"]) -> dict[str, float]:
     right = signals.target.argmax(axis=1) == signals.labels
     found = {
         "members": float(right[member].mean()),

@@ -6,21 +6,23 @@ record has models that learnt it and models that did not. A server, which holds 
 side, could not do this.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, cycle
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from covey.data.examples import Examples
-from covey.engine.protocol import Recipe
-from covey.membership.audit_set import Candidates, Stratum
-from covey.rng import Streams
-from covey.types import Params
-
-__all__ = ["PlayRound", "RetrainRecipe", "halves", "reference_sets", "train_references"]
+from covey.base.names import Params
+from covey.base.rng import Streams
+from covey.data.examples import Client, Examples
+from covey.engine.recipe import Recipe
+from covey.membership.attacks import Signals, check_references, logit, scores_of
+from covey.membership.intervals import LEVEL, clopper_pearson
+from covey.membership.truth import Candidates, Reference, Stratum
 
 PlayRound = Callable[[int, Params, tuple[Examples, ...], Streams], Params]
 """Plays the round of this index from a model, over these data sets."""
@@ -98,3 +100,355 @@ def _half(stratum: Stratum, streams: Streams) -> Bool[ndarray, " candidates"]:
     half = np.zeros(len(stratum.candidates), dtype=bool)
     half[streams.generator().permutation(len(half))[: stratum.pairs]] = True
     return half
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """How often the guessed source is the true one.
+
+    Attributes:
+        standard_error: of `accuracy`, which is moved half a record inwards for it.
+        prior_accuracy: of always guessing the source that holds most of the records.
+    """
+
+    accuracy: float
+    standard_error: float
+    prior_accuracy: float
+    records: int
+
+
+def source_of(
+    losses: Float[ndarray, "sources records"],
+) -> Int[ndarray, " records"]:
+    """Return argmin_j loss(theta_j, x): whose model knows the record best."""
+    return losses.argmin(axis=0)
+
+
+def attribution(guessed: Int[ndarray, " records"], truth: Int[ndarray, " records"]) -> Attribution:
+    """Compare guesses with the truth; SE^2 = accuracy (1 - accuracy) / n."""
+    n = len(truth)
+    accuracy = float(np.mean(guessed == truth))
+    inner = np.clip(accuracy, 0.5 / n, 1 - 0.5 / n)
+    return Attribution(
+        accuracy=accuracy,
+        standard_error=float(np.sqrt(inner * (1 - inner) / n)),
+        prior_accuracy=float(np.bincount(truth).max() / n),
+        records=n,
+    )
+
+
+QUARTILES = (0.25, 0.75)
+
+
+def loss_spread(
+    losses: Float[ndarray, "records looks"],
+    quantiles: tuple[float, float] = QUARTILES,
+) -> Float[ndarray, " records"]:
+    """Return q_high - q_low of each record's losses, in nats; NaN: it was never seen.
+
+    A look at which a record was not seen is NaN, and does not count.
+    """
+    low, high = _quantiles(losses, quantiles)
+    return high - low
+
+
+def loss_drop(
+    losses: Float[ndarray, "records looks"], last: Float[ndarray, " records"]
+) -> Float[ndarray, " records"]:
+    """Return q_75 of each record's losses less its newest loss, in nats.
+
+    How far the loss came down from where it was a quarter of the time: high for a record
+    that was hard and is known now, where the spread alone is also high for one whose loss
+    still moves. NaN: it was never seen, as in `loss_spread`.
+    """
+    (high,) = _quantiles(losses, QUARTILES[1:])
+    return high - last
+
+
+def _quantiles(
+    losses: Float[ndarray, "records looks"], quantiles: Sequence[float]
+) -> Float[ndarray, "quantiles records"]:
+    found = np.full((len(quantiles), len(losses)), np.nan)
+    seen = np.isfinite(losses).any(axis=1)
+    if seen.any():
+        finite = np.where(np.isfinite(losses[seen]), losses[seen], np.nan)
+        found[:, seen] = np.nanquantile(finite, quantiles, axis=1)
+    return found
+
+
+def top_share(scores: Float[ndarray, " records"], share: float) -> Bool[ndarray, " records"]:
+    """Return the records with the highest scores: this share of them, one at the least."""
+    return highest(scores, max(1, round(share * len(scores))))
+
+
+def highest(scores: Float[ndarray, " records"], count: int) -> Bool[ndarray, " records"]:
+    """Return so many records with the highest scores, or all if there are fewer.
+
+    Records without a score (NaN) are the last; of equal ones the first are taken.
+    """
+    order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
+    chosen = np.zeros(len(scores), dtype=bool)
+    chosen[order[:count]] = True
+    return chosen
+
+
+def precision_at(
+    scores: Float[ndarray, " records"],
+    vulnerable: Bool[ndarray, " records"],
+    share: float,
+) -> float:
+    """Return how many of the records with the highest scores are vulnerable, as a share.
+
+    Vulnerable are the members that an attack says are members, at a low rate of
+    non-members of which it says so too (the paper: LiRA, at 1 in 1000).
+    """
+    return float(vulnerable[top_share(scores, share)].mean())
+
+
+SHARE = 0.01
+
+PAIR = 2
+"""References come in pairs that learnt opposite halves of the records."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedCounts:
+    """Where the most exposed 1% of a cluster's members are; no record is named.
+
+    Half of the references say which these are, and the others how exposed they are: the
+    highest of many figures by few references are the highest by chance as well.
+
+    Attributes:
+        records: how many these are.
+        exposure: their mean chance that an attack which knows a record's reference models
+            says rightly whether it was learnt.
+        everybody: the same of all members.
+        held: how many of them each client holds that holds any, the largest first: no
+            client is named, either.
+    """
+
+    records: int
+    exposure: float
+    everybody: float
+    held: tuple[int, ...]
+
+
+def record_exposures(signals: Signals, spread: float | None = None) -> Float[ndarray, " records"]:
+    """Return Phi((mu_in - mu_out) / 2 sigma) of each record's logit-scaled confidences.
+
+    The chance that LiRA is right on one model, a coin having decided whether it learnt the
+    record; one variance for all records, as few references know none of their own.
+    Below .5 it would be right by saying the opposite of what it says.
+
+    Args:
+        signals: of the references.
+        spread: sigma; None: as these references have it, at least two pairs.
+    """
+    from scipy.special import ndtr
+
+    check_references(signals.inside)
+    _, (inside, outside) = _means(signals)
+    sigma = _sigma(signals) if spread is None else spread
+    return ndtr((inside - outside) / (2 * sigma))
+
+
+def _means(signals: Signals) -> tuple[ndarray, tuple[ndarray, ndarray]]:
+    """Return the confidences, and each record's mean over those that learnt it or not."""
+    phi = logit(signals.references, signals.labels)
+    inside = phi.mean(axis=1, where=signals.inside)
+    return phi, (inside, phi.mean(axis=1, where=~signals.inside))
+
+
+def _sigma(signals: Signals) -> float:
+    phi, (inside, outside) = _means(signals)
+    left = phi - np.where(signals.inside, inside[:, None], outside[:, None])
+    # each side's mean takes one degree of freedom, and few references have few of them
+    freedom = max(1, phi.size - 2 * len(phi))
+    return max(float(np.sqrt((left**2).sum() / freedom)), 1e-6)
+
+
+def exposed_counts(
+    signals: Signals, member: Bool[ndarray, " records"], owner: Int[ndarray, " records"]
+) -> ExposedCounts | None:
+    """Return who holds the most exposed 1% of the members, in counts.
+
+    None with fewer references than two pairs, each of which learnt opposite halves.
+
+    Args:
+        signals: of members and non-members.
+        member: which records are members.
+        owner: a number of each record's client.
+    """
+    models = signals.inside.shape[1]
+    if models < 2 * PAIR:
+        return None
+    pair, sigma = np.arange(models) // PAIR, _sigma(signals)
+    halves = (_by(signals, pair % 2 == half) for half in (0, 1))
+    ranked, judged = (record_exposures(each, sigma)[member] for each in halves)
+    top = top_share(ranked, SHARE)
+    held = Counter(owner[member][top].tolist())
+    return ExposedCounts(
+        records=int(top.sum()),
+        exposure=float(judged[top].mean()),
+        everybody=float(judged.mean()),
+        held=tuple(sorted(held.values(), reverse=True)),
+    )
+
+
+def _by(signals: Signals, chosen: Bool[ndarray, " models"]) -> Signals:
+    return replace(
+        signals,
+        references=signals.references[:, chosen],
+        inside=signals.inside[:, chosen],
+    )
+
+
+MIN_RESERVED = 5
+"""Reserved clients of a group below which its participants are compared with nobody."""
+
+MIN_RESAMPLED = 8
+"""Clients of a side below which a bootstrap is too sure: of 5, it covers 0.86, not 0.95."""
+
+RESAMPLES = 2_000
+
+ScoresByGroup = Mapping[int, Float[ndarray, "_"]]
+"""Per group, a score per client; a group without clients is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class GameOutcome:
+    """How well the adversary tells clients from reserved ones.
+
+    Attributes:
+        auc: the chance that such a client scores higher than a reserved one of its
+            group; 0.5 is a coin toss.
+        low, high: the 95% interval, over clients.
+        clients: how many such clients there were, reserved ones apart.
+    """
+
+    auc: float
+    low: float
+    high: float
+    clients: int
+
+
+def reserved_clients(
+    clients: Sequence[Client], reference: Reference, streams: Streams
+) -> dict[int, list[Examples]]:
+    """Deal matched non-members to pseudo-clients as large as each group's real clients.
+
+    Groups share their non-members, one image under each group's transform: an image
+    serves one group and one pseudo-client, and groups get equally many images. Groups
+    for which fewer than `MIN_RESERVED` can be made are left out.
+    """
+    if not reference.by_group:
+        return {}
+    sizes: dict[int, list[int]] = {}
+    for client in clients:
+        if client.group is not None:
+            sizes.setdefault(client.group, []).append(len(client.train))
+    order = torch.from_numpy(streams.generator().permutation(len(reference.by_group[0])))
+    parts = order.tensor_split(max(1, len(sizes)))
+    made = {
+        group: [reference.by_group[group].take(own) for own in _blocks(part, own_sizes)]
+        for part, (group, own_sizes) in zip(parts, sorted(sizes.items()), strict=False)
+    }
+    return {g: sets for g, sets in made.items() if len(sets) >= MIN_RESERVED}
+
+
+def client_scores(
+    losses: Float[ndarray, "clusters examples"], sizes: Sequence[int]
+) -> Float[ndarray, " clients"]:
+    """Return minus each client's mean loss under the model that suits it best.
+
+    score(c) = -min_j mean_{x in D_c} loss(theta_j, x)
+
+    A model that diverged (NaN) suits nobody.
+
+    Args:
+        losses: of all clients' examples, one client after the other.
+        sizes: how many examples each client has, at least one.
+    """
+    starts = [0, *accumulate(sizes)][:-1]
+    means = np.add.reduceat(losses, starts, axis=1) / np.asarray(sizes)
+    return scores_of(np.fmin.reduce(means, axis=0))
+
+
+def participation_game(
+    inside: ScoresByGroup, reserved: ScoresByGroup, streams: Streams
+) -> GameOutcome | None:
+    """Compare clients with the reserved clients of their own group.
+
+    The groups' AUCs are averaged, weighted by the clients in `inside`: two groups of
+    unequal difficulty are never compared with each other, and a diverged model, whose
+    score is -inf, needs no mean to be subtracted. The interval is the percentile
+    bootstrap's: within each group both sides are drawn again, one client less than there
+    are (Rao, Wu, 1988). Where it is not to be trusted, with fewer than `MIN_RESAMPLED`
+    clients on a side or sides that do not overlap, it is Clopper and Pearson's for as
+    many trials as the smaller side has clients, which errs on the wide side:
+    Var(AUC) <= AUC (1 - AUC) / min(n1, n0).
+
+    Returns:
+        None where no group has clients on both sides.
+    """
+    groups = sorted(inside.keys() & reserved.keys())
+    if not groups:
+        return None
+    counts = np.array([len(inside[group]) for group in groups])
+    shares = counts / counts.sum()
+    wins = [_wins(inside[group], reserved[group]) for group in groups]
+    again = [
+        _resampled(each, streams.at("bootstrap", group).generator())
+        for group, each in zip(groups, wins, strict=True)
+    ]
+    auc = float(shares @ [each.mean() for each in wins])
+    least = min(int(counts.sum()), sum(len(reserved[group]) for group in groups))
+    low, high = _interval(auc, shares @ np.stack(again), least)
+    return GameOutcome(auc, low, high, int(counts.sum()))
+
+
+def _blocks(order: torch.Tensor, sizes: Sequence[int]) -> Iterator[torch.Tensor]:
+    """Cut into disjoint blocks of these sizes, over and over, while they are whole."""
+    used = 0
+    for size in cycle(sizes):
+        if used + size > len(order):
+            return
+        yield order[used : used + size]
+        used += size
+
+
+def _wins(
+    inside: Float[ndarray, " clients"], others: Float[ndarray, " others"]
+) -> Float[ndarray, "clients others"]:
+    """Return 1 where a client scores higher, 0.5 on a tie; in order of the scores.
+
+    In order, so that the resamples do not depend on which client comes first.
+    """
+    a, b = np.sort(inside)[:, None], np.sort(others)
+    return (a > b) + 0.5 * (a == b)
+
+
+def _resampled(
+    wins: Float[ndarray, "clients others"], generator: np.random.Generator
+) -> Float[ndarray, " resamples"]:
+    """Return the AUC of each resample: both sides are drawn with replacement."""
+    rows, columns = (_shares(n, generator) for n in wins.shape)
+    return ((rows @ wins) * columns).sum(axis=1)
+
+
+def _shares(n: int, generator: np.random.Generator) -> Float[ndarray, "resamples n"]:
+    """Return each client's share of n - 1 draws.
+
+    n draws of n would spread too little by (n - 1) / n, and groups may be small.
+    """
+    draws = max(1, n - 1)
+    return generator.multinomial(draws, np.full(n, 1 / n), RESAMPLES) / draws
+
+
+def _interval(auc: float, again: Float[ndarray, " resamples"], least: int) -> tuple[float, float]:
+    if least < MIN_RESAMPLED or np.ptp(again) < 1e-9:
+        low, high = clopper_pearson(round(auc * least), least)
+    else:
+        tail = (1 - LEVEL) / 2
+        low, high = np.quantile(again, [tail, 1 - tail])
+    return min(auc, float(low)), max(auc, float(high))

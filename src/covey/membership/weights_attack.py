@@ -23,20 +23,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
+from covey.base.names import Params
 from covey.data.examples import Examples, to_floats
-from covey.heads.leave_out import targets_of
-from covey.types import Params
-
-__all__ = [
-    "LAST_LAYER_PRIOR",
-    "MAX_POOL",
-    "PRIOR",
-    "Equations",
-    "Hiding",
-    "last_layer_of",
-    "membership_weights",
-    "population_scores",
-]
+from covey.heads.state import targets_of
 
 PRIOR = 1e-6
 """Of the mean square of a record's equations: what the rounding of weights in float32
@@ -94,9 +83,7 @@ class Equations:
 
     def products(self, others: "Equations") -> Float64[Tensor, "records others"]:
         """Return <phi_i r_i^T, phi_k r_k^T>: no matrix of d classes rows is made."""
-        return (self.features @ others.features.T) * (
-            self.residuals @ others.residuals.T
-        )
+        return (self.features @ others.features.T) * (self.residuals @ others.residuals.T)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +127,7 @@ def membership_weights(
     return torch.cholesky_solve(wanted[:, None], _lower(products))[:, 0]
 
 
-def population_scores(
-    judged: Equations, others: Equations
-) -> Float64[Tensor, " records"]:
+def population_scores(judged: Equations, others: Equations) -> Float64[Tensor, " records"]:
     """Return how surely each record is in a head of which no other member is known.
 
         z_i = e_i^T S^-1 theta / (e_i^T S^-1 e_i),    e_i = phi_i r_i^T
@@ -160,9 +145,7 @@ def population_scores(
     return toward / spread.sqrt()
 
 
-def last_layer_of(
-    module: nn.Module, params: Params, examples: Examples
-) -> Equations | None:
+def last_layer_of(module: nn.Module, params: Params, examples: Examples) -> Equations | None:
     """Return the equations of a network's last linear layer; None: it has none."""
     layers = [n for n, each in module.named_modules() if isinstance(each, nn.Linear)]
     if not layers or examples.labels.dim() != 1:

@@ -1,22 +1,348 @@
 """Build a model by name."""
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, TypeGuard, cast
 
-from torch import nn
+import torch
+from jaxtyping import Float, Shaped
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from covey.components.built_ins import BUILT_INS
-from covey.components.registry import create, find
-from covey.errors import ConfigError, ModelError
-from covey.models.base import ModelFactory, is_component
+from covey.base.errors import ConfigError, ModelError
+from covey.base.names import Params
+from covey.base.rng import Streams
+from covey.components.built_ins import BUILT_INS, DEFAULTS
+from covey.components.factories import made_module
+from covey.components.registry import Component, create, find, options_of, reference
+from covey.components.slots import Options
+from covey.models.features import FeatureMap, FrozenFeatures, build_features
 from covey.models.networks import ImageNetwork
-from covey.module_factories import made_module
-from covey.rng import Streams
 
-__all__ = ["NETWORKS", "build_model"]
+
+class ModelFactory(Component):
+    """A model with options that are checked: write `build`.
+
+    A function or a class that returns an `nn.Module` will do as well; then the options
+    are its keyword arguments.
+    """
+
+    is_passed: ClassVar[bool] = False
+    """Whether the model is in a program, and in no later process."""
+
+    def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """Return a freshly initialised network.
+
+        Args:
+            input_shape: of one example, without the batch.
+            num_classes: how many outputs it has.
+        """
+        raise NotImplementedError
+
+    def build_for(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        seed: int,  # noqa: ARG002 - for what all models of a run share
+    ) -> nn.Module:
+        """Return a freshly initialised network of the run with this seed.
+
+        Override it where all of the run's models have something in common that is drawn.
+        """
+        return self.build(input_shape, num_classes)
+
+
+def is_component(found: Any) -> TypeGuard[type[Component]]:  # noqa: ANN401 - anything
+    """Say whether this is a component's class, and no network's or function."""
+    return inspect.isclass(found) and issubclass(found, Component)
+
+
+def fused_dropout_layers(module: nn.Module) -> list[nn.Module]:
+    """Return attention that drops its weights, and recurrent layers that drop in between.
+
+    A recurrent network of one layer has nothing in between, whatever its `dropout` says.
+    """
+    return [layer for layer in module.modules() if _drops(layer)]
+
+
+def _drops(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.MultiheadAttention):
+        return layer.dropout > 0
+    return isinstance(layer, nn.RNNBase) and layer.num_layers > 1 and layer.dropout > 0
+
+
+WHOLE = (
+    " Whole numbers stay whole, as ids for nn.Embedding; make them floating-point if they "
+    "are features."
+)
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """Return a deep copy.
+
+    Raises:
+        ModelError: the module holds what cannot be copied.
+    """
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise ModelError(
+            f"A model must be one that copy.deepcopy can copy, but {type(module).__name__} "
+            f"raised {type(error).__name__}: {error}. Keep no results and no open files in "
+            f"it."
+        ) from error
+
+
+def check_sizes(module: nn.Module) -> None:
+    """Refuse a module whose sizes are not known yet.
+
+    Raises:
+        ModelError: naming the module.
+    """
+    name = type(module).__name__
+    if any(is_lazy(each) for each in (*module.parameters(), *module.buffers())):
+        raise ModelError(
+            f"A model must know its sizes when it is made, but {name} has lazy layers. "
+            f"Give every layer its sizes."
+        )
+
+
+def check_parameters(module: nn.Module) -> None:
+    """Refuse a module that has nothing to train.
+
+    Raises:
+        ModelError: naming the module.
+    """
+    if not any(each.requires_grad for each in module.parameters()):
+        raise ModelError(
+            f"A model must have a parameter to train, but {type(module).__name__} has "
+            f"none that requires a gradient. Add one, or unfreeze it."
+        )
+
+
+def factory_of(model: object) -> Callable[[], nn.Module]:
+    """Return what builds a fresh module out of what a program passes as its model.
+
+    A module is copied at once, and every call copies that copy: all have its weights.
+
+    Raises:
+        ModelError: now if it is neither a function nor a module; when called if the
+            function raises or returns something else.
+    """
+    if isinstance(model, nn.Module):
+        kept = copied(model)
+        return lambda: copied(kept)
+    if not callable(model):
+        raise ModelError(
+            f"model must be a function without arguments that returns an nn.Module, or an "
+            f"nn.Module, found a {type(model).__name__}. A network by name is a setting: "
+            f"model.name."
+        )
+    name = getattr(model, "__qualname__", type(model).__name__)
+
+    remedy = "It is called without arguments: correct it."
+    return partial(made_module, f"model function {name}", model, remedy)
+
+
+def tried(module: nn.Module, inputs: Shaped[Tensor, "batch ..."]) -> Tensor:
+    """Return the module's outputs; any failure of foreign code becomes a ModelError."""
+    try:
+        outputs = module(inputs)
+    except Exception as error:
+        raise ModelError(
+            f"A model must accept inputs {tuple(inputs.shape)}, "
+            f"but {type(module).__name__} failed: {error}. "
+            "Fit its layers to the data." + ("" if inputs.is_floating_point() else WHOLE)
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise ModelError(
+            f"A model must return one tensor, but {type(module).__name__} returned "
+            f"a {type(outputs).__name__}. Return the log-probabilities alone."
+        )
+    return outputs
+
+
+_DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+
+def initial_params(module: nn.Module) -> Params:
+    """Return a copy of the module's parameters and buffers."""
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def dropout_layers(module: nn.Module) -> list[nn.Module]:
+    """Return the layers that drop with positive probability."""
+    return [layer for layer in module.modules() if isinstance(layer, _DROPOUTS) and layer.p > 0]
+
+
+def refuse_batch_norm(module: nn.Module, why: str) -> None:
+    """Refuse BatchNorm, and whatever else keeps statistics over the examples of a batch.
+
+    Args:
+        module: the model.
+        why: what cannot be had with them, as the subject of a sentence.
+
+    Raises:
+        ModelError: naming the first such layer.
+    """
+    for layer in module.modules():
+        running = isinstance(layer, _INSTANCE_NORMS) and layer.track_running_stats
+        if running or isinstance(layer, _BATCH_NORMS):
+            raise ModelError(
+                f"{why} needs a model that sees every example alone, but the model's "
+                f"{layer} mixes the examples of a batch. Use nn.GroupNorm instead."
+            )
+
+
+def check_model(
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Refuse a module that does not fit its data or draws unreproducible numbers.
+
+    Args:
+        module: the model.
+        input_shape: of one example.
+        num_classes: how many outputs it must have.
+        dtype: of what it sees: int64 where inputs are whole numbers.
+
+    Raises:
+        ModelError: a batch of two examples does not give two rows of `num_classes`
+            floating-point numbers, or the module draws from torch's global generator
+            other than by dropout layers.
+    """
+    check_sizes(module)
+    trial = copied(module).train()
+    for layer in (*dropout_layers(trial), *fused_dropout_layers(trial)):
+        layer.eval()
+    with torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        outputs = tried(trial, torch.zeros(2, *input_shape, dtype=dtype))
+        draws = not torch.equal(before, torch.get_rng_state())
+    if draws:
+        raise ModelError(
+            "A model must draw random numbers in dropout layers only (nn.Dropout, or the "
+            "dropout of nn.MultiheadAttention, nn.LSTM, nn.GRU and nn.RNN), but "
+            f"{type(module).__name__} moves torch's global generator in training. "
+            "Replace what draws by nn.Dropout."
+        )
+    expected = (2, num_classes)
+    if tuple(outputs.shape) != expected or not outputs.is_floating_point():
+        raise ModelError(
+            f"A model must turn inputs {(2, *input_shape)} into floating-point outputs "
+            f"{expected}, but {type(module).__name__} gave {tuple(outputs.shape)} of "
+            f"{outputs.dtype}. Give its last layer {num_classes} outputs."
+        )
+    check_parameters(module)
+
+
+class LinearHeadNetwork(nn.Module):
+    """scale * head(features(x)); the head starts at zero, and it alone is the state."""
+
+    def __init__(self, features: FrozenFeatures, num_classes: int, scale: float) -> None:
+        super().__init__()
+        self.features, self.scale = features, scale
+        self.head = nn.Linear(features.size, num_classes)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch k"]:
+        """Return logits."""
+        return self.scale * self.head(self.features(inputs))
+
+
+class LinearHead(ModelFactory):
+    """Softmax regression over a feature map, which all models of a run share.
+
+    Every model starts at zero, so clusters that start apart (`method.initialisation =
+    "random"`) start alike, and choices by loss find one cluster.
+
+    Attributes:
+        features: the feature map.
+        feature_options: of the feature map.
+        scale: times the head's scores are the logits.
+        whiten: p in [0, 1], how far the features of images are whitened, by images of
+            noise (`Whitened`); noise on heads (`privacy.record_noise`) wants .7.
+        norm: L2 norm to which each record's features are scaled, less their mean first; 0:
+            they stay as they are. Noise on sums and on heads wants 3.87.
+    """
+
+    features: str = DEFAULTS["features"]
+    feature_options: Options = Field(default={})
+    scale: float = Field(default=10.0, gt=0)
+    whiten: float = Field(default=0.0, ge=0, le=1)
+    norm: float = Field(default=0.0, ge=0, le=16)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, options: object) -> object:
+        """Take a feature map that a program passes by its name and its options."""
+        if not isinstance(options, Mapping):
+            return options
+        named = dict(cast("Mapping[str, Any]", options))
+        passed = named.get("features")
+        if isinstance(passed, FeatureMap) or callable(passed):
+            named["features"] = reference(passed)
+            given = named.get("feature_options", {})
+            named["feature_options"] = {**given, **options_of(passed)}
+        return named
+
+    def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """Refuse: features are drawn from the seed of a run."""
+        raise ConfigError(
+            f"A linear head's features are drawn from a run's seed, which build does not "
+            f"know. Call build_for({input_shape}, {num_classes}, seed)."
+        )
+
+    def build_for(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
+        """Return the head over this run's features."""
+        key = "model.options.features"
+        features = build_features(self.features, input_shape, seed, self.feature_options, key)
+        if self.whiten:
+            public = Streams(seed).at("features")
+            features = features.whitened(self.whiten, input_shape, public)
+        if self.norm:
+            features = features.at_norm(self.norm)
+        return LinearHeadNetwork(features, num_classes, self.scale)
+
+
+class PassedModel(ModelFactory):
+    """The place, in settings, of a model that lives in a program."""
+
+    is_passed: ClassVar[bool] = True
+
+    def build(
+        self,
+        input_shape: tuple[int, ...],  # noqa: ARG002
+        num_classes: int,  # noqa: ARG002
+    ) -> nn.Module:
+        """Refuse: the model is not here.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            "The model of this run was passed by a Python program, and only such a "
+            "program can pass it again: call covey.resume(folder, model, clients), or "
+            "covey.audit(folder, model=..., clients=...)."
+        )
+
 
 REMEDY = "Correct the function."
 
@@ -74,9 +400,7 @@ def _leave_off_log_softmax(module: nn.Module) -> None:
         del module[-1]
 
 
-def _check_image(
-    name: str, network: type[ImageNetwork], input_shape: tuple[int, ...]
-) -> None:
+def _check_image(name: str, network: type[ImageNetwork], input_shape: tuple[int, ...]) -> None:
     """Refuse inputs that an image network cannot pool."""
     side = network.smallest_side
     if len(input_shape) != 3 or min(input_shape[1:]) < side:

@@ -15,19 +15,6 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = [
-    "ConvNet",
-    "FemnistCnn",
-    "ImageNetwork",
-    "LeNet5",
-    "Linear",
-    "LinearMap",
-    "Mlp",
-    "MnistCnn",
-    "ResNetMini",
-    "Vgg",
-]
-
 ImageShape = tuple[int, int, int]
 """(channels, height, width)."""
 

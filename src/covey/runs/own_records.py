@@ -19,38 +19,35 @@ from numpy import ndarray
 from safetensors import SafetensorError
 from torch import Tensor
 
-from covey.algorithms import ClientMemory
-from covey.algorithms.loss_traces import (
+from covey.algorithms.state import (
     OWN_RECORDS,
+    ClientMemory,
     final_losses,
     loss_trace,
     with_final_losses,
 )
-from covey.bounded_io import check_regular
-from covey.build import Overrides
-from covey.components.foreign_code import no_foreign_code
-from covey.config import load_config
-from covey.data import brought_order, read_client
-from covey.deploy import NodeFile
-from covey.engine import ScoringJob
-from covey.errors import ConfigError, CoveyError, RunError
-from covey.ledger import Ledger
-from covey.membership.loss_spreads import loss_drop, top_share
-from covey.report import write_exposed_records
-from covey.rng import Streams
+from covey.base.errors import ConfigError, CoveyError, RunError
+from covey.base.files import check_regular
+from covey.base.names import ClientName, Params
+from covey.base.rng import Streams
+from covey.build.clients import Overrides
+from covey.components.registry import no_foreign_code
+from covey.config.settings import load_config
+from covey.data.arrays import read_client
+from covey.data.population import brought_order
+from covey.deploy.node import NodeFile
+from covey.engine.protocol import ScoringJob
+from covey.ledger.store import Ledger
+from covey.membership.references import loss_drop, top_share
+from covey.report.page import write_exposed_records
 from covey.runs.parts import playable
-from covey.runtime import RunFolder
-from covey.runtime.state_checks import checked_state
-from covey.types import ClientName, Params
-
-__all__ = ["ExposedRecord", "ExposedRecords", "exposed_records"]
+from covey.runtime.folder import RunFolder
+from covey.runtime.states import checked_state
 
 MIN_ROUNDS = 4
 """Quartiles of fewer losses are one or two of them."""
 
-ON_OPERATOR = (
-    "this run's folder: its clients are simulated, and whoever plays them sees it"
-)
+ON_OPERATOR = "this run's folder: its clients are simulated, and whoever plays them sees it"
 ON_NODE = "the client's own node folder"
 
 DROP = "the upper quartile of its losses over the rounds, less its "
@@ -168,9 +165,7 @@ def exposed_records(
     return replace(found, run=path, score_told=told)
 
 
-def _of_run(
-    path: Path, client: ClientName, overrides: Overrides
-) -> Mapping[str, Params]:
+def _of_run(path: Path, client: ClientName, overrides: Overrides) -> Mapping[str, Params]:
     folder = RunFolder.existing(path)
     with Ledger.read(folder.ledger) as ledger:
         handles = {name: handle for handle, name in ledger.names().items()}

@@ -1,28 +1,35 @@
 """Bringing a run's story, its settings and its pictures together on a page."""
 
-from collections.abc import Generator, Sequence
+import sys
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from covey.bounded_io import read_text
-from covey.build import build_run
-from covey.components.foreign_code import no_foreign_code
-from covey.config import brings_clients, without_passwords
-from covey.data import Population
-from covey.errors import CoveyError
-from covey.history import History
-from covey.report import Reported, write_report
-from covey.runs.story import RunRecord, read_run_record
-from covey.runtime import RunFolder
+from covey.base.errors import CoveyError
+from covey.base.files import read_text
+from covey.base.history import History
+from covey.base.names import Handle
+from covey.build.run import build_run
+from covey.components.registry import no_foreign_code
+from covey.config.rules import brings_clients
+from covey.config.settings import without_passwords
+from covey.data.population import Population
+from covey.report.page import write_report
+from covey.report.queries import Reported, round_line
 from covey.runtime.copies import hash_of, keep_copy, record_copy
-from covey.types import Handle
+from covey.runtime.folder import RunFolder
+from covey.runtime.loop import Observer
+from covey.runtime.planning import RunRecord, read_run_record
 
-__all__ = ["baseline_of", "on_record", "page_of", "page_over", "reported"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 SAMPLES = 8
 
@@ -70,10 +77,7 @@ def on_record(
 ) -> Generator[None]:
     """Put on record, with every run that it shows, a page that the block writes."""
     more = {"beside": beside, "subject": subject}
-    kept = [
-        (folder, record_copy(folder, what, page, "", more))
-        for folder in map(RunFolder, runs)
-    ]
+    kept = [(folder, record_copy(folder, what, page, "", more)) for folder in map(RunFolder, runs)]
     yield
     for folder, copy in kept:
         keep_copy(folder, replace(copy, sha256=hash_of(page) or ""))
@@ -125,3 +129,108 @@ def _samples(population: Population | None) -> dict[str, Tensor] | None:
         group.name: test.inputs[:SAMPLES]
         for group, test in zip(population.groups, population.test, strict=True)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Plots:
+    """The pictures of a run's report, as matplotlib figures: to be shown, changed, saved.
+
+    A notebook shows what a cell ends with: `run.plot.accuracy()`.
+
+    Attributes:
+        history: returns the run's story as it is now.
+        baseline: the same of the FedAvg run beside it, if there is one.
+    """
+
+    history: Callable[[], History]
+    baseline: Callable[[], History | None]
+
+    def accuracy(self) -> "Figure":
+        """Draw accuracy on unseen data per round, overall and by group."""
+        from covey.report.figures import accuracy_figure
+
+        return accuracy_figure(self.history(), self.baseline())
+
+    def risk(self) -> "Figure":
+        """Draw each cluster's measured risk per round, beside the truth at the end."""
+        from covey.report.figures import risk_figure
+
+        return risk_figure(self.history())
+
+    def sizes(self) -> "Figure":
+        """Draw how many clients sit in each cluster, and how many moved, per round."""
+        from covey.report.figures import clusters_figure
+
+        return clusters_figure(self.history())
+
+    def violations(self) -> "Figure":
+        """Draw what each client accepts against its final model's risk."""
+        from covey.report.more_figures import violations_figure
+
+        return violations_figure(self.history())
+
+    def fairness(self) -> "Figure":
+        """Draw each gap between groups."""
+        from covey.report.more_figures import fairness_figure
+
+        return fairness_figure(self.history())
+
+    def prices(self) -> "Figure":
+        """Draw each cluster's subsidy per round, where a selection sets any."""
+        from covey.report.figures import prices_figure
+
+        return prices_figure(self.history())
+
+    def privacy_spent(self) -> "Figure":
+        """Draw epsilon over the rounds, where noise is accounted for."""
+        from covey.report.more_figures import spent_figure
+
+        return spent_figure(self.history())
+
+
+def in_notebook() -> bool:
+    """Say whether a notebook's kernel runs this program."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def live_line(title: str) -> Observer:
+    """Return what shows the newest round of a run in one line, and changes that line."""
+    write = _notebook_line() if in_notebook() else _terminal_line()
+
+    def observe(history: History) -> None:
+        write(f"{title}: {_told(history)}", history.finished is not None)
+
+    return observe
+
+
+def _told(history: History) -> str:
+    if not history.rounds:
+        return "round 1 is under way"
+    return f"{'finished, ' if history.finished else ''}{round_line(history)}"
+
+
+def _notebook_line() -> Any:  # noqa: ANN401 - a function of a line, and whether it is the last
+    display: Any = import_module("IPython.display").display
+    shown: list[Any] = []
+
+    def write(line: str, _: bool) -> None:  # noqa: FBT001 - as the other one takes it
+        told = {"text/plain": line}
+        if not shown:
+            shown.append(display(told, raw=True, display_id=True))
+        else:
+            shown[0].update(told, raw=True)
+
+    return write
+
+
+def _terminal_line() -> Any:  # noqa: ANN401 - as above
+    longest = 0
+
+    def write(line: str, last: bool) -> None:  # noqa: FBT001 - as the other one takes it
+        nonlocal longest
+        longest = max(longest, len(line))
+        sys.stderr.write("\r" + line.ljust(longest) + ("\n" if last else ""))
+        sys.stderr.flush()
+
+    return write

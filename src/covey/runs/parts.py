@@ -1,30 +1,30 @@
 """What a run is made of, from what is at hand: all of it, or what its folder records."""
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from covey.build import BuiltRun, Overrides
-from covey.components import ComponentSection, options_key
-from covey.components.foreign_code import only_from
-from covey.components.registry import PASSED, is_missing, pass_again
-from covey.config import Config, is_passed
-from covey.errors import CoveyError, ModelError, RunError
-from covey.ledger import Ledger
-from covey.models import NETWORKS
-from covey.runtime import (
-    ClientPlan,
-    FederationMetadata,
-    RecordedRun,
-    RunFolder,
-    load_state,
-    rebuilt_run,
-    recorded_run,
-    unplayed_reason,
-)
-from covey.runtime.state_checks import newest_whole_state
-from covey.types import Params
-
-__all__ = ["available_parts", "check_answerable", "playable", "readable"]
+from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
+from covey.base.names import BASES, Basis, ClientName, Params
+from covey.build.clients import Overrides
+from covey.build.run import BuiltRun
+from covey.components.registry import PASSED, is_missing, only_from, pass_again
+from covey.components.slots import ComponentSection, options_key
+from covey.config.rules import is_passed
+from covey.config.settings import Config
+from covey.data.arrays import read_client
+from covey.ledger.store import Ledger
+from covey.models.build import NETWORKS
+from covey.runtime.folder import RunFolder
+from covey.runtime.inputs import FederationMetadata, rebuilt_run
+from covey.runtime.leaving import ClientPlan
+from covey.runtime.planning import RecordedRun, recorded_run, unplayed_reason
+from covey.runtime.receipts import Returning
+from covey.runtime.states import load_state, newest_whole_state
+from covey.unlearning.plan import ANSWERS
 
 
 def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
@@ -185,3 +185,98 @@ def _check_same_model(run: BuiltRun, folder: RunFolder) -> None:
 
 def _shapes(params: Params) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in params.items()}
+
+
+SCRIPTS = ("__main__", "__mp_main__")
+
+
+def reference_of(made: object) -> str | None:
+    """Return a function or class as `package.module:name`; None if it has no such name.
+
+    Only what is this very object when it is imported: neither a lambda, nor what stands in
+    a function, in a script that was started, or in a module that no search path leads to.
+    One that takes two arguments has none either: by name a model's factory is given its
+    sizes, and this would be another model.
+    """
+    module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "")
+    if not callable(made) or not isinstance(module, str) or not isinstance(name, str):
+        return None
+    if module in SCRIPTS:
+        return None
+    loaded = sys.modules.get(module)
+    if getattr(loaded, name, None) is not made or not _is_found(module):
+        return None
+    return None if _takes_two(made) else f"{module}:{name}"
+
+
+def _is_found(module: str) -> bool:
+    """Say whether the search path leads to the file that the module was loaded from."""
+    parent, loaded = module.rpartition(".")[0], sys.modules.get(module)
+    if loaded is None or (parent and not _is_found(parent)):
+        return False
+    path = list(sys.modules[parent].__path__) if parent else None
+    found = _searched(module, path)
+    before = loaded.__spec__
+    return found is not None and before is not None and found.origin == before.origin
+
+
+def _searched(module: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    specs = (finder.find_spec(module, path) for finder in sys.meta_path)
+    return next((spec for spec in specs if spec is not None), None)
+
+
+def _takes_two(made: Callable[..., object]) -> bool:
+    try:
+        return len(inspect.signature(made).parameters) == 2
+    except (TypeError, ValueError):  # some builtins have no signature
+        return False
+
+
+Who = ClientName | Returning
+Several = list[ClientName] | list[Who]
+Names = Who | Several | tuple[Who, ...]
+"""One client or several: by name or, who has left, by name and salt."""
+
+
+def wanted_answer(answer: str | None, basis: str | None) -> tuple[str, Basis]:
+    """Return the answer that is wanted, and what the request rests on.
+
+    Raises:
+        ConfigError: neither of them is given, or there is no such one.
+    """
+    if answer is None and basis is None:
+        raise ConfigError(
+            "Letting somebody leave takes an answer or the request's basis, found neither. "
+            f"Give answer= auto, {', '.join(ANSWERS)}, or basis= {', '.join(BASES)}; "
+            f"plan(name) shows what each answer costs."
+        )
+    if answer not in (None, "auto", *ANSWERS):
+        raise ConfigError(f"answer takes auto, {', '.join(ANSWERS)}, found {answer!r}. Choose one.")
+    return answer or "auto", basis_of(basis or "none")
+
+
+def basis_of(basis: str) -> Basis:
+    """Return what a request rests on.
+
+    Raises:
+        ConfigError: nothing that covey knows.
+    """
+    if basis not in BASES:
+        raise ConfigError(f"basis takes {', '.join(BASES)}, found {basis!r}. Choose one.")
+    return basis
+
+
+def listed(names: Names) -> tuple[Who, ...]:
+    """Return one client or several as several, each once."""
+    one = isinstance(names, str | Returning)
+    several: Sequence[Who] = (names,) if one else names
+    return tuple(dict.fromkeys(several))
+
+
+def examples_in(data: Any) -> Any:  # noqa: ANN401 - as `clients_of` takes one client's
+    """Return what a client brings; of a path, what its .npz file holds.
+
+    Raises:
+        DataError: the file is malformed.
+    """
+    return read_client(Path(data)) if isinstance(data, str | Path) else data

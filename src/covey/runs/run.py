@@ -6,65 +6,56 @@ from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
-from covey.build import BuiltRun, Overrides
-from covey.components.foreign_code import no_foreign_code
-from covey.data import Population
-from covey.dossier import write_dossier
-from covey.errors import ConfigError, RunError
-from covey.history import History
-from covey.ledger import Ledger
-from covey.membership import Scorer
-from covey.report import (
-    client_rows,
-    frame_of,
-    rendered,
-    round_rows,
-    summary,
-    write_audit,
-)
-from covey.report.run_summary import guarantee_of
+from covey.base.errors import ConfigError, RunError
+from covey.base.history import History
+from covey.base.names import ClientName, Handle, Params
+from covey.build.clients import Overrides
+from covey.build.run import BuiltRun
+from covey.components.registry import no_foreign_code
+from covey.data.population import Population
+from covey.ledger.store import Ledger
+from covey.membership.attacks import Scorer
+from covey.report.comparison import client_rows, frame_of
+from covey.report.dossier import write_dossier
+from covey.report.page import rendered, write_audit
+from covey.report.queries import round_rows
+from covey.report.summary import guarantee_of, summary
 from covey.runs.own_records import ExposedRecords, exposed_records
-from covey.runs.pages import baseline_of, page_of
-from covey.runs.parts import available_parts, check_answerable, playable, readable
-from covey.runs.plots import Plots
-from covey.runs.story import RunRecord, read_run_record
-from covey.runs.trackers import tracked
-from covey.runs.wishes import Names, Several, examples_in, listed, wanted_answer
-from covey.runtime import (
-    DEFAULT_ATTACKS,
-    AnsweredRequest,
-    AuditRequest,
-    ChangedRecords,
+from covey.runs.pages import Plots, baseline_of, page_of
+from covey.runs.parts import (
+    Names,
+    Several,
+    available_parts,
+    check_answerable,
+    examples_in,
+    listed,
+    playable,
+    readable,
+    wanted_answer,
+)
+from covey.runs.sweeps import tracked
+from covey.runtime.answers import AnsweredRequest
+from covey.runtime.auditing import DEFAULT_ATTACKS, AuditRequest, audit_run, record_attacks
+from covey.runtime.changing import ChangedRecords, NewRecords, change_records, join_run
+from covey.runtime.copies import Copy, best_kept_round, export_model, latest_model
+from covey.runtime.evaluation import BestRound
+from covey.runtime.folder import RunFolder
+from covey.runtime.leaving import (
     ClientPlan,
     ForgetResult,
-    NewRecords,
-    Observer,
-    OnRound,
-    Returning,
-    RunFolder,
-    audit_run,
-    change_records,
     client_plans,
-    continue_run,
     explain_client,
     finish_requests,
     forget,
-    join_run,
-    open_session,
-    record_attacks,
 )
-from covey.runtime.copies import Copy
-from covey.runtime.early_end import BestRound
-from covey.runtime.exports import best_kept_round, export_model, latest_model
-from covey.runtime.loop import OnAnswer
-from covey.runtime.participation_inference import play_game
-from covey.runtime.receipts import OnReceipt
-from covey.runtime.unacknowledged import Handover, acknowledge, unacknowledged
+from covey.runtime.loop import Observer, OnAnswer, continue_run
+from covey.runtime.participation_game import play_game
+from covey.runtime.planning import RunRecord, read_run_record
+from covey.runtime.receipts import OnReceipt, Returning
+from covey.runtime.secrets import Handover, acknowledge, unacknowledged
+from covey.runtime.session import OnRound, open_session
 from covey.runtime.verification import verify
-from covey.types import ClientName, Handle, Params
-from covey.unlearning import Check, signing_key
-
-__all__ = ["Run", "run_to_end"]
+from covey.unlearning.signature import Check, signing_key
 
 
 def quiet(*_: object) -> None:
@@ -429,9 +420,7 @@ class Run:
         with no_foreign_code():
             return write_dossier(self._folder, None if out is None else Path(out))
 
-    def report(
-        self, out: str | Path | None = None, population: Population | None = None
-    ) -> Path:
+    def report(self, out: str | Path | None = None, population: Population | None = None) -> Path:
         """Write the run's page anew: report.html in its folder, with figures/.
 
         Args:
@@ -463,9 +452,7 @@ class Run:
         run = playable(self._folder, self._overrides, "audit_epsilon(...)")
         return asdict(audit_noise(run, draws))
 
-    def game(
-        self, *, control: bool = False, observe: Observer = quiet
-    ) -> dict[str, Any]:
+    def game(self, *, control: bool = False, observe: Observer = quiet) -> dict[str, Any]:
         """Play the participation game; arguments as of `covey.game`."""
         run = playable(self._folder, self._overrides, "game(...)")
         return asdict(play_game(run, self._folder, control=control, observe=observe))

@@ -2,23 +2,213 @@
 
 import csv
 import json
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from covey.atomic_io import replace_whole
-from covey.config import Config, flat, why_unheeded
-from covey.errors import ConfigError
-from covey.history import History
-from covey.report import comparison, frame_of, means
+from covey.base.errors import ConfigError, RunError
+from covey.base.files import make_folder, read_text, replace_whole
+from covey.base.history import History
+from covey.build.clients import Overrides
+from covey.components.registry import only_from
+from covey.config.settings import Config, flat
+from covey.config.unheeded import why_unheeded
+from covey.ledger.store import Ledger
+from covey.report.comparison import comparison, frame_of, means
+from covey.report.queries import final_figures, replays, round_figures, told_settings
 from covey.runs.pages import page_over, reported
-from covey.runtime import RunFolder
+from covey.runs.parts import playable
+from covey.runtime.damage import Damage, damages
+from covey.runtime.folder import RunFolder, now
+from covey.runtime.loop import Observer, continue_run
+from covey.runtime.session import open_session
+from covey.runtime.states import missing_state
+from covey.trackers import Background, TrackedRun, Tracker, tracker_of
 
-__all__ = ["Axis", "Sweep", "check_variant", "concluded_sweep", "variants_of"]
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def tracked(folder: RunFolder, observe: Observer) -> Generator[Observer]:
+    """Tell the trackers that a run's settings name of every round, beside `observe`.
+
+    None of them delays a round or stops the run: each has a thread of its own, one that
+    fails is dropped with a warning, and one that hangs keeps the end waiting for a few
+    seconds.
+    """
+    config = folder.config()
+    if not config.tracking:
+        yield observe
+        return
+    threads = [
+        _in_background(folder, name, config.tracking_options.get(name, {}))
+        for name in config.tracking
+    ]
+
+    def tell(history: History) -> None:
+        for each in threads:
+            each.tell(history)
+        observe(history)
+
+    with ExitStack() as ending:
+        for each in threads:
+            ending.callback(each.wait)
+        for each in threads:
+            ending.callback(each.stop)  # all of them, before the first is waited for
+        yield tell
+
+
+def _in_background(folder: RunFolder, name: str, options: Mapping[str, Any]) -> Background[History]:
+    def make() -> Tracker:
+        with only_from(folder.origins()):  # of this thread alone
+            return tracker_of(name, options)
+
+    def failed(why: str) -> None:
+        log.warning(
+            "The tracker %s was dropped: %s. The run goes on without it",
+            *(name, why.rstrip(".")),
+        )
+
+    follower = Follower(folder, name, make)
+    return Background(follower.follow, follower.close, failed)
+
+
+class Follower:
+    """One tracker, and what it was told so far."""
+
+    def __init__(self, folder: RunFolder, name: str, make: Callable[[], Tracker]) -> None:
+        self._folder, self._name, self._make = folder, name, make
+        make_folder(folder.tracking)
+        self._id = _identity(folder.tracking / "id")
+        self._tracker: Tracker | None = None
+        self._replays = self._next = 0
+        self._ended = False
+
+    def follow(self, history: History) -> Iterator[bool]:
+        """Tell what the tracker does not hold; yield often, True for a round told.
+
+        After a roll back, all rounds that count are told anew.
+        """
+        if not history.rounds:
+            return
+        tracker, count = self._tracker, replays(history)
+        if tracker is None or count != self._replays:
+            tracker = self._tracker = tracker or self._make()
+            self._next = tracker.begin(self._told(count))
+            self._replays, self._ended = count, False
+            yield False
+        for t, figures in round_figures(history, self._next):
+            tracker.log(t, figures)
+            self._next = t + 1
+            yield True
+        if history.finished and not self._ended:
+            tracker.end(final_figures(history))
+            self._ended = True
+
+    def close(self) -> None:
+        """Close the tracker, if it was opened."""
+        if self._tracker is not None:
+            self._tracker.close()
+
+    def _told(self, count: int) -> TrackedRun:
+        place = (self._folder.tracking / self._name.replace(":", "-")).resolve()
+        make_folder(place)
+        return TrackedRun(
+            name=self._folder.path.resolve().name,
+            id=self._id,
+            replays=count,
+            folder=place,
+            settings=told_settings(self._folder.config()),
+        )
+
+
+def _identity(path: Path) -> str:
+    """Return what tells this run from all others, for trackers outside of its folder."""
+    if not path.exists():
+        replace_whole(path, secrets.token_hex(6).encode())
+    return read_text(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found in a run's folder.
+
+    Attributes:
+        damages: what is damaged now.
+        repaired: what was damaged before.
+    """
+
+    damages: tuple[Damage, ...]
+    repaired: tuple[Damage, ...] = ()
+
+
+def examine(path: Path) -> Examination:
+    """Look at every file that a run reads again; nothing is written.
+
+    Raises:
+        RunError: there is no run.
+    """
+    return Examination(tuple(damages(RunFolder.existing(path))))
+
+
+def repair(path: Path, overrides: Overrides | None = None) -> Examination:
+    """Recover what can be recovered: rounds without a state are played again.
+
+    Args:
+        path: the run's folder.
+        overrides: the model and the clients, if a program has them.
+
+    Raises:
+        CoveyError: another process is playing the run, or its rounds cannot be played
+            here.
+    """
+    folder = RunFolder.existing(path)
+    before = tuple(damages(folder))
+    _mend(folder, before)
+    _play_again(folder, overrides or Overrides())
+    after = tuple(damages(folder))
+    return Examination(after, tuple(each for each in before if each not in after))
+
+
+def _mend(folder: RunFolder, found: tuple[Damage, ...]) -> None:
+    """Repair every file by itself, while nobody else writes the run."""
+    mendable = [each.repair for each in found if each.repair is not None]
+    if not mendable:
+        return
+    if any(each.path == folder.ledger_path for each in found):
+        raise RunError(
+            f"{folder.ledger_path} must be whole before anything is repaired by it: "
+            f"restore it from a copy first."
+        )
+    with Ledger.open(folder.ledger, now):
+        for mend in mendable:
+            mend()
+
+
+def _play_again(folder: RunFolder, overrides: Overrides) -> None:
+    """Play the rounds whose state was lost, and no other."""
+    with Ledger.read(folder.ledger) as ledger:
+        lost, last = missing_state(folder, ledger), ledger.last_round()
+        waiting = any(r.state in ("pending", "serving") for r in ledger.requests())
+    if lost is None or last is None:
+        return
+    run = playable(folder, overrides, "resume()")
+    if run.client_backend is not None or waiting:
+        raise RunError(
+            f"The rounds after the last whole state are played by `covey resume "
+            f"{folder.path}`: its clients are apart, or requests to leave wait for an "
+            f"answer. Everything else is repaired."
+        )
+    with open_session(run, folder) as session:
+        continue_run(session, min(last + 1, run.config.rounds))
+
 
 Axis = tuple[str, Sequence[Any]]
 """A setting as `section.key`, and the values that it takes."""
@@ -114,9 +304,7 @@ def check_variant(folder: RunFolder, settings: Config) -> None:
         )
 
 
-def concluded_sweep(
-    root: Path, variants: Mapping[str, Config], keys: Sequence[str]
-) -> Sweep:
+def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[str]) -> Sweep:
     """Write a finished sweep's page and its table, and return what is in them."""
     folders = [root / name for name in variants]
     runs = [reported(folder) for folder in folders]

@@ -1,5 +1,1 @@
 """Playing a run: the loop, its folder, and what it measures."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,28 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from covey.bounded_io import read_bounded, read_text
-from covey.errors import LedgerError
-from covey.ledger import Ledger
-from covey.ledger.merkle import entries_of, is_consistent, root_of
+from covey.base.errors import LedgerError
+from covey.base.files import read_bounded, read_text
+from covey.ledger.chain import entries_of, is_consistent, root_of
+from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.unlearning import Check, KeyRecord, key_records
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import (
+    Check,
+    KeyRecord,
     PublicKey,
     check_signature,
     fingerprint,
     instant,
+    key_records,
 )
-from covey.unlearning.tree_head import TreeHead, origin_of
-
-__all__ = [
-    "FORMAT",
-    "Anchored",
-    "check_anchors",
-    "check_receipt",
-    "check_witness",
-]
+from covey.unlearning.verifying import TreeHead, origin_of
 
 FORMAT = "covey-receipt"
 
@@ -101,16 +95,12 @@ def check_receipt(
         return Anchored(Check.failed("receipt", problem))
     by = f"the receipt, signed {receipt['signed']}"
     detail = f"the proof answers it; it was signed at event {head.size} of this history"
-    if late := next(
-        (each for each in signed if each.name == "key" and not each.ok), None
-    ):
+    if late := next((each for each in signed if each.name == "key" and not each.ok), None):
         return Anchored(Check("receipt", None, f"{detail}. Its key: {late.detail}"))
     return Anchored(Check.passed("receipt", detail), head.size, by)
 
 
-def check_witness(
-    note: Path, key: Path, told: Told, hashes: Sequence[str] | None
-) -> Anchored:
+def check_witness(note: Path, key: Path, told: Told, hashes: Sequence[str] | None) -> Anchored:
     """Check a head that a witness cosigned against the proof and the ledger.
 
     Args:
@@ -125,22 +115,16 @@ def check_witness(
         return Anchored(Check.failed("witness", ascii(str(error))))
     seen = head.cosigned_by(key_records(key))
     if seen is None:
-        return Anchored(
-            Check.failed("witness", "no key that you trust cosigned the head")
-        )
+        return Anchored(Check.failed("witness", "no key that you trust cosigned the head"))
     witness, moment, spoke = seen
     by = f"witness {fingerprint(witness.public)}, {moment.isoformat()}"
     found = _compared(head, by, told, hashes)
     if spoke.ok or found.check.ok is False:
         return found
-    return Anchored(
-        Check("witness", spoke.ok, f"{by}, cosigned it, but {spoke.detail}")
-    )
+    return Anchored(Check("witness", spoke.ok, f"{by}, cosigned it, but {spoke.detail}"))
 
 
-def _compared(
-    head: TreeHead, by: str, told: Told, hashes: Sequence[str] | None
-) -> Anchored:
+def _compared(head: TreeHead, by: str, told: Told, hashes: Sequence[str] | None) -> Anchored:
     """Compare a head that a witness saw with the proof, and with the ledger."""
     if head.origin != origin_of(str(told.get("run"))):
         return Anchored(Check.failed("witness", "the head is of another ledger"))

@@ -2,58 +2,113 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from covey.build import BuiltRun
-from covey.build.plugins import user_function
-from covey.components import (
-    create,
-    is_built_in,
-    known_names,
-    options_of,
-    reference,
-)
+from covey.base.errors import ConfigError, RunError
+from covey.base.events import CohortSampled, ModelAttacked, kind_and_body
+from covey.base.history import History, history_of
+from covey.base.names import Handle, Params
+from covey.base.risk import DIVERGED
+from covey.build.run import BuiltRun
+from covey.build.training import user_function
 from covey.components.built_ins import USUAL_ATTACKS
-from covey.data import Examples
-from covey.engine import ScoringJob
-from covey.errors import ConfigError
-from covey.events import ModelAttacked, kind_and_body
-from covey.history import History
-from covey.ledger import Ledger, Record
-from covey.membership import (
-    DIVERGED,
-    FEDMIA,
-    MAX_POOL,
-    WEIGHTS,
-    Attack,
-    Attribution,
-    Auditor,
-    Candidates,
-    ClusterAuditResult,
-    Scorer,
-    Target,
-    attribution,
-    examine_cluster,
-    has_finite_examples,
-    no_better_than_guessing,
-    source_of,
-)
-from covey.runtime.completed_run import CompletedRun, load_completed
+from covey.components.registry import create, is_built_in, known_names, options_of, reference
+from covey.data.examples import Examples
+from covey.engine.protocol import ScoringJob
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
+from covey.membership.attacks import Attack, Scorer
+from covey.membership.audit import FEDMIA, WEIGHTS, Auditor, ClusterAuditResult, examine_cluster
+from covey.membership.references import Attribution, attribution, source_of
+from covey.membership.truth import Candidates, Target, has_finite_examples, no_better_than_guessing
+from covey.membership.weights_attack import MAX_POOL
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.head_attacks import weights_attacks
-from covey.runtime.session import rounds_of
-from covey.types import Params
+from covey.runtime.inputs import check_inputs, with_changed_records
+from covey.runtime.session import (
+    check_data,
+    check_same,
+    read_events,
+    read_history,
+    recorded_secrets,
+    rounds_of,
+    with_recorded_handles,
+)
+from covey.runtime.states import checked_state
 
-__all__ = [
-    "DEFAULT_ATTACKS",
-    "SOURCE",
-    "Audit",
-    "AuditRequest",
-    "audit_run",
-    "named_attack",
-    "record_attacks",
-]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompletedRun:
+    """What is left of a run.
+
+    Attributes:
+        run: with the clients that have not left, under their handles.
+        participants: everybody who was ever in a cohort.
+        models: the final cluster models.
+    """
+
+    run: BuiltRun
+    history: History
+    participants: frozenset[Handle]
+    models: tuple[Params, ...]
+
+
+def is_finished(path: Path) -> bool:
+    """Say whether a run lies in this folder, and was played to its end."""
+    folder = RunFolder(path)
+    if not folder.config_path.is_file() or not Ledger.exists(folder.ledger):
+        return False
+    with Ledger.read(folder.ledger) as ledger:
+        return read_history(ledger).finished is not None
+
+
+def load_completed(run: BuiltRun, folder: RunFolder, purpose: str) -> CompletedRun:
+    """Read a finished run.
+
+    Args:
+        run: as its settings make it, those who left included.
+        folder: the run's.
+        purpose: who asks, as an error's sentence begins: "An audit".
+
+    Raises:
+        RunError: the run is not finished, or its settings or data are others now.
+    """
+    with Ledger.read(folder.ledger) as ledger:
+        entries = read_events(ledger)
+        secrets = recorded_secrets(run, folder, ledger)
+        run = with_changed_records(run, folder, ledger)
+        history, whole = history_of(entries), run
+        run = with_recorded_handles(run, ledger, secrets)
+        check_same(run, history, folder)
+        check_data(whole, run, history, ledger)
+        check_inputs(run, history, ledger)
+    participants = frozenset(
+        handle
+        for _, events in entries
+        for event in events
+        if isinstance(event, CohortSampled)
+        for handle in event.handles
+    )
+    return CompletedRun(run, history, participants, final_models(folder, history, purpose))
+
+
+def final_models(folder: RunFolder, history: History, purpose: str) -> tuple[Params, ...]:
+    """Return the cluster models that a run ended with.
+
+    Raises:
+        RunError: it has not ended, and `purpose` needs it to; or its state is damaged.
+    """
+    with Ledger.read(folder.ledger) as ledger:
+        state = checked_state(folder, ledger) if history.finished else None
+    if state is None:
+        raise RunError(
+            f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
+            f"`covey resume {folder.path}`."
+        )
+    return state.clusters
+
 
 DEFAULT_ATTACKS = USUAL_ATTACKS
 SOURCE = "source"
@@ -123,9 +178,7 @@ def audit_run(run: BuiltRun, folder: RunFolder, request: AuditRequest) -> Audit:
     )
     streams = run.streams.at("audit of a finished run")
     clusters = tuple(
-        examine_cluster(
-            run.engine, each, run.reference, auditor, streams.at(each.cluster)
-        )
+        examine_cluster(run.engine, each, run.reference, auditor, streams.at(each.cluster))
         for each in targets
     )
     asked = SOURCE in request.attacks
@@ -245,11 +298,7 @@ def _targets(found: CompletedRun) -> list[Target]:
             and has_finite_examples(client)
         )
         known = history.diverged.get(j)
-        none = (
-            known.reason
-            if known
-            else no_better_than_guessing(run.engine, params, clients)
-        )
+        none = known.reason if known else no_better_than_guessing(run.engine, params, clients)
         return Target(j, params, clients, rounds, diverged=none)
 
     return [of(j, params) for j, params in enumerate(found.models)]

@@ -4,35 +4,126 @@ The record stands in the run's folder, one file per copy, beside the ledger's ch
 not in it: it holds paths, times and names of recipients, and these can be erased.
 """
 
+import hashlib
+import json
+import mmap
+import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import safetensors.torch
 from pydantic import TypeAdapter
 
-from covey.atomic_io import delete_whole, make_folder, replace_whole
-from covey.bounded_io import file_hash, read_bounded
-from covey.checked_json import checked, checked_json
-from covey.errors import ConfigError, RunError
+from covey.base.errors import ConfigError, RunError
+from covey.base.files import (
+    checked,
+    checked_json,
+    delete_whole,
+    file_hash,
+    make_folder,
+    read_bounded,
+    replace_whole,
+)
+from covey.base.history import History
+from covey.base.names import ClientName, Handle, Params
+from covey.ledger.requests import Request
+from covey.ledger.store import Ledger
+from covey.runtime.evaluation import FIGURES, BestRound, best_round
 from covey.runtime.folder import RunFolder
-from covey.types import Handle, Params
+from covey.runtime.states import checked_state, checkpointed_rounds, kept_state
+from covey.unlearning.proof_text import Fate, SettledCopy
 
-__all__ = [
-    "Copy",
-    "copies_of",
-    "erase_copy",
-    "hash_of",
-    "keep_copy",
-    "model_bytes",
-    "moved_up",
-    "recipient_of",
-    "record_copy",
-    "timestamp",
-]
+LETTER = r"[^\W_]"
+SHORT = 6
+"""Characters; a shorter name is looked for only where it stands by itself."""
+
+SAMPLE = 8192
+"""Bytes at a file's beginning by which text and binary content are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """One client's name, as it is looked for.
+
+    Attributes:
+        longer: other clients' names that hold this one: where they stand, it does not.
+    """
+
+    name: ClientName
+    longer: tuple[ClientName, ...]
+
+    @classmethod
+    def of(cls, name: ClientName, known: Collection[ClientName]) -> "Mention":
+        """Return how to look for a name among those that are known."""
+        longer = {each for each in known if name in each and each != name}
+        return cls(name, tuple(sorted(longer, key=len, reverse=True)))
+
+    def in_text(self, text: str) -> bool:
+        """Say whether the name stands in a text by itself."""
+        return any(found == self.name for found in self._pattern().findall(text))
+
+    def masked(self, text: str, instead: str) -> str:
+        """Return the text with something else in the name's place."""
+        return self._pattern().sub(
+            lambda found: instead if found[0] == self.name else found[0], text
+        )
+
+    def in_file(self, path: Path) -> bool:
+        """Say whether the name stands in a file, as UTF-8 or as ASCII JSON.
+
+        In binary content a name of some length need not stand by itself: databases put
+        one value right after the other.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if path.stat().st_size == 0:
+            return False
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            if not any(content.find(each) >= 0 for each in _spelt(self.name)):
+                return False
+            apart = b"\0" not in content[:SAMPLE] or len(self.name) < SHORT
+            wanted = set(_spelt(self.name))
+            return any(
+                found[0] in wanted for found in self._bytes_pattern(apart=apart).finditer(content)
+            )
+
+    def _pattern(self) -> re.Pattern[str]:
+        names = "|".join(map(re.escape, (*self.longer, self.name)))
+        return re.compile(rf"(?<!{LETTER})(?:{names})(?!{LETTER})")
+
+    def _bytes_pattern(self, *, apart: bool) -> re.Pattern[bytes]:
+        every = (s for each in (*self.longer, self.name) for s in _spelt(each))
+        names = b"|".join(map(re.escape, every))
+        letter = LETTER.encode()
+        if apart:
+            return re.compile(rb"(?<!%b)(?:%b)(?!%b)" % (letter, names, letter))
+        return re.compile(names)
+
+
+def masked(text: str, names: Collection[ClientName], instead: str) -> str:
+    """Return the text with something else in the place of any of these names."""
+    for name in sorted((n for n in names if n in text), key=len, reverse=True):
+        text = Mention(name, ()).masked(text, instead)
+    return text
+
+
+def _spelt(name: ClientName) -> Iterator[bytes]:
+    """Yield how a file can hold a name."""
+    plain = name.encode("utf-8", "surrogatepass")
+    yield plain
+    escaped = json.dumps(name)[1:-1].encode("ascii")
+    if escaped != plain:
+        yield escaped
+
 
 CopyKind = Literal["model", "report", "comparison", "explanation"]
 
@@ -219,6 +310,295 @@ def moved_up(copy: Copy, inner: str) -> Copy:
 
 def _recorded_path(folder: RunFolder, path: Path) -> str:
     whole, home = path.resolve(), folder.path.resolve()
-    return (
-        whole.relative_to(home).as_posix() if whole.is_relative_to(home) else str(whole)
+    return whole.relative_to(home).as_posix() if whole.is_relative_to(home) else str(whole)
+
+
+def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRound:
+    """Return the best of the rounds whose states are there.
+
+    Raises:
+        ConfigError: there is no such figure.
+        RunError: it is not known of any of them.
+    """
+    if figure not in FIGURES:
+        raise ConfigError(
+            f"Rounds are compared by one of {', '.join(FIGURES)}, found {figure!r}. Take "
+            f"one of these."
+        )
+    kept = set(checkpointed_rounds(folder.checkpoints))
+    rows = (row for row in history.rounds if row.round_index in kept)
+    best = best_round(rows, figure)
+    if best is None:
+        raise RunError(
+            f"The best round by {figure} needs one whose state is in {folder.checkpoints} "
+            f"and of which it is known, found none among {len(kept)}. Choose another "
+            f"figure, or set checkpoints.best before the run."
+        )
+    return best
+
+
+def latest_model(folder: RunFolder, cluster: int, after: int | None = None) -> tuple[int, Params]:
+    """Return a cluster's newest model, and how many rounds it has seen.
+
+    Args:
+        folder: the run's.
+        cluster: its number.
+        after: the model as it was after this round, if its state was kept.
+
+    Raises:
+        RunError: there is no such cluster or state, or no checkpoint yet, or it is
+            damaged.
+    """
+    with Ledger.read(folder.ledger) as ledger:
+        state = (
+            checked_state(folder, ledger) if after is None else kept_state(folder, ledger, after)
+        )
+    if state is None:
+        raise RunError(f"{folder.path} has no checkpoint yet. Resume the run first.")
+    if not 0 <= cluster < len(state.clusters):
+        raise RunError(
+            f"{folder.path} has clusters 0 to {len(state.clusters) - 1}, found {cluster}."
+        )
+    return state.round_index, state.clusters[cluster]
+
+
+def export_model(
+    folder: RunFolder,
+    cluster: int,
+    out: Path | None = None,
+    recipient: str = "",
+    after: int | None = None,
+) -> Copy:
+    """Write a cluster's model as safetensors; the record of it is there first.
+
+    Args:
+        folder: the run's.
+        cluster: its number.
+        out: the file; None: one in `exports/` of the run's folder.
+        recipient: for whom; "": nobody in particular.
+        after: the model as it was after this round; None: the newest.
+
+    Raises:
+        RunError: there is no such model, or it cannot be written.
+        ConfigError: the recipient cannot be kept.
+    """
+    rounds, params = latest_model(folder, cluster, after)
+    payload = model_bytes(params)
+    of_round = "" if after is None else f"-round-{after}"
+    path = out or folder.exports / f"cluster-{cluster}{of_round}.safetensors"
+    told = {
+        "recipient": recipient_of(recipient),
+        "cluster": cluster,
+        "round_index": rounds,
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        copy = record_copy(folder, "model", path, hashlib.sha256(payload).hexdigest(), told)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        replace_whole(path, payload)
+    except OSError as error:
+        erase_copy(folder, copy)
+        raise _unwritable(path, error) from error
+    return copy
+
+
+def _unwritable(path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"An export is a file that can be written, and a record of it in the run's folder, "
+        f"but {path}: {error.strerror}. Give another --out, or the right to write there."
     )
+
+
+BASELINE = "baseline"
+RENDERED = ("report.html", "metrics.csv", "figures", "audit", BASELINE)
+"""What shows a run as it was, and can be made again: it goes with every answer."""
+
+FATE_WORDS: Mapping[Fate, str] = MappingProxyType(
+    {
+        "deleted": "deleted",
+        "unchanged": "stays, as the answer did not change it",
+        "outside": "to be deleted by you",
+        "missing": "to be found by you, as it is not there any more",
+    }
+)
+
+REQUESTER = "[requester]"
+"""What replaces a leaving client's name in a record."""
+
+LEGACY_EXPORTS = "cluster-[0-9]*.safetensors"
+"""Where exports lay by default before they had a folder and a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutcome:
+    """A copy on record, and what an answer makes of it.
+
+    Attributes:
+        notify: whether its recipient is to be told that it holds a superseded model.
+    """
+
+    copy: Copy
+    fate: Fate
+    notify: bool
+
+    def describe(self) -> dict[str, Any]:
+        """Return it for the operator; a relative path is inside the run's folder."""
+        copy = self.copy
+        return {
+            "what": copy.what,
+            "cluster": copy.cluster,
+            "path": copy.path,
+            "sha256": copy.sha256 or None,
+            "written": copy.written,
+            "recipient": copy.recipient or None,
+            "fate": self.fate,
+            "notify": self.notify,
+        }
+
+    def as_proof_fact(self, known: Collection[ClientName]) -> dict[str, Any]:
+        """Return it for a proof: no path, and no client's name."""
+        recipient = masked(self.copy.recipient, known, "[a client of the run]")
+        path = self.copy.path.encode("utf-8", "surrogatepass")
+        fact = SettledCopy(
+            what=self.copy.what,
+            sha256=self.copy.sha256 or None,
+            path_sha256=hashlib.sha256(path).hexdigest(),
+            recipient=recipient or None,
+            fate=self.fate,
+            notify=self.notify,
+        )
+        return asdict(fact)
+
+
+def outcome_lines(copies: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield lines for a person: what became of each copy, and what is still to be done.
+
+    Args:
+        copies: as `CopyOutcome.describe` returns them.
+    """
+    for each in copies:
+        of = "" if each["cluster"] is None else f" of cluster {each['cluster']}"
+        what = f"{each['what']}{of} in {each['path']}, written {each['written']}"
+        yield f"{FATE_WORDS[each['fate']]}: {what}"
+        if each["notify"]:
+            yield f"  to notify (GDPR Art. 19): {each['recipient']}"
+
+
+def erase_from_copies(folder: RunFolder, leaver: ClientName, known: Collection[ClientName]) -> None:
+    """Take a client's name out of the record, before it is answered; any number of times.
+
+    The record of the run inside this one, which every answer deletes, is moved here.
+    """
+    inner = RunFolder(folder.path / BASELINE)
+    for copy in copies_of(inner):
+        outer = moved_up(copy, BASELINE)
+        keep_copy(folder, _deleted(folder, outer) if outer.is_inside else outer)
+        erase_copy(inner, copy)
+    mention = Mention.of(leaver, known)
+    for copy in copies_of(folder):
+        named = mention.in_text(copy.path)
+        if named and copy.is_inside and not copy.deleted:
+            copy = _deleted(folder, copy)
+        if named or mention.in_text(copy.recipient):
+            keep_copy(
+                folder,
+                replace(
+                    copy,
+                    path=mention.masked(copy.path, REQUESTER),
+                    recipient=mention.masked(copy.recipient, REQUESTER),
+                ),
+            )
+
+
+def settle_copies(
+    folder: RunFolder, request: Request, models: Sequence[Params]
+) -> tuple[CopyOutcome, ...]:
+    """Delete obsolete copies inside the run's folder, and report every copy.
+
+    May be done again after a crash: what was deleted since the request stays told.
+
+    Args:
+        folder: the run's.
+        request: the one that is being served.
+        models: the cluster models after the answer.
+    """
+    facts = request.being_served().facts
+    first = facts.first_replayed_round
+    if facts.answer == "subtract" or (first is None and facts.answer == "retrain"):
+        first = 0  # what is not today's model may be of rounds that held the client
+    current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
+    found: list[CopyOutcome] = []
+    for copy in (*copies_of(folder), *unrecorded(folder)):
+        if copy.subject not in ("", request.handle):
+            continue
+        outcome = _outcome(folder, copy, first, current)
+        since = not copy.deleted or copy.deleted >= request.asked_at
+        if since or outcome.notify:
+            found.append(outcome)
+    return tuple(found)
+
+
+def _outcome(
+    folder: RunFolder, copy: Copy, first: int | None, current: Collection[str]
+) -> CopyOutcome:
+    obsolete = copy.what != "model" or _is_superseded(copy, first, current)
+    notify = copy.what == "model" and obsolete and bool(copy.recipient)
+    if copy.deleted:
+        return CopyOutcome(copy, "deleted", notify and first is not None)
+    if not obsolete:
+        return CopyOutcome(copy, "unchanged", notify=False)
+    if not _is_there(folder, copy):
+        return CopyOutcome(copy, "missing", notify)
+    if copy.is_inside:
+        return CopyOutcome(_deleted(folder, copy), "deleted", notify)
+    return CopyOutcome(copy, "outside", notify)
+
+
+def _is_superseded(copy: Copy, first: int | None, current: Collection[str]) -> bool:
+    """Say whether a model is none of today's, and saw a round that was played again."""
+    if first is None or copy.sha256 in current:
+        return False
+    return copy.round_index is None or copy.round_index > first
+
+
+def _is_there(folder: RunFolder, copy: Copy) -> bool:
+    if REQUESTER in copy.path:
+        return True  # who gives the answer knows the name, and covey does not any more
+    try:
+        found = hash_of(copy.location(folder))
+    except OSError:
+        return True  # there, and not for covey to read
+    return found is not None and (not copy.sha256 or found == copy.sha256)
+
+
+def _deleted(folder: RunFolder, copy: Copy) -> Copy:
+    """Delete a copy inside the run's folder, and then say so in the record."""
+    path = copy.location(folder)
+    beside = [each for pattern in copy.beside for each in path.parent.glob(pattern)]
+    for each in (path, *beside):
+        delete_whole(each)
+    deleted = replace(copy, deleted=timestamp())
+    keep_copy(folder, deleted)
+    return deleted
+
+
+def unrecorded(folder: RunFolder) -> Iterator[Copy]:
+    """Yield the models in the run's folder that lie where exports do, without a record."""
+    known = {copy.location(folder) for copy in copies_of(folder) if not copy.deleted}
+    places = (*folder.path.glob(LEGACY_EXPORTS), *folder.exports.glob("*.safetensors"))
+    for path in sorted(set(places) - known):
+        sha256 = hash_of(path) or ""
+        yield Copy(
+            id=f"00000000-{hashlib.sha256(path.name.encode()).hexdigest()[:16]}",
+            what="model",
+            path=path.relative_to(folder.path).as_posix(),
+            sha256=sha256,
+            written=_written(path),
+        )
+
+
+def _written(path: Path) -> str:
+    stamp = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return stamp.isoformat(timespec="milliseconds")

@@ -7,21 +7,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from covey.atomic_io import delete_whole, replace_whole
-from covey.bounded_io import read_bounded
-from covey.checkpoints import checkpoint_paths, round_of
-from covey.errors import CoveyError
-from covey.ledger import Ledger
+from covey.base.errors import CoveyError
+from covey.base.files import delete_whole, read_bounded, replace_whole
+from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.record_files import record_problems
+from covey.runtime.inputs import record_problems
 from covey.runtime.secrets import lost_secret, restored_marker
 from covey.runtime.session import read_history, settings_hash
-from covey.runtime.state_checks import missing_state, state_problem
-from covey.runtime.updates import stored_rounds, updates_problem
+from covey.runtime.states import (
+    checkpoint_paths,
+    missing_state,
+    round_of,
+    state_problem,
+    stored_rounds,
+    updates_problem,
+)
 from covey.unlearning.proof import proof_page
 from covey.unlearning.verifying import verify as check_proof
-
-__all__ = ["Damage", "damages", "proof_damages"]
 
 COPY = "Nothing holds it a second time: restore it from a copy."
 REPLAY = (
@@ -120,19 +122,12 @@ def _secret(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
 
 def _states(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
     hidden = folder.config().secrets.source == "os"
-    found = {
-        path: state_problem(path, ledger)
-        for path in checkpoint_paths(folder.checkpoints)
-    }
+    found = {path: state_problem(path, ledger) for path in checkpoint_paths(folder.checkpoints)}
     newest = max(map(round_of, found), default=-1)
     for path, problem in found.items():
         if not problem:
             continue
-        how = (
-            REPLAY
-            if round_of(path) == newest
-            else "It is deleted: a later one is whole."
-        )
+        how = REPLAY if round_of(path) == newest else "It is deleted: a later one is whole."
         what = f"the state after round {round_of(path)}"
         last = hidden and round_of(path) == newest
         repair = None if last else _deletion(path)
@@ -142,9 +137,7 @@ def _states(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
         path = folder.checkpoints / f"round-{missing:05d}.safetensors"
         repair = None if hidden else _nothing
         how = HIDDEN if hidden else REPLAY
-        yield Damage(
-            path, f"the state after round {missing}", "it is gone", how, repair
-        )
+        yield Damage(path, f"the state after round {missing}", "it is gone", how, repair)
 
 
 def _updates(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
@@ -155,9 +148,7 @@ def _updates(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
                 "It is deleted: nobody can be answered by calibration any more from that "
                 "round on; a retraining needs no stored updates."
             )
-            yield Damage(
-                path, f"the updates of round {t}", problem, how, _deletion(path)
-            )
+            yield Damage(path, f"the updates of round {t}", problem, how, _deletion(path))
 
 
 def proof_damages(folder: RunFolder) -> Iterator[Damage]:

@@ -18,44 +18,23 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor, nn
 
-from covey.aggregation import Aggregator, ClientUpdate
-from covey.algorithms.released_heads import theta_alone
-from covey.build import BuiltRun, aggregator_of, anonymity_of, sum_noise_of
-from covey.build.aggregators import head_noise_of
-from covey.config import Config
-from covey.data import Examples
-from covey.dp import RefutedEpsilon, guarantees, least_epsilon, least_success
-from covey.engine import Recipe, TrainingJob, private_gradients
-from covey.errors import RunError
-from covey.events import (
-    ClientsAssigned,
-    Event,
-    ModelsMerged,
-    StepsPerturbed,
-    SumPerturbed,
-)
-from covey.heads import (
-    FEATURE_STEPS,
-    MAX_NORM,
-    HeadNoise,
-    Rows,
-    SumNoise,
-    Sums,
-    sums_of,
-    target_norm,
-)
-from covey.rng import Streams
-
-__all__ = [
-    "CanaryAudit",
-    "aggregation_draws",
-    "audit_noise",
-    "audited_head",
-    "gradient_draws",
-    "head_draws",
-    "release_draws",
-    "released_head",
-]
+from covey.aggregation.base import Aggregator, ClientUpdate
+from covey.algorithms.releases import theta_alone
+from covey.base.errors import RunError
+from covey.base.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed, SumPerturbed
+from covey.base.rng import Streams
+from covey.build.aggregators import aggregator_of, anonymity_of, head_noise_of, sum_noise_of
+from covey.build.run import BuiltRun
+from covey.config.settings import Config
+from covey.data.examples import Examples
+from covey.dp.accountant import RefutedEpsilon, least_epsilon, least_success
+from covey.dp.run_guarantees import guarantees
+from covey.engine.descent import private_gradients
+from covey.engine.protocol import TrainingJob
+from covey.engine.recipe import Recipe
+from covey.heads.perturbed import HeadNoise
+from covey.heads.state import SumNoise
+from covey.heads.sums import FEATURE_STEPS, MAX_NORM, Rows, Sums, sums_of, target_norm
 
 COORDINATES = 10
 CLASSES = 2
@@ -117,9 +96,7 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
         merge = aggregator_of(config, clients)
         loud = CANARY_SCALE * terms.radius
         hidden_among = terms.min_anonymity
-        cases, facts = aggregation_draws(
-            merge, (loud, -loud), hidden_among, draws, streams
-        )
+        cases, facts = aggregation_draws(merge, (loud, -loud), hidden_among, draws, streams)
         return _audited("sound", cases, facts, terms.delta)
     if privacy.record_noise > 0:
         cases, facts = gradient_draws(config, draws, streams)
@@ -233,9 +210,7 @@ def head_draws(
     return _cases(ratio, (1.0, 0.0), draws, streams)
 
 
-def audited_head(
-    noise: HeadNoise, cases: tuple[Draws, Draws], delta: float
-) -> CanaryAudit:
+def audited_head(noise: HeadNoise, cases: tuple[Draws, Draws], delta: float) -> CanaryAudit:
     """Hold the draws to the bound on success, and to the epsilon of the same curve."""
     accounted = noise.epsilon(delta, 1.0)
     shown = least_success(*cases)

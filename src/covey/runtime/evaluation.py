@@ -1,32 +1,26 @@
 """How good the models are on unseen data, as a simulation can tell."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy import ndarray
 from torch import Tensor
 
-from covey.algorithms import ServerState, personal_models
-from covey.data import Client, Examples, Population
-from covey.engine import Engine, Scored, ScoringJob
-from covey.events import RoundMeasured
-from covey.metrics import ByModel, Judged
-from covey.types import Handle, Params
-
-__all__ = [
-    "Accuracies",
-    "ModelsInUse",
-    "accuracies",
-    "adjusted_rand_index",
-    "labelled_predictions",
-    "round_measured",
-    "squared_errors",
-    "with_fewer_tests",
-]
+from covey.algorithms.state import ServerState, personal_models
+from covey.base.events import RoundMeasured, RunEndedEarly
+from covey.base.history import History, RoundRow
+from covey.base.metrics import ByModel, Judged
+from covey.base.names import Handle, Params
+from covey.config.sections import StoppingConfig
+from covey.config.settings import Config
+from covey.data.examples import Client, Examples
+from covey.data.population import Population
+from covey.engine.protocol import Engine, Scored, ScoringJob
 
 Accuracies = Mapping[Handle, float]
 """Accuracy of the model that each client uses, on unseen examples like its own.
@@ -66,9 +60,7 @@ class ModelsInUse:
         return self.personal[own] if own else self.clusters[cluster]
 
 
-def accuracies(
-    engine: Engine, models: ModelsInUse, population: Population
-) -> Accuracies:
+def accuracies(engine: Engine, models: ModelsInUse, population: Population) -> Accuracies:
     """Measure every client's accuracy.
 
     Nobody has one where nothing is simply right or wrong (`Scored.correct`).
@@ -105,9 +97,7 @@ def _measured(
     }
     pairs = {client.handle: _pair(client, models) for client in population.clients}
     return {
-        handle: value
-        for handle, pair in pairs.items()
-        if (value := of_pairs[pair]) is not None
+        handle: value for handle, pair in pairs.items() if (value := of_pairs[pair]) is not None
     }
 
 
@@ -154,9 +144,7 @@ def _averaged(
             name = population.groups[client.group].name
             by_group.setdefault(name, []).append(found[client.handle])
     overall = float(np.mean(list(found.values()))) if found else None
-    return overall, {
-        name: float(np.mean(values)) for name, values in sorted(by_group.items())
-    }
+    return overall, {name: float(np.mean(values)) for name, values in sorted(by_group.items())}
 
 
 def labelled_predictions(
@@ -234,9 +222,7 @@ def _answers(
 ) -> dict[tuple[int, ModelName], Scored]:
     """Return what each (group, model) in use says on the group's test set."""
     pairs = sorted({_pair(client, models) for client in population.clients})
-    jobs = [
-        ScoringJob(models.params(name), population.test[group]) for group, name in pairs
-    ]
+    jobs = [ScoringJob(models.params(name), population.test[group]) for group, name in pairs]
     return dict(zip(pairs, engine.score(jobs), strict=True))
 
 
@@ -247,12 +233,89 @@ def _on_holdouts(
     figure: Callable[[Scored, Tensor], float | None],
 ) -> Mapping[Handle, float]:
     testable = [client for client in clients if len(client.holdout)]
-    jobs = [
-        ScoringJob(models.params(models.name(client)), client.holdout)
-        for client in testable
-    ]
+    jobs = [ScoringJob(models.params(models.name(client)), client.holdout) for client in testable]
     return {
         client.handle: value
         for client, each in zip(testable, engine.score(jobs), strict=True)
         if (value := figure(each, client.holdout.labels)) is not None
     }
+
+
+NO_FIGURE = "none"
+
+
+class BestRound(NamedTuple):
+    """The round with the best figure; of several, the first.
+
+    Attributes:
+        round: its number, from 0.
+        value: the figure.
+    """
+
+    round: int
+    value: float
+
+
+def best_round(rows: Iterable[RoundRow], figure: str, min_change: float = 0.0) -> BestRound | None:
+    """Return the best of these rounds; None: of none is the figure known."""
+    value_of, sign = FIGURES[figure]
+    best: BestRound | None = None
+    for row in rows:
+        value = value_of(row)
+        if value is not None and (best is None or sign * (value - best.value) > min_change):
+            best = BestRound(row.round_index, value)
+    return best
+
+
+def early_end(history: History, config: Config) -> RunEndedEarly | None:
+    """Return that a run ends with its latest round, if the settings want it to."""
+    wanted, rows = config.stopping, history.rounds
+    if wanted.figure == NO_FIGURE or len(rows) >= config.rounds:
+        return None
+    best = best_round(rows, wanted.figure, wanted.min_change)
+    if best is None or _known_since(rows, best, wanted) < wanted.patience:
+        return None
+    return RunEndedEarly(
+        rounds=len(rows),
+        planned=config.rounds,
+        figure=wanted.figure,
+        best=best.value,
+        best_round=best.round,
+        patience=wanted.patience,
+        min_change=wanted.min_change,
+    )
+
+
+def _known_since(rows: Sequence[RoundRow], best: BestRound, wanted: StoppingConfig) -> int:
+    """Count the rounds after the best one of which the figure is known."""
+    value_of, _ = FIGURES[wanted.figure]
+    later = (row for row in rows if row.round_index > best.round)
+    return sum(value_of(row) is not None for row in later)
+
+
+def _accuracy(row: RoundRow) -> float | None:
+    return row.accuracy
+
+
+def _lowest_accuracy(row: RoundRow) -> float | None:
+    return min(row.accuracy_by_group.values(), default=None)
+
+
+def _highest_risk(row: RoundRow) -> float | None:
+    """Return the highest risk among clusters with clients, if all of these are known."""
+    risks = [r for r, n in zip(row.risks, row.clients, strict=True) if n]
+    known = [each.risk for each in risks if each is not None]
+    return max(known) if known and len(known) == len(risks) else None
+
+
+def _over(row: RoundRow) -> float | None:
+    return None if row.over is None else float(row.over)
+
+
+FIGURES: Mapping[str, tuple[Callable[[RoundRow], float | None], int]] = {
+    "accuracy": (_accuracy, 1),
+    "lowest-accuracy": (_lowest_accuracy, 1),
+    "highest-risk": (_highest_risk, -1),
+    "over": (_over, -1),
+}
+"""How each figure is read off a round, and whether more of it is better (1) or less."""

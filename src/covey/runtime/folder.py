@@ -14,16 +14,13 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
-from covey.atomic_io import delete_whole, make_folder, replace_whole
-from covey.bounded_io import read_bounded, read_text
-from covey.components.foreign_code import origins_of
-from covey.config import Config
-from covey.errors import ConfigError, RunError
-from covey.ledger import Ledger
+from covey.base.errors import ConfigError, RunError
+from covey.base.files import delete_whole, make_folder, read_bounded, read_text, replace_whole
+from covey.base.names import Basis, ClientName
+from covey.components.registry import origins_of
+from covey.config.settings import Config
+from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import RecordReader
-from covey.types import Basis, ClientName
-
-__all__ = ["QueuedRequest", "RunFolder", "now"]
 
 OWN = re.compile(r"(?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 """`package.module:name`."""
@@ -59,9 +56,7 @@ class RunFolder:
     path: Path
     created: tuple[Path, ...] | None = field(default=None, compare=False, repr=False)
     """Folders that `create` has just made, the innermost first; None: it was a run."""
-    reader: RecordReader = field(
-        default_factory=RecordReader, compare=False, repr=False
-    )
+    reader: RecordReader = field(default_factory=RecordReader, compare=False, repr=False)
     """What this object has read of the run's ledger, and reads again if that changed."""
 
     @classmethod
@@ -79,8 +74,7 @@ class RunFolder:
             )
         if path.exists() and (not path.is_dir() or _holds_anything(path)):
             raise RunError(
-                f"{path} exists and is not a covey run. Give another --out, or an empty "
-                f"folder."
+                f"{path} exists and is not a covey run. Give another --out, or an empty folder."
             )
         made = make_folder(path)
         origins = origins_of(_own_code(config.model_dump(mode="json")))
@@ -218,10 +212,7 @@ class RunFolder:
             delete_whole(self._request_path(request.client))
 
     def _request_path(self, client: str) -> Path:
-        return (
-            self.request_queue
-            / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
-        )
+        return self.request_queue / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
 
     def config(self) -> Config:
         """Read the settings back; none of the user's code is imported for that.

@@ -14,23 +14,22 @@ from jaxtyping import Float64
 from numpy import ndarray
 from torch import Tensor
 
-from covey.algorithms import ServerState
-from covey.build import BuiltRun
-from covey.data import Client, Examples
-from covey.dp.head_bounds import head_bounds
-from covey.engine import LocalRecords
-from covey.events import HeadPerturbed, ModelAttacked
-from covey.heads import (
-    FEATURE_STEPS,
-    MAX_NORM,
-    WEIGHT_STEPS,
-    ClusterSums,
-    HeadNoise,
-    SentHead,
-)
-from covey.history import History
-from covey.membership import MIN_RECORDS, WEIGHTS, cross_fitted
-from covey.membership.extremes import extremes_of
+from covey.algorithms.state import ServerState
+from covey.base.events import HeadPerturbed, ModelAttacked
+from covey.base.history import History, of_kinds
+from covey.base.names import Params
+from covey.base.params import model_hash
+from covey.base.rng import Streams
+from covey.build.run import BuiltRun
+from covey.data.examples import Client, Examples
+from covey.dp.current_guarantee import head_bounds
+from covey.engine.fixed_features import LocalRecords
+from covey.heads.perturbed import HeadNoise
+from covey.heads.state import ClusterSums
+from covey.heads.sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, SentHead
+from covey.membership.attacks import cross_fitted
+from covey.membership.audit import WEIGHTS
+from covey.membership.intervals import MIN_RECORDS, extremes_of
 from covey.membership.weights_attack import (
     LAST_LAYER_PRIOR,
     PRIOR,
@@ -40,12 +39,6 @@ from covey.membership.weights_attack import (
     membership_weights,
     population_scores,
 )
-from covey.params import model_hash
-from covey.rng import Streams
-from covey.told import of_kinds
-from covey.types import Params
-
-__all__ = ["BOUND", "POPULATION", "RATIO", "head_attacks", "weights_attacks"]
 
 BOUND = "bound"
 """What no attack at all does better than, by the weight of a client's records."""
@@ -195,9 +188,7 @@ def weights_attacks(
     return {WEIGHTS: by_pool, POPULATION: one_by_one}
 
 
-def _equations(
-    run: BuiltRun, params: Params, pool: Sequence[Examples]
-) -> Equations | None:
+def _equations(run: BuiltRun, params: Params, pool: Sequence[Examples]) -> Equations | None:
     records = run.records
     if records is None or run.strategy.subtraction is None:
         assert run.module is not None  # every built run has one  # noqa: S101

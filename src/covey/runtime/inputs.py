@@ -6,15 +6,34 @@ in `ComponentsUsed`. Here is the rest: what clients accept, and the examples of 
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from covey.build import BuiltRun
-from covey.errors import RunError
-from covey.events import RunStarted
-from covey.history import History
-from covey.ledger import Ledger
+import safetensors.torch
+from pydantic import TypeAdapter
 
-__all__ = ["check_inputs", "input_hashes", "note_inputs"]
+from covey.algorithms.remote import ClientRequest, ClientResponse
+from covey.algorithms.state import Cohort
+from covey.base.errors import RunError
+from covey.base.events import Event, RecordsChanged, RunStarted
+from covey.base.files import (
+    check_regular,
+    checked,
+    checked_json,
+    delete_whole,
+    file_hash,
+    make_folder,
+    read_bounded,
+    replace_whole,
+)
+from covey.base.history import History
+from covey.base.names import ClientName, Handle
+from covey.build.clients import ClientReports, DataProfile, Overrides
+from covey.build.run import BuiltRun, build_run
+from covey.data.examples import Client, Examples, Preference
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
 
 PREFERENCES = "input:preferences"
 
@@ -88,9 +107,232 @@ def _as_recorded(run: BuiltRun, began: RunStarted) -> bool:
 def _described(run: BuiltRun, name: str) -> str:
     path = run.config.population.preferences
     if name == PREFERENCES:
-        return (
-            f"The file {path} of population.preferences"
-            if path
-            else "What clients accept"
-        )
+        return f"The file {path} of population.preferences" if path else "What clients accept"
     return "The data of which no client has any (the non-members)"
+
+
+@dataclass(frozen=True, slots=True)
+class FederationMetadata:
+    """A federation as its run remembers it.
+
+    Attributes:
+        run: names the run to its nodes.
+        profile: what the clients' data look like; None: nobody has come yet.
+        home: the folder of its deployment; empty where there is none.
+    """
+
+    run: str
+    profile: DataProfile | None
+    home: str
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "FederationMetadata | None":
+        """Read what a run's folder keeps; None where the run is not of this kind.
+
+        Raises:
+            RunError: it cannot be read.
+        """
+        path = _place(folder)
+        if not path.is_file():
+            return None
+        try:
+            return _metadata_reader(checked(read_bounded(path)))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{path} must hold what this run knows of its federation, as covey wrote "
+                f"it, but: {error}. Restore the file."
+            ) from error
+
+    def write(self, folder: RunFolder) -> None:
+        """Keep it in a run's folder."""
+        replace_whole(_place(folder), checked_json(asdict(self)))
+
+
+_metadata_reader = TypeAdapter(FederationMetadata).validate_json
+
+
+class Unreachable:
+    """A federation of which no node is there: enough to read its run, and to deny.
+
+    Args:
+        profile: what the clients' data look like.
+        names: the clients that the run knows.
+    """
+
+    def __init__(self, profile: DataProfile, names: Collection[ClientName]) -> None:
+        self.profile = profile
+        self._names = names
+
+    def available_clients(self) -> Collection[ClientName]:
+        """Return the clients that the run knows; none of them is asked."""
+        return self._names
+
+    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
+        """Refuse.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(
+            f"To {request.task}, {len(cohort)} clients must be reached through their "
+            f"nodes, and here is no way to them. Carry the run on with `covey resume`."
+        )
+
+    def reports(self) -> ClientReports:
+        """Return nothing."""
+        return ClientReports()
+
+
+def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltRun:
+    """Return a run's parts again; the clients of a federation are out of reach.
+
+    `overrides` is what a program passes again that the settings do not name.
+
+    Raises:
+        CoveyError: some part does not fit.
+    """
+    roster = FederationMetadata.of(folder)
+    if roster is None or roster.profile is None:
+        return build_run(folder.config(), overrides)
+    names = _known(folder)
+    if not names:
+        raise RunError(
+            f"{folder.path} must know its clients before anything can be told of them, and "
+            f"none has taken part yet. Start the nodes, and play the run."
+        )
+    unreachable = Unreachable(roster.profile, names)
+    model = overrides.model if overrides else None
+    return build_run(folder.config(), Overrides(model=model, client_backend=unreachable))
+
+
+def _known(folder: RunFolder) -> Collection[ClientName]:
+    if not Ledger.exists(folder.ledger):
+        return ()
+    with Ledger.read(folder.ledger) as ledger:
+        return tuple(ledger.names().values())
+
+
+def _place(folder: RunFolder) -> Path:
+    return folder.path / "federation.json"
+
+
+Told = Iterable[tuple[int | None, Event]]
+
+
+def keep_records(folder: RunFolder, ledger: Ledger, events: Told, client: Client) -> None:
+    """Write a client's records as the next version; the one in force stays."""
+    version = len(_changes(events).get(client.handle, ()))
+    parts = {"train": client.train, "holdout": client.holdout}
+    tensors = {
+        f"{part}.{what}": getattr(each, what).contiguous().clone()
+        for part, each in parts.items()
+        for what in ("inputs", "labels")
+    }
+    content = safetensors.torch.save(tensors)
+    name = _name(client.handle, version)
+    digest = hashlib.sha256(content).hexdigest()
+    ledger.files.note(_noted(name), digest)
+    make_folder(folder.records)
+    replace_whole(folder.records / name, content, mode=0o600)
+    ledger.files.settle(_noted(name), digest)
+
+
+def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> BuiltRun:
+    """Return the run with the records that its clients have now, and who joined.
+
+    Raises:
+        RunError: a file of records is gone, or is not what was written.
+    """
+    if run.client_backend is not None or run.data_hash is None:
+        return run
+    events = folder.reader.read(ledger).events
+    current = list(_current(ledger, events))
+    if not current:
+        return run
+    changes, names = _changes(events), ledger.names()
+    known = {client.name: client for client in run.population.clients}
+    for handle, file in current:
+        name, joined = names[handle], changes[handle][0]
+        train, holdout = _read(folder.records / file, ledger)
+        client = known.get(name)
+        accepts = client.preference if client else _accepted(joined)
+        group = client.group if client else None
+        known[name] = Client(name, handle, group, train, holdout, accepts)
+    return run.with_clients(tuple(known.values()))
+
+
+def drop_old_records(folder: RunFolder, ledger: Ledger, events: Told) -> None:
+    """Delete the files of records that no longer count, and of clients that left."""
+    if not folder.records.is_dir():
+        return
+    current = {name for _, name in _current(ledger, events)}
+    for path in sorted(folder.records.iterdir()):
+        if path.name not in current:
+            ledger.files.settle(_noted(path.name), "")  # what was noted of it
+            delete_whole(path)
+
+
+def records_of(folder: RunFolder, handle: Handle) -> list[Path]:
+    """Return the files that hold this client's records."""
+    return sorted(folder.records.glob(f"{handle}-*.safetensors"))
+
+
+def record_problems(folder: RunFolder, ledger: Ledger) -> Iterator[tuple[Path, str]]:
+    """Yield the files of current records that are not what was written, and why."""
+    for _, name in _current(ledger, folder.reader.read(ledger).events):
+        path = folder.records / name
+        if problem := _problem(path, ledger):
+            yield path, problem
+
+
+def _current(ledger: Ledger, events: Told) -> Iterator[tuple[Handle, str]]:
+    """Yield who takes part with records from a file, and the file."""
+    changes = _changes(events)
+    names = ledger.names() if changes else {}
+    for handle, changed in changes.items():
+        if handle in names:
+            yield handle, _name(handle, len(changed) - 1)
+
+
+def _changes(events: Told) -> Mapping[Handle, Sequence[RecordsChanged]]:
+    """Return every change of each client's records, in order."""
+    found: dict[Handle, list[RecordsChanged]] = {}
+    for _, event in events:
+        if isinstance(event, RecordsChanged):
+            found.setdefault(event.handle, []).append(event)
+    return found
+
+
+def _accepted(joined: RecordsChanged) -> Preference:
+    tau, beta = joined.risk_threshold, joined.risk_weight
+    return Preference(0.0 if beta is None else beta, 1.0 if tau is None else tau)
+
+
+def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
+    if problem := _problem(path, ledger):
+        raise RunError(
+            f"{path} must hold a client's records as covey wrote them, but {problem}. "
+            f"Restore it from a copy."
+        )
+    found = safetensors.torch.load(read_bounded(path, check_regular(path)))
+    train, holdout = (
+        Examples(found[f"{part}.inputs"], found[f"{part}.labels"]) for part in ("train", "holdout")
+    )
+    return train, holdout
+
+
+def _problem(path: Path, ledger: Ledger) -> str:
+    try:
+        digest = file_hash(path)
+    except OSError as error:
+        return f"it cannot be read ({error})"
+    known = digest in ledger.files.of(_noted(path.name))
+    return "" if known else "its bytes are not those that were written"
+
+
+def _name(handle: Handle, version: int) -> str:
+    return f"{handle}-{version}.safetensors"
+
+
+def _noted(file: str) -> str:
+    return f"records:{file}"

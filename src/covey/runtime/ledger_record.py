@@ -1,30 +1,175 @@
 """What a ledger holds, verified and read once for everybody who asks."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple, cast
 
-from covey.events import Event
-from covey.history import History, history_of
-from covey.ledger import (
+from covey.base.columns import HandleColumn, HandleMap
+from covey.base.events import (
+    AnonymitySetsFormed,
+    ClientLeft,
+    ClientsAssigned,
+    ClientsJoined,
+    CohortSampled,
+    Event,
+    LeaveRequested,
+    MovesWaited,
+    RunRolledBack,
+    RunStarted,
+    SumGivenUp,
+    event_from,
+)
+from covey.base.history import History, ToldEvents, history_of, with_entry
+from covey.base.names import Handle
+from covey.ledger.chain import (
     GENESIS,
-    Ledger,
+    REWIND,
     Link,
     Record,
     current_records,
+    no_event,
     superseded,
+    superseded_up_to,
 )
-from covey.runtime.recorded_events import StoryReader, event_of
-from covey.unlearning import (
-    AnswerChoice,
-    AnswerRules,
-    Participation,
-    WantedAnswer,
-    choose_answers,
-    participation_of,
-)
+from covey.ledger.requests import Request
+from covey.ledger.store import MOST_BYTES, Ledger
+from covey.unlearning.participation import Participation, participation_of
+from covey.unlearning.plan import AnswerChoice, AnswerRules, WantedAnswer, choose_answers
 
-__all__ = ["Entry", "LedgerRecord", "RecordReader", "by_entry"]
+
+def event_of(record: Record) -> Event:
+    """Return what a ledger's record says, by itself.
+
+    Raises:
+        LedgerError: it is no event; the message names its position.
+    """
+    try:
+        return event_from(record.kind, record.body)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise no_event(record.position, str(error)) from error
+
+
+class StoryReader:
+    """Reads a ledger's events in their order, superseded ones too.
+
+    What comes after a start must fit it: its clients, its clusters, its rounds.
+    """
+
+    def __init__(self) -> None:
+        self._began: RunStarted | None = None
+        self._known: set[Handle] = set()
+        self._round = -1
+        self._in_round: set[type[Event]] = set()
+
+    def read(self, record: Record) -> Event:
+        """Return the next event.
+
+        Raises:
+            LedgerError: it is none, or contradicts those before it; the message names
+                its position.
+        """
+        event = event_of(record)
+        if problem := self._problem(record.round_index, event):
+            raise no_event(record.position, problem)
+        return event
+
+    def _problem(self, t: int | None, event: Event) -> str:
+        problem = self._out_of_order(t, event) if t is not None else ""
+        if t is None and isinstance(event, RunStarted | CohortSampled):
+            problem = f"a {type(event).__name__} belongs to a round"
+        if problem or self._began is None:
+            return problem
+        match event:
+            case RunRolledBack(round_index=first):
+                self._round, self._in_round = min(self._round, first - 1), set()
+            case RunStarted(groups=found):
+                self._known.update(found)
+            case ClientsJoined(handles=handles):
+                self._known.update(handles)
+            case _:
+                pass
+        return self._out_of_range(t, event)
+
+    def _out_of_order(self, t: int, event: Event) -> str:
+        """Say why an event cannot be of this round; "": it can."""
+        kind, before = type(event), self._round
+        if t != before:
+            self._round, self._in_round = t, set()
+        twice = kind in self._in_round and kind in (RunStarted, CohortSampled)
+        self._in_round.add(kind)
+        if kind is RunStarted and t == 0:
+            self._began = cast("RunStarted", event)
+        began = self._began
+        reasons = (
+            (t < before, f"it is of round {t}, and round {before} came before"),
+            (twice, f"its round has another {kind.__name__}"),
+            (kind is RunStarted and t > 0, f"a run starts in round 0, not in {t}"),
+            (began is None, "no start of the run comes before it"),
+            (began and t > began.rounds, f"its run has no round {t}"),
+            (
+                kind is ClientsAssigned
+                and CohortSampled not in self._in_round
+                and cast("ClientsAssigned", event).by != "final",
+                "no cohort was drawn in its round before it",
+            ),
+        )
+        return next((reason for holds, reason in reasons if holds), "")
+
+    def _out_of_range(self, t: int | None, event: Event) -> str:
+        count = self._began.num_clusters if self._began else 0
+        last = max(_clusters(event), default=0)
+        if not 0 <= last < count:
+            return f"it names cluster {last}, and there are 0 to {count - 1}"
+        if t is None and not isinstance(event, ClientLeft):
+            return ""  # who joins chooses first
+        handles = tuple(_handles(event))
+        strange = next((h for h in handles if h not in self._known), None)
+        if strange is not None:
+            return f"it names a client that never joined: {strange!a}"
+        if isinstance(event, CohortSampled) and len(set(handles)) < len(handles):
+            return "it names a client twice"
+        return ""
+
+
+def _clusters(event: Event) -> Iterable[int]:
+    """Return the clusters that an event names; of columns no more than what they hold."""
+    if isinstance(event, ClientsAssigned):
+        clusters = event.clusters
+        return clusters.cells if isinstance(clusters, HandleMap) else clusters.values()
+    found: Any = getattr(event, "cluster", None)
+    if isinstance(found, int):
+        return (found,)
+    several: Any = getattr(event, "clusters", ())
+    return cast("Iterable[int]", several)
+
+
+def _handles(event: Event) -> Iterator[Handle]:
+    """Yield the clients that an event names."""
+    for name in (
+        "handle",
+        "risk_thresholds",
+        "groups",
+        "steps",
+        "weights",
+        "accuracy",
+    ):
+        found: Any = getattr(event, name, None)
+        if isinstance(found, str):
+            yield found
+        elif isinstance(found, Mapping):
+            yield from cast("Mapping[Handle, object]", found)
+    if isinstance(event, ClientsAssigned):
+        yield from event.clusters
+    if isinstance(event, AnonymitySetsFormed):
+        yield from chain.from_iterable(event.sets)
+    if isinstance(event, MovesWaited | SumGivenUp):
+        yield from event.clients
+    handles: Any = getattr(event, "handles", ())
+    yield from handles
+
 
 Entry = tuple[int | None, list[Event]]
 """What was recorded at once: of one round, or between two (None)."""
@@ -44,9 +189,9 @@ class LedgerRecord:
     records: list[Record]
     last: Link | None = None
     _read: "_Read" = field(default_factory=lambda: _Read(), repr=False)
-    _answers: dict[
-        tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[AnswerChoice, ...]
-    ] = field(default_factory=dict, repr=False)
+    _answers: dict[tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[AnswerChoice, ...]] = field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def head(self) -> str:
@@ -80,9 +225,7 @@ class LedgerRecord:
     def history_before(self, round_index: int) -> History:
         """Return the story of the rounds before this one."""
         entries = self.entries
-        return self._folded(
-            [(t, e) for t, e in entries if t is None or t < round_index]
-        )
+        return self._folded([(t, e) for t, e in entries if t is None or t < round_index])
 
     def answers(
         self, wanted: Sequence[WantedAnswer], rules: AnswerRules
@@ -155,9 +298,7 @@ class _Read:
         return known[id(wanted)]
 
 
-def by_entry(
-    records: Sequence[Record], read: Callable[[Record], Event] = event_of
-) -> list[Entry]:
+def by_entry(records: Sequence[Record], read: Callable[[Record], Event] = event_of) -> list[Entry]:
     """Group records that follow each other in one round, or between two."""
     entries: list[Entry] = []
     for record in records:
@@ -165,3 +306,251 @@ def by_entry(
             entries.append((record.round_index, []))
         entries[-1][1].append(read(record))
     return entries
+
+
+BULKY = (
+    "AnonymitySetsFormed",
+    "ChoicesPerturbed",
+    "ClientsAssigned",
+    "ClientsHandedOut",
+    "CohortSampled",
+    "OrganisationsAttested",
+    "StepsPerturbed",
+)
+"""Kinds that name a round's clients one by one: most of a large ledger's bytes."""
+
+LATEST = 24
+
+
+class Noted(NamedTuple):
+    """One of the newest records, or several alike that follow each other.
+
+    Attributes:
+        position: of the last of them.
+        counts: whether it still counts; False: its round was rolled back.
+        number: how many they are.
+    """
+
+    position: int
+    round_index: int | None
+    kind: str
+    counts: bool
+    number: int = 1
+
+
+class GrowingHistory:
+    """Folds one ledger, piece by piece; a rewind makes it begin again."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        """Begin with nothing.
+
+        Args:
+            most_bytes: of events that are read at once.
+        """
+        self._most_bytes = most_bytes
+        self._begin(())
+
+    def _begin(self, rewinds: Iterable[tuple[int, int]]) -> None:
+        self._history = History()
+        self._last: Link | None = None
+        self._story = StoryReader()
+        self._rewinds = tuple(rewinds)
+        self._gone: list[Event] = []
+        self._open: list[Event] = []
+        self._round: int | None = None
+        self._interned: dict[Handle, Handle] = {}
+        self._cohort: CohortSampled | None = None
+        self.latest: deque[Noted] = deque(maxlen=LATEST)
+
+    @property
+    def position(self) -> int:
+        """The last position that was read and verified."""
+        return self._last.position if self._last else 0
+
+    @property
+    def head(self) -> str:
+        """The hash that seals all that was read."""
+        return self._last.hash if self._last else GENESIS
+
+    @property
+    def history(self) -> History:
+        """The story of all entries that were read to their end."""
+        if not self._gone:
+            return self._history
+        told = ToldEvents(self._gone).with_more(self._history.told)
+        return replace(self._history, told=told)
+
+    def read_more(self, ledger: Ledger) -> bool:
+        """Fold the next piece; return whether there is more to read now.
+
+        Raises:
+            LedgerError: the chain is broken, or is not the one that was read before.
+        """
+        if self._last is None:
+            self._begin(ledger.tail.rewinds())
+        piece = ledger.tail.after(self._last, self._most_bytes)
+        for link in piece.links:
+            if self._is_news(link):
+                self._begin(ledger.tail.rewinds())
+                return True
+            self._take(link)
+        if piece.is_last:
+            self._close_entry()
+        return not piece.is_last
+
+    def _is_news(self, link: Link) -> bool:
+        """Say whether a link rewinds rounds that were folded as if they counted."""
+        if link.round_index is not None or link.kind != REWIND:
+            return False
+        return link.position not in {at for at, _ in self._rewinds}
+
+    def _take(self, link: Link) -> None:
+        record, t = link.record(), link.round_index
+        event = self._lean(self._story.read(record))
+        counts = t is None or link.position > superseded_up_to(self._rewinds, t)
+        if not counts:
+            self._gone.append(event)
+        else:
+            if self._open and t != self._round:
+                self._close_entry()
+            self._round = t
+            self._open.append(event)
+        self._last = link
+        self._note(Noted(link.position, t, link.kind, counts))
+
+    def _note(self, noted: Noted) -> None:
+        before = self.latest[-1] if self.latest else None
+        if before is not None and before[1:4] == noted[1:4]:
+            noted = noted._replace(number=self.latest.pop().number + 1)
+        self.latest.append(noted)
+
+    def _close_entry(self) -> None:
+        if self._open:
+            self._history = with_entry(self._history, self._round, self._open)
+            self._open = []
+
+    def _lean(self, event: Event) -> Event:
+        """Return an equal event that shares its handles with those before."""
+        known = self._interned
+        if isinstance(event, CohortSampled) and isinstance(event.handles, HandleColumn):
+            return event
+        if isinstance(event, ClientsAssigned) and isinstance(event.clusters, HandleMap):
+            return event
+        if isinstance(event, CohortSampled):
+            handles = tuple(known.setdefault(h, h) for h in event.handles)
+            if self._cohort is None or handles != self._cohort.handles:
+                self._cohort = CohortSampled(handles)
+            return self._cohort
+        if isinstance(event, ClientsAssigned):
+            clusters = {known.setdefault(h, h): j for h, j in event.clusters.items()}
+            return ClientsAssigned(clusters, event.by)
+        return event
+
+
+def glance(ledger: Ledger) -> History:
+    """Fold what is told without naming a round's clients one by one; nothing is verified.
+
+    Of a large ledger this takes a small part of the time. Who is in which cluster, moves,
+    anonymity sets and what noise guarantees are not in it.
+
+    Raises:
+        LedgerError: it cannot be read.
+        ValueError: a record is damaged.
+    """
+    rewinds = ledger.tail.rewinds()
+    entries: list[tuple[int | None, list[Event]]] = []
+    for position, record in ledger.tail.without(BULKY):
+        t = record.round_index
+        if t is not None and position <= superseded_up_to(rewinds, t):
+            continue
+        if not entries or entries[-1][0] != t:
+            entries.append((t, []))
+        entries[-1][1].append(event_of(record))
+    return history_of(entries)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEvents:
+    """One answer, as it stands in the ledger.
+
+    Attributes:
+        asked: the request as it was put down.
+        given: the answer.
+        before: the current story that it was judged by.
+        end: the position of the last event that was written with the answer.
+        facts: what was written with it, in order.
+        x: the deniability threshold that was in force; None: there are no sets.
+    """
+
+    request: Request
+    asked: LeaveRequested
+    given: ClientLeft
+    before: Sequence[tuple[int | None, Event]]
+    began: RunStarted
+    end: int
+    facts: Sequence[Event]
+    x: int | None
+
+    @property
+    def batch(self) -> list[ClientLeft]:
+        """All who were answered at once, in order."""
+        return [each for each in self.facts if isinstance(each, ClientLeft)]
+
+    @property
+    def rewind(self) -> RunRolledBack | None:
+        """How rounds were played again; None: none was."""
+        return next((e for e in self.facts if isinstance(e, RunRolledBack)), None)
+
+    def participation(self, *, until_own: bool = False) -> Participation:
+        """Return who took part in what, with all of the batch, or those before, gone."""
+        known = participation_of(self.before)
+        gone = [each.handle for each in self.batch]
+        if until_own:
+            gone = gone[: gone.index(self.given.handle)]
+        return replace(known, left=tuple(dict.fromkeys((*known.left, *gone))))
+
+
+def answer_events(
+    records: Sequence[Record], times: Mapping[int, str], request: Request
+) -> AnswerEvents | None:
+    """Return the answer to a request; None: the chain does not hold both, each once.
+
+    Args:
+        records: of the chain.
+        times: when each entry was written, by the position of its last event.
+        request: as the table has it.
+    """
+    asked = _of_request(records, LeaveRequested.__name__, request.id)
+    given = _of_request(records, ClientLeft.__name__, request.id)
+    started = [event_of(r) for r in records if r.kind == "RunStarted"]
+    if len(asked) != 1 or len(given) != 1 or asked[0] > given[0] or not started:
+        return None
+    start = max((at for at in times if at < given[0]), default=0)
+    end = min((at for at in times if at >= given[0]), default=given[0])
+    entries = by_entry(current_records(records[:start]))
+    known = history_of(entries).started
+    began = known or started[0]  # who left before the first round
+    if not isinstance(began, RunStarted):
+        return None
+    asked_event, given_event = (event_of(records[at - 1]) for at in (asked[0], given[0]))
+    if not isinstance(asked_event, LeaveRequested):
+        return None
+    if not isinstance(given_event, ClientLeft):
+        return None
+    return AnswerEvents(
+        request=request,
+        asked=asked_event,
+        given=given_event,
+        before=[(t, e) for t, events in entries for e in events],
+        began=began,
+        end=end,
+        facts=[event_of(r) for r in records[start:end]],
+        x=began.deniability_threshold,
+    )
+
+
+def _of_request(records: Sequence[Record], kind: str, request: str) -> list[int]:
+    """Return the positions, from 1 on, of events of this kind about a request."""
+    return [
+        at for at, r in enumerate(records, 1) if r.kind == kind and r.body.get("request") == request
+    ]

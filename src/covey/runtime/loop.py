@@ -5,20 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
-from covey.algorithms import (
-    Cohort,
-    RoundResult,
-    ServerState,
-    divergences,
-    estimate_lifetime,
-)
-from covey.build import BuiltRun, ClientReports, ReplayOptions, anonymity_of
-from covey.checkpoints import checkpoint_of, thin
-from covey.config import Config
-from covey.data import Client, Population
-from covey.engine.scored_once import ScoredOnce
-from covey.errors import LedgerError, RunError
-from covey.events import (
+from covey.algorithms.redteam import estimate_lifetime
+from covey.algorithms.round_steps import divergences
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base.errors import LedgerError, RunError
+from covey.base.events import (
     ClientsAssigned,
     CohortSampled,
     Event,
@@ -26,34 +17,20 @@ from covey.events import (
     RunStarted,
     kind_and_body,
 )
-from covey.history import History, after, with_entry
-from covey.ledger import Record, Request
-from covey.rng import Streams
-from covey.runtime.early_end import NO_FIGURE, best_round, early_end
-from covey.runtime.evaluation import (
-    ModelsInUse,
-    accuracies,
-    round_measured,
-    squared_errors,
-    with_fewer_tests,
-)
-from covey.runtime.finalization import finalize
-from covey.runtime.folder import RunFolder
-from covey.runtime.played_round import OnRound, played_round
-from covey.runtime.record_changes import settle_change
-from covey.runtime.remote_hooks import (
-    gather_present,
-    queue_requests,
-    reported_accuracies,
-    roll_back_lost_rounds,
-    with_stalled_clusters,
-)
-from covey.runtime.replay import Replay, replay_of, waits_for_records
-from covey.runtime.session import Session, config_hash, open_session, rounds_of
-from covey.runtime.state_checks import newest_whole_state
-from covey.runtime.state_io import load_state, save_state
-from covey.runtime.subtracting import solved_again, subtracted_state
-from covey.runtime.unlearning_executor import (
+from covey.base.history import History, after, with_entry
+from covey.base.names import Handle
+from covey.base.rng import Streams
+from covey.build.aggregators import anonymity_of
+from covey.build.algorithms import ReplayOptions
+from covey.build.clients import ClientReports
+from covey.build.run import BuiltRun
+from covey.config.settings import Config
+from covey.data.examples import Client
+from covey.data.population import Population
+from covey.engine.protocol import ScoredOnce
+from covey.ledger.chain import Record
+from covey.ledger.requests import Request
+from covey.runtime.answers import (
     AnsweredRequest,
     cleanup,
     finish_request,
@@ -61,10 +38,50 @@ from covey.runtime.unlearning_executor import (
     simulated_request,
     unaffected_models,
 )
-from covey.runtime.updates import read_updates, write_updates
-from covey.types import Handle
-
-__all__ = ["BeforeAnswer", "Observer", "OnAnswer", "continue_run", "run_rounds"]
+from covey.runtime.ending import (
+    finalize,
+    gather_present,
+    queue_requests,
+    reported_accuracies,
+    roll_back_lost_rounds,
+    with_stalled_clusters,
+)
+from covey.runtime.evaluation import (
+    NO_FIGURE,
+    ModelsInUse,
+    accuracies,
+    best_round,
+    early_end,
+    round_measured,
+    squared_errors,
+    with_fewer_tests,
+)
+from covey.runtime.folder import RunFolder
+from covey.runtime.record_changes import (
+    Replay,
+    replay_of,
+    settle_change,
+    solved_again,
+    subtracted_state,
+    waits_for_records,
+)
+from covey.runtime.session import (
+    OnRound,
+    Session,
+    config_hash,
+    open_session,
+    played_round,
+    rounds_of,
+)
+from covey.runtime.states import (
+    checkpoint_of,
+    load_state,
+    newest_whole_state,
+    read_updates,
+    save_state,
+    thin,
+    write_updates,
+)
 
 log = logging.getLogger(__name__)
 
@@ -277,9 +294,7 @@ def _perhaps_ended(session: Session, history: History) -> History:
     return with_entry(history, None, [found])
 
 
-def _next_requests(
-    session: Session, t: int
-) -> tuple[Request | None, Sequence[Request]]:
+def _next_requests(session: Session, t: int) -> tuple[Request | None, Sequence[Request]]:
     """Return a request whose rounds are all played again, or else those to serve."""
     requests = session.ledger.requests()
     for each in requests:
@@ -317,9 +332,7 @@ def _round(  # noqa: PLR0913 - the last one says who listens
     clients = run.clients(cohort, t)
     clients = clients.noting_losses(losses) if wants_losses else clients
     played = run.strategy.play_round(state, clients, streams)
-    reports = (
-        ClientReports() if run.client_backend is None else run.client_backend.reports()
-    )
+    reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:
         refused = with_stalled_clusters(played.state, (*reports.events, *played.events))
         played = played._replace(state=refused)
@@ -340,9 +353,7 @@ def _round(  # noqa: PLR0913 - the last one says who listens
     )
 
 
-def _solved_again(
-    session: Session, state: ServerState, chosen: ClientsAssigned
-) -> RoundResult:
+def _solved_again(session: Session, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
     """Play a round again of which the sums are known; nobody is asked or measured."""
     t, run = state.round_index, session.run
     everybody = run.population.clients  # whether they are there or not
@@ -373,9 +384,7 @@ def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
     share = run.config.train.participation
     coin = Streams.draws if run.config.privacy.client_noise > 0 else Streams.generator
     return tuple(
-        client
-        for client in present
-        if coin(streams.at("cohort", client.name)).random() < share
+        client for client in present if coin(streams.at("cohort", client.name)).random() < share
     )
 
 

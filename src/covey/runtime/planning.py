@@ -1,34 +1,42 @@
 """What could be answered to clients that ask to leave, read from what is recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
+from typing import Never
 
-from covey.build import (
-    algorithm_of,
-    anonymity_of,
-    depends_on_population,
-    sums_of,
-)
-from covey.checkpoints import checkpointed_rounds
-from covey.config import Config
-from covey.errors import RunError
-from covey.events import Event
+import torch
+
+from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.local_clients import LocalClients
+from covey.algorithms.round_steps import Steps
+from covey.base.errors import CoveyError, RunError
+from covey.base.events import ClientsAssigned, Event, RunEndedEarly, RunStarted
+from covey.base.history import History
+from covey.base.names import ClientName, Handle, Params
+from covey.base.rng import Streams
+from covey.build.aggregators import anonymity_of, sums_of
+from covey.build.algorithms import ReplayOptions, depends_on_population
+from covey.build.run import BuiltRun
+from covey.build.training import algorithm_of
+from covey.components.registry import no_foreign_code
+from covey.config.settings import Config
+from covey.data.examples import Client, Examples, Preference
+from covey.data.population import Population, absent_population
+from covey.engine.protocol import Scored, ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
+from covey.ledger.chain import Record, superseded_up_to
+from covey.ledger.store import Ledger
+from covey.membership.references import RetrainRecipe
+from covey.membership.truth import Reference
+from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder
-from covey.runtime.session import Session
-from covey.runtime.updates import stored_rounds
-from covey.types import Handle
-from covey.unlearning.jointly import AnswerChoice, WantedAnswer
-from covey.unlearning.participation import Participation
-from covey.unlearning.plan import AnswerRules, Option, options
-
-__all__ = [
-    "UnlearningPlan",
-    "answer_rules",
-    "next_round",
-    "plan_for",
-    "plan_jointly",
-    "read_plan",
-]
+from covey.runtime.inputs import FederationMetadata, Unreachable
+from covey.runtime.ledger_record import StoryReader
+from covey.runtime.session import Session, check_settings, rounds_of
+from covey.runtime.states import checkpointed_rounds, load_state, newest_whole_state, stored_rounds
+from covey.unlearning.participation import Participation, participation_of
+from covey.unlearning.plan import AnswerChoice, AnswerRules, Option, WantedAnswer, cheapest, options
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +74,7 @@ def plan_jointly(
     return session.record().answers(wanted_answers, rules)
 
 
-def read_plan(
-    session: Session, x: int | None = None
-) -> tuple[UnlearningPlan, AnswerRules]:
+def read_plan(session: Session, x: int | None = None) -> tuple[UnlearningPlan, AnswerRules]:
     """Return what was recorded, and what the run allows."""
     record, last = session.record(), session.ledger.last_round()
     coming = next_round(last, session.rounds)
@@ -109,10 +115,266 @@ def answer_rules(
 
 def _check_somebody_remains(session: Session, leaving: Sequence[Handle]) -> None:
     if {c.handle for c in session.run.population.clients} <= set(leaving):
-        reason = (
-            "this client is the last one" if len(leaving) == 1 else "all would leave"
-        )
+        reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
         raise RunError(
-            f"A run needs somebody to go on with, but {reason}. Delete the run's folder "
-            f"instead."
+            f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCost:
+    """What an answer takes.
+
+    Attributes:
+        seconds: predicted from how long the run's rounds took; None: no round did.
+        bytes_deleted: of states and updates that the answer makes obsolete.
+    """
+
+    seconds: float | None
+    bytes_deleted: int
+
+
+def answer_cost(folder: RunFolder, ledger: Ledger, option: Option) -> AnswerCost:
+    """Return what an answer would cost now."""
+    first = option.first_replayed_round
+    subtracts = option.answer == "subtract"
+    if not option.possible or first is None:
+        return AnswerCost(0.0, 0)
+    took = ledger.seconds_per_round()
+    obsolete = [
+        path
+        for place in (folder.checkpoints, folder.updates)
+        for path in place.glob("round-*.safetensors")
+        if subtracts or int(path.stem.removeprefix("round-")) >= first
+    ]
+    return AnswerCost(
+        seconds=option.rounds_replayed * median(took) if took else None,
+        bytes_deleted=sum(path.stat().st_size for path in obsolete),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRecord:
+    """One client, as a run's ledger tells of it.
+
+    Attributes:
+        participation: of this client; of others only what its answers depend on.
+        options: every answer with what it costs.
+        chosen: what it would be answered if it asked for no answer by name.
+        unanswerable: why nobody can leave this run, or no answer would be true; "": one
+            is.
+    """
+
+    participation: Participation
+    options: tuple[tuple[Option, AnswerCost], ...]
+    chosen: Option | None
+    unanswerable: str
+
+
+def read_client(folder: RunFolder, handle: Handle) -> ClientRecord:
+    """Read what is held on a client, and what could be answered to it now.
+
+    The right to write is not asked for, so the run goes on meanwhile.
+
+    Raises:
+        CoveyError: the ledger or the settings cannot be read.
+    """
+    with Ledger.read(folder.ledger) as ledger, no_foreign_code():
+        about = list(_about(ledger, handle))
+        held = participation_of(about)
+        try:
+            config = folder.config()
+            ended = (e.rounds for _, e in about if isinstance(e, RunEndedEarly))
+            coming = next_round(ledger.last_round(), next(ended, config.rounds))
+            rules = answer_rules(config, folder, coming)
+            found = options(held, handle, rules)
+        except RunError as error:
+            return ClientRecord(held, (), None, str(error))
+        costs = tuple((each, answer_cost(folder, ledger, each)) for each in found)
+    try:
+        return ClientRecord(held, costs, cheapest(found, "auto"), "")
+    except CoveyError as error:
+        return ClientRecord(held, costs, None, str(error))
+
+
+def _about(ledger: Ledger, handle: Handle) -> Iterator[tuple[int | None, Event]]:
+    """Yield the events that count; of whom each round assigns only this client."""
+    rewinds = ledger.tail.rewinds()
+    last, is_last, story = None, False, StoryReader()
+    while not is_last:
+        piece = ledger.tail.after(last)
+        for link in piece.links:
+            t, event = link.round_index, _without_others(story, link.record(), handle)
+            if t is not None and link.position <= superseded_up_to(rewinds, t):
+                continue
+            yield t, event
+        is_last, last = piece.is_last, piece.links[-1] if piece.links else last
+
+
+def _without_others(story: StoryReader, record: Record, handle: Handle) -> Event:
+    event = story.read(record)
+    if not isinstance(event, ClientsAssigned):
+        return event
+    own = {h: j for h, j in event.clusters.items() if h == handle}
+    return ClientsAssigned(own, event.by)
+
+
+NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedRun(BuiltRun):
+    """A run that can be read and answered from, and not be played.
+
+    Its clients are known by name, handle and what they accept; their examples are not.
+
+    Attributes:
+        missing_reason: what is said to who asks for more: a whole message.
+    """
+
+    missing_reason: str = ""
+
+    def with_clients(self, clients: tuple[Client, ...]) -> "RecordedRun":
+        """Return the same run with these clients instead of its own."""
+        return replace(self, population=replace(self.population, clients=clients))
+
+    def for_replay(self, options: ReplayOptions) -> "RecordedRun":
+        """Return the run itself: it plays no round, neither anew nor again."""
+        del options
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _MissingModel:
+    """Stands for a model that is not here: whatever needs it is refused."""
+
+    reason: str
+
+    def refuse(self, *_: object) -> Never:
+        """Refuse to draw, train or score a model.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(self.reason)
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Refuse to train; no jobs need no training."""
+        return iter(()) if not tuple(jobs) else self.refuse()
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Refuse to score; no jobs need no scoring."""
+        return [] if not jobs else self.refuse()
+
+
+def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
+    """Return a run as its folder records it.
+
+    Args:
+        folder: the run's; nothing is written to it.
+        reason: what is said to who asks for a round: a whole message.
+
+    Raises:
+        RunError: nothing has been played yet, so no client is known.
+    """
+    config = folder.config()
+    began, names = _recorded(folder)
+    streams = Streams(config.seed)
+    if began is None or not names:
+        raise RunError(
+            f"{folder.path} must know its clients before anything can be told of them, and "
+            f"none has taken part yet. Play the run first: covey resume {folder.path}"
+        )
+    absent = _MissingModel(reason)
+    roster = FederationMetadata.of(folder)
+    profile = roster.profile if roster else None
+    return RecordedRun(
+        config=config,
+        streams=streams,
+        population=_population(names, began.risk_thresholds, streams),
+        engine=absent,
+        init=absent.refuse,
+        strategy=Strategy(absent.refuse, absent.refuse, absent.refuse),
+        num_clusters=began.num_clusters,
+        nobody=Clients((), Steps(LocalClients(absent.refuse), absent.refuse, absent.refuse)),
+        reference=Reference(()),
+        retrain_recipe=RetrainRecipe(absent.refuse, absent.refuse, Recipe(), config.rounds),
+        notes=began.notes,
+        data_hash=None if began.data_hash else "",
+        client_backend=Unreachable(profile, names.values()) if profile else None,
+        missing_reason=reason,
+    )
+
+
+def unplayed_reason(folder: RunFolder) -> str:
+    """Say what has to be played before this run can answer anybody; "": nothing.
+
+    An answer is given between rounds, in the state after the last one that is recorded.
+    """
+    with Ledger.read(folder.ledger) as ledger:
+        last, requests = ledger.last_round(), ledger.requests()
+        newest = newest_whole_state(folder.checkpoints, ledger)
+        rounds = rounds_of(folder.config(), folder.reader.read(ledger).history)
+    if any(each.state in ("pending", "serving") for each in requests) or any(
+        folder.queued_requests()
+    ):
+        return "earlier requests to leave it are not answered yet"
+    state = load_state(newest)[0].round_index if newest else 0
+    if last is None or state < min(last + 1, rounds):
+        return "its newest state is older than its last recorded round"
+    if last == rounds - 1:
+        return "its last round is played, and its end is not recorded yet"
+    return ""
+
+
+def _population(
+    names: Mapping[Handle, str], thresholds: Mapping[Handle, float], streams: Streams
+) -> Population:
+    population = absent_population(names.values(), NOTHING, streams, 0)
+    handles = {name: handle for handle, name in names.items()}
+
+    def known(client: Client) -> Client:
+        handle = handles[client.name]
+        accepted = Preference(0.0, thresholds.get(handle, 1.0))
+        return replace(client, handle=handle, preference=accepted)
+
+    return replace(population, clients=tuple(map(known, population.clients)))
+
+
+def _recorded(
+    folder: RunFolder,
+) -> tuple[RunStarted | None, Mapping[Handle, str]]:
+    """Return how the run began, and its clients' names, as far as anything is recorded."""
+    if not Ledger.exists(folder.ledger):
+        return None, {}
+    with Ledger.read(folder.ledger) as ledger:
+        return folder.reader.read(ledger).history.started, ledger.names()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunRecord:
+    """A run as its events tell it.
+
+    Attributes:
+        names: the handle of every client that has not left.
+    """
+
+    history: History
+    ledger_head: str
+    names: Mapping[ClientName, Handle]
+
+
+def read_run_record(folder: RunFolder) -> RunRecord:
+    """Read a run's ledger, without its data.
+
+    Raises:
+        LedgerError: there is none, it cannot be read, or its history is not the one that
+            receipts were signed for.
+        RunError: the settings are not those that began the run.
+    """
+    with Ledger.read(folder.ledger) as ledger:
+        check_anchors(folder, ledger)
+        names = {name: handle for handle, name in ledger.names().items()}
+        record = folder.reader.read(ledger)
+        check_settings(folder.config(), record.history, folder)
+        return RunRecord(record.history, record.head, names)

@@ -5,23 +5,44 @@ its old ones is on the disk before the ledger says what they are now, and from t
 last round is solved again, with the choices that are recorded and with the client's own.
 """
 
-from covey.atomic_io import delete_whole
-from covey.checkpoints import (
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from covey.algorithms.algorithm import Subtraction
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base.errors import RunError
+from covey.base.events import (
+    AnswerRefused,
+    AnswersMissing,
+    ClientsAssigned,
+    ClientsReported,
+    Event,
+    RecordsChanged,
+    RunRolledBack,
+)
+from covey.base.files import delete_whole, file_hash
+from covey.base.names import Handle
+from covey.build.algorithms import ReplayOptions
+from covey.build.clients import ClientReports
+from covey.build.run import BuiltRun
+from covey.ledger.chain import REWIND, Record, current_records
+from covey.runtime.copies import RENDERED
+from covey.runtime.inputs import drop_old_records
+from covey.runtime.ledger_record import by_entry
+from covey.runtime.session import Session
+from covey.runtime.states import (
+    checkpoint_of,
     checkpoint_paths,
     delete_before,
     delete_from,
+    load_state,
     round_of,
+    save_state,
     set_aside_from,
+    state_problem,
 )
-from covey.events import RecordsChanged, RunRolledBack
-from covey.ledger import REWIND, Record
-from covey.runtime.record_files import drop_old_records
-from covey.runtime.session import Session
-from covey.runtime.settling import RENDERED
-from covey.runtime.state_checks import state_problem
-from covey.types import Handle
-
-__all__ = ["change_of", "owed_change", "settle_change", "tend_change"]
 
 
 def change_of(records: list[Record]) -> tuple[RunRolledBack, Handle, int] | None:
@@ -86,3 +107,211 @@ def _settle(session: Session) -> None:
             delete_whole(path)
         delete_before(folder.checkpoints, change[0].round_index)
     drop_old_records(folder, session.ledger, record.events)
+
+
+def told_of_others(reports: ClientReports, leavers: Collection[Handle]) -> tuple[Event, ...]:
+    """Return what has to be recorded, with nothing in it of clients that leave."""
+    return tuple(_of_others(reports, frozenset(leavers)))
+
+
+def _of_others(reports: ClientReports, leavers: frozenset[Handle]) -> Iterator[Event]:
+    for event in reports.events:
+        match event:
+            case AnswersMissing(handles=handles):
+                if stay := tuple(h for h in handles if h not in leavers):
+                    yield replace(event, handles=stay)
+            case AnswerRefused(handle=handle):
+                if handle not in leavers:
+                    yield event
+            case ClientsReported():  # of no round, and said again in the next answer
+                pass
+            case _:
+                yield event
+
+
+log = logging.getLogger(__name__)
+
+NAME = "subtracted"
+"""What the ledger calls the state's file."""
+
+
+def is_subtracting(session: Session) -> bool:
+    """Say whether sums were subtracted for an answer that is not signed yet."""
+    served = (each.served for each in session.ledger.requests())
+    return any(each is not None and each.facts.replayed == "subtracted" for each in served)
+
+
+def keep_subtracted(
+    session: Session, state: ServerState, leavers: Collection[Handle]
+) -> tuple[Event, ...]:
+    """Write the state from which the last round is played again without these clients.
+
+    None of its models has seen them: all are those that the run begins with. Remote
+    clients are asked for the sums that are subtracted, or those who stay for theirs.
+
+    Returns:
+        What is to be told of those who stay and were asked.
+    """
+    run, ledger = session.run, session.ledger
+    known = (session.client(handle) for handle in leavers)
+    there = tuple(client for client in known if client is not None)
+    unknown = set(leavers) - {client.handle for client in there}
+    less = _subtraction(run).without(state.without(unknown), run.clients(there))
+    digests: list[str] = []
+
+    def announce(digest: str) -> None:
+        ledger.files.note(NAME, digest)
+        digests.append(digest)
+
+    head = ledger.head_of(state.round_index - 1) or ""
+    save_state(session.folder.subtracted, _unsolved(run, less), head, announce)
+    ledger.files.settle(NAME, digests[-1])
+    backend = run.client_backend
+    return () if backend is None else told_of_others(backend.reports(), leavers)
+
+
+def subtracted_state(session: Session) -> ServerState | None:
+    """Return the state before a round that is owed to an answer; None: none is.
+
+    Raises:
+        RunError: it is lost, and so is the one that it came of.
+    """
+    change = owed_change(session)
+    if not is_subtracting(session) and change is None:
+        return None
+    found = (each for each in session.record().records if each.kind == REWIND)
+    rewind = RunRolledBack(**[*found][-1].body)
+    folder, first = session.folder, rewind.round_index
+    later = (p for p in checkpoint_paths(folder.checkpoints) if round_of(p) >= first)
+    if not all(state_problem(path, session.ledger) for path in later):
+        return None  # it was played, and kept
+    present = {client.handle for client in session.run.population.clients}
+    state = _kept(session, first)
+    changed = {change[1]} if change else set[Handle]()
+    state = state.without((state.assignment.keys() - present) | changed)
+    return replace(state, round_index=first)
+
+
+def solved_again(
+    run: BuiltRun, state: ServerState, present: Cohort, chosen: ClientsAssigned
+) -> RoundResult:
+    """Solve the models of a round from sums, with the choices that were recorded."""
+    counted = chosen.clusters.keys()
+    if run.client_backend is not None:  # who was missing when sums were counted anew
+        counted &= state.assignment.keys()
+    cohort = tuple(client for client in present if client.handle in counted)
+    stay = {client.handle: chosen.clusters[client.handle] for client in cohort}
+    there = run.clients(cohort, state.round_index)
+    streams = run.streams.at("round", state.round_index)
+    return _subtraction(run).solve(state, replace(chosen, clusters=stay), there, streams)
+
+
+def _kept(session: Session, round_index: int) -> ServerState:
+    folder, ledger = session.folder, session.ledger
+    for path in checkpoint_paths(folder.subtracted):
+        if round_of(path) == round_index and _digest(path) in ledger.files.of(NAME):
+            return load_state(path)[0]
+    log.warning("sums are made anew: no whole state in %s", folder.subtracted)
+    path = checkpoint_of(folder.superseded, round_index)
+    if path is None or state_problem(path, ledger):
+        raise RunError(
+            f"Sums are subtracted from a whole state, but neither {folder.subtracted} nor "
+            f"{folder.superseded} holds the one after round {round_index}. Restore one of "
+            f"them from a copy, and resume."
+        )
+    return _unsolved(session.run, load_state(path)[0])
+
+
+def _unsolved(run: BuiltRun, state: ServerState) -> ServerState:
+    return replace(state, clusters=run.strategy.init(run.streams).clusters)
+
+
+def _subtraction(run: BuiltRun) -> Subtraction:
+    found = run.strategy.subtraction
+    if found is None:
+        raise RunError(
+            f"An algorithm that `subtracts` must have a strategy that says how, but that "
+            f"of method.name = {run.config.method.name!r} has no `subtraction`. Give it "
+            f"one, or ask with --answer retrain."
+        )
+    return found
+
+
+def _digest(path: Path) -> str:
+    return file_hash(path)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """Rounds that were rolled back, and how they are played again.
+
+    Attributes:
+        until: the first round that is played for the first time.
+        calibrating: whether clients calibrate stored updates instead of training.
+        run: the run with the choices that were recorded, if they are to be kept.
+        chosen: where sums were subtracted, the choices of the last round: it alone is
+            played again, and nobody is asked.
+        changed: whether a client's own records changed; its choice is in `chosen`.
+    """
+
+    until: int
+    calibrating: bool
+    run: BuiltRun
+    chosen: ClientsAssigned | None = None
+    changed: bool = False
+
+    def solves(self, t: int) -> ClientsAssigned | None:
+        """Return the choices by which this round is solved again; None: it is played."""
+        return self.chosen if t == self.until - 1 else None
+
+
+def replay_of(session: Session) -> Replay | None:
+    """Return what the newest roll back left to be played again; None: nothing was."""
+    records = session.record().records
+    rewinds = [i for i, record in enumerate(records) if record.kind == REWIND]
+    if not rewinds:
+        return None
+    rewind = RunRolledBack(**records[rewinds[-1]].body)
+    if rewind.how in ("subtracted", "changed"):
+        chosen = _last_choices(records[: rewinds[-1]], rewind.round_index)
+        if (change := change_of(records)) is not None:
+            _, handle, cluster = change
+            chosen = replace(chosen, clusters={**chosen.clusters, handle: cluster})
+        return Replay(
+            until=rewind.until,
+            calibrating=False,
+            run=session.run,
+            chosen=chosen,
+            changed=change is not None,
+        )
+    recorded = (
+        _choices(records[: rewinds[-1]], rewind.round_index) if rewind.how == "recorded" else {}
+    )
+    replayed = session.run.for_replay(ReplayOptions(recorded=recorded))
+    return Replay(rewind.until, rewind.how == "calibrated", replayed)
+
+
+def waits_for_records(replay: Replay | None, t: int) -> bool:
+    """Say whether the models of this round wait for a client's new records."""
+    return replay is not None and replay.changed and t < replay.until
+
+
+def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int]]:
+    """Return which cluster each client took in every round from the first one on."""
+    return {
+        t: event.clusters
+        for t, events in by_entry(current_records(records))
+        for event in events
+        if t is not None and t >= first and isinstance(event, ClientsAssigned)
+    }
+
+
+def _last_choices(records: list[Record], t: int) -> ClientsAssigned:
+    """Return which clusters clients took in a round; nobody, if none were there."""
+    found = (
+        event
+        for at, events in by_entry(current_records(records))
+        for event in events
+        if at == t and isinstance(event, ClientsAssigned)
+    )
+    return next(found, ClientsAssigned({}, "clients"))

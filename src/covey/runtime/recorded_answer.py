@@ -5,40 +5,252 @@ would be found here.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
-from covey.aggregation import AnonymityTerms
-from covey.build import algorithm_of, anonymity_of, depends_on_population
-from covey.components import is_built_in
-from covey.config import Config
-from covey.dp import guarantee_status
-from covey.dp.head_bounds import head_bounds
-from covey.errors import RunError
-from covey.history import History, history_of
-from covey.ledger import Ledger, Record, current_records, superseded
-from covey.ledger.merkle import entries_of, root_of
-from covey.membership import DIVERGED
-from covey.runtime.after_answer import problems_after
-from covey.runtime.answer_events import AnswerEvents, answer_events
-from covey.runtime.ledger_record import LedgerRecord, by_entry
-from covey.runtime.recorded_events import event_of
+from covey.aggregation.base import AnonymityTerms
+from covey.base.columns import Column, HandleColumn, HandleMap, Lists
+from covey.base.errors import RunError
+from covey.base.events import (
+    AnswerRefused,
+    AnswersMissing,
+    ClientLeft,
+    ClientsAssigned,
+    CohortSampled,
+    Event,
+    HeadsSolved,
+    LeaveRequested,
+    MovesWaited,
+    RecordsChanged,
+    RoundMeasured,
+    SumGivenUp,
+)
+from covey.base.history import History, history_of
+from covey.base.names import ClientName, Handle
+from covey.base.risk import DIVERGED
+from covey.build.aggregators import anonymity_of
+from covey.build.algorithms import depends_on_population
+from covey.build.training import algorithm_of
+from covey.components.registry import is_built_in
+from covey.config.settings import Config
+from covey.dp.current_guarantee import guarantee_status, head_bounds
+from covey.ledger.chain import Record, current_records, entries_of, root_of, superseded
+from covey.ledger.store import Ledger
+from covey.runtime.ledger_record import (
+    AnswerEvents,
+    LedgerRecord,
+    answer_events,
+    by_entry,
+    event_of,
+)
 from covey.runtime.session import settings_hash
-from covey.unlearning import (
-    LedgerAnswer,
-    check_basis,
+from covey.unlearning.participation import (
     latest_models,
     latest_sums,
+    participation_of,
+    representative_probability,
+)
+from covey.unlearning.plan import (
+    AnswerRules,
+    Option,
+    check_basis,
+    influences_on,
+    options,
     sizes_left,
 )
-from covey.unlearning.deniability_probability import representative_probability
-from covey.unlearning.influence import influences_on
-from covey.unlearning.plan import AnswerRules, Option, options
 from covey.unlearning.proof import refutation_success
 from covey.unlearning.signature import instant
+from covey.unlearning.verifying import LedgerAnswer
 
-__all__ = ["recorded_answer"]
+OF_REQUESTS = (LeaveRequested.__name__, ClientLeft.__name__)
+PLAYED = (CohortSampled, RoundMeasured)
+"""What a run records of every round, whatever its algorithm is."""
+
+Story = Sequence[tuple[int | None, Event]]
+
+
+def problems_after(
+    answer: AnswerEvents,
+    records: Sequence[Record],
+    position: int,
+    names: Mapping[Handle, ClientName],
+) -> Iterator[str]:
+    """Say what the ledger holds, or lacks, that contradicts an answer.
+
+    Args:
+        answer: as it was recorded.
+        records: all of the ledger's, those after the proof was signed too.
+        position: of the event that the proof was signed at.
+        names: that the ledger knows.
+    """
+    yield from _held_afterwards(answer, records, names)
+    entries = by_entry(current_records(records[:position]))
+    now = [(t, event) for t, events in entries for event in events]
+    yield from _replays(answer, now)
+    yield from _counted_rounds(answer, now)
+    if answer.given.answer == "subtract" and answer.rewind:
+        yield from _sums(answer, now)
+
+
+def _held_afterwards(
+    answer: AnswerEvents, records: Sequence[Record], names: Mapping[Handle, ClientName]
+) -> Iterator[str]:
+    """Look for the requester in what came later, whether that counts or not."""
+    handle = answer.given.handle
+    if handle in names:
+        yield "names: the table still names the requester"
+    later = enumerate(records[answer.end :], answer.end + 1)
+    held = (at for at, r in later if r.kind not in OF_REQUESTS and _holds(r.body, handle))
+    if (at := next(held, None)) is not None:
+        yield f"later events: event {at}, after the answer, holds the requester"
+    left = {r.body["handle"] for r in records if r.kind == ClientLeft.__name__}
+    for record in records[answer.end :]:
+        if record.kind == CohortSampled.__name__:
+            unknown = set(record.body["handles"]) - names.keys() - left
+            if unknown:
+                yield (
+                    f"names: in round {record.round_index} somebody takes part whom the "
+                    f"table does not name, and who has not left"
+                )
+                return
+
+
+def _replays(answer: AnswerEvents, now: Story) -> Iterator[str]:
+    rewind = answer.rewind
+    if rewind is None:
+        return
+    rounds = [t for t, _ in answer.before if t is not None]
+    until = min(max(rounds, default=-1) + 1, answer.began.rounds)
+    if rewind.until != until:
+        yield f"replays: {until} rounds had been played, not {rewind.until}"
+    counted = Counter((t, type(event)) for t, event in now)
+    for t in range(rewind.round_index, rewind.until):
+        if any(counted[t, kind] != 1 for kind in PLAYED):
+            yield f"replays: round {t} is said to be played again, and is not recorded"
+            return
+
+
+def _counted_rounds(answer: AnswerEvents, now: Story) -> Iterator[str]:
+    handle, given = answer.given.handle, answer.given.answer
+    held = participation_of(now).first_round(handle)
+    if given in ("retrain", "calibrate") and held is not None:
+        yield f"rounds that count: round {held} holds the requester"
+    if given == "calibrate" and not answer.began.updates_stored:
+        yield "answer: a calibration takes stored updates, and the run stored none"
+    first = participation_of(answer.before).first_trace(handle)
+    if given == "subtract" and first is not None and answer.rewind is None:
+        yield "replays: the requester's records were in sums, and none were changed"
+
+
+def _sums(answer: AnswerEvents, now: Story) -> Iterator[str]:
+    """Compare who left with what the sums lost, cluster by cluster."""
+    t, gone = answer.began.rounds - 1, {each.handle for each in answer.batch}
+    if answer.rewind is not None:
+        t = answer.rewind.round_index
+    again = [event for at, event in now if at == t]
+    before = latest_sums(answer.before)
+    after = next((each for each in again if isinstance(each, HeadsSolved)), None)
+    if before is None or after is None or len(before.sums) != len(after.sums):
+        yield f"replays: no heads are recorded as solved again in round {t}"
+        return
+    lacking = _lacking(chain(answer.facts, again)) - gone
+    old, new = _chosen(answer.before, t), _chosen(now, t)
+    stay = {h: j for h, j in old.items() if h not in gone | lacking}
+    if stay != {h: j for h, j in new.items() if h not in lacking}:
+        yield f"subtracted: in round {t} others are not in the clusters that are recorded"
+    yield from _lost(answer, (before, after), gone, lacking)
+
+
+def _lost(
+    answer: AnswerEvents,
+    solved: tuple[HeadsSolved, HeadsSolved],
+    gone: Collection[Handle],
+    lacking: Collection[Handle],
+) -> Iterator[str]:
+    before, after = solved
+    places = _counted(answer.before)
+    inside = Counter(places.values())
+    for j in range(len(before.sums)):
+        if inside[j] != before.clients[j]:
+            yield (
+                f"subtracted: {before.clients[j]} clients are said to be in cluster {j}, "
+                f"and {inside[j]} chose it"
+            )
+            return
+        left = {h for h in gone if places.get(h) == j}
+        least, most = len(left), len(left) + sum(places.get(h) == j for h in lacking)
+        lost = before.clients[j] - after.clients[j]
+        if not least <= lost <= most:
+            yield f"subtracted: {least} left cluster {j}, and its sums lost {lost}"
+        if left and before.sums[j] == after.sums[j]:
+            yield f"subtracted: {least} left cluster {j}, and its sums did not change"
+
+
+def _lacking(events: Iterator[Event]) -> set[Handle]:
+    """Return those who stay and gave no sums when these were made anew."""
+    found: set[Handle] = set()
+    for event in events:
+        match event:
+            case AnswersMissing(handles=some):
+                found |= {*some}
+            case SumGivenUp(clients=some) | MovesWaited(clients=some):
+                found |= {*some}
+            case AnswerRefused(handle=str(one)):
+                found.add(one)
+            case _:
+                pass
+    return found
+
+
+def _chosen(story: Story, t: int) -> dict[Handle, int]:
+    return {
+        handle: j
+        for at, event in story
+        if at == t and isinstance(event, ClientsAssigned)
+        for handle, j in event.clusters.items()
+    }
+
+
+def _counted(story: Story) -> dict[Handle, int]:
+    """Return in which cluster's sums each client is."""
+    places: dict[Handle, int] = {}
+    for _, event in story:
+        match event:
+            case ClientsAssigned(clusters, by) if by != "final":
+                places |= clusters
+            case RecordsChanged(handle=handle, cluster=j):
+                places[handle] = j
+            case ClientLeft(handle=handle):
+                places.pop(handle, None)
+            case _:
+                pass
+    return places
+
+
+def _holds(value: object, handle: Handle) -> bool:
+    """Say whether a handle stands anywhere in an event's body."""
+    inside: Iterable[object] = ()
+    match value:
+        case HandleMap():
+            some = cast("HandleMap[object]", value)
+            inside = (some.handles, some.cells)
+        case Mapping():
+            inside = chain.from_iterable(cast("Mapping[str, object]", value).items())
+        case Lists():
+            inside = (cast("Lists[object]", value).flat,)
+        case Column():
+            cells = cast("Column[object]", value).cells
+            inside = () if isinstance(cells, array) else cells
+        case HandleColumn() | list() | tuple():
+            inside = cast("Iterable[object]", value)
+        case _:
+            return value == handle
+    return any(_holds(each, handle) for each in inside)
+
 
 Told = Mapping[str, Any]
 """A proof's document, which its own checks have not judged yet."""
@@ -51,9 +263,7 @@ NOT_AT_HAND = "the requester's data were not at hand"
 GONE = "the answer was interrupted, and the data are gone since"
 DELETED = {"of report, figures, metrics, audit and baseline", "states", "updates"}
 UNMEASURED = (TOO_FEW, NOT_AT_HAND, GONE)
-DIVERGED_AT = tuple(
-    f"{when} the answer the model {DIVERGED}: " for when in ("before", "after")
-)
+DIVERGED_AT = tuple(f"{when} the answer the model {DIVERGED}: " for when in ("before", "after"))
 FIGURES = {"cluster", "mia_accuracy", "low", "high"}
 WORD = (
     "that rounds were trained as they are recorded",
@@ -127,9 +337,7 @@ def _position(told: Told) -> int:
     return at if isinstance(at, int) and at > 0 else 0
 
 
-def _expected(
-    answer: AnswerEvents, config: Config
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _expected(answer: AnswerEvents, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what the proof must say, and the fields of which that is not known."""
     handle = answer.given.handle
     found, rewind = answer.participation(), answer.rewind
@@ -170,9 +378,7 @@ def _expected(
     return expected | known, open_
 
 
-def _subtracted(
-    answer: AnswerEvents, records: Sequence[Record]
-) -> list[dict[str, Any]]:
+def _subtracted(answer: AnswerEvents, records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return every cluster's sums before the answer, and when its proof was signed."""
     now = by_entry(current_records(records))
     before = latest_sums(answer.before)
@@ -231,9 +437,7 @@ def _option(answer: AnswerEvents, *, prefix_independent: bool) -> Option:
     return next(each for each in found if each.answer == answer.given.answer)
 
 
-def _refutation(
-    terms: AnonymityTerms | None, diameters: Sequence[float | None]
-) -> dict[str, Any]:
+def _refutation(terms: AnonymityTerms | None, diameters: Sequence[float | None]) -> dict[str, Any]:
     known = [d for d in diameters if d is not None]
     if terms is None or not diameters:
         return _value_or_reason(None, "no anonymity set held the requester")
@@ -308,9 +512,7 @@ def _subtraction(answer: AnswerEvents, config: Config, told: Told) -> Iterator[s
         yield "first_replayed_round: a subtraction solves the last round again"
 
 
-def _moments(
-    answer: AnswerEvents, told: Told, times: Mapping[int, str]
-) -> Iterator[str]:
+def _moments(answer: AnswerEvents, told: Told, times: Mapping[int, str]) -> Iterator[str]:
     """Compare when it was answered with when the ledger was written before and after."""
     at = _position(told)
     later = [when for position, when in times.items() if position > at]

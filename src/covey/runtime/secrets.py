@@ -11,27 +11,31 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from covey.atomic_io import make_folder, replace_whole, user_folder
-from covey.bounded_io import file_hash, read_bounded, read_text
-from covey.errors import RunError
-from covey.ledger import Ledger
-from covey.rng import Streams
-from covey.types import ClientName, Handle
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-__all__ = [
-    "Secrets",
-    "check_secret",
-    "lost_secret",
-    "note_secret",
-    "restored_marker",
-    "secret_path",
-    "secrets_of",
-]
+from covey.base.errors import RunError
+from covey.base.files import (
+    file_hash,
+    flush_folder,
+    make_folder,
+    read_bounded,
+    read_text,
+    replace_whole,
+    user_folder,
+)
+from covey.base.names import ClientName, Handle
+from covey.base.rng import Streams
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.unlearning.signature import SigningKey
 
 BYTES = 32
 NAME = re.compile("[0-9a-f]{16}")
@@ -99,9 +103,7 @@ class Secrets:
         else:
             key = bytes.fromhex(self._kept()["tombstones"])
         words = {name: name.encode("utf-8", "surrogatepass") for name in names}
-        return {
-            name: hmac.digest(key, word, "sha256").hex() for name, word in words.items()
-        }
+        return {name: hmac.digest(key, word, "sha256").hex() for name, word in words.items()}
 
     def handle(self, derived: Handle) -> Handle:
         """Return the handle of a client that has none yet."""
@@ -118,9 +120,7 @@ class Secrets:
             ) from error
 
 
-def secrets_of(
-    streams: Streams, source: Literal["seeded", "os"], marker: Path
-) -> Secrets:
+def secrets_of(streams: Streams, source: Literal["seeded", "os"], marker: Path) -> Secrets:
     """Return the secrets of a run, made on first use.
 
     Args:
@@ -248,3 +248,81 @@ def _write(path: Path, kept: Mapping[str, Any]) -> None:
     """Replace the file at once, for its owner's eyes only."""
     whole = {**kept, "check": _check(kept)}
     replace_whole(path, json.dumps(whole).encode("ascii"), mode=0o600)
+
+
+NONCE = 12
+PURPOSE = b"covey: salts that nobody has acknowledged"
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What a requester is to be given.
+
+    Attributes:
+        request: the request's identifier.
+        answer: what was answered; "": nothing yet.
+        proof: its path; "": nothing was answered yet.
+        salt: hex.
+    """
+
+    request: str
+    salt: str = field(repr=False)
+    answer: str = ""
+    proof: str = ""
+
+
+def keep_handover(folder: RunFolder, key: SigningKey, handover: Handover) -> None:
+    """Seal what is to be handed over, before it is told to anybody."""
+    folder.unacknowledged.mkdir(mode=0o700, exist_ok=True)
+    nonce = secrets.token_bytes(NONCE)
+    told = json.dumps(asdict(handover)).encode()
+    opened = _cipher(key).encrypt(nonce, told, handover.request.encode())
+    replace_whole(_path(folder, handover.request), nonce + opened, mode=0o600)
+
+
+def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
+    """Return what was given out and not acknowledged, in order of the requests' names.
+
+    Raises:
+        RunError: a file cannot be opened with this key.
+    """
+    return tuple(_opened(folder, key))
+
+
+def acknowledge(folder: RunFolder, request: str) -> None:
+    """Delete a salt that arrived.
+
+    Raises:
+        RunError: none is kept of this request.
+    """
+    path = _path(folder, request)
+    if not request.isalnum() or not path.exists():
+        kept = ", ".join(sorted(each.stem for each in folder.unacknowledged.glob("*.sealed")))
+        raise RunError(
+            f"A salt is acknowledged once, by its request, found {request!a}, and kept "
+            f"are: {kept or 'none'}. `covey forget {folder.path} --again` shows them."
+        )
+    path.unlink()
+    flush_folder(path.parent)
+
+
+def _opened(folder: RunFolder, key: SigningKey) -> Iterator[Handover]:
+    for path in sorted(folder.unacknowledged.glob("*.sealed")):
+        try:
+            written = read_bounded(path)
+            told = _cipher(key).decrypt(written[:NONCE], written[NONCE:], path.stem.encode())
+        except (InvalidTag, OSError, ValueError) as error:
+            raise RunError(
+                f"{path} must open with the signing key that it was sealed with, but it "
+                f"does not: the key was replaced, or the file is damaged. Put the old key "
+                f"back (its file ends in .retired), or delete the file."
+            ) from error
+        yield Handover(**json.loads(told))
+
+
+def _path(folder: RunFolder, request: str) -> Path:
+    return folder.unacknowledged / f"{request}.sealed"
+
+
+def _cipher(key: SigningKey) -> AESGCM:
+    return AESGCM(HKDF(SHA256(), 32, salt=None, info=PURPOSE).derive(key.private_bytes_raw()))

@@ -1,49 +1,31 @@
 """An open run that can be continued: its parts, folder, ledger and secrets."""
 
 import hashlib
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
+from statistics import fmean
 
-from covey.build import BuiltRun, KnowsKeys, anonymity_of, build_run, data_hash
-from covey.components.foreign_code import ForeignCodeError, only_from
-from covey.config import Config, that_matter
-from covey.data import Client
-from covey.errors import LedgerError, RunError
-from covey.events import (
-    ComponentsUsed,
-    RunStarted,
-    ThresholdChanged,
-    kind_and_body,
-)
-from covey.history import History
-from covey.ledger import Ledger, Record
+from covey.base.errors import LedgerError, RunError
+from covey.base.events import ComponentsUsed, RunStarted, ThresholdChanged, kind_and_body
+from covey.base.history import History
+from covey.base.names import ClientName, Handle
+from covey.base.risk import RiskEstimate
+from covey.build.aggregators import anonymity_of
+from covey.build.clients import KnowsKeys
+from covey.build.run import BuiltRun, build_run, data_hash
+from covey.components.registry import ForeignCodeError, only_from
+from covey.config.settings import Config, that_matter
+from covey.data.examples import Client
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
 from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, now
-from covey.runtime.inputs import check_inputs, note_inputs
+from covey.runtime.inputs import check_inputs, note_inputs, with_changed_records
 from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader
-from covey.runtime.record_files import with_changed_records
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
-from covey.types import ClientName, Handle
-
-__all__ = [
-    "Session",
-    "check_data",
-    "check_same",
-    "check_settings",
-    "config_hash",
-    "open_or_create",
-    "open_session",
-    "read_events",
-    "read_history",
-    "reading_session",
-    "recorded_secrets",
-    "rounds_of",
-    "settings_hash",
-    "with_recorded_handles",
-]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,9 +59,7 @@ class Session:
 
     def with_newcomers(self, names: Collection[ClientName]) -> "Session":
         """Return the same run with these clients in it, unless they have left."""
-        run = with_recorded_handles(
-            self.run.with_clients_named(names), self.ledger, self.secrets
-        )
+        run = with_recorded_handles(self.run.with_clients_named(names), self.ledger, self.secrets)
         backend = run.client_backend
         self.ledger.enrol(
             {c.handle: c.name for c in run.population.clients},
@@ -165,9 +145,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     return session
 
 
-def _checked(
-    run: BuiltRun, folder: RunFolder, ledger: Ledger
-) -> tuple[Session, Mapping[str, str]]:
+def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session, Mapping[str, str]]:
     """Return the recorded run, and the hashes of its inputs; nothing is written."""
     check_anchors(folder, ledger)
     if run.client_backend is not None:  # who is not here now may come back
@@ -286,9 +264,7 @@ def _sources(used: ComponentsUsed | None) -> dict[str, str]:
     }
 
 
-def check_data(
-    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger
-) -> None:
+def check_data(whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger) -> None:
     """Refuse other data than those that the run last knew.
 
     Whoever left while no data were at hand left no hash of the others' data. Those are
@@ -359,9 +335,7 @@ def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> Bu
     names = (client.name for client in all_clients)
     marks = secrets.tombstones(names) if tombstones else {}
     left = {name for name, mark in marks.items() if mark in tombstones}
-    clients = tuple(
-        recorded(client) for client in all_clients if client.name not in left
-    )
+    clients = tuple(recorded(client) for client in all_clients if client.name not in left)
     same = [c.handle for c in clients] == [c.handle for c in all_clients]
     return run if same else run.with_clients(clients)
 
@@ -393,3 +367,99 @@ def _ledger(run: BuiltRun, folder: RunFolder) -> Ledger:
             f"is touched. Or start a new run, with another --out."
         )
     return Ledger.create(where, now)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientValues:
+    """What is known of one client after a round; None: it is not known here.
+
+    Attributes:
+        cluster: the one that it chose last.
+        risk: the estimate of its cluster's model that is in force.
+        threshold: the highest risk that it accepts.
+        loss: of its training in this round, in nats: the mean over the batches of its last
+            epoch. It is recorded nowhere, and not known of clients that are apart, of
+            those that did not train now, and where their gradients are private.
+    """
+
+    cluster: int | None
+    risk: float | None
+    risk_standard_error: float | None
+    threshold: float | None
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRound:
+    """One round that was just recorded; figures that are not known are None.
+
+    Attributes:
+        round: its number, from 0.
+        participants: how many clients took part.
+        loss: of training, in nats: the mean over the clients of whom it is known.
+        clients: per cluster, how many clients chose it last.
+        risks: per cluster, the estimate in force with its standard error.
+        moved: how many of the participants changed their cluster.
+        over: how many clients are in a cluster whose risk is above what they accept.
+        again: whether the round was played before, and rolled back as a client left.
+        values: what is known of each client that has not left, by name.
+    """
+
+    round: int
+    participants: int
+    accuracy: float | None
+    accuracy_by_group: Mapping[str, float]
+    squared_error: float | None
+    squared_error_by_group: Mapping[str, float]
+    loss: float | None
+    clients: tuple[int, ...]
+    risks: tuple[RiskEstimate | None, ...]
+    moved: int
+    over: int | None
+    again: bool
+    values: Mapping[ClientName, ClientValues]
+
+
+OnRound = Callable[[PlayedRound], None]
+"""Called once with each round that is recorded, and never with one that was before.
+
+What it raises stops the run, which can be resumed: the round is kept.
+"""
+
+
+def played_round(
+    session: Session, history: History, losses: Mapping[Handle, float], *, again: bool
+) -> PlayedRound:
+    """Return the newest round of a story, with the losses of those who trained in it."""
+    row = history.rounds[-1]
+    return PlayedRound(
+        round=row.round_index,
+        participants=row.participants,
+        accuracy=row.accuracy,
+        accuracy_by_group=row.accuracy_by_group,
+        squared_error=row.squared_error,
+        squared_error_by_group=row.squared_error_by_group,
+        loss=fmean(losses.values()) if losses else None,
+        clients=row.clients,
+        risks=row.risks,
+        moved=row.moved,
+        over=row.over,
+        again=again,
+        values={
+            client.name: _values(client.handle, history, losses.get(client.handle))
+            for client in session.run.population.clients
+        },
+    )
+
+
+def _values(handle: Handle, history: History, loss: float | None) -> ClientValues:
+    cluster = history.assignment.get(handle)
+    found = None if cluster is None else history.figures.get(cluster)
+    thresholds = history.started.risk_thresholds if history.started else {}
+    return ClientValues(
+        cluster=cluster,
+        risk=found.risk if found else None,
+        risk_standard_error=found.standard_error if found else None,
+        threshold=thresholds.get(handle),
+        loss=loss,
+    )

@@ -8,25 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from covey.bounded_io import read_bounded
-from covey.components.foreign_code import no_foreign_code
-from covey.errors import LedgerError, RunError
-from covey.types import ClientName
-from covey.unlearning import (
-    ChainView,
-    Check,
-    key_records,
-    latest_models,
-)
-from covey.unlearning import verify as check_proof
+from covey.base.errors import LedgerError, RunError
+from covey.base.files import read_bounded
+from covey.base.names import ClientName
+from covey.components.registry import no_foreign_code
+from covey.unlearning.participation import latest_models
+from covey.unlearning.signature import Check, key_records
+from covey.unlearning.verifying import ChainView
+from covey.unlearning.verifying import verify as check_proof
 
 if TYPE_CHECKING:
-    from covey.ledger import Ledger
+    from covey.ledger.store import Ledger
     from covey.runtime.anchors import Anchored
     from covey.runtime.folder import RunFolder
     from covey.unlearning.signature import KeyRecord
 
-__all__ = ["verify"]
 
 NO_ANCHOR = (
     "That the history was not rewritten, and all dates, are the operator's word: no "
@@ -121,7 +117,7 @@ def _with_bytes(name_and_salt: tuple[ClientName, str]) -> tuple[ClientName, byte
 def _chain(folder: Path, proof: bytes) -> ChainView:
     """Return the ledger that a proof speaks of, as it stood at the proof's position."""
     # a database's library is needed by nobody who has only the proof
-    from covey.ledger import Ledger
+    from covey.ledger.store import Ledger
     from covey.runtime.folder import RunFolder
 
     place = RunFolder.existing(folder)
@@ -133,9 +129,9 @@ def _chain(folder: Path, proof: bytes) -> ChainView:
 
 
 def _view(ledger: Ledger, place: RunFolder, told: Mapping[str, Any]) -> ChainView:
-    from covey.ledger import current_records
+    from covey.ledger.chain import current_records
+    from covey.runtime.ledger_record import event_of
     from covey.runtime.recorded_answer import recorded_answer
-    from covey.runtime.recorded_events import event_of
 
     record = place.reader.read(ledger)
     at, hashes = told.get("ledger_events"), record.hashes

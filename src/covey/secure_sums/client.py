@@ -2,42 +2,144 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import to_json
 
-from covey.secure_sums.broadcasts import (
+from covey.secure_sums.crypto import (
+    Identities,
+    Pairs,
+    Unsigned,
+    add_stream,
+    open_shares,
+    private_key,
+    public_of,
+    sealed_shares,
+    seed_key,
+)
+from covey.secure_sums.messages import (
+    JSON_BYTES,
     Agreement,
     Agreements,
     Deliveries,
-    Roster,
-    Survivors,
-)
-from covey.secure_sums.checks import check_roster, check_survivors
-from covey.secure_sums.identities import Identities, Unsigned
-from covey.secure_sums.masks import add_stream, private_key, public_of
-from covey.secure_sums.messages import (
-    JSON_BYTES,
     Keys,
     MaskedInput,
     Message,
+    Reason,
+    RefusedError,
+    Roster,
     Shares,
+    Step,
+    Survivors,
+    Terms,
     Unmasking,
 )
-from covey.secure_sums.pairs import Pairs, seed_key
-from covey.secure_sums.sharing import open_shares, sealed_shares
-from covey.secure_sums.terms import Reason, RefusedError, Step, Terms
 
-__all__ = ["ClientRound"]
+T = TypeVar("T", bound=Hashable)
+
+
+def overlapping(clients: Set[str], earlier: Iterable[Set[str]]) -> bool:
+    """Say whether some earlier sum is over some of these clients, but not the same ones."""
+    return any(each & clients and each != clients for each in earlier)
+
+
+def movable(
+    wishes: Mapping[T, Hashable], parts: Mapping[T, Hashable], minimum: int
+) -> frozenset[T]:
+    """Return who may move: parts as a whole, and of who is in none, enough together.
+
+    Args:
+        wishes: where each client that wants to move wants to.
+        parts: of everybody who is in some sum: who was summed together; who is not is in
+            none.
+        minimum: the smallest cohort.
+    """
+    whole = Counter(parts.values())
+    groups: dict[tuple[Hashable, Hashable], set[T]] = defaultdict(set)
+    for client, wish in wishes.items():
+        groups[parts.get(client), wish].add(client)
+    return frozenset[T]().union(
+        *(group for (part, _), group in groups.items() if len(group) >= max(minimum, whole[part]))
+    )
+
+
+SERVER = "server"
+
+
+@runtime_checkable
+class Own(Protocol):
+    """What a client knows without the server."""
+
+    @property
+    def terms(self) -> Terms:
+        """Of the round."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The client's."""
+        ...
+
+    @property
+    def sealing(self) -> bytes:
+        """Its private key for shares."""
+        ...
+
+    @property
+    def masking(self) -> bytes:
+        """Its private key for masks."""
+        ...
+
+    @property
+    def earlier(self) -> tuple[frozenset[str], ...]:
+        """The sums that it was counted in before."""
+        ...
+
+
+def check_roster(roster: Roster, own: Own, identities: Identities) -> None:
+    """Refuse a roster that is too small, or not of what clients sent.
+
+    Raises:
+        RefusedError: it is.
+    """
+    names = roster.names
+    if list(names) != sorted(set(names)):
+        raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
+    if len(names) < own.terms.minimum:
+        raise RefusedError(Reason.TOO_FEW_CLIENTS, SERVER)
+    told = [(e.sealing, e.masking) for e in roster.keys if e.sender == own.name]
+    if told != [(public_of(own.sealing), public_of(own.masking))]:
+        raise RefusedError(Reason.FORGED_KEYS, SERVER)
+    if not own.terms.signed:
+        return
+    for each in roster.keys:
+        if not identities.knows(each.sender, each.signature, each.signed_part):
+            raise RefusedError(Reason.FORGED_SIGNATURE, each.sender)
+
+
+def check_survivors(names: Sequence[str], roster: Roster, own: Own) -> None:
+    """Refuse survivors over whom a sum would tell too much.
+
+    Raises:
+        RefusedError: it would, or they are not of this round.
+    """
+    ordered = list(names) == sorted(set(names))
+    if not ordered or own.name not in names or not set(roster.names) >= set(names):
+        raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
+    if len(names) < own.terms.minimum:
+        raise RefusedError(Reason.TOO_FEW_CLIENTS, SERVER)
+    if overlapping(frozenset(names), own.earlier):
+        raise RefusedError(Reason.SINGLED_OUT, SERVER)
+
 
 M = TypeVar("M", bound=Message)
 
-SERVER = "server"
 MOST_CLIENTS = 2**16
 UNSIGNED = Unsigned()
 
@@ -100,9 +202,7 @@ class ClientRound:
         """Undo `to_bytes`."""
         return TypeAdapter(cls).validate_json(data)
 
-    def advertise(
-        self, identities: Identities = UNSIGNED
-    ) -> tuple["ClientRound", bytes]:
+    def advertise(self, identities: Identities = UNSIGNED) -> tuple["ClientRound", bytes]:
         """Return the public keys."""
         self._check_step("keys")
         keys = Keys(
@@ -115,9 +215,7 @@ class ClientRound:
             keys = replace(keys, signature=identities.sign(keys.signed_part))
         return replace(self, step="shares"), keys.to_bytes()
 
-    def share(
-        self, data: bytes, identities: Identities = UNSIGNED
-    ) -> tuple["ClientRound", bytes]:
+    def share(self, data: bytes, identities: Identities = UNSIGNED) -> tuple["ClientRound", bytes]:
         """Return shares of both secrets, sealed for each neighbour.
 
         Args:
@@ -192,9 +290,7 @@ class ClientRound:
             raise RefusedError(Reason.FORGED_SIGNATURE, SERVER)
         return self._surviving(data)._opened()
 
-    def unmask_signed(
-        self, data: bytes, identities: Identities
-    ) -> tuple["ClientRound", bytes]:
+    def unmask_signed(self, data: bytes, identities: Identities) -> tuple["ClientRound", bytes]:
         """Return shares for the sum that a majority signed.
 
         Raises:
@@ -208,8 +304,7 @@ class ClientRound:
         agree = {
             each.sender
             for each in signed
-            if each.sender in self.survivors
-            and identities.knows(each.sender, each.signature, said)
+            if each.sender in self.survivors and identities.knows(each.sender, each.signature, said)
         }
         if len(agree) < self.terms.quorum(len(self._pairs)):
             raise RefusedError(Reason.TOO_FEW_AGREE, SERVER)

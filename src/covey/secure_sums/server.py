@@ -1,36 +1,163 @@
 """The server's side of one round: it relays, adds up, and takes the masks off one sum."""
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from jaxtyping import Int64, UInt64
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import to_json
 
-from covey.secure_sums.broadcasts import (
+from covey.secure_sums.client import ClientRound
+from covey.secure_sums.crypto import (
+    Pairs,
+    add_stream,
+    key_commitment,
+    makes_a_secret,
+    neighbourhood,
+    private_key,
+    public_of,
+    seed_commitment,
+    seed_key,
+)
+from covey.secure_sums.messages import (
+    JSON_BYTES,
+    SESSION_BYTES,
     Agreement,
     Agreements,
     Deliveries,
     Delivery,
-    Roster,
-    Survivors,
-)
-from covey.secure_sums.masks import makes_a_secret
-from covey.secure_sums.messages import (
-    JSON_BYTES,
     FromClient,
     Keys,
     MaskedInput,
+    OpenShare,
+    Reason,
+    Refusal,
+    RefusedError,
+    Roster,
+    RoundGivenUpError,
+    Sealed,
+    SecureSum,
     Shares,
+    Step,
+    Survivors,
+    Terms,
     Unmasking,
+    secret_from,
 )
-from covey.secure_sums.opening import kept_shares, without_masks
-from covey.secure_sums.pairs import Pairs
-from covey.secure_sums.results import Refusal, SecureSum
-from covey.secure_sums.terms import Reason, RefusedError, RoundGivenUpError, Step, Terms
 
-__all__ = ["ServerRound"]
+
+@runtime_checkable
+class Masked(Protocol):
+    """What a server holds of a round in which numbers were sent."""
+
+    @property
+    def shares(self) -> tuple[Shares, ...]:
+        """Who shared secrets, and what it committed to."""
+        ...
+
+    @property
+    def masked(self) -> tuple[str, ...]:
+        """Whose numbers are in the sum."""
+        ...
+
+    @property
+    def unmaskings(self) -> tuple[Unmasking, ...]:
+        """What was opened."""
+        ...
+
+
+def kept_shares(
+    opened: Unmasking, pairs: Pairs, held: Masked
+) -> tuple[Unmasking, tuple[OpenShare, ...]]:
+    """Return a message with the shares that are as committed to, and the others.
+
+    Raises:
+        RefusedError: it opens what its sender does not hold, or opens it twice.
+    """
+    owners = [each.owner for each in opened.shares]
+    by_owner = {each.sender: each for each in held.shares}
+    may = set(pairs.neighbours(opened.sender)) & by_owner.keys()
+    if len(set(owners)) < len(owners) or not set(owners) <= may:
+        raise RefusedError(Reason.WRONG_CLIENTS, opened.sender)
+
+    def is_committed(share: OpenShare) -> bool:
+        sealed = _sealed_for(by_owner[share.owner], opened.sender)
+        if share.owner in held.masked:
+            return sealed.seed_commitment == seed_commitment(share.share)
+        return sealed.key_commitment == key_commitment(share.share)
+
+    forged = tuple(each for each in opened.shares if not is_committed(each))
+    kept = tuple(each for each in opened.shares if each not in forged)
+    return replace(opened, shares=kept), forged
+
+
+def without_masks(
+    numbers: UInt64[np.ndarray, " numbers"], pairs: Pairs, terms: Terms, held: Masked
+) -> None:
+    """Take all masks off the sum of the survivors' masked numbers, in place.
+
+    Survivors' own masks are subtracted; of who is gone, its half of every pairwise mask is
+    added, as it would have been.
+
+    Raises:
+        RoundGivenUpError: a mask cannot be taken off.
+    """
+    opened: dict[str, dict[int, bytes]] = defaultdict(dict)
+    for each in held.unmaskings:
+        for share in each.shares:
+            opened[share.owner][pairs.point(each.sender)] = share.share
+    survivors = set(held.masked)
+    threshold = terms.threshold(len(pairs))
+    for owner in held.shares:
+        shares = opened[owner.sender]
+        left = survivors.intersection(pairs.neighbours(owner.sender))
+        if owner.sender in survivors:
+            seed = _secret(shares, threshold, owner.sender)
+            if hashlib.sha256(seed).digest() != owner.seed_digest:
+                raise _unshared(owner.sender)
+            add_stream(numbers, seed_key(seed, terms), sign=-1)
+        elif left:
+            private = _secret(shares, threshold, owner.sender)
+            _complete(numbers, pairs, private, owner.sender, sorted(left))
+
+
+def _complete(
+    numbers: UInt64[np.ndarray, " numbers"],
+    pairs: Pairs,
+    private: bytes,
+    gone: str,
+    left: Collection[str],
+) -> None:
+    if public_of(private) != pairs.masking_key(gone):
+        raise _unshared(gone)
+    key = private_key(private)
+    for other in left:
+        pairs.add_mask(numbers, key, gone, other)
+
+
+def _secret(shares: dict[int, bytes], threshold: int, owner: str) -> bytes:
+    if len(shares) < threshold:
+        found = f"Found {len(shares)} of {threshold} shares of {owner}'s secret."
+        raise RoundGivenUpError(Reason.TOO_FEW_SHARES, found)
+    secret = secret_from(dict(sorted(shares.items())[:threshold]))
+    if secret is None:
+        raise _unshared(owner)
+    return secret
+
+
+def _unshared(owner: str) -> RoundGivenUpError:
+    details = f"The shares that {owner} gave away are of no secret that it has."
+    return RoundGivenUpError(Reason.FORGED_SHARE, details)
+
+
+def _sealed_for(shares: Shares, recipient: str) -> Sealed:
+    return next(each for each in shares.sealed if each.recipient == recipient)
+
 
 M = TypeVar("M", bound=FromClient)
 
@@ -243,3 +370,43 @@ def _one_more(known: tuple[Any, ...], found: FromClient) -> tuple[Any, ...]:
     if any(each.sender == found.sender for each in known):
         raise RefusedError(Reason.REPEATED, found.sender)
     return (*known, found)
+
+
+def secure_sum(
+    clients: Mapping[str, Callable[[], Int64[np.ndarray, " numbers"]]],
+    length: int,
+    minimum: int,
+) -> SecureSum:
+    """Return the sum over clients who all stay, through every message of a round.
+
+    Keys and masks come from the operating system, never from a seed. No bit of the sum
+    depends on them.
+
+    Args:
+        clients: what returns each one's numbers, asked for when they are masked.
+        length: how many numbers that is.
+        minimum: the fewest clients.
+
+    Raises:
+        RoundGivenUpError: there are fewer.
+    """
+    k = neighbourhood(len(clients)).neighbours
+    terms = Terms(os.urandom(SESSION_BYTES), length, minimum, max(k, 2))
+    server = ServerRound(terms, tuple(sorted(clients)))
+    sides: dict[str, ClientRound] = {}
+    for name in clients:
+        sides[name], keys = ClientRound.begin(terms, name).advertise()
+        server = server.accept(name, keys)
+    server, roster = server.close_keys()
+    for name, side in sides.items():
+        sides[name], shares = side.share(roster)
+        server = server.accept(name, shares)
+    server, deliveries = server.close_shares()
+    for name, side in sides.items():
+        sides[name], masked = side.mask(deliveries[name], clients[name]())
+        server = server.accept(name, masked)
+    server, survivors = server.close_masked()
+    for name, side in sides.items():
+        sides[name], opened = side.unmask(survivors)
+        server = server.accept(name, opened)
+    return server.close()[1]

@@ -12,25 +12,45 @@ References:
     Learning Models, 2021.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from covey.errors import RunError
-from covey.types import Handle, round_number
+from covey.base.errors import RunError
+from covey.base.events import ClientsAssigned, Event, PricesSet, RiskMeasured, RoundMeasured
+from covey.base.names import Basis, Handle, round_number
 from covey.unlearning.participation import AnonymitySet, Participation
+from covey.unlearning.proof_text import Influence
 
-__all__ = [
-    "ANSWERS",
-    "AnswerKind",
-    "AnswerRules",
-    "Option",
-    "SumKind",
-    "at_risk",
-    "cheapest",
-    "options",
-    "sizes_left",
-]
+
+def influences_on(
+    events: Iterable[tuple[int | None, Event]], handle: Handle
+) -> Iterator[Influence]:
+    """Yield the sizes, risks and prices of the clusters that it was in, and its moves."""
+    state: int | None = None
+    for t, event in events:
+        if t is None:
+            continue
+        if isinstance(event, ClientsAssigned):
+            now = event.clusters.get(handle, state)
+            if state is not None and now != state:
+                yield Influence(t, "cluster left", state)
+            state = now
+        elif state is not None:
+            yield from _published(t, event, state)
+
+
+def _published(t: int, event: Event, state: int) -> Iterator[Influence]:
+    match event:
+        case RiskMeasured() if event.cluster == state:
+            yield Influence(t, "risk", state, event.risk)
+        case PricesSet():
+            yield Influence(t, "price", state, event.prices[state])
+        case RoundMeasured():
+            yield Influence(t, "cluster size", state, event.clients[state])
+        case _:
+            return
+
 
 SumKind = Literal["none", "exact", "noisy"]
 
@@ -94,9 +114,7 @@ class Option:
         return not self.reason
 
 
-def options(
-    participation: Participation, handle: Handle, rules: AnswerRules
-) -> tuple[Option, ...]:
+def options(participation: Participation, handle: Handle, rules: AnswerRules) -> tuple[Option, ...]:
     """Return all answers, cheapest first."""
     broken = _first_broken(participation, handle, rules)
     first = participation.first_trace(handle)
@@ -143,9 +161,7 @@ def at_risk(participation: Participation, x: int) -> frozenset[Handle]:
     return frozenset[Handle]().union(*found)
 
 
-def _first_broken(
-    participation: Participation, handle: Handle, rules: AnswerRules
-) -> int | None:
+def _first_broken(participation: Participation, handle: Handle, rules: AnswerRules) -> int | None:
     """Return the first round in which a set with this client would fall below x.
 
     Where a user's own algorithm was handed the client itself, no set hides it.
@@ -198,8 +214,7 @@ def sizes_left(
     """Return the sets that held this client, with how many still speak for it."""
     left = frozenset((*participation.left, handle))
     return tuple(
-        (each, each.plausible_members(handle, left))
-        for each in participation.sets_of(handle)
+        (each, each.plausible_members(handle, left)) for each in participation.sets_of(handle)
     )
 
 
@@ -279,9 +294,7 @@ def _roll_back(broken: int | None, rules: AnswerRules) -> Option:
 
 def _retrain(first: int | None, rules: AnswerRules) -> Option:
     start = first if rules.prefix_independent else 0
-    return (
-        Option("retrain") if start is None else _replay_option("retrain", start, rules)
-    )
+    return Option("retrain") if start is None else _replay_option("retrain", start, rules)
 
 
 def _calibrate(first: int | None, rules: AnswerRules) -> Option:
@@ -292,13 +305,194 @@ def _calibrate(first: int | None, rules: AnswerRules) -> Option:
             "(unlearning.store_updates = 0). Ask with --answer retrain.",
         )
     start = first if rules.prefix_independent else 0
-    return (
-        Option("calibrate")
-        if start is None
-        else _replay_option("calibrate", start, rules)
-    )
+    return Option("calibrate") if start is None else _replay_option("calibrate", start, rules)
 
 
 def _replay_option(answer: AnswerKind, affected: int, rules: AnswerRules) -> Option:
     start = max(r for r in rules.restorable if r <= affected)
     return Option(answer, "", affected, start, rules.next_round - start)
+
+
+REMOVING: tuple[Basis, ...] = ("erasure", "objection")
+"""After these nothing of the client may stay in a round that counts."""
+
+
+def check_basis(wanted: str, basis: str) -> None:
+    """Refuse an answer that does not go with what the request rests on.
+
+    Raises:
+        RunError: it does not.
+    """
+    if basis in REMOVING and wanted == "deny":
+        raise RunError(
+            f"A request for {basis} is never denied, since a denial removes nothing from "
+            f"the model, but it was asked with --answer deny --basis {basis}. Ask with "
+            f"--answer retrain, or state another --basis."
+        )
+    if basis == "restriction" and wanted not in ("auto", "deny"):
+        raise RunError(
+            f"A restriction asks that nothing be deleted and nothing more be done with "
+            f"the data, but --answer {wanted} deletes states and plays rounds again. Ask "
+            f"with --answer deny, or state another --basis."
+        )
+
+
+def answer_for(found: Sequence[Option], wanted: str, basis: Basis) -> Option:
+    """Return the answer that is asked for; of "auto" the one that goes with the basis.
+
+    Raises:
+        RunError: that answer would not be true, cannot be given, or does not go with
+            the basis.
+    """
+    check_basis(wanted, basis)
+    if wanted != "auto" or basis in ("withdrawal", "none"):
+        return cheapest(found, wanted)
+    if basis in REMOVING:
+        subtracted = any(each.answer == "subtract" and each.possible for each in found)
+        return cheapest(found, "subtract" if subtracted else "retrain")
+    try:
+        return cheapest(found, "deny")
+    except RunError as error:
+        raise RunError(
+            f"A restriction is answered by a denial alone, which deletes no state and "
+            f"plays no round again, but here it cannot be given. Leave the run as it is, "
+            f"or state another --basis. The reason: {error}"
+        ) from error
+
+
+AFTERWARDS: Mapping[AnswerKind, str] = {
+    "deny": "nothing is removed from the model, which is unchanged; the client's update "
+    "may have been the one used in any round, and each set that held it keeps at least "
+    "x members",
+    "subtract": "the models are solved from the sums over everybody else, whose clusters "
+    "stay as they were chosen beside the client",
+    "roll_back": "the model is as if the client had left before the first replayed "
+    "round; the rounds before it still include the client",
+    "retrain": "the model is the one of a run that never met the client",
+    "calibrate": "the model is an approximation of one without the client",
+}
+
+
+ReplayKind = Literal["recorded", "anew", "calibrated", "subtracted"]
+"""The others keep the clusters that are recorded, choose anew, or only calibrate; or they
+are not asked at all, since their sums are known ("subtracted")."""
+
+REPLAY_KINDS: dict[str, ReplayKind] = {
+    "roll_back": "recorded",
+    "calibrate": "calibrated",
+    "subtract": "subtracted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WantedAnswer:
+    """What one client asks for."""
+
+    handle: Handle
+    wanted: str = "auto"
+    basis: Basis = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerChoice:
+    """What one client could be answered beside the others, and what it is.
+
+    Attributes:
+        options: of this client, once those before it have left.
+        chosen: the answer, with the rounds that are replayed for all; None: see `reason`.
+    """
+
+    options: tuple[Option, ...]
+    chosen: Option | None
+    reason: str = ""
+
+
+def choose_answers(
+    participation: Participation,
+    wanted_answers: Sequence[WantedAnswer],
+    rules: AnswerRules,
+) -> tuple[AnswerChoice, ...]:
+    """Return what each client is answered if all of them leave at once."""
+    found: list[AnswerChoice] = []
+    for wanted_answer in wanted_answers:
+        choice = _choose_alone(participation, wanted_answer, rules)
+        found.append(choice)
+        if choice.chosen is not None:
+            left = dict.fromkeys((*participation.left, wanted_answer.handle))
+            participation = replace(participation, left=tuple(left))
+    return _in_one_replay(found, wanted_answers, rules)
+
+
+def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
+    """Return how rounds are played again for these answers at once.
+
+    The others' old choices were made in the presence of all who leave: as soon as one
+    of these is owed a run that never met it, they choose anew.
+    """
+    found: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
+    return "anew" if len(found) > 1 else found.pop()
+
+
+def _choose_alone(
+    participation: Participation, wanted_answer: WantedAnswer, rules: AnswerRules
+) -> AnswerChoice:
+    found = options(participation, wanted_answer.handle, rules)
+    if wanted_answer.handle in participation.left:
+        gone = wanted_answer.handle in participation.lingering
+        found = tuple(_stronger(each, subtracted=gone) for each in found)
+    try:
+        return AnswerChoice(found, answer_for(found, wanted_answer.wanted, wanted_answer.basis))
+    except RunError as error:
+        return AnswerChoice(found, None, str(error))
+
+
+def _stronger(option: Option, *, subtracted: bool) -> Option:
+    """Refuse to deny a client a second time, or to subtract one that a replay left out."""
+    weak = {"deny": "denial"} | ({"subtract": "subtraction"} if subtracted else {})
+    which = weak.get(option.answer)
+    if which is None:
+        return option
+    return Option(
+        option.answer,
+        f"Who left a run can be given a stronger answer than the one it was given, and a "
+        f"{which} is none. Ask with --answer retrain.",
+    )
+
+
+def _in_one_replay(
+    found: Sequence[AnswerChoice],
+    wanted_answers: Sequence[WantedAnswer],
+    rules: AnswerRules,
+) -> tuple[AnswerChoice, ...]:
+    starts = [
+        each.chosen.first_replayed_round
+        for each in found
+        if each.chosen is not None
+        and each.chosen.first_replayed_round is not None
+        and each.chosen.answer != "subtract"
+    ]
+    if len(starts) < 2:
+        return tuple(found)
+    start = min(starts)
+    replayed = rules.next_round - start
+    anew = any(each.chosen and each.chosen.answer == "retrain" for each in found)
+
+    def shared(choice: AnswerChoice, wanted_answer: WantedAnswer) -> AnswerChoice:
+        chosen = choice.chosen
+        if chosen is None or chosen.first_replayed_round is None:
+            return choice
+        if chosen.answer == "subtract":
+            return choice
+        if anew and wanted_answer.wanted == "auto":
+            chosen = _retraining_if_no_dearer(choice, start) or chosen
+        chosen = replace(chosen, first_replayed_round=start, rounds_replayed=replayed)
+        return replace(choice, chosen=chosen)
+
+    return tuple(map(shared, found, wanted_answers))
+
+
+def _retraining_if_no_dearer(choice: AnswerChoice, start: int) -> Option | None:
+    """Return the retraining of a client whose every round is played again anew anyway."""
+    option = next(each for each in choice.options if each.answer == "retrain")
+    first = option.first_affected_round
+    return option if first is not None and start <= first else None

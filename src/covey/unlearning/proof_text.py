@@ -10,29 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict
 
-from covey.types import Basis, round_number
-
-__all__ = [
-    "FORBIDDEN",
-    "AnswerKind",
-    "Facts",
-    "Fate",
-    "HeldRound",
-    "Influence",
-    "RecordedFacts",
-    "SettledCopy",
-    "SubtractedSums",
-    "ValueOrReason",
-    "beginning",
-    "claim",
-    "counted",
-    "guaranteed",
-    "kept",
-    "left_to_do",
-    "limits",
-    "not_claimed",
-    "refuters",
-]
+from covey.base.names import Basis, round_number
 
 T = TypeVar("T")
 
@@ -291,14 +269,9 @@ def claim(facts: Facts) -> str:  # noqa: PLR0911 - one for each answer
                 "set back to the one that the run began with."
             )
         case "roll_back":
-            return (
-                f"Replayed without the requester: {counted(count, 'round')}, "
-                f"{beginning(start)}."
-            )
+            return f"Replayed without the requester: {counted(count, 'round')}, {beginning(start)}."
         case "retrain" if start is None:
-            return (
-                "No round that counts holds the requester's data, so none was replayed."
-            )
+            return "No round that counts holds the requester's data, so none was replayed."
         case "retrain":
             return (
                 "Everything from before the requester's first round was replayed "
@@ -349,11 +322,7 @@ def left_to_do(facts: Facts) -> tuple[str, ...]:
 
 
 def _representative(facts: Facts) -> str:
-    whose = (
-        "The requester's"
-        if facts.answer == "deny"
-        else "Before the answer, the requester's"
-    )
+    whose = "The requester's" if facts.answer == "deny" else "Before the answer, the requester's"
     if facts.min_anonymity is None and facts.first_round is None:
         return "No round is recorded in which the requester's data were used."
     if facts.answer == "subtract":

@@ -1,11 +1,15 @@
 """The pages by address, each made when it is asked for."""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -18,25 +22,32 @@ from starlette.responses import (
     StreamingResponse,
 )
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from covey.components.foreign_code import no_foreign_code
-from covey.web.followed_run import FollowedRun
-from covey.web.forms import Forms
+from covey.base.errors import RunError
+from covey.components.registry import no_foreign_code
+from covey.web.client_pages import (
+    Forms,
+    client_page,
+    clients_page,
+    handle_of,
+    request_page,
+    requests_page,
+)
 from covey.web.guard import Guard
-from covey.web.layout import STATIC, page, static
-from covey.web.pages.client_card import client_page, clients_page, handle_of
-from covey.web.pages.compared import compared_page, list_page
-from covey.web.pages.documents import (
+from covey.web.pages import (
+    STATIC,
     audit_page,
     audit_picture,
+    compared_page,
+    list_page,
+    page,
     proof_page,
     proofs_page,
+    run_page,
+    static,
 )
-from covey.web.pages.one_run import run_page
-from covey.web.pages.request_register import request_page, requests_page
-from covey.web.watched_runs import WatchedRuns
-
-__all__ = ["application"]
+from covey.web.runs import FollowedRun, WatchedRuns
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at a ledger that a page shows."""
@@ -206,3 +217,89 @@ def _with(make: Callable[..., Told], more: Mapping[str, Any]) -> Callable[..., T
 def _missing(request: Request, error: Exception) -> Response:
     del request, error
     return HTMLResponse(page("missing.html", {}), 404)
+
+
+HOST = "127.0.0.1"
+
+
+class Server:
+    """What listens, and answers once it is run."""
+
+    def __init__(self, guard: Guard, listener: socket.socket) -> None:
+        self._guard, self._listener = guard, listener
+        config = uvicorn.Config(
+            self._answered,
+            interface="asgi3",
+            access_log=False,  # it would hold clients' handles
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+
+    @property
+    def link(self) -> str:
+        """The link that lets the next browser in."""
+        return self._guard.link
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; what streams looks at `is_ending`, and ends by itself."""
+        scope["is_ending"] = lambda: self._server.should_exit
+        await self._guard(scope, receive, send)
+
+    def run(self) -> None:
+        """Answer until the process is told to stop, or `stop` is called."""
+        with closing(self._listener):
+            self._server.run(sockets=[self._listener])
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._server.should_exit = True
+
+
+def serve(
+    roots: list[Path],
+    port: int,
+    on_link: Callable[[str], object],
+    *,
+    write: bool = False,
+) -> Server:
+    """Return a server that listens on 127.0.0.1.
+
+    Args:
+        roots: folders that runs lie below.
+        port: where; 0: any port that is free.
+        on_link: told the next link once one was used.
+        write: whether requests can be taken in, answered and closed by forms.
+
+    Raises:
+        RunError: a root is not a folder, or the port is taken.
+    """
+    for root in roots:
+        if not root.is_dir():
+            raise RunError(
+                f"Runs are looked for below folders, found {str(root)!r}, which is none. "
+                f"Give folders that are there."
+            )
+    listener = _listener(port)
+    guard = application(roots, listener.getsockname()[1], on_link, write=write)
+    return Server(guard, listener)
+
+
+def _listener(port: int) -> socket.socket:
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if os.name == "posix":
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((HOST, port))
+        found.listen(128)  # who opens the link before the server runs is kept waiting
+    except OSError as error:
+        found.close()
+        raise RunError(
+            f"Pages are to be served on port {port} of this machine, but it cannot be "
+            f"had: {error.strerror}. Give another --port; 0 takes any that is free."
+        ) from error
+    return found

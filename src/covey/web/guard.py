@@ -10,8 +10,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "Guard", "has_token"]
-
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
@@ -32,9 +30,7 @@ WRONG_HOST = (
     "This server answers under the address that covey serve printed, and this request "
     "names another host. Open that address.\n"
 )
-ONLY_GET = (
-    "These pages can be read, and change nothing: only GET and HEAD are answered.\n"
-)
+ONLY_GET = "These pages can be read, and change nothing: only GET and HEAD are answered.\n"
 FORM = "application/x-www-form-urlencoded"
 LONGEST = 64 * 1024
 """Bytes of a form that is sent."""

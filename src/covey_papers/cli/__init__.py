@@ -4,7 +4,7 @@ The entry point of the group `covey.commands` names this row; the module behind 
 imported when the command is wanted.
 """
 
-from covey.cli import Row
+from covey.cli.commands import Row
 
 __all__ = ["REPRODUCE"]
 

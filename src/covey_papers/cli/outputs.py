@@ -9,9 +9,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from covey_papers.reproduce import Record
-
-__all__ = ["FILES", "OUTPUTS"]
+from covey_papers.reproduce.record import Record
 
 
 class RowInWords(TypedDict):

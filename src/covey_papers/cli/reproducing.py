@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli import JsonOption, SetOption, app, console, shown, stated, tabled
-from covey.errors import ConfigError
-from covey_papers import reproduce as papers
+from covey.base.errors import ConfigError
+from covey.cli.app import JsonOption, app, console, stated
+from covey.cli.inspect import tabled
+from covey.cli.runs import SetOption, shown
 
-__all__ = ["reproduce"]
+if TYPE_CHECKING:
+    from covey_papers.reproduce.record import Record
+
 
 OUT = Path("reproduction")
 
 
 @app.command()
 def reproduce(
-    name: Annotated[
-        str, typer.Argument(help="An experiment, or `all`; --list names them.")
-    ] = "",
+    name: Annotated[str, typer.Argument(help="An experiment, or `all`; --list names them.")] = "",
     listed: Annotated[
         bool, typer.Option("--list", help="Name every experiment and its time.")
     ] = False,
@@ -33,9 +34,7 @@ def reproduce(
     ] = None,
     repeats: Annotated[
         int,
-        typer.Option(
-            min=0, help="Seeds; 0: as the experiment has. A row with fewer keeps them."
-        ),
+        typer.Option(min=0, help="Seeds; 0: as the experiment has. A row with fewer keeps them."),
     ] = 0,
     overrides: SetOption = None,
     out: Annotated[
@@ -52,6 +51,11 @@ def reproduce(
     A run that is on disk is not played again, whichever table asks for it; one that was
     stopped is carried on.
     """
+    from covey_papers.reproduce.figures import words, write_page
+    from covey_papers.reproduce.record import Shelf
+    from covey_papers.reproduce.runner import Asked, records, reproduced
+    from covey_papers.reproduce.specification import experiments
+
     if listed:
         _list(as_json=as_json)
         return
@@ -59,25 +63,22 @@ def reproduce(
         raise ConfigError(
             "`covey reproduce` takes an experiment, `all`, or --list, which names them."
         )
-    chosen = list(papers.experiments()) if name == "all" else [name]
-    shelf = papers.Shelf(runs or out / "runs", shown)
-    found: list[papers.Record] = []
+    chosen = list(experiments()) if name == "all" else [name]
+    shelf = Shelf(runs or out / "runs", shown)
+    found: list[Record] = []
     for each in chosen:
         if len(chosen) > 1:
             console.print(each, style="bold", highlight=False)
-        asked = papers.Asked(
-            each, quick, tuple(column or ()), repeats, tuple(overrides or ())
-        )
-        found.append(papers.reproduced(asked, out, shelf))
-    page = papers.write_page(papers.records(out), out)
+        asked = Asked(each, quick, tuple(column or ()), repeats, tuple(overrides or ()))
+        found.append(reproduced(asked, out, shelf))
+    page = write_page(records(out), out)
     answer = {
         "experiments": [
             {
                 "name": record.name,
                 "quick": record.quick,
                 "rows": [
-                    dict(zip(_keys(), papers.words(cell), strict=True))
-                    for cell in record.found.cells
+                    dict(zip(_keys(), words(cell), strict=True)) for cell in record.found.cells
                 ],
                 "notes": list(record.found.notes),
             }
@@ -90,11 +91,15 @@ def reproduce(
 
 
 def _keys() -> tuple[str, ...]:
-    return tuple(name.replace("95% ", "") for name in papers.COLUMNS)
+    from covey_papers.reproduce.figures import COLUMNS
+
+    return tuple(name.replace("95% ", "") for name in COLUMNS)
 
 
 def _list(*, as_json: bool) -> None:
-    known = papers.experiments()
+    from covey_papers.reproduce.specification import experiments
+
+    known = experiments()
     answer = {
         "experiments": [
             {
@@ -110,15 +115,13 @@ def _list(*, as_json: bool) -> None:
         (name, each.title, f"{each.minutes[0]:g} min", f"{each.minutes[1]:g} min")
         for name, each in known.items()
     ]
-    stated(
-        answer, tabled(("name", "what", "--quick", "in full"), rows), as_json=as_json
-    )
+    stated(answer, tabled(("name", "what", "--quick", "in full"), rows), as_json=as_json)
 
 
-def _text(record: papers.Record) -> str:
+def _text(record: Record) -> str:
+    from covey_papers.reproduce.figures import COLUMNS, words
+
     lines = [f"{record.title}", record.shows, ""]
     if record.found.cells:
-        lines.append(
-            tabled(papers.COLUMNS, (papers.words(cell) for cell in record.found.cells))
-        )
+        lines.append(tabled(COLUMNS, (words(cell) for cell in record.found.cells)))
     return "\n".join([*lines, *record.found.notes])

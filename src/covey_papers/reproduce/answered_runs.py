@@ -7,7 +7,7 @@ setting is a run in a folder of its own, so that a stopped experiment goes on wh
 
 References:
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
-    Tables 1, 2 and 4, Figure 4. Isolated clusters: `covey_papers.leaving.isolated`.
+    Tables 1, 2 and 4, Figure 4. Isolated clusters: `covey_papers.leaving`.
 """
 
 import shutil
@@ -19,19 +19,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from covey.build import anonymity_of
-from covey.config import Config
-from covey.history import history_of
-from covey.ledger import Ledger, Request
-from covey.runtime import (
-    RunFolder,
-    Session,
-    open_or_create,
-    plan_for,
-    read_events,
-    run_rounds,
-)
-from covey.unlearning import cheapest
+from covey.base.history import history_of
+from covey.build.aggregators import anonymity_of
+from covey.config.settings import Config
+from covey.ledger.requests import Request
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.loop import run_rounds
+from covey.runtime.planning import plan_for
+from covey.runtime.session import Session, open_or_create, read_events
+from covey.unlearning.plan import cheapest
 
 __all__ = ["Leaving", "Outcome", "outcomes"]
 
@@ -125,9 +122,7 @@ def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
             config = Config.of({**leaving.base, "seed": seed, "merge": merge})
             found.append(_played(folder, config, tuple(rest.items())))
         else:
-            found.append(
-                replace(found[0], name=folder.name, x=x, shared_with=found[0].name)
-            )
+            found.append(replace(found[0], name=folder.name, x=x, shared_with=found[0].name))
     return found
 
 
@@ -158,9 +153,7 @@ def _fork(path: Path, other: Path, x: int) -> None:
     text = (path / "config.toml").read_text(encoding="utf-8")
     settings = tomllib.loads(text)
     settings["merge"]["deniability_threshold"] = x
-    (unfinished / "config.toml").write_text(
-        Config.of(settings).toml(), encoding="utf-8"
-    )
+    (unfinished / "config.toml").write_text(Config.of(settings).toml(), encoding="utf-8")
     unfinished.rename(other)
 
 

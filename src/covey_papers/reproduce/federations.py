@@ -1,21 +1,204 @@
 """Experiments over federations: rows of methods by columns of data, every cell repeated."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
+from typing import Any
 
 from covey.api import load
-from covey.config import Config
-from covey.errors import DataError
-from covey.params import norm, subtract
-from covey.report import utility_lines
-from covey_papers.reproduce.measures import MEASURES, Seen
-from covey_papers.reproduce.papers import Table, printed_table
-from covey_papers.reproduce.reasons import with_settings
-from covey_papers.reproduce.record import Cell, Found, Line, Printed, averaged
-from covey_papers.reproduce.run_cache import Shelf, sources
-from covey_papers.reproduce.specification import Column, Experiment, Row
+from covey.base.errors import DataError
+from covey.base.history import History
+from covey.base.metrics import GAPS
+from covey.base.params import norm, subtract
+from covey.config.settings import Config
+from covey.report.attacks import LOSS
+from covey.report.queries import OVERALL, accuracies, group_sizes, home_of, utility_lines
+from covey.report.summary import summary, violations
+from covey_papers.reproduce.answered_runs import Leaving, Outcome, outcomes
+from covey_papers.reproduce.mixtures import KINDS, Attacked, attacked
+from covey_papers.reproduce.record import (
+    Cell,
+    Found,
+    Line,
+    Printed,
+    Shelf,
+    averaged,
+    commit,
+    digest,
+    note,
+    sources,
+)
+from covey_papers.reproduce.specification import (
+    Column,
+    Experiment,
+    Row,
+    Table,
+    non_members_reason,
+    printed_table,
+    with_settings,
+)
 
-__all__ = ["federations"]
+Value = float | None
+
+
+@dataclass(frozen=True)  # no slots: what several measures ask for is found once
+class Seen:
+    """A finished run, as a measure looks at it."""
+
+    path: Path
+    history: History
+
+    @classmethod
+    def of(cls, path: Path) -> "Seen":
+        """Read a run."""
+        return cls(path, load(path).history)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What `covey run --json` prints of it."""
+        return summary(self.history)
+
+    @cached_property
+    def attacked(self) -> tuple[Attacked, ...]:
+        """Its models, attacked with each kind of non-members."""
+        return attacked(self.path)
+
+    def group(self, which: int) -> str:
+        """Return the smallest group's name (0), or the largest one's (-1)."""
+        named = [g for g in ("minority", "majority") if g in group_sizes(self.history)]
+        return (named or list(group_sizes(self.history)))[which]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number of a run.
+
+    Attributes:
+        title: how it is called in a table.
+        of: finds it; None where it is unknown.
+        why: what runs themselves show of why a paper's number may lie elsewhere.
+    """
+
+    title: str
+    of: Callable[[Seen], Value]
+    why: Callable[[Sequence[Seen]], str] = lambda _: ""
+
+
+def _accuracy(which: int) -> Callable[[Seen], Value]:
+    return lambda seen: accuracies(seen.history)[seen.group(which)]
+
+
+def _true_risk(which: int) -> Callable[[Seen], Value]:
+    def of(seen: Seen) -> Value:
+        home = home_of(seen.history, seen.group(which))
+        return home.true_risk if home else None
+
+    return of
+
+
+def _told_risk(which: int) -> Callable[[Seen], Value]:
+    def of(seen: Seen) -> Value:
+        home = home_of(seen.history, seen.group(which))
+        figure = seen.history.figures.get(home.cluster) if home else None
+        return figure.risk if figure else None
+
+    return of
+
+
+def _attacked(which: int, kind: str, what: str) -> Callable[[Seen], Value]:
+    def of(seen: Seen) -> Value:
+        group = seen.group(which)
+        (found,) = (
+            each for each in seen.attacked if (each.non_members, each.group) == (kind, group)
+        )
+        return getattr(found, what)
+
+    return of
+
+
+def _non_members(which: int) -> Callable[[Sequence[Seen]], str]:
+    measured = _true_risk(which)
+    pooled, blind = (_attacked(which, "pooled", what) for what in ("risk", "blind"))
+
+    def why(seen: Sequence[Seen]) -> str:
+        values = ([of(each) for each in seen] for of in (measured, pooled, blind))
+        return non_members_reason(*values)
+
+    return why
+
+
+def _violations(key: str) -> Callable[[Seen], Value]:
+    """Count with the papers' attack, whatever others were run."""
+
+    def of(seen: Seen) -> Value:
+        count = violations(seen.history, LOSS)[key]
+        return None if count is None else float(count)
+
+    return of
+
+
+def _summarised(*keys: str) -> Callable[[Seen], Value]:
+    def of(seen: Seen) -> Value:
+        found: Any = seen.summary
+        for key in keys:
+            found = None if found is None else found[key]
+        return None if found is None else float(found)
+
+    return of
+
+
+GROUPS = {"majority": -1, "minority": 0}
+
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {
+        "accuracy": Measure("accuracy", lambda s: accuracies(s.history)[OVERALL]),
+        **{
+            f"accuracy_{name}": Measure(f"accuracy, {name}", _accuracy(which))
+            for name, which in GROUPS.items()
+        },
+        **{
+            f"mia_{name}": Measure(f"MIA accuracy, {name}", _true_risk(which), _non_members(which))
+            for name, which in GROUPS.items()
+        },
+        **{
+            f"told_{name}": Measure(f"risk as told, {name}", _told_risk(which))
+            for name, which in GROUPS.items()
+        },
+        **{
+            f"mia_{name}_{kind}": Measure(
+                f"MIA accuracy, {name}, {kind} non-members",
+                _attacked(which, kind, "risk"),
+            )
+            for name, which in GROUPS.items()
+            for kind in KINDS
+        },
+        **{
+            f"blind_{name}_{kind}": Measure(
+                f"without the model, {name}, {kind} non-members",
+                _attacked(which, kind, "blind"),
+            )
+            for name, which in GROUPS.items()
+            for kind in KINDS
+        },
+        "violations": Measure("violations", _violations("count")),
+        "violations_lower": Measure("violations, 95% lower bound", _violations("count_lower")),
+        "violations_exposed": Measure(
+            "clients ever exposed above their threshold",
+            _violations("count_exposed"),
+        ),
+        "exposure": Measure("mean exposure", _summarised("exposure", "mean")),
+        **{
+            gap: Measure(gap.replace("_", " "), _summarised("fairness", gap, "mean"))
+            for gap in GAPS
+        },
+        "adjusted_rand_index": Measure("adjusted Rand index", _summarised("adjusted_rand_index")),
+    }
+)
+
 
 Runs = Mapping[tuple[str, str], Sequence[Seen]]
 """Row and column to its repeats."""
@@ -36,9 +219,7 @@ def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
     )
 
 
-def _played(
-    experiment: Experiment, shelf: Shelf, *, quick: bool
-) -> tuple[Runs, Mapping[str, str]]:
+def _played(experiment: Experiment, shelf: Shelf, *, quick: bool) -> tuple[Runs, Mapping[str, str]]:
     """Return the runs, and per column without data the reason."""
     runs: dict[tuple[str, str], list[Seen]] = {}
     missing: dict[str, str] = {}
@@ -66,9 +247,7 @@ def _played(
 def _cells(
     experiment: Experiment, runs: Runs, missing: Mapping[str, str], *, quick: bool
 ) -> Iterator[Cell]:
-    table = (
-        printed_table(experiment.paper, experiment.table) if experiment.table else {}
-    )
+    table = printed_table(experiment.paper, experiment.table) if experiment.table else {}
     for column in experiment.columns:
         for row in experiment.rows:
             seen = runs.get((row.name, column.name), ())
@@ -97,9 +276,7 @@ def _why(measure: str, seen: Sequence[Seen], text: str) -> str:
     return " ".join(filter(None, [text, MEASURES[measure].why(seen)]))
 
 
-def _compared(
-    experiment: Experiment, runs: Runs, row: Row, column: Column
-) -> Iterator[Cell]:
+def _compared(experiment: Experiment, runs: Runs, row: Row, column: Column) -> Iterator[Cell]:
     """Compare a row with `against`, seed by seed: both saw the same data."""
     theirs = runs.get((experiment.against, column.name), ())
     own = runs.get((row.name, column.name), ())
@@ -107,18 +284,14 @@ def _compared(
         return
     for name in experiment.factors:
         of = MEASURES[name]
-        values = tuple(
-            _factor(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False)
-        )
+        values = tuple(_factor(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False))
         title = f"{of.title}: {experiment.against}'s / own"
         ends = [of.of(each) for each in (*theirs, *own)]
         reason = "" if None in ends else UNBOUNDED
         yield Cell(row.name, column.name, title, values, reason=reason)
     for name in experiment.differences:
         of = MEASURES[name]
-        values = tuple(
-            _minus(of.of(b), of.of(a)) for a, b in zip(theirs, own, strict=False)
-        )
+        values = tuple(_minus(of.of(b), of.of(a)) for a, b in zip(theirs, own, strict=False))
         title = f"{of.title} minus {experiment.against}'s"
         yield Cell(row.name, column.name, title, values)
     if experiment.distances:
@@ -156,3 +329,139 @@ def _lines(runs: Runs) -> Iterator[Line]:
         for group in list(every[0])[1:]:
             points = averaged([lines[group] for lines in every])
             yield Line(column, f"{row}, {group}", points)
+
+
+NAMES = {"retrain": "fedAvg", "federaser": "fedEraser"}
+"""What the second paper calls the baselines."""
+
+EVERY_ANSWER = Row(name="every answer")
+
+ByRow = Mapping[str, Sequence[Outcome]]
+
+
+def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
+    """Play every column's requests under every baseline, every k and every x.
+
+    The paper's table prints the first of the measures. A row of anonymity sets has one
+    value per x, as the paper's mean and deviation are over x; those x that answer every
+    request alike share a run, and count once. Every setting of a column gets the same
+    requests.
+    """
+    table = printed_table(experiment.paper, experiment.table) if experiment.table else {}
+    cells: list[Cell] = []
+    lines: list[Line] = []
+    missing: list[str] = []
+    folders: list[Path] = []
+    for column in experiment.columns:
+        settings = experiment.settings_of(column, EVERY_ANSWER, quick=quick)
+        plan = Leaving(column.name, settings, experiment.k, experiment.x, experiment.baselines)
+        folder = shelf.folder / f"leaving-{digest(Config.of(settings))}"
+        places = [folder / f"seed-{seed}" for seed in range(experiment.repeats)]
+        found, reason = (), ""
+        try:
+            found = tuple(
+                _leaving_played(plan, seed, place, shelf) for seed, place in enumerate(places)
+            )
+        except DataError as error:
+            reason = f"not played: {error}"
+            missing.append(reason)
+        rows = _by_row([each for repeat in found for each in repeat])
+        whys = {
+            measure: with_settings(text, Config.of(settings))
+            for measure, text in experiment.why.items()
+        }
+        told = experiment.model_copy(update={"why": whys})
+        cells += _leaving_cells(told, column, rows, (table, reason))
+        if experiment.figure == "lines":
+            lines += _leaving_lines(column, places, found)
+        folders += places
+    return Found(tuple(cells), tuple(lines), tuple(missing), **sources(folders))
+
+
+def _leaving_played(plan: Leaving, seed: int, place: Path, shelf: Shelf) -> tuple[Outcome, ...]:
+    """Play one seed's settings, those that are not there; time what it took at first."""
+    began = time.monotonic()
+    with shelf.shown(f"{plan.name}, seed {seed}"):
+        found = outcomes(plan, seed, place, lambda _: None)
+    if not (place / "played.json").is_file():
+        seconds = round(time.monotonic() - began, 1)
+        note(place / "played.json", {"commit": commit(), "seconds": seconds})
+    return found
+
+
+def _leaving_lines(
+    column: Column, places: Sequence[Path], found: Sequence[Sequence[Outcome]]
+) -> Iterator[Line]:
+    """Average each setting's accuracy per round, as it stood at the end, over the seeds.
+
+    Settings whose run is another's have its line.
+    """
+    for same in zip(*found, strict=True):
+        if not all(each.shared_with for each in same):
+            name = _row(same[0]) + (f", x={same[0].x}" if same[0].x else "")
+            runs = [
+                load(place / (each.shared_with or each.name))
+                for place, each in zip(places, same, strict=True)
+            ]
+            every = [utility_lines(run.history)[OVERALL] for run in runs]
+            yield Line(column.name, name, averaged(every))
+
+
+def _row(outcome: Outcome) -> str:
+    """Return the row of the paper's table that a setting belongs to."""
+    k = outcome.k
+    return NAMES.get(outcome.name, outcome.name) if k is None else f"k={k}"
+
+
+def _by_row(found: Sequence[Outcome]) -> ByRow:
+    rows: dict[str, list[Outcome]] = {}
+    for each in found:
+        rows.setdefault(_row(each), []).append(each)
+    return rows
+
+
+def _leaving_cells(
+    experiment: Experiment, column: Column, rows: ByRow, known: tuple[Table, str]
+) -> Iterator[Cell]:
+    table, reason = known
+    names = rows or dict.fromkeys(
+        [
+            *(NAMES.get(each, each) for each in experiment.baselines),
+            *(f"k={k}" for k in experiment.k),
+        ],
+        (),
+    )
+    for measure in experiment.measures:
+        title, of = LEAVING_MEASURES[measure]
+        for name, same in names.items():
+            printed = (
+                table.get((column.printed or column.name, name))
+                if measure == experiment.measures[0]
+                else None
+            )
+            yield Cell(
+                row=name,
+                column=column.name,
+                measure=title,
+                values=tuple(of(each) for each in same if not each.shared_with),
+                printed=printed,
+                why=experiment.why.get(measure, ""),
+                reason=reason,
+            )
+
+
+def _seconds(outcome: Outcome) -> float | None:
+    return fmean(outcome.seconds) if outcome.seconds else None
+
+
+def _replays(outcome: Outcome) -> float:
+    return float(len(outcome.seconds) - outcome.answers.get("deny", 0))
+
+
+LEAVING_MEASURES = {
+    "accuracy": ("accuracy", lambda outcome: outcome.accuracy),
+    "seconds": ("seconds per request", _seconds),
+    "replays": ("requests that were not denied", _replays),
+    "bytes": ("bytes on the server", lambda outcome: float(outcome.server_bytes)),
+}
+"""Title, and how to read it off an outcome."""

@@ -1,8 +1,11 @@
 """A record's figure, in the form in which the paper draws it."""
 
+import csv
 from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
 from itertools import product
-from textwrap import fill
+from pathlib import Path
+from textwrap import fill, wrap
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -10,26 +13,85 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from covey.report.figures import (
-    GROUPS,
-    INK,
-    MARKERS,
-    cycled,
-    key,
-    legend,
-    quiet,
-)
-from covey_papers.reproduce.dot_figure import dot_figure
-from covey_papers.reproduce.measures import MEASURES
+from covey.base.files import replace_whole
+from covey.report.figures import GROUPS, INK, MARKERS, cycled, key, legend, quiet
+from covey.report.page import rendered
+from covey_papers.reproduce.federations import MEASURES
 from covey_papers.reproduce.record import Cell, Record
 
-__all__ = ["drawn"]
+MOST_PANELS = 6
+ACROSS = 2
+ROW = 0.27
+"""Inches that a row takes."""
+TITLE = 1.0
+WIDEST = 34
+"""Letters of a panel's title in a line."""
+SPREAD = 0.5
+"""Of a row's height, over which the columns of data stand."""
 
-MOST_PANELS = 4
+
+def dot_figure(record: Record) -> Figure:
+    """Draw a panel per measure; in it a line per row, named at the left.
+
+    A large point is the mean over the repeats, the bar its 95% interval, small points
+    are the repeats: where no mean is known they stand alone. Columns of data differ in
+    colour and shape. The dashed line is the first row's mean in the first column. An
+    interval that is longer than the points are apart is cut at the panel's edge.
+    """
+    cells = [cell for cell in record.found.cells if cell.known]
+    measures = list(dict.fromkeys(cell.measure for cell in cells))[:MOST_PANELS]
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    down = -(-len(measures) // ACROSS)
+    height = down * (TITLE + ROW * len(rows) * max(1.0, len(columns) / 2))
+    figure = Figure(figsize=(9.5, height), layout="constrained")
+    grid = figure.subplots(down, ACROSS, squeeze=False, sharey=True).ravel()
+    for axes, measure in zip(grid, measures, strict=False):
+        quiet(axes, "\n".join(wrap(measure, WIDEST)), "", "")
+        axes.grid(visible=True, axis="x", color="#e6e6e6", linewidth=0.8)
+        own = [cell for cell in cells if cell.measure == measure]
+        _draw(axes, own, rows, columns)
+    for axes in grid[len(measures) :]:
+        axes.set_axis_off()
+    grid[0].set_yticks(range(len(rows)), rows)
+    grid[0].set_ylim(len(rows) - 0.5, -0.5)  # the first row on top
+    if len(columns) > 1:
+        named = enumerate(columns)
+        legend(figure, [key(_marker(i), name, _colour(i)) for i, name in named])
+    return figure
+
+
+def _draw(axes: Axes, cells: Sequence[Cell], rows: Sequence[str], columns: Sequence[str]) -> None:
+    first = cells[0]
+    if first.mean is not None:
+        axes.axvline(first.mean, color=INK, linewidth=0.8, linestyle="--")
+    seen = [value for cell in cells for value in cell.known]
+    room = 0.15 * (max(seen) - min(seen)) or 0.05
+    for cell in cells:
+        place = columns.index(cell.column)
+        y = rows.index(cell.row) + SPREAD * ((place + 0.5) / len(columns) - 0.5)
+        colour = _colour(place)
+        axes.plot(cell.known, [y] * len(cell.known), ".", color=colour, markersize=4)
+        if cell.interval:
+            axes.plot(cell.interval, [y, y], color=colour, linewidth=1.6)
+        if cell.mean is not None:
+            axes.plot(cell.mean, y, _marker(place), color=colour, markersize=7)
+    axes.set_xlim(min(seen) - room, max(seen) + room)
+
+
+def _colour(place: int) -> str:
+    return cycled(GROUPS, place + 1)
+
+
+def _marker(place: int) -> str:
+    return cycled(MARKERS, place)
+
+
+MOST_FIGURE_PANELS = 4
 DASHES = ("--", ":", "-.")
 HATCHES = ("", "//", "..")
 SIDES = ("minority", "majority")
-ACROSS = ("accuracy", "mia")
+FIGURE_ACROSS = ("accuracy", "mia")
 LETTERS, NARROWEST = 100, 9
 """Of the names below a panel, all in one line, and of a name's lines at the least."""
 
@@ -53,7 +115,7 @@ def drawn(record: Record) -> Figure:
         return _front(record)
     if record.figure == "dots":
         return dot_figure(record)
-    measures = [m for m in record.measures if _known(record, m)][:MOST_PANELS]
+    measures = [m for m in record.measures if _known(record, m)][:MOST_FIGURE_PANELS]
     figure, panels = _panels(len(measures), height=2.6)
     draw: Mapping[str, Callable[[Axes, Sequence[Cell], Sequence[str]], None]] = {
         "bars": _bars,
@@ -99,8 +161,7 @@ def _placed(
     return [
         (
             cell,
-            columns.index(cell.column)
-            + (rows.index(cell.row) - (len(rows) - 1) / 2) * step,
+            columns.index(cell.column) + (rows.index(cell.row) - (len(rows) - 1) / 2) * step,
             rows.index(cell.row),
         )
         for cell in known
@@ -188,13 +249,11 @@ def _front(record: Record) -> Figure:
         zip(columns, grid, strict=True), enumerate(SIDES)
     ):
         quiet(panels[side], f"{column}: {group}", "accuracy", "MIA accuracy")
-        up, along = (MEASURES[f"{what}_{group}"].title for what in ACROSS)
+        up, along = (MEASURES[f"{what}_{group}"].title for what in FIGURE_ACROSS)
         for row, look in keys.items():
             place = means.get((column, row, along)), means.get((column, row, up))
             if None not in place:
-                panels[side].plot(
-                    *place, marker=look.get_marker(), color=look.get_color()
-                )
+                panels[side].plot(*place, marker=look.get_marker(), color=look.get_color())
     legend(figure, list(keys.values()), 3)
     return figure
 
@@ -203,3 +262,87 @@ def _shape(place: int, row: str) -> Line2D:
     """Return a row's key: where colours begin again, points have another shape."""
     marker = cycled(MARKERS, place // len(GROUPS))
     return key(marker, row, cycled(GROUPS, place))
+
+
+COLUMNS = ("measure", "row", "column", "paper", "covey", "95% interval", "verdict")
+
+
+def words(cell: Cell) -> tuple[str, ...]:
+    """Return a cell as a line of `COLUMNS`."""
+    printed = cell.printed
+    deviation = printed.deviation if printed else None
+    return (
+        cell.measure,
+        cell.row,
+        cell.column,
+        "-"
+        if printed is None
+        else _short(printed.value) + ("" if deviation is None else f" ± {_short(deviation)}"),
+        "unknown" if cell.mean is None else _short(cell.mean),
+        "-" if cell.interval is None else " to ".join(map(_short, cell.interval)),
+        cell.verdict,
+    )
+
+
+def as_csv(record: Record) -> str:
+    """Return every cell as a line, with all its values."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADS)
+    for cell in record.found.cells:
+        printed = cell.printed
+        writer.writerow(
+            [
+                cell.measure,
+                cell.row,
+                cell.column,
+                *([printed.value, printed.deviation, printed.where] if printed else BLANK),
+                cell.mean,
+                *(cell.interval or (None, None)),
+                " ".join(map(_whole, cell.values)),
+                cell.verdict,
+            ]
+        )
+    return text.getvalue()
+
+
+HEADS = (
+    *("measure", "row", "column", "printed", "printed_deviation", "where"),
+    *("mean", "low", "high", "values", "verdict"),
+)
+BLANK: Sequence[None] = (None, None, None)
+
+
+def _whole(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.6g}"
+
+
+def _short(value: float) -> str:
+    """Return three decimals, of large numbers fewer, of small ones as many as tell."""
+    if value and abs(value) < 0.0005:
+        return f"{value:.1e}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
+
+
+PAGE = "reproduction.html"
+
+
+def write_page(records: Sequence[Record], out: Path) -> Path:
+    """Write `reproduction.html`, which needs nothing beside it and no network."""
+    places = {each.stem: out / "figures" / f"{each.stem}.png" for each in records}
+    pictures = {stem: place.read_bytes() for stem, place in places.items() if place.is_file()}
+    told = {"sections": [_section(each) for each in records]}
+    page = rendered(PAGE, pictures, told, "covey_papers.reproduce")
+    replace_whole(out / PAGE, page)
+    return out / PAGE
+
+
+def _section(record: Record) -> dict[str, Any]:
+    """Return a record with its rows; columns not played stand above them by reason."""
+    cells = record.found.cells
+    return {
+        "record": record,
+        "rows": [words(cell) for cell in cells if cell.values],
+        "reasons": list(dict.fromkeys(c.reason for c in cells if not c.values)),
+        "minutes": record.found.seconds / 60,
+    }

@@ -1,28 +1,36 @@
 """Runs on a mixture of linear regressions, played and read back for what theory says."""
 
+import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from covey.algorithms import ServerState
-from covey.build import BuiltRun, build_run
-from covey.checkpoints import checkpoint_of
-from covey.config import Config
-from covey.data import Client, MixtureSpec
-from covey.errors import RunError
-from covey.events import ClientsAssigned
-from covey.ledger import Ledger
-from covey.params import flatten
-from covey.runtime import RunFolder, load_state, read_events
-from covey_papers.reproduce.run_cache import Shelf
-
-__all__ = ["Method", "Setting", "Start", "Story", "models_of", "played", "start_of"]
+from covey.algorithms.state import ServerState
+from covey.base.errors import RunError
+from covey.base.events import ClientsAssigned
+from covey.base.names import Params
+from covey.base.params import flatten
+from covey.base.risk import RiskEstimate
+from covey.build.run import BuiltRun, build_run
+from covey.config.settings import Config
+from covey.data.examples import Client
+from covey.data.mixture import MixtureSpec
+from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
+from covey.ledger.store import Ledger
+from covey.membership.truth import Reference, blind_risk, true_risk
+from covey.report.queries import group_sizes
+from covey.runtime.auditing import CompletedRun, load_completed
+from covey.runtime.folder import RunFolder
+from covey.runtime.session import read_events
+from covey.runtime.states import checkpoint_of, load_state
+from covey_papers.reproduce.record import Shelf, note
 
 Method = Literal["ifca", "ifca-mir"]
 SOURCES: Mapping[Method, str] = {"ifca": "none", "ifca-mir": "federated"}
@@ -220,8 +228,7 @@ class Story:
     def examples(self) -> tuple[int, ...]:
         """How many examples each group trains on."""
         return tuple(
-            sum(len(c.train) for c in self.clients if c.group == j)
-            for j in range(len(self.optima))
+            sum(len(c.train) for c in self.clients if c.group == j) for j in range(len(self.optima))
         )
 
     def distances(self, state: ServerState) -> tuple[float, ...]:
@@ -258,9 +265,7 @@ def played(setting: Setting, config: Config, shelf: Shelf) -> Story:
             (t, event)
             for t, events in read_events(ledger)
             for event in events
-            if isinstance(event, ClientsAssigned)
-            and t is not None
-            and t < config.rounds
+            if isinstance(event, ClientsAssigned) and t is not None and t < config.rounds
         ]
     free = tuple(t for t, event in chosen if event.by == "clients")
     if not free:
@@ -291,3 +296,94 @@ def _state_after(place: RunFolder, round_index: int) -> ServerState:
 def models_of(state: ServerState) -> Float[ndarray, "groups dimension"]:
     """Return theta_j of every cluster."""
     return np.stack([flatten(params).double().numpy() for params in state.clusters])
+
+
+NonMembers = Literal["matched", "pooled", "untransformed"]
+KINDS: tuple[NonMembers, ...] = get_args(NonMembers)
+
+
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """A group's model, attacked with one kind of non-members.
+
+    Attributes:
+        risk: MIA accuracy of the loss threshold, cross-fitted.
+        blind: accuracy of the classifier that never sees the model.
+    """
+
+    non_members: str
+    group: str
+    risk: float | None
+    blind: float | None
+
+
+def attacked(path: Path) -> tuple[Attacked, ...]:
+    """Attack the model of every group of a finished run in all three ways.
+
+    A group's model is the one that most of its clients chose, and its members are all
+    that those who chose it trained on. What was measured once is read again.
+    """
+    kept = path / "mismatch.json"
+    if not kept.is_file():
+        note(kept, {"attacked": [asdict(each) for each in _measured(path)]})
+    known = json.loads(kept.read_text(encoding="utf-8"))["attacked"]
+    return tuple(Attacked(**each) for each in known)
+
+
+def _measured(path: Path) -> list[Attacked]:
+    folder = RunFolder.existing(path)
+    run = build_run(folder.config())
+    references: dict[NonMembers, Reference] = {kind: _reference(run, kind) for kind in KINDS}
+    found = load_completed(replace(run, engine=ScoredOnce(run.engine)), folder, "An audit")
+    return [
+        _against(found, reference, kind, group)
+        for kind, reference in references.items()
+        for group in group_sizes(found.history)
+    ]
+
+
+class ScoredOnce:
+    """An engine that scores nothing twice: members are the same in every comparison."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        return self._engine.train(jobs)
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        keys = [(id(job.params), id(job.examples)) for job in jobs]
+        fresh = {k: job for k, job in zip(keys, jobs, strict=True) if k not in self._known}
+        scored = self._engine.score(list(fresh.values()))
+        # The job is kept as well: what is known by its place in memory must stay there.
+        self._known |= dict(zip(fresh, zip(fresh.values(), scored, strict=True), strict=True))
+        return [self._known[key][1] for key in keys]
+
+
+def _reference(run: BuiltRun, kind: NonMembers) -> Reference:
+    """Return other non-members of the same run: its members stay what they are."""
+    audit = type(run.config.audit)(non_members=kind)
+    other = build_run(run.config.model_copy(update={"audit": audit}))
+    return other.reference
+
+
+def _against(found: CompletedRun, reference: Reference, kind: NonMembers, group: str) -> Attacked:
+    run, assignment = found.run, found.history.assignment
+    index = [each.name for each in run.population.groups].index(group)
+    own = [assignment[c.handle] for c in run.population.clients if c.group == index]
+    home = max(sorted(set(own)), key=own.count)
+    members = [c for c in run.population.clients if assignment[c.handle] == home]
+    if home in found.history.diverged:
+        return Attacked(kind, group, None, None)
+    streams = run.streams.at("non-members of other kinds", home)
+    model = found.models[home]
+    risk = true_risk(run.engine, model, members, reference, streams)
+    blind = blind_risk(members, reference, streams)
+    return Attacked(kind, group, _risk(risk), _risk(blind))
+
+
+def _risk(figure: RiskEstimate | None) -> float | None:
+    return figure.risk if figure else None

@@ -1,27 +1,74 @@
 """What an experiment found, beside what the paper prints."""
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
+import torch
 from pydantic import TypeAdapter
 from scipy.stats import t as student
 
-from covey.atomic_io import replace_whole
+from covey.base.files import num_cores, replace_whole
+from covey.config.rules import brings_clients, reads_files
+from covey.config.settings import Config, heeded, that_matter
+from covey.runtime.auditing import is_finished
+from covey.runtime.loop import Observer, run_rounds
+from covey.runtime.session import open_or_create
 
-__all__ = [
-    "Cell",
-    "Found",
-    "Line",
-    "Printed",
-    "Record",
-    "averaged",
-    "read_record",
-    "write_record",
-]
+
+@cache
+def commit() -> str:
+    """Return the commit of the source, "+" where files differ from it: covey's too.
+
+    Where covey is installed without its repository: its version.
+    """
+    home = Path(__file__).parents[2]
+    try:
+        _git(home, "ls-files", "--error-unmatch", __file__)  # not somebody else's
+        head = _git(home, "rev-parse", "HEAD")
+        changed = _git(home, "status", "--porcelain", "--untracked-files=no", ".")
+    except (OSError, subprocess.CalledProcessError):
+        return f"covey {version('covey')}"
+    return head + ("+" if changed else "")
+
+
+def machine() -> str:
+    """Return the processor, the cores that may be used, and what computes on them."""
+    cores = num_cores()
+    python, pytorch = platform.python_version(), torch.__version__
+    return f"{_processor()}, {cores} cores, Python {python}, torch {pytorch}"
+
+
+def _processor() -> str:
+    """Return the processor's name; Linux knows it, elsewhere its kind must do."""
+    facts = Path("/proc/cpuinfo")
+    if facts.is_file():
+        for line in facts.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _git(where: Path, *words: str) -> str:
+    found = subprocess.run(  # noqa: S603 - fixed words
+        ["git", "-C", str(where), *words],  # noqa: S607 - the user's own git
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return found.stdout.strip()
+
 
 Points = tuple[tuple[float, float], ...]
 
@@ -94,11 +141,7 @@ class Cell:
         low, high = self.interval or (math.nan, math.nan)
         if low <= self.printed.value <= high:
             return "within the interval"
-        side = (
-            "above the interval."
-            if self.printed.value > high
-            else "below the interval."
-        )
+        side = "above the interval." if self.printed.value > high else "below the interval."
         found = side if self.interval else "one run has no interval."
         return " ".join(filter(None, [found, self.why]))
 
@@ -120,9 +163,7 @@ class Line:
 
 def averaged(repeats: Sequence[Sequence[tuple[int, float]]]) -> Points:
     """Return the mean of y over the repeats, at every x that all of them reached."""
-    return tuple(
-        (float(at[0][0]), fmean(y for _, y in at)) for at in zip(*repeats, strict=False)
-    )
+    return tuple((float(at[0][0]), fmean(y for _, y in at)) for at in zip(*repeats, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +232,64 @@ def write_record(path: Path, record: Record) -> None:
     """Write a record, all of it or nothing."""
     text = json.dumps(asdict(record), indent=1, allow_nan=False)
     replace_whole(path, text.encode())
+
+
+Shown = Callable[[str], AbstractContextManager[Observer]]
+"""Shows a run as it goes on, under a title."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """A folder of runs.
+
+    Attributes:
+        shown: how a run that has to be played is shown meanwhile.
+    """
+
+    folder: Path
+    shown: Shown
+
+    def run(self, config: Config, title: str) -> Path:
+        """Return a finished run of these settings: played now, unless it is there.
+
+        One that was stopped is carried on to the result that it would have had.
+        """
+        path = self.folder / digest(config)
+        if is_finished(path):
+            return path
+        run, folder = open_or_create(path, config)
+        began = time.monotonic()
+        with self.shown(title) as observe:
+            run_rounds(run, folder, observe)
+        seconds = round(time.monotonic() - began, 1)
+        note(path / "played.json", {"commit": commit(), "seconds": seconds})
+        return path
+
+
+def digest(config: Config) -> str:
+    """Return a short hash of the settings that can change the result."""
+    matters = heeded(that_matter(config), config)
+    if brings_clients(config) and reads_files(config):
+        matters["data.dir"] = config.data.dir
+    if config.unlearning.request_probability > 0:
+        matters["merge.deniability_threshold"] = config.merge.deniability_threshold
+    whole = json.dumps(matters, sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def note(path: Path, what: dict[str, Any]) -> None:
+    """Write a small file, all of it or nothing."""
+    replace_whole(path, json.dumps(what, indent=1).encode())
+
+
+def sources(paths: Iterable[Path]) -> dict[str, Any]:
+    """Return which code played these runs, and how many seconds that took."""
+    noted = [
+        json.loads(place.read_text(encoding="utf-8"))
+        for place in (path / "played.json" for path in sorted(set(paths)))
+        if place.is_file()
+    ]
+    return {
+        "commits": tuple(sorted({each["commit"] for each in noted})),
+        "seconds": sum((each["seconds"] for each in noted), 0.0),
+    }

@@ -10,25 +10,32 @@ from typing import Any
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from covey.atomic_io import replace_whole
-from covey.build import build_run
-from covey.config import Config, put
-from covey.errors import ConfigError
-from covey.report.figures import png, samples_figure, svg
-from covey_papers.reproduce.federations import federations
-from covey_papers.reproduce.figures import drawn
-from covey_papers.reproduce.leaving import leaving
-from covey_papers.reproduce.papers import paper_title
-from covey_papers.reproduce.provenance import commit, machine
-from covey_papers.reproduce.reasons import with_settings
-from covey_papers.reproduce.record import Found, Record, read_record, write_record
-from covey_papers.reproduce.reported_numbers import arithmetic
-from covey_papers.reproduce.run_cache import Shelf
-from covey_papers.reproduce.specification import Column, Experiment, Row, experiment
-from covey_papers.reproduce.table import as_csv
-from covey_papers.reproduce.theorems import contraction, margin
-
-__all__ = ["Asked", "records", "reproduced"]
+from covey.base.errors import ConfigError
+from covey.base.files import replace_whole
+from covey.build.run import build_run
+from covey.config.settings import Config, put
+from covey.report.figures import png, svg
+from covey.report.more_figures import samples_figure
+from covey_papers.reproduce.federations import federations, leaving
+from covey_papers.reproduce.figures import as_csv, drawn
+from covey_papers.reproduce.record import (
+    Found,
+    Record,
+    Shelf,
+    commit,
+    machine,
+    read_record,
+    write_record,
+)
+from covey_papers.reproduce.specification import (
+    Column,
+    Experiment,
+    Row,
+    experiment,
+    paper_title,
+    with_settings,
+)
+from covey_papers.reproduce.theory import arithmetic, contraction, margin
 
 SAMPLES = 8
 NO_ROW = Row(name="")
@@ -84,10 +91,7 @@ def reproduced(asked: Asked, out: Path, shelf: Shelf) -> Record:
         command=asked.command,
         machine=machine(),
         date=datetime.now(UTC).isoformat(timespec="minutes"),
-        sizes={
-            column.name: _size(chosen, column, quick=asked.quick)
-            for column in chosen.columns
-        },
+        sizes={column.name: _size(chosen, column, quick=asked.quick) for column in chosen.columns},
         found=found,
     )
     out.mkdir(parents=True, exist_ok=True)
@@ -129,8 +133,7 @@ def _chosen(asked: Asked) -> Experiment:
     changed: dict[str, Any] = {"columns": tuple(wanted), "on_top": on_top}
     if on_top:
         changed["why"] = {
-            name: f"{chosen.why.get(name, '')} {OTHERWISE}".strip()
-            for name in chosen.measures
+            name: f"{chosen.why.get(name, '')} {OTHERWISE}".strip() for name in chosen.measures
         }
     return chosen.model_copy(update=changed)
 

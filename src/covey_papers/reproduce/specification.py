@@ -6,16 +6,17 @@ settings that they share with other experiments, so that runs are shared too.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from statistics import fmean
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError
 
-from covey.config import Section
-from covey.errors import ConfigError
-
-__all__ = ["Base", "Column", "Experiment", "Quick", "Row", "experiment", "experiments"]
+from covey.base.errors import ConfigError
+from covey.components.registry import Section
+from covey.config.settings import Config
+from covey_papers.reproduce.record import Printed
 
 Settings = Mapping[str, Any]
 Kind = TypeVar("Kind", bound=Section)
@@ -96,9 +97,7 @@ class Experiment(Section):
     """
 
     title: str
-    kind: Literal[
-        "federations", "leaving", "contraction", "margin", "samples", "arithmetic"
-    ]
+    kind: Literal["federations", "leaving", "contraction", "margin", "samples", "arithmetic"]
     paper: str
     shows: str
     minutes: tuple[float, float]
@@ -195,3 +194,92 @@ def _over(settings: Settings, layer: Settings) -> dict[str, Any]:
         else:
             merged[key] = value
     return merged
+
+
+Table = Mapping[tuple[str, str], Printed]
+"""Row and column to what is printed there."""
+
+
+def paper_title(paper: str) -> str:
+    """Return a paper's authors, title and year."""
+    return str(_paper(paper)["title"])
+
+
+def printed_table(paper: str, name: str) -> Table:
+    """Return one of a paper's tables.
+
+    Raises:
+        ConfigError: the data file of that paper has no such table.
+    """
+    tables = _paper(paper)["tables"]
+    if name not in tables:
+        raise ConfigError(
+            f"papers/{paper}.toml has no {name!r}, only {', '.join(tables)}. "
+            f"Correct the experiment's `table`."
+        )
+    columns, rows = tables[name]["columns"], tables[name]["rows"]
+    return {
+        (row, column): _printed(value, f"{name}, row {row}, column {column}")
+        for row, values in rows.items()
+        for column, value in zip(columns, values, strict=True)
+    }
+
+
+def _printed(value: float | list[float], where: str) -> Printed:
+    if isinstance(value, list):
+        return Printed(value[0], value[1], where)
+    return Printed(value, None, where)
+
+
+def _paper(paper: str) -> dict[str, Any]:
+    place = files("covey_papers.reproduce") / "papers" / f"{paper}.toml"
+    return tomllib.loads(place.read_text(encoding="utf-8"))
+
+
+ALIKE = 0.02
+"""Two accuracies of an attack that are no further apart than this count as equal."""
+
+Values = Sequence[float | None]
+"""One figure per repeat; None where it is unknown."""
+
+
+def with_settings(text: str, config: Config) -> str:
+    """Fill the settings of a run into a text: "{train.batch_size} images a step"."""
+    sections = {name: getattr(config, name) for name in type(config).model_fields}
+    return text.format(**sections)
+
+
+def non_members_reason(matched: Values, pooled: Values, blind: Values) -> str:
+    """Say what other non-members make of the same models, and whether it is membership.
+
+    Args:
+        matched: MIA accuracies against non-members that match the members.
+        pooled: against non-members from the mixture of all groups.
+        blind: accuracy, on the latter, of a classifier that never sees the model.
+    """
+    known = [_mean(each) for each in (matched, pooled, blind)]
+    if any(mean is None for mean in known):
+        return "What non-members that do not match make of the same models is unknown."
+    own, mixture, without = (mean for mean in known if mean is not None)
+    told = (
+        f"The figure is {own:.3f} against non-members that match the members (same file, "
+        f"same group, same transform), and {mixture:.3f} against non-members drawn from "
+        f"the mixture of the groups, where a classifier that never sees the model reaches "
+        f"{without:.3f}"
+    )
+    return f"{told}: {_verdict(mixture, without)}."
+
+
+def _verdict(mixture: float, without: float) -> str:
+    if mixture <= 0.5 + ALIKE:
+        return "members cannot be told apart there either"
+    if without >= mixture - ALIKE:
+        return "the mixture's figure is distribution shift, not membership"
+    if without > 0.5 + ALIKE:
+        return "a part of the mixture's figure is distribution shift"
+    return "distribution shift does not explain the mixture's figure"
+
+
+def _mean(values: Values) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None

@@ -16,44 +16,21 @@ References:
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import fmean
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from covey.algorithms import ServerState
-from covey.data import Client, MixtureSpec
-from covey_papers.reproduce.mixtures import (
-    Method,
-    Setting,
-    Start,
-    Story,
-    models_of,
-    played,
-)
-from covey_papers.reproduce.run_cache import Shelf
-
-__all__ = [
-    "ABOVE_FLOOR",
-    "FULL",
-    "LIMITS",
-    "QUICK",
-    "Choice",
-    "Descent",
-    "Plan",
-    "Step",
-    "Tilt",
-    "contraction_bound",
-    "descent",
-    "descents",
-    "noise_floor",
-    "safe_risk_weight",
-    "tilt",
-    "tilts",
-]
+from covey.algorithms.state import ServerState
+from covey.data.examples import Client
+from covey.data.mixture import MixtureSpec
+from covey_papers.reproduce.mixtures import Method, Setting, Start, Story, models_of, played
+from covey_papers.reproduce.record import Cell, Found, Line, Printed, Shelf, commit, digest, sources
+from covey_papers.reproduce.specification import Experiment, Table, printed_table
 
 ABOVE_FLOOR = 3.0
 """A step is judged while the distance before it is over so many noise floors."""
@@ -292,9 +269,7 @@ def descents(plan: Plan, shelf: Shelf) -> tuple[Descent, ...]:
 def tilts(plan: Plan, shelf: Shelf) -> tuple[Tilt, ...]:
     """Play a plan's runs in which clients mind the risk, and hold them to the rule."""
     return tuple(
-        tilt(plan.tilted, beta, seed, shelf)
-        for beta in plan.risk_weights
-        for seed in plan.seeds
+        tilt(plan.tilted, beta, seed, shelf) for beta in plan.risk_weights for seed in plan.seeds
     )
 
 
@@ -304,9 +279,7 @@ def descent(setting: Setting, method: Method, seed: int, shelf: Shelf) -> Descen
     floors = [noise_floor(setting.mixture, n) for n in story.examples]
     steps = [
         Step(j, t, before, after, floors[j])
-        for t, (first, then) in zip(
-            story.free, pairwise(story.free_states), strict=True
-        )
+        for t, (first, then) in zip(story.free, pairwise(story.free_states), strict=True)
         for j, (before, after) in enumerate(
             zip(story.distances(first), story.distances(then), strict=True)
         )
@@ -378,9 +351,7 @@ def _losses(
     return ((y[:, None] - x @ thetas.T) ** 2 / 2).mean(axis=0)
 
 
-def _rival(
-    costs: Float[ndarray, " groups"], offered: Bool[ndarray, " groups"], own: int
-) -> int:
+def _rival(costs: Float[ndarray, " groups"], offered: Bool[ndarray, " groups"], own: int) -> int:
     """Return the cheapest of the other clusters."""
     others = offered & (np.arange(len(costs)) != own)
     return int(np.where(others, costs, np.inf).argmin())
@@ -391,7 +362,7 @@ def _counted_risks(
 ) -> Float[ndarray, " groups"] | None:
     """Return the risks as clients count them; None while one of them is unknown.
 
-    `covey.clustering.select_weighted` in other words: within 2 SE of the safest that is
+    `covey.algorithms.selection.select_weighted` in other words: within 2 SE of the safest that is
     offered they are equal to it, and all are clamped to [0.5, 1].
     """
     figures = state.risk_estimates()
@@ -403,3 +374,155 @@ def _counted_risks(
     spread = 2 * np.hypot(errors, errors[safest])
     equal = np.abs(risks - risks[safest]) < spread
     return np.clip(np.where(equal, risks[safest], risks), 0.5, 1.0)
+
+
+def contraction(shelf: Shelf, *, quick: bool) -> Found:
+    """Show by how much models near their optima, round by round, beside Theorem 4."""
+    found = descents(QUICK if quick else FULL, shelf)
+    by_name: dict[str, list[Descent]] = {}
+    for each in found:
+        by_name.setdefault(_named(each), []).append(each)
+    return Found(
+        cells=tuple(cell for name, same in by_name.items() for cell in _bounded(name, same)),
+        lines=tuple(line for name, same in by_name.items() for line in _ratios(name, same[0])),
+        notes=LIMITS,
+        **sources(
+            shelf.folder / digest(each.setting.config(each.method, each.seed)) for each in found
+        ),
+    )
+
+
+def margin(shelf: Shelf, *, quick: bool) -> Found:
+    """Show who leaves the own group as beta grows, and whether the rule says so."""
+    found = tilts(QUICK if quick else FULL, shelf)
+    by_weight: dict[float, list[Tilt]] = {}
+    for each in found:
+        by_weight.setdefault(each.risk_weight, []).append(each)
+    return Found(
+        cells=tuple(cell for beta, same in by_weight.items() for cell in _left(beta, same)),
+        lines=tuple(_shares(by_weight)),
+        notes=LIMITS,
+        **sources(
+            shelf.folder / digest(each.setting.config("ifca-mir", each.seed, each.risk_weight))
+            for each in found
+        ),
+    )
+
+
+def _named(each: Descent) -> str:
+    shares = "/".join(f"{share:.0%}" for share in each.setting.shares)
+    return f"groups {shares}, L / lambda = {each.setting.condition:g}, {each.method}"
+
+
+def _bounded(name: str, same: Sequence[Descent]) -> Iterator[Cell]:
+    def cell(measure: str, values: Sequence[float | None]) -> Cell:
+        return Cell(name, "linear regressions", measure, tuple(values))
+
+    worst = [None if math.isnan(each.worst) else each.worst for each in same]
+    bound = Printed(same[0].bound, None, "Theorem 4, 1 - p lambda / (8 L)")
+    says = bound_verdict([each.holds for each in same])
+    yield replace(cell("largest contraction factor", worst), printed=bound, says=says)
+    yield cell("1 - lambda / L", [each.expected for each in same])
+    yield cell("its conditions hold", [float(each.start.holds) for each in same])
+    yield cell("misassigned share", [each.misassigned for each in same])
+
+
+def bound_verdict(runs: Sequence[bool | None]) -> str:
+    """Say whether the bound held; None: a run had no step that could be judged."""
+    if False in runs:
+        return "ABOVE the bound in some step"
+    if None in runs:
+        return "not judged: in some run every step began at the noise floor"
+    return "never above the bound"
+
+
+def _ratios(name: str, each: Descent) -> Iterator[Line]:
+    """Draw one seed's ratios while there is something to gain."""
+    judged = [step for step in each.steps if step.judged]
+    for j in sorted({step.cluster for step in judged}):
+        points = [(float(s.round_index), s.ratio) for s in judged if s.cluster == j]
+        yield Line(name, f"cluster {j}", tuple(points))
+    rounds = sorted({float(step.round_index) for step in judged})
+    ends = dict.fromkeys((*rounds[:1], *rounds[-1:]))
+    yield Line(
+        name,
+        "bound 1 - p lambda / (8 L)",
+        tuple((t, each.bound) for t in ends),
+        bound=True,
+    )
+    yield Line(name, "1 - lambda / L", tuple((t, each.expected) for t in ends), bound=True)
+
+
+def _left(beta: float, same: Sequence[Tilt]) -> Iterator[Cell]:
+    def cell(measure: str, values: Sequence[float]) -> Cell:
+        return Cell(f"beta = {beta:g}", "linear regressions", measure, tuple(values))
+
+    yield cell("misassigned share", [each.misassigned for each in same])
+    yield cell("misassigned share, last round", [each.misassigned_at_last for each in same])
+    yield cell("choices checked", [float(len(each.choices)) for each in same])
+    yield cell("choices against the rule", [float(each.unlawful) for each in same])
+    yield cell("no risk could draw anybody away", [float(each.safe) for each in same])
+    yield cell("farthest model from its optimum", [max(each.distances) for each in same])
+
+
+def _shares(by_weight: dict[float, list[Tilt]]) -> Iterator[Line]:
+    for name, of in (
+        ("all rounds", lambda each: each.misassigned),
+        ("last round", lambda each: each.misassigned_at_last),
+    ):
+        points = [(b, fmean(map(of, same))) for b, same in by_weight.items()]
+        yield Line("misassigned share by beta", name, tuple(points))
+
+
+CLAIM = {"least": 1.6, "most": 500_769.0, "named": 500_769.0}
+"""The abstract: "1.6-500769 times"; section 4: "k = 8 for FMNIST in noniid setting"."""
+TIMES = "times faster"
+TABLES = {"Table 4": "LeNet-5", "Table 5": "ResNet-mini"}
+
+
+def arithmetic(experiment: Experiment) -> Found:
+    """Divide the printed seconds of fedAvg by those of every k, cell by cell."""
+    cells = [
+        cell
+        for name, model in TABLES.items()
+        for cell in _printed_ratios(printed_table(experiment.paper, name), model)
+    ]
+    ratios = {(c.row, c.column): c.known[0] for c in cells}
+    named = ratios["ResNet-mini, FMNIST-noniid", "k=8"]
+    least, most = min(ratios.values()), max(ratios.values())
+    claims = [
+        _claim("least", least),
+        _claim("most", most),
+        _claim("named", named),
+    ]
+    both = _follows(CLAIM["least"], least) and _follows(CLAIM["most"], most)
+    note = (
+        f"The printed cells give {least:.2f} to {most:,.0f} times; the cell that the text "
+        f"names gives {named:.1f}. The claimed {CLAIM['least']} to {CLAIM['most']:,.0f} "
+        f"{'are' if both else 'are not'} the ends of that range. A denial's seconds are "
+        f"those of removing a name, and a ratio to them is one of training to that."
+    )
+    return Found(cells=(*claims, *cells), notes=(note,), commits=(commit(),))
+
+
+def _printed_ratios(table: Table, model: str) -> Iterator[Cell]:
+    for (row, column), printed in table.items():
+        if column != "fedAvg":
+            ratio = table[row, "fedAvg"].value / printed.value
+            yield Cell(f"{model}, {row}", column, TIMES, (ratio,))
+
+
+def _follows(claim: float, found: float) -> bool:
+    """Whether the printed seconds, rounded as they are, give this factor."""
+    return math.isclose(claim, found, rel_tol=0.01)
+
+
+def _claim(which: str, found: float) -> Cell:
+    where = {
+        "least": "abstract, lower end",
+        "most": "abstract, upper end",
+        "named": "section 4, k = 8, FMNIST, non-iid",
+    }[which]
+    claimed = Printed(CLAIM[which], None, where)
+    says = "" if _follows(CLAIM[which], found) else "not what the printed cells give"
+    return Cell("claimed", where, TIMES, (found,), claimed, says=says)

@@ -1,0 +1,297 @@
+"""The mean of updates of bounded length."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Annotated, ClassVar
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from covey.aggregation.base import (
+    Aggregation,
+    AggregationResult,
+    ClientUpdate,
+    ClusterwiseAggregation,
+    mean_per_cluster,
+    sum_per_cluster,
+)
+from covey.base.names import Params
+from covey.base.params import flatten, scale, trained
+from covey.base.rng import Streams
+from covey.components.registry import Capability, NotNegative, Positive
+from covey.components.slots import reserved
+
+EXACT = 1e-9
+"""More than a product of a share and a count is rounded by."""
+
+
+class TrimmedMean(ClusterwiseAggregation):
+    """The coordinate-wise trimmed mean, from which few clients cannot move far.
+
+    theta_j <- theta_j + mean of u_(k+1) ... u_(n-k),  k = max(1, floor(beta n))
+
+    u_(1) <= ... <= u_(n) are the values of one coordinate in the updates of the n clients
+    of cluster j. At least one value is left out at either end, so that a cluster needs
+    three clients. All count alike.
+
+    Attributes:
+        trim: beta, the share that is left out at either end.
+
+    References:
+        Yin, Chen, Ramchandran, Bartlett, Byzantine-Robust Distributed Learning: Towards
+        Optimal Statistical Rates, 2018, Definition 2.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.SINGLE_UPDATES, Capability.UNIFORM_WEIGHTS}
+    )
+
+    trim: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
+
+    @property
+    def fewest(self) -> int:
+        """One to leave out at either end, and one to keep."""
+        return 3
+
+    def combined(self, updates: Sequence[ClientUpdate]) -> Params:
+        """Return the trimmed mean of the updates."""
+        cut = max(1, int(self.trim * len(updates) + EXACT))
+        return trimmed([each.update for each in updates], cut)
+
+
+def trimmed(updates: Sequence[Params], cut: int) -> Params:
+    """Return each coordinate's mean without its `cut` largest and smallest values.
+
+    BatchNorm's statistics are coordinates here. Counters take their maximum instead.
+    """
+    kept = slice(cut, len(updates) - cut)
+    found: dict[str, torch.Tensor] = {}
+    for name, first in updates[0].items():
+        values = torch.stack([each[name] for each in updates])
+        found[name] = (
+            values.sort(dim=0).values[kept].mean(dim=0)
+            if first.is_floating_point()
+            else values.amax(dim=0)
+        )
+    return found
+
+
+class Median(ClusterwiseAggregation):
+    """The coordinate-wise median: where fewer than half lie, it stays among the others.
+
+    theta_j <- theta_j + med(u_1, ..., u_n)
+
+    For an even n it is the mean of the two values in the middle: with two clients the mean,
+    which one of them alone can move. All count alike.
+
+    References:
+        Yin, Chen, Ramchandran, Bartlett, Byzantine-Robust Distributed Learning: Towards
+        Optimal Statistical Rates, 2018, Definition 1.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.SINGLE_UPDATES, Capability.UNIFORM_WEIGHTS}
+    )
+    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    waits: ClassVar[bool] = False
+
+    def combined(self, updates: Sequence[ClientUpdate]) -> Params:
+        """Return the median of the updates."""
+        return trimmed([each.update for each in updates], (len(updates) - 1) // 2)
+
+
+class Krum(ClusterwiseAggregation):
+    """Krum; Multi-Krum where `chosen` is above 1.
+
+    s(i) = sum over the n - f - 2 updates u closest to u_i of |u_i - u|^2
+    theta_j <- theta_j + mean of the m updates with the lowest s(i)
+
+    n are the clients of cluster j, of which f may send anything; a cluster needs 2 f + 3
+    clients, and m + f + 2. Of equal scores the first by client name is taken. Distances
+    are those of what training moves. All count alike.
+
+    Attributes:
+        outliers: f.
+        chosen: m.
+
+    References:
+        Blanchard, El Mhamdi, Guerraoui, Stainer, Machine Learning with Adversaries:
+        Byzantine Tolerant Gradient Descent, 2017, sections 4 and 5.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.SINGLE_UPDATES, Capability.UNIFORM_WEIGHTS}
+    )
+
+    outliers: Positive = 1
+    chosen: Positive = 1
+
+    @property
+    def fewest(self) -> int:
+        """Enough for every update to have neighbours that are no outliers."""
+        return self.outliers + max(self.outliers + 3, self.chosen + 2)
+
+    def combined(self, updates: Sequence[ClientUpdate]) -> Params:
+        """Return the mean of the updates with the lowest scores."""
+        points = torch.stack([flatten(trained(each.update)) for each in updates])
+        scores = krum_scores(points, len(updates) - self.outliers - 2)
+        best = scores.argsort(stable=True)[: self.chosen].sort().values
+        sums, weights = sum_per_cluster(updates[i] for i in best.tolist())
+        j = updates[0].cluster
+        return scale(sums[j], 1 / weights[j])
+
+
+def krum_scores(
+    points: Float[Tensor, "clients coordinates"], neighbours: int
+) -> Float[Tensor, " clients"]:
+    """Return the sum of each point's squared distances to its nearest neighbours."""
+    away = torch.cdist(
+        points.double(),
+        points.double(),
+        compute_mode="donot_use_mm_for_euclid_dist",
+    )
+    nearest = away.square().sort(dim=1).values
+    return nearest[:, 1 : neighbours + 1].sum(dim=1)  # the first is its own
+
+
+NEAREST = 1e-6
+"""Below this distance an update counts as so far away: nu in the paper."""
+
+
+COLUMNS = 2**18
+"""Numbers of each update that are looked at together: it bounds the memory."""
+
+
+def _dots(updates: Sequence[Params]) -> Float[Tensor, "clients clients"]:
+    """Return the products u_i u_k of all pairs of updates, in float64."""
+    found = torch.zeros(len(updates), len(updates), dtype=torch.float64)
+    for name in updates[0]:
+        columns = (each[name].reshape(-1).split(COLUMNS) for each in updates)
+        for part in zip(*columns, strict=True):
+            block = torch.stack(part).double()
+            found += block @ block.T
+    return found
+
+
+class GeometricMedian(ClusterwiseAggregation):
+    """The geometric median, by smoothed Weiszfeld steps: a majority holds it.
+
+    theta_j <- theta_j + v,  v = argmin_v sum_i |u_i - v|
+
+    Each step is v <- sum_i b_i u_i / sum_i b_i with b_i = 1 / max(nu, |u_i - v|), from the
+    mean on. Distances are those of what training moves; the last b_i weigh the rest too.
+    All count alike.
+
+    Attributes:
+        steps: how many.
+
+    References:
+        Pillutla, Kakade, Harchaoui, Robust Aggregation for Federated Learning, 2022,
+        Algorithm 2.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.SINGLE_UPDATES, Capability.UNIFORM_WEIGHTS}
+    )
+    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    waits: ClassVar[bool] = False
+
+    steps: Positive = 50
+
+    def combined(self, updates: Sequence[ClientUpdate]) -> Params:
+        """Return the geometric median of the updates."""
+        dots = _dots([trained(each.update) for each in updates])
+        shares = torch.full((len(dots),), 1 / len(dots), dtype=torch.float64)
+        for _ in range(self.steps):
+            # |u_i - v|^2 = u_i u_i - 2 u_i v + v v, for v = sum_k shares_k u_k
+            to_v = dots @ shares
+            squares = dots.diagonal() - 2 * to_v + shares @ to_v
+            nearness = 1 / squares.clamp(min=NEAREST**2).sqrt()
+            shares = nearness / nearness.sum()
+        weighed = (
+            replace(update, weight=share)
+            for update, share in zip(updates, shares.tolist(), strict=True)
+        )
+        sums, weights = sum_per_cluster(weighed)
+        j = updates[0].cluster
+        return scale(sums[j], 1 / weights[j])
+
+
+class NormBounded(Aggregation):
+    """The weighted mean of updates, none of them longer than a bound.
+
+    theta_j <- theta_j + sum_{i in S_j} w_i min(1, M / |u_i|) u_i / sum_{i in S_j} w_i
+
+    One client moves the mean by at most its share of M. Without noise this is no
+    differential privacy: see `privacy.client_clip`.
+
+    Attributes:
+        max_norm: M, the largest L2 norm of an update.
+        max_relative_norm: above 0: M is so many times the median of the norms in the
+            cluster and the round, so that it need not be known before.
+
+    References:
+        Sun, Kairouz, Suresh, McMahan, Can You Really Backdoor Federated Learning?, 2019,
+        section 3, norm thresholding.
+    """
+
+    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    waits: ClassVar[bool] = False
+
+    max_norm: Annotated[float, Field(gt=0)] = 1.0
+    max_relative_norm: NotNegative = 0.0
+
+    def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
+        """Yield the absolute bound where there is a relative one."""
+        if self.max_relative_norm > 0:
+            here = f"{self.max_relative_norm:g}"
+            yield "max_norm", reserved(f"{section}.max_relative_norm", ("0",), here)
+
+    def aggregate(
+        self,
+        models: tuple[Params, ...],
+        updates: Iterable[ClientUpdate],
+        streams: Streams,
+    ) -> AggregationResult:
+        """Move every cluster model by the mean of its clients' bounded updates."""
+        if self.max_relative_norm > 0:
+            by_median = bounded_by_median(tuple(updates), self.max_relative_norm)
+            return mean_per_cluster(models, by_median, streams)
+        short = (replace(u, update=bounded(u.update, self.max_norm)) for u in updates)
+        return mean_per_cluster(models, short, streams)
+
+
+def bounded_by_median(updates: Sequence[ClientUpdate], times: float) -> tuple[ClientUpdate, ...]:
+    """Return the updates, none longer than `times` the median norm in its cluster.
+
+    A cluster in which fewer than half lie has a median between honest norms.
+    """
+    norms: dict[int, list[float]] = {}
+    for each in updates:
+        length = float(flatten(trained(each.update)).double().norm())
+        norms.setdefault(each.cluster, []).append(length)
+    most = {j: times * median(found) for j, found in norms.items()}
+    return tuple(replace(each, update=bounded(each.update, most[each.cluster])) for each in updates)
+
+
+def bounded(update: Params, most: float) -> Params:
+    """Return min(1, most / |u|) u.
+
+    BatchNorm's statistics, which are no coordinates of an update, are bounded in the same
+    way, by themselves. Counters stay.
+    """
+    moved = trained(update)
+    others = {
+        name: value
+        for name, value in update.items()
+        if value.is_floating_point() and name not in moved
+    }
+    found = dict(update)
+    for part in filter(None, (moved, others)):
+        length = float(flatten(part).double().norm())
+        if length > most:
+            found |= {name: value * (most / length) for name, value in part.items()}
+    return found

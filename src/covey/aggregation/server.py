@@ -1,0 +1,257 @@
+"""What a server optimizer is: what the server makes of the aggregated models."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from covey.base.names import Params
+from covey.base.params import trained
+from covey.components.registry import Capability, Component
+from covey.components.state import ComponentState, States, keep, kept
+
+ServerStep = Callable[
+    [tuple[Params, ...], tuple[Params, ...], States], tuple[tuple[Params, ...], States]
+]
+"""From the models before a round, the aggregated ones, and what all components keep."""
+
+Moments = tuple[Mapping[str, Tensor], ...]
+"""Per cluster and parameter, what an optimizer keeps; empty before there is anything."""
+
+
+class ServerOptimizer(Component):
+    """What the server makes of the models that the aggregation returns.
+
+    Write one by deriving from it. Its options are annotated fields; what it keeps from
+    round to round is a `ComponentState`:
+
+    >>> class Velocity(ComponentState):
+    ...     of: tuple[Mapping[str, Tensor], ...] = ()
+    >>> class Heavy(ServerOptimizer):
+    ...     beta: float = 0.9
+    ...
+    ...     def step(self, models, aggregated, states):
+    ...         old = kept(states, Velocity).of
+    ...         ...
+    ...         return moved, keep(states, Velocity(of=new))
+
+    The difference `model - aggregated` takes the place of a gradient (a pseudo-gradient).
+    A step looks at nothing but the aggregated models and earlier steps: a guarantee of
+    differential privacy for the aggregation covers it, as post-processing. It draws
+    nothing, so that a round that is played again comes to the same bits.
+
+    It sees all clusters' models: everybody's exposure counts in every cluster, unless a
+    subclass's own `rules_out` is without `Capability.CLUSTER_ISOLATION`.
+
+    References:
+        Reddi et al., Adaptive Federated Optimization, 2021, Algorithm 1.
+    """
+
+    rules_out: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.CLUSTER_ISOLATION, Capability.STORED_UPDATES}
+    )
+
+    @abstractmethod
+    def step(
+        self,
+        models: tuple[Params, ...],
+        aggregated: tuple[Params, ...],
+        states: States,
+    ) -> tuple[tuple[Params, ...], States]:
+        """Return the next cluster models, and what all components keep.
+
+        Args:
+            models: of the clusters, before the round.
+            aggregated: as the aggregation returns them. What no gradient moves, like
+                BatchNorm's statistics, should be taken as it is here (`moved`).
+            states: what all components keep; change one's own only (`kept`, `keep`).
+        """
+
+
+class NoServerOptimizer(ServerOptimizer):
+    """The aggregated models are the next ones."""
+
+    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+
+    def step(
+        self,
+        models: tuple[Params, ...],  # noqa: ARG002 - for others
+        aggregated: tuple[Params, ...],
+        states: States,
+    ) -> tuple[tuple[Params, ...], States]:
+        """Return the aggregated models."""
+        return aggregated, states
+
+
+def moves(model: Params, aggregated: Params) -> bool:
+    """Say whether a round moved this cluster's model; else no momentum moves it either.
+
+    A cluster that nobody trained, or that waited, has the same bits as before. It stays,
+    and so does what is kept of it: a frozen model must not drift.
+    """
+    return model is not aggregated and any(
+        not torch.equal(value, aggregated[name]) for name, value in model.items()
+    )
+
+
+def moment(moments: Moments, j: int, model: Params, start: float = 0.0) -> Params:
+    """Return what is kept of cluster j; before there is anything, `start` everywhere."""
+    if j < len(moments) and moments[j]:
+        return moments[j]
+    return {name: torch.full_like(v, start) for name, v in trained(model).items()}
+
+
+def moved(aggregated: Params, places: Params) -> Params:
+    """Return the aggregated model with these parameters.
+
+    What no gradient moves (BatchNorm's statistics, counters, masks) stays as aggregated.
+    """
+    return {name: places.get(name, value) for name, value in aggregated.items()}
+
+
+class Velocity(ComponentState):
+    """What `Momentum` keeps."""
+
+    key: ClassVar[str] = "server-momentum"
+
+    velocity: Moments = ()
+
+
+class Momentum(ServerOptimizer):
+    """FedAvgM: the server moves on in the direction of earlier rounds.
+
+    g = theta_j - aggregated_j;  v_j <- beta v_j + g;  theta_j <- theta_j - eta v_j
+
+    Attributes:
+        learning_rate: eta.
+        momentum: beta; 0, with eta = 1, is federated averaging.
+
+    References:
+        Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for
+        Federated Visual Classification, 2019, section 4.3.
+    """
+
+    learning_rate: Annotated[float, Field(gt=0)] = 1.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+
+    def step(
+        self,
+        models: tuple[Params, ...],
+        aggregated: tuple[Params, ...],
+        states: States,
+    ) -> tuple[tuple[Params, ...], States]:
+        """Move every cluster that its clients moved by its velocity."""
+        before = kept(states, Velocity).velocity
+        after, velocity = list[Params](), list[Params]()
+        for j, (model, target) in enumerate(zip(models, aggregated, strict=True)):
+            v, place = moment(before, j, model), target
+            if moves(model, target):
+                start = trained(model)
+                v = {k: self.momentum * v[k] + (x - target[k]) for k, x in start.items()}
+                step = {k: x - self.learning_rate * v[k] for k, x in start.items()}
+                place = moved(target, step)
+            after.append(place)
+            velocity.append(v)
+        return tuple(after), keep(states, Velocity(velocity=tuple(velocity)))
+
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Above0 = Annotated[float, Field(gt=0)]
+
+
+class AdaptiveState(ComponentState):
+    """What an adaptive optimizer keeps: the first two moments of pseudo-gradients."""
+
+    key: ClassVar[str] = "server-adaptive"
+
+    mean: Moments = ()
+    variance: Moments = ()
+
+
+class AdaptiveOptimizer(ServerOptimizer):
+    """A step per coordinate, the shorter the larger its changes have been.
+
+    d = aggregated_j - theta_j;  m_j <- beta_1 m_j + (1 - beta_1) d
+    theta_j <- theta_j + eta m_j / (sqrt(v_j) + tau)
+
+    v_j is the `second` moment of d, and begins at tau^2; m_j begins at 0. There is no
+    bias correction, as in the paper.
+
+    Attributes:
+        learning_rate: eta: about how far a parameter moves in a round.
+        beta_1: weight of the past in m.
+        beta_2: weight of the past in v.
+        tau: how much it adapts; the smaller the more.
+    """
+
+    learning_rate: Above0 = 0.01
+    beta_1: Decay = 0.9
+    beta_2: Decay = 0.99
+    tau: Above0 = 1e-3
+
+    @abstractmethod
+    def second(self, variance: Tensor, square: Tensor) -> Tensor:
+        """Return the second moment after a change with this square."""
+
+    def step(
+        self,
+        models: tuple[Params, ...],
+        aggregated: tuple[Params, ...],
+        states: States,
+    ) -> tuple[tuple[Params, ...], States]:
+        """Move every cluster that its clients moved."""
+        before = kept(states, AdaptiveState)
+        after, means, variances = list[Params](), list[Params](), list[Params]()
+        for j, (model, target) in enumerate(zip(models, aggregated, strict=True)):
+            m = moment(before.mean, j, model)
+            v = moment(before.variance, j, model, self.tau**2)
+            place = target
+            if moves(model, target):
+                place, m, v = self._moved(model, target, m, v)
+            after.append(place)
+            means.append(m)
+            variances.append(v)
+        state = AdaptiveState(mean=tuple(means), variance=tuple(variances))
+        return tuple(after), keep(states, state)
+
+    def _moved(
+        self, model: Params, target: Params, m: Params, v: Params
+    ) -> tuple[Params, Params, Params]:
+        start = trained(model)
+        change = {k: target[k] - x for k, x in start.items()}
+        m = {k: self.beta_1 * m[k] + (1 - self.beta_1) * d for k, d in change.items()}
+        v = {k: self.second(v[k], d.square()) for k, d in change.items()}
+        rate, tau = self.learning_rate, self.tau
+        step = {k: x + rate * m[k] / (v[k].sqrt() + tau) for k, x in start.items()}
+        return moved(target, step), m, v
+
+
+class Adam(AdaptiveOptimizer):
+    """FedAdam: v_j <- beta_2 v_j + (1 - beta_2) d^2.
+
+    References:
+        Reddi et al., Adaptive Federated Optimization, 2021, Algorithm 2.
+    """
+
+    def second(self, variance: Tensor, square: Tensor) -> Tensor:
+        """Return the moving average of squares."""
+        return self.beta_2 * variance + (1 - self.beta_2) * square
+
+
+class Yogi(AdaptiveOptimizer):
+    """FedYogi: v_j <- v_j - (1 - beta_2) d^2 sign(v_j - d^2).
+
+    Unlike Adam's, the second moment changes by no more than the latest square: steps do
+    not grow at once after a few small changes.
+
+    References:
+        Reddi et al., Adaptive Federated Optimization, 2021, Algorithm 2.
+        Zaheer et al., Adaptive Methods for Nonconvex Optimization, 2018.
+    """
+
+    def second(self, variance: Tensor, square: Tensor) -> Tensor:
+        """Return the second moment, moved towards the square by a share of it."""
+        return variance - (1 - self.beta_2) * square * (variance - square).sign()

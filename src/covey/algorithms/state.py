@@ -1,0 +1,342 @@
+"""What a server carries from round to round, and what comes of a round."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.aggregation.base import ClientUpdate
+from covey.base.events import ClusterAbandoned, ClustersCollapsed, ClusterWaited, Event
+from covey.base.names import Handle, Params
+from covey.base.params import not_finite
+from covey.base.risk import RiskEstimate
+from covey.components.state import ComponentState, States, in_order, keep, kept, without
+from covey.data.examples import Client
+from covey.engine.cpu import RecordedJob
+from covey.engine.protocol import Engine, TrainingJob, num_steps
+from covey.engine.recipe import Recipe
+
+S = TypeVar("S", bound=ComponentState)
+
+Cohort = tuple[Client, ...]
+"""The clients of one round, in name order; it may be empty."""
+
+
+class RiskEstimates(ComponentState):
+    """What the red team knows: per cluster a valid estimate, if there is one."""
+
+    key = "risk-estimates"
+    estimates: tuple[RiskEstimate | None, ...] = ()
+
+
+class OwnRisks(ComponentState):
+    """What each client found about each cluster by itself.
+
+    It stays on the client's side; a simulation plays both.
+    """
+
+    key = "own-risks"
+    risks: Mapping[Handle, tuple[RiskEstimate | None, ...]] = {}
+
+
+class Waiting(ComponentState):
+    """Clusters with too few clients to hide one among them.
+
+    Attributes:
+        rounds: per cluster, how many it has waited in a row.
+        closed: clusters that waited for too long: not available.
+    """
+
+    key = "waiting"
+    rounds: tuple[int, ...] = ()
+    closed: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerState:
+    """All that a server carries from one round to the next.
+
+    Attributes:
+        round_index: the next round to play.
+        clusters: the cluster models theta_j.
+        assignment: the latest choice of every client that has chosen, in order of handles.
+        states: what algorithm and components keep beside that, each its own.
+    """
+
+    round_index: int
+    clusters: tuple[Params, ...]
+    assignment: Mapping[Handle, int]
+    states: States = field(default_factory=dict[str, object])
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "assignment", in_order(self.assignment))
+
+    def kept(self, kind: type[S]) -> S:
+        """Return what a component keeps; its defaults, if that is nothing yet."""
+        return kept(self.states, kind)
+
+    def keeping(self, *states: ComponentState) -> "ServerState":
+        """Return the state in which components keep these."""
+        found = self.states
+        for each in states:
+            found = keep(found, each)
+        return replace(self, states=found)
+
+    def populated(self) -> tuple[bool, ...]:
+        """Say which models somebody's latest choice trains; before the first one, all."""
+        trained = set(self.assignment.values())
+        return tuple(not trained or j in trained for j in range(len(self.clusters)))
+
+    def available(self) -> tuple[bool, ...]:
+        """Say which models may be chosen: the populated ones, unless they are closed.
+
+        Any other is trained by nobody, and its low risk protects nobody.
+        """
+        closed = self.kept(Waiting).closed
+        return tuple(somebody and j not in closed for j, somebody in enumerate(self.populated()))
+
+    def risk_estimates(self) -> tuple[RiskEstimate | None, ...]:
+        """Return each cluster's valid risk estimate, if there is one."""
+        return self.kept(RiskEstimates).estimates or (None,) * len(self.clusters)
+
+    def known_risks(self, handle: Handle) -> tuple[RiskEstimate | None, ...]:
+        """Return what a client knows of each cluster: its own finding, or the estimate."""
+        measured = self.kept(OwnRisks).risks.get(handle)
+        if measured is not None:
+            return measured
+        cluster = self.assignment.get(handle)
+        return tuple(
+            each and each.known(inside=j == cluster) for j, each in enumerate(self.risk_estimates())
+        )
+
+    def with_choices(self, choices: Mapping[Handle, int]) -> "ServerState":
+        """Return the state after these clients' choices."""
+        return replace(self, assignment={**self.assignment, **choices})
+
+    def without(self, left: Collection[Handle]) -> "ServerState":
+        """Return the state with nothing in it that is kept on these clients."""
+        stay = {h: j for h, j in self.assignment.items() if h not in left}
+        return replace(self, assignment=stay, states=without(self.states, left))
+
+    def with_models(self, clusters: tuple[Params, ...]) -> "ServerState":
+        """Return the state after a round that ended in these models."""
+        return replace(self, clusters=clusters, round_index=self.round_index + 1)
+
+
+def initial_state(clusters: tuple[Params, ...]) -> ServerState:
+    """Return the state before the first round."""
+    return ServerState(0, clusters, {})
+
+
+class RoundResult(NamedTuple):
+    """A round's outcome: the next state, and the facts to remember before using it.
+
+    Attributes:
+        stored: the raw updates of the round, where they are to be kept.
+        losses: of each client's training, as far as a simulation knows them. They are told
+            while a run is played, and recorded nowhere.
+    """
+
+    state: ServerState
+    events: tuple[Event, ...]
+    stored: tuple[ClientUpdate, ...] = ()
+    losses: Mapping[Handle, float] = MappingProxyType({})
+
+    def preceded_by(self, events: tuple[Event, ...]) -> "RoundResult":
+        """Return the same outcome, with facts that come first."""
+        return self._replace(events=(*events, *self.events))
+
+
+def with_waiting_counts(
+    state: ServerState, events: Sequence[Event], trained: Sequence[int], patience: int
+) -> ServerState:
+    """Count the rounds that each cluster has waited in a row, and close the impatient.
+
+    A round in which nobody trained it counts neither way. A closed cluster is not
+    offered, so that its clients take their next best. The last one that is left is never
+    closed.
+    """
+    waits = {event.cluster for event in events if isinstance(event, ClusterWaited)}
+    before = state.kept(Waiting).rounds or (0,) * len(state.clusters)
+    waiting = tuple(n + 1 if j in waits else 0 if trained[j] else n for j, n in enumerate(before))
+    inhabited = frozenset(j for j, some in enumerate(state.populated()) if some)
+    closed = frozenset(j for j in inhabited if waiting[j] >= patience)
+    if closed == inhabited:
+        closed = frozenset[int]()
+    return state.keeping(Waiting(rounds=waiting, closed=closed))
+
+
+def abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, ...]:
+    """Return what became of the clusters that nobody chooses any more."""
+    was, now = before.populated(), after.populated()
+    gone = [j for j in range(len(now)) if was[j] and not now[j]]
+    events: list[Event] = [ClusterAbandoned(j) for j in gone]
+    left = {j for j, some in enumerate(now) if some}
+    if gone and len(left) == 1:
+        events.append(ClustersCollapsed(left.pop()))
+    return tuple(events)
+
+
+OWN_RECORDS = "records"
+"""Under this name a client keeps what it knows of its records: no objective looks at it."""
+
+TRACE, FINAL = "losses", "final"
+
+Memory = Mapping[str, Params]
+
+
+def loss_trace(memory: Memory) -> Float[Tensor, "rounds records"] | None:
+    """Return the losses of a client's records in its rounds so far; None: it kept none."""
+    return memory.get(OWN_RECORDS, {}).get(TRACE)
+
+
+def final_losses(memory: Memory) -> Float[Tensor, " records"] | None:
+    """Return the losses under the final model; None: the client did not receive one."""
+    return memory.get(OWN_RECORDS, {}).get(FINAL)
+
+
+def with_final_losses(memory: Memory, losses: Float[Tensor, " records"]) -> Memory:
+    """Return what a client keeps, with its losses under the final model.
+
+    They are gone with the next round that it trains in.
+    """
+    return {**memory, OWN_RECORDS: {**memory[OWN_RECORDS], FINAL: losses}}
+
+
+def after_training(kept: Memory, done: RecordedJob) -> Memory:
+    """Return what a client keeps, with one more row of losses.
+
+    They begin anew where its records are others in number.
+    """
+    losses, past = done.first_losses(), loss_trace(done.job.memory)
+    rows = [] if past is None or past.shape[1] != len(losses) else [past]
+    return {**kept, OWN_RECORDS: {TRACE: torch.cat([*rows, losses[None]])}}
+
+
+PERSONAL = "personal"
+"""What a client calls the model of its own."""
+
+SHARED = "shared"
+"""What the training of the own model calls the one that was sent."""
+
+
+class ClientMemory(ComponentState):
+    """What each client kept when its update was last accepted.
+
+    Attributes:
+        rounds: of remote clients, the round that this was.
+    """
+
+    key = "client-memory"
+    kept: Mapping[Handle, Mapping[str, Mapping[str, Tensor]]] = {}
+    rounds: Mapping[Handle, int] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectiveInputs:
+    """What clients' training is given beside the weights: above all, to its objective.
+
+    Attributes:
+        memory: what each client kept.
+        broadcast: what the server sends along to all of them, by name.
+        round_index: in which remote clients keep what comes of it; negative: they do not.
+        wants_losses: whether somebody asks for the loss of their training.
+    """
+
+    memory: ClientMemory = field(default_factory=ClientMemory)
+    broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
+    round_index: int = -1
+    wants_losses: bool = False
+
+    def of(self, handle: Handle) -> Mapping[str, Params]:
+        """Return what one client's objective looks at."""
+        return {**self.memory.kept.get(handle, {}), **self.broadcast}
+
+
+NO_INPUTS = ObjectiveInputs()
+
+
+def with_memory(
+    state: ServerState,
+    noted: Mapping[Handle, Mapping[str, Params] | None],
+    accepted: Collection[Handle],
+) -> ServerState:
+    """Return the state after a round; a refused update leaves a memory as it was."""
+    new = {h: each for h, each in noted.items() if h in accepted and each is not None}
+    if not new:
+        return state
+    before, now = state.kept(ClientMemory), state.round_index
+    here = {handle: each for handle, each in new.items() if each}
+    there = {handle: now for handle, each in new.items() if not each}
+    return state.keeping(
+        ClientMemory(kept={**before.kept, **here}, rounds={**before.rounds, **there})
+    )
+
+
+def noting(
+    updates: Iterable[ClientUpdate], noted: dict[Handle, Mapping[str, Params] | None]
+) -> Iterator[ClientUpdate]:
+    """Yield the updates, and put down what each client keeps."""
+    for each in updates:
+        noted[each.handle] = each.kept
+        yield each
+        del each  # before the next one comes
+
+
+def personal_models(state: ServerState) -> Mapping[Handle, Params]:
+    """Return the models that clients have of their own."""
+    kept = state.kept(ClientMemory).kept
+    return {handle: own[PERSONAL] for handle, own in kept.items() if PERSONAL in own}
+
+
+def without_personal(job: TrainingJob) -> TrainingJob:
+    """Return the job of a shared model: it never sees the client's own one.
+
+    Nor what the client knows of its records, which is no objective's.
+    """
+    apart = (PERSONAL, OWN_RECORDS)
+    seen = {key: kept for key, kept in job.memory.items() if key not in apart}
+    return replace(job, memory=seen)
+
+
+def personal_training(
+    engine: Engine, recipe: Recipe, jobs: Sequence[TrainingJob]
+) -> Iterator[Params | None]:
+    """Yield each client's own model as its training leaves it; None: it has none.
+
+    v_i <- v_i - eta (grad f(v_i, xi_i) + what `recipe.personal` adds), from the model that
+    was sent where there is no v_i yet; batches are those of the shared model.
+    """
+    if recipe.personal is None:
+        return repeat(None, len(jobs))
+    own = replace(recipe, objective=recipe.personal, personal=None)
+
+    def beside(job: TrainingJob) -> TrainingJob:
+        memory = {**without_personal(job).memory, SHARED: job.start}
+        start = job.memory.get(PERSONAL, job.start)
+        return replace(job, start=start, recipe=own, memory=memory, on_losses=None)
+
+    return engine.train(map(beside, jobs))
+
+
+def memory_after(
+    job: TrainingJob, trained: Params, personal: Params | None
+) -> Mapping[str, Params] | None:
+    """Return what a client keeps, which is nothing where its recipe asks for nothing.
+
+    Its own model stays as it was where the new one diverged.
+    """
+    if not job.recipe.keeps_memory:
+        return None
+    steps = num_steps(len(job.examples), job.recipe)
+    kept = job.recipe.objective.remember(
+        without_personal(job).memory, job.start, trained, steps, job.recipe
+    )
+    diverged = personal is None or not_finite(personal)
+    last = job.memory.get(PERSONAL) if diverged else personal
+    return kept if last is None else {**kept, PERSONAL: last}

@@ -1,0 +1,1 @@
+"""What every room rests on: names, random streams, events, files."""

@@ -1,0 +1,839 @@
+"""The facts of a run, as frozen records: the only thing that a ledger holds.
+
+A fact never changes its meaning; a new meaning is a new class. Clients appear by handle,
+never by name. Rounds count from 0; the last entry of a run has round index `rounds`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from covey.base.columns import Column, HandleColumn, HandleMap, Lists, as_plain, type_of_cells
+from covey.base.names import Handle
+
+T = TypeVar("T")
+Many = Annotated[Sequence[T], AfterValidator(tuple)]
+"""A tuple, or a column that equals it (`covey.base.columns`)."""
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact of a run."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """A run began, on these data, with these settings.
+
+    Attributes:
+        config_hash: SHA-256 of the resolved settings.
+        data_hash: SHA-256 over every client's examples.
+        groups: each client's group, where a simulation knows it.
+        risk_thresholds: tau of each client, where a simulation knows it.
+        risk_lives: rounds for which a risk figure counts.
+        num_clusters: the models that clients choose among.
+        deniability_threshold: the paper's x, where updates are hidden in anonymity sets.
+        updates_stored: whether raw updates are kept too, beside which nothing can be
+            denied.
+        secrets: "os" if nobody can recompute what was drawn; "seeded": from the seed.
+        delta: at which an epsilon of this run is told.
+        notes: what a reader must know of the data or the settings (oracles in use).
+    """
+
+    covey_version: str
+    method: str
+    config_hash: str
+    data_hash: str
+    num_clusters: Annotated[int, Field(ge=1)]
+    rounds: Annotated[int, Field(ge=1)]
+    group_names: tuple[str, ...]
+    groups: Mapping[Handle, int | None]
+    risk_thresholds: Mapping[Handle, float]
+    risk_lives: Count
+    notes: tuple[str, ...]
+    deniability_threshold: int | None = None
+    updates_stored: bool = False
+    secrets: Annotated[str, Field(pattern="^(os|seeded)$")] = "seeded"
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentsUsed(Event):
+    """Which components of a run are a user's own, or have options of their own.
+
+    Attributes:
+        components: by setting, such as `method.name`: its name, its options, and the
+            SHA-256 of its own source; "" for what covey brings. For fixed
+            features also the SHA-256 of their tensors.
+        mixes_clusters: whether a user's algorithm, aggregation or server optimizer may
+            bring what one cluster's clients sent into another cluster's model.
+    """
+
+    components: Mapping[str, Mapping[str, Any]]
+    mixes_clusters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignEvent(Event):
+    """A fact of a kind that is not known here: of a user's component that is not loaded."""
+
+    kind: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CohortSampled(Event):
+    """These clients take part in the round; an empty cohort moves nothing but noise."""
+
+    handles: Many[Handle]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsAssigned(Event):
+    """Each client of the cohort works on this cluster's model.
+
+    Attributes:
+        by: who decided: "clients", "groups" (an oracle), "shared" (warm start: one model
+            for everybody), "split" (warm start: the server's guess), "chance" (once, for
+            good), "algorithm" (a user's own, which named nobody: the run saw who trained)
+            or "final".
+    """
+
+    clusters: Mapping[Handle, Count]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsHandedOut(Event):
+    """A user's own algorithm was handed these clients: all it did may depend on them.
+
+    The run writes it, whatever the algorithm makes of them: it may train, evaluate, count
+    or sum them, or do nothing. Each of them has taken part in the round.
+    """
+
+    handles: Many[Handle]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsSought(Event):
+    """The warm start split the cohort by the candidate whose gap is largest.
+
+    Attributes:
+        gaps: per candidate, the standardised gap statistic of its split; above about 2
+            the clients fall into groups, below they hardly do.
+        sent: what each client sent for it beyond its update.
+    """
+
+    gaps: Mapping[str, float]
+    chosen: str
+    sent: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnonymitySetsFormed(Event):
+    """The updates of one cluster were hidden, set by set, behind one of them.
+
+    Which one it was is recorded nowhere. Handles stand in their own order, which says
+    nothing about it.
+
+    Attributes:
+        diameters: per set, the largest L2 distance between two of its updates; None
+            where nothing that depends on the updates may be told.
+        near: per set and member, the members within `merge.max_distance` of it; empty
+            where there is no such limit.
+    """
+
+    cluster: Count
+    sets: Many[tuple[Handle, ...]]
+    diameters: Many[Amount | None]
+    near: tuple[tuple[tuple[Handle, ...], ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DistancesSketched(Event):
+    """The sets that were just formed compare sketches of updates, not the updates.
+
+    There were too many of them to be held. `AnonymitySetsFormed.near` then names members
+    that are as near as that with a probability of 99.5% at least, and no others.
+
+    Attributes:
+        numbers: of a sketch.
+        standard_error: of a squared distance, as a share of it, at most.
+        diameters: per set, the largest L2 distance between two of its updates, estimated;
+            None where nothing that depends on the updates may be told.
+    """
+
+    cluster: Count
+    numbers: Annotated[int, Field(ge=1)]
+    standard_error: Amount
+    diameters: tuple[Amount | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OrganisationsAttested(Event):
+    """Which members of the sets that were just formed share an organisation.
+
+    Attributes:
+        organisations: per set and member, in the order of `AnonymitySetsFormed.sets`, a
+            number that two members of this set share if their organisation is the same;
+            it says nothing of which one, nor of another set. None: not attested.
+    """
+
+    cluster: Count
+    organisations: tuple[tuple[int | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWaited(Event):
+    """Too few clients for the aggregation: their updates were thrown away.
+
+    Attributes:
+        clients: how many came; where they would be enough, they are of fewer organisations
+            than `merge.min_organisations`.
+        min_anonymity: how many hide together, or how many a robust aggregation needs.
+    """
+
+    cluster: Count
+    clients: Count
+    min_anonymity: Count
+
+
+@dataclass(frozen=True, slots=True)
+class MovesWaited(Event):
+    """Clients whose sums stay where they are, or in none: too few moved alike.
+
+    Attributes:
+        clients: who.
+        min_cohort: of how many clients together a sum may tell.
+    """
+
+    clients: tuple[Handle, ...]
+    min_cohort: Count
+
+
+@dataclass(frozen=True, slots=True)
+class SumGivenUp(Event):
+    """Clients whose sums under masks came to nothing: they are asked again later.
+
+    Attributes:
+        clients: who.
+        reason: why, in words of a closed set.
+    """
+
+    clients: tuple[Handle, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepresentativesPerturbed(Event):
+    """Each anonymity set of one cluster spoke through one projected, noisy update.
+
+    The partition looked at no data, and updates were projected into a public ball.
+
+    Attributes:
+        sizes: of the sets; a set weighs as much as it has members.
+        radius: Delta, the ball's radius in L2.
+        noise_multiplier: z; the noise per coordinate has standard deviation 2 z Delta.
+    """
+
+    cluster: Count
+    sizes: tuple[Count, ...]
+    radius: Amount
+    noise_multiplier: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class SumPerturbed(Event):
+    """Gaussian noise was added to a sum of one cluster: of clipped updates, or for a head.
+
+    Attributes:
+        clip: C, the largest L2 norm of an update, and so of what a client adds to the sum.
+        noise_multiplier: z of all that the round released about the updates together; the
+            sum alone has noise of standard deviation z C per coordinate, or more.
+        sampling: chance that a client took part, by a secret coin of its own; 1: all did.
+    """
+
+    cluster: Count
+    clip: Amount
+    noise_multiplier: Amount
+    sampling: Share
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPerturbed(Event):
+    """A ridge head was released under objective perturbation (`covey.heads.perturbed.HeadNoise`).
+
+    Attributes:
+        clip, noise_multiplier, regularisation, classes: R, z, lambda and K.
+        weights: with which each client's records are in it; 0: they are not, though the
+            client uses it.
+        heaviest: the largest weight that the records of one client have together.
+    """
+
+    cluster: Count
+    clip: Amount
+    noise_multiplier: Amount
+    regularisation: Amount
+    classes: Count
+    weights: Mapping[Handle, float]
+    heaviest: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class StepsPerturbed(Event):
+    """Clients clipped each example's gradient and added noise to the sum (DP-SGD).
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise on a sum of clipped gradients,
+            in units of their largest L2 norm.
+        steps: gradient steps of each client in this round.
+        sampling: each client's chance, per step, that one of its examples is in the batch.
+    """
+
+    noise_multiplier: Amount
+    steps: Mapping[Handle, Count]
+    sampling: Mapping[Handle, Share]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoicesPerturbed(Event):
+    """Clients chose their clusters by report-noisy-min.
+
+    Attributes:
+        epsilon: of one choice, whatever a client's examples are.
+        handles: the clients that chose.
+    """
+
+    epsilon: Amount
+    handles: Many[Handle]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsMerged(Event):
+    """The cluster models after the round.
+
+    Attributes:
+        model_hash: SHA-256 of their safetensors bytes.
+        participants: clients merged, per cluster.
+    """
+
+    model_hash: str
+    participants: tuple[Count, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsSolved(Event):
+    """Every cluster's head was solved from the sums over its clients' records.
+
+    Attributes:
+        sums: SHA-256 of each cluster's sums, which are whole numbers: where noise is added,
+            of the noisy ones, and the same hash is the same release.
+        clients: how many clients are in each cluster's.
+        pooling: per cluster, how much of the other clusters' sums enters.
+        regularisation: per cluster, in units of the mean diagonal of everybody's sums or,
+            where noise is added, of the noise's largest eigenvalue.
+    """
+
+    sums: tuple[str, ...]
+    clients: tuple[Count, ...]
+    pooling: tuple[float, ...]
+    regularisation: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDiverged(Event):
+    """A cluster model is none: whatever an attack shows of it says nothing of privacy.
+
+    Attributes:
+        round_index: the round that ended in this model, or before which a red team
+            looked at it; of the last entry of a run, `rounds`.
+        reason: numbers that are not finite, a training of which nothing was accepted, or
+            answers that are no better than guessing.
+    """
+
+    cluster: Count
+    round_index: Count
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsPooled(Event):
+    """After merging, every cluster model was pulled towards the shared one.
+
+    Attributes:
+        shares: per cluster, 0 (left alone) to 1 (the shared model itself).
+        model_hash: SHA-256 of the cluster models' safetensors bytes afterwards.
+    """
+
+    shares: tuple[Share, ...]
+    model_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAbandoned(Event):
+    """The latest choice of no client is this cluster: frozen, and offered no more."""
+
+    cluster: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ClustersCollapsed(Event):
+    """Every client sits in this one cluster: there is nothing personalised left."""
+
+    cluster: Count
+
+
+@dataclass(frozen=True, slots=True)
+class NewcomersWaited(Event):
+    """More clients entered a cluster in a round than it lets in; some sit out.
+
+    Attributes:
+        founders: clients that chose it and were in it from the start.
+        newcomers: all others that chose it.
+        waiting: how many of these do not train.
+    """
+
+    cluster: int
+    founders: int
+    newcomers: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class PricesSet(Event):
+    """The server published the next round's subsidy of every cluster.
+
+    Attributes:
+        prices: per cluster, from now on; in the units of the priced cost, 0 or more.
+        wished: share of the clients that wanted each cluster at the prices before.
+        target_share: the share below which a price rises.
+    """
+
+    prices: tuple[float, ...]
+    wished: tuple[Share, ...]
+    target_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RiskMeasured(Event):
+    """A red team's figure for one cluster model.
+
+    Attributes:
+        risk: MIA accuracy (TPR + TNR) / 2, unclamped; None where it is withheld.
+        standard_error: of `risk`.
+        auc: probability that a member looks more like one than a non-member does.
+        calibrated: whether the figure may be acted on; a withheld one never is, nor one
+            that was extrapolated from smaller federations.
+        reason: what the figure rests on, or why it is "withheld: " or "extrapolated: ".
+    """
+
+    cluster: Count
+    round_index: Count
+    source: str
+    risk: float | None
+    standard_error: Amount | None
+    auc: float | None
+    members: Count
+    non_members: Count
+    calibrated: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RiskUnknown(Event):
+    """Clients chose among these offered clusters and knew no valid risk of them."""
+
+    clusters: tuple[Count, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMeasured(Event):
+    """How the models do on unseen data, each client under the model it last chose.
+
+    Attributes:
+        accuracy: None where models answer a number, which is not simply right or wrong.
+        squared_error: the mean over clients of their mean squared error; of such models.
+    """
+
+    accuracy: float | None
+    accuracy_by_group: Mapping[str, float]
+    clients: tuple[Count, ...]
+    squared_error: float | None = None
+    squared_error_by_group: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAudited(Event):
+    """The truth about one final cluster model, which only a simulation can know.
+
+    Attributes:
+        true_risk: loss-threshold attack with a cross-fitted threshold, all trained
+            records of the clients assigned at the end against matched non-members;
+            None where the figure is refused.
+        exposed_risk: the same over every client that ever trained this model.
+        traced_risk: the same over the clients whose examples reached this model by
+            pooling alone; None where there are none.
+        blind_auc: of a classifier that sees the inputs and never the model; well above
+            0.5 it shows that members and non-members do not match.
+        tpr_at_1, worst_client: beside `true_risk`, as `covey.membership.Extremes`.
+    """
+
+    cluster: Count
+    clients: Count
+    true_risk: float | None
+    standard_error: Amount | None
+    auc: float | None
+    exposed_risk: float | None
+    blind_auc: float | None
+    reason: str
+    traced_risk: float | None = None
+    tpr_at_1: float | None = None
+    worst_client: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAttacked(Event):
+    """What one more attack achieves on a final model, beside that of `ClusterAudited`.
+
+    At the end of a run, or between rounds after it, by an audit.
+
+    Attributes:
+        attack: its name.
+        risk: MIA accuracy (TPR + TNR) / 2.
+        model_hash: of the models that a run ended with; of others it says nothing.
+        client: whose records alone it is about: the worst of them; "": all in the cluster.
+        tpr_at_1, worst_client: as `covey.membership.Extremes`; None: not known.
+    """
+
+    cluster: int
+    attack: str
+    risk: float
+    standard_error: float
+    model_hash: str
+    client: Handle = ""
+    tpr_at_1: float | None = None
+    worst_client: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessMeasured(Event):
+    """One gap between groups, one-vs-rest over the classes.
+
+    Attributes:
+        gap: "demographic_parity", "equal_opportunity" or "equalized_odds".
+        mean: over the classes, what the papers print.
+        maximum: over the classes; biased upwards by chance.
+        p_value: share of relabelled groups whose mean gap is at least as large.
+        low: with `high` the 95% interval of the mean gap: other clients, other examples.
+    """
+
+    gap: str
+    mean: float | None
+    maximum: float | None
+    p_value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientExposed(Event):
+    """What one client ends with.
+
+    Attributes:
+        risk: true risk of the model it chose at the end.
+        standard_error: of `risk`.
+        exposure: the highest risk among all cluster models that its examples ever reached;
+            None as soon as one of them is unknown.
+    """
+
+    handle: Handle
+    cluster: Count
+    accuracy: float | None
+    risk: float | None
+    standard_error: Amount | None
+    exposure: float | None
+    squared_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished(Event):
+    """The last fact of a run; figures as of `RoundMeasured`."""
+
+    model_hash: str
+    accuracy: float | None
+    accuracy_by_group: Mapping[str, float]
+    adjusted_rand_index: float | None
+    squared_error: float | None = None
+    squared_error_by_group: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequested(Event):
+    """Between rounds, a client asks to leave; nothing is answered yet.
+
+    Attributes:
+        request: the request's identifier.
+        wanted: the answer that it asks for, or "auto".
+        basis: what it rests on.
+        subject: the requester's mark (`covey.unlearning.proof.subject_mark`), which its
+            name and salt together make again; "": nobody was given a salt.
+    """
+
+    request: str
+    handle: Handle
+    wanted: str
+    basis: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLeft(Event):
+    """Between rounds, a client asked to leave, and this was the answer.
+
+    Attributes:
+        answer: "deny", "subtract", "roll_back", "retrain" or "calibrate".
+        data_hash: SHA-256 over the remaining clients' examples; None: they were not at
+            hand when this was answered.
+        request: the request's identifier.
+        subject: the requester's mark, as `LeaveRequested` has it.
+    """
+
+    handle: Handle
+    answer: Annotated[str, Field(pattern="^(deny|subtract|roll_back|retrain|calibrate)$")]
+    data_hash: str | None
+    request: str = ""
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRolledBack(Event):
+    """Between rounds: what was recorded from this round on no longer holds.
+
+    The rounds are played again without the client that left just before.
+
+    Attributes:
+        round_index: the first round to play again.
+        until: the first round that had not been played yet.
+        how: the others keep the clusters that are "recorded", choose "anew", or only
+            calibrate their stored updates ("calibrated"); or nobody is asked, and models
+            are solved again from sums without those who left ("subtracted"), or with a
+            client's own new records alone ("changed").
+    """
+
+    round_index: Count
+    until: Count
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEndedEarly(Event):
+    """Between rounds: no further round is played, whoever leaves afterwards.
+
+    Attributes:
+        rounds: how many there are: the end is recorded with this index.
+        planned: how many there were to be.
+        figure: what got no better; see `stopping.figure` in the settings.
+        best: its best value.
+        best_round: the round that had it first.
+        patience: in how many rounds with a known figure it got no better.
+        min_change: by how much more than this it would have had to be better.
+    """
+
+    rounds: Annotated[int, Field(ge=1)]
+    planned: Annotated[int, Field(ge=1)]
+    figure: str
+    best: float
+    best_round: Count
+    patience: Count
+    min_change: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdChanged(Event):
+    """Between rounds: from now on denials are judged by this x."""
+
+    deniability_threshold: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsJoined(Event):
+    """These clients took part in nothing before, and may from now on."""
+
+    handles: tuple[Handle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsChanged(Event):
+    """Between rounds: from now on, these are a client's records.
+
+    The next `HeadsSolved` has the hashes of the sums that came of it.
+
+    Attributes:
+        cluster: whose sums they enter: the one that the client was in or, where it was in
+            none, the one that it chose among models that never met it.
+        examples: how many it has now, beside those that it holds out.
+        data_hash: SHA-256 over all clients' examples from now on.
+        risk_threshold: tau of a client that joins; None: it was there before.
+        risk_weight: beta of a client that joins.
+    """
+
+    handle: Handle
+    cluster: Count
+    examples: Count
+    data_hash: str
+    risk_threshold: float | None = None
+    risk_weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersMissing(Event):
+    """Clients that are apart were asked, and no answer came in time.
+
+    Attributes:
+        task: what was asked.
+    """
+
+    task: str
+    handles: tuple[Handle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRefused(Event):
+    """A client's answer was not in order, and was thrown away.
+
+    In a simulation, too: an update that is not finite. Where the noise on updates is
+    accounted for, the client counts as one that sent 0, and keeps its place.
+
+    Attributes:
+        handle: None where nobody knows whose it was.
+        reason: what was expected and found.
+    """
+
+    handle: Handle | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightReduced(Event):
+    """A client that is apart has far more examples than most, and counts as having fewer.
+
+    Attributes:
+        weight: what it sent, in examples.
+        counted: what it counted as in the mean.
+    """
+
+    handle: Handle
+    weight: Amount
+    counted: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsReported(Event):
+    """What clients that are apart chose to tell about the model that they chose.
+
+    In a round it is the model as it was sent, before anybody trained it.
+
+    Attributes:
+        accuracy: on the client's own holdout.
+        above: whether the model's risk is above what the client accepts.
+    """
+
+    accuracy: Mapping[Handle, float]
+    above: Mapping[Handle, bool]
+
+
+def kind_and_body(event: Event) -> tuple[str, dict[str, Any]]:
+    """Return an event as its class name and plain JSON values."""
+    if isinstance(event, ForeignEvent):
+        return event.kind, dict(event.body)
+    body = {each.name: getattr(event, each.name) for each in fields(event)}
+    if not all(map(_is_flat, body.values())):
+        return type(event).__name__, asdict(event)
+    return type(event).__name__, {k: _copied(value) for k, value in body.items()}
+
+
+LEAVES = (str, int, float, type(None))
+
+
+def _is_flat(value: object) -> bool:
+    """Say whether nothing in a value needs to be taken apart, of however many clients."""
+    if isinstance(value, Mapping):
+        value = tuple(cast("Mapping[object, object]", value).values())
+    if isinstance(value, tuple):
+        return all(isinstance(each, LEAVES) for each in cast("tuple[object]", value))
+    return isinstance(value, LEAVES)
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - plain JSON
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def event_from(kind: str, body: Mapping[str, Any]) -> Event:
+    """Undo `kind_and_body`; a `ForeignEvent` where nobody knows the kind.
+
+    Columns of a round's clients stay columns; they are tuples and mappings to who asks.
+
+    Raises:
+        ValueError: it is no such event; one line that names the field.
+    """
+    try:
+        return _event(kind, body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place!a} of {kind}: {first['msg']}") from error
+
+
+def _event(kind: str, body: Mapping[str, Any]) -> Event:
+    classes = {cls.__name__ for cls in Event.__subclasses__()}
+    if kind not in classes:
+        return ForeignEvent(kind, {field: as_plain(body[field]) for field in body})
+    if missing := _fields(kind) - body.keys():
+        raise ValueError(f"{min(missing)!a} of {kind}: it is missing")
+    kept = {field: value for field, value in body.items() if _is_kept(kind, field, value)}
+    if not kept:
+        return _reader(kind)({field: as_plain(body[field]) for field in body})
+    empty = {field: {} if isinstance(kept[field], Mapping) else () for field in kept}
+    rest = {field: as_plain(body[field]) for field in body if field not in kept}
+    return replace(_reader(kind)(rest | empty), **kept)
+
+
+COLUMNS: Mapping[tuple[str, str], tuple[type, type]] = {
+    ("CohortSampled", "handles"): (HandleColumn, str),
+    ("ClientsHandedOut", "handles"): (HandleColumn, str),
+    ("ClientsAssigned", "clusters"): (HandleMap, int),
+    ("AnonymitySetsFormed", "sets"): (Lists, str),
+    ("AnonymitySetsFormed", "diameters"): (Column, float),
+    ("ChoicesPerturbed", "handles"): (HandleColumn, str),
+    ("StepsPerturbed", "steps"): (HandleMap, int),
+    ("StepsPerturbed", "sampling"): (HandleMap, float),
+}
+"""Fields that a round's clients fill, as columns: of what kind, and what stands in them."""
+
+
+def _is_kept(kind: str, field: str, value: object) -> bool:
+    expected, cells = COLUMNS.get((kind, field)), type_of_cells(value)
+    return isinstance(value, expected[0]) and cells is expected[1] if expected else False
+
+
+@cache
+def _fields(kind: str) -> frozenset[str]:
+    return frozenset(each.name for each in fields(_class(kind)))
+
+
+@cache
+def _reader(kind: str) -> Callable[[Mapping[str, Any]], Event]:
+    return TypeAdapter(_class(kind)).validate_python
+
+
+def _class(kind: str) -> type[Event]:
+    return {cls.__name__: cls for cls in Event.__subclasses__()}[kind]

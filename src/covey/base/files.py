@@ -1,0 +1,276 @@
+"""Files that are whole or not there, and outlive a power cut.
+
+Whatever a run must not lose is changed through this module, so that a test can record
+every change and replay what a power cut may leave of them.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's `mallopt`."""
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use, where the system tells; else all."""
+    if sys.version_info >= (3, 13):
+        return os.process_cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def permissions_of_others(mode: int) -> int:
+    """Return the bits of a file's mode that let anybody but its owner in.
+
+    None on Windows, where the bits say nothing of who may read a file.
+    """
+    return 0 if sys.platform == "win32" else mode & 0o077
+
+
+def keep_freed_memory(most: int, largest: int) -> bool:
+    """Let threads keep freed memory for what they take next, where the system is glibc's.
+
+    By itself glibc gives back what a step of training frees at its end, and asks for it
+    again in the next: thousands of page faults a second, for which threads wait for each
+    other. What the process's environment says of it stands.
+
+    Args:
+        most: bytes at the end of an arena that are kept.
+        largest: bytes of what is kept at all; more is asked for, and given back, alone.
+
+    Returns:
+        Whether it is so from now on.
+    """
+    is_told = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
+        name.startswith("MALLOC_") for name in os.environ
+    )
+    if sys.platform != "linux" or is_told:
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(
+        mallopt(M_MMAP_THRESHOLD, largest) and mallopt(M_TRIM_THRESHOLD, most)
+    )
+
+
+class Disk:
+    """Single changes to the disk; none is sure to last until it is synced."""
+
+    def write(self, path: Path, content: bytes, mode: int) -> None:
+        """Make a new file that holds this."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags, mode), "wb") as file:
+            file.write(content)
+
+    def sync(self, path: Path) -> None:
+        """Put a file's content on the disk."""
+        handle = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, in the place of what had it."""
+        source.replace(target)
+
+    def delete(self, path: Path) -> None:
+        """Take away a file or an empty folder."""
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink()
+
+    def make_folder(self, path: Path, mode: int) -> None:
+        """Make one folder, unless it is there."""
+        path.mkdir(mode=mode, exist_ok=True)
+
+    def sync_folder(self, path: Path) -> None:
+        """Put on the disk which names a folder holds."""
+        if sys.platform == "win32":  # which writes names itself, and opens no folder
+            return
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+disk = Disk()
+"""What all functions below change; a test puts one in its place that records."""
+
+
+def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file that appears under its name only once every byte is on the disk.
+
+    Args:
+        path: the file, replaced if it is there.
+        content: all of it.
+        mode: who may read and write it, less the process's umask.
+    """
+    # a fixed name, so that what a kill leaves behind is taken away the next time
+    unfinished = path.with_suffix(".unfinished")
+    if unfinished.exists():
+        disk.delete(unfinished)
+    disk.write(unfinished, content, mode)
+    disk.sync(unfinished)
+    disk.rename(unfinished, path)
+    flush_folder(path.parent)
+
+
+def user_folder() -> Path:
+    """Return where covey keeps what is a user's, and no run's or node's."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "covey"
+
+
+def make_folder(folder: Path) -> tuple[Path, ...]:
+    """Make a folder, for its owner only, that is there after a power cut too.
+
+    Folders above it that are missing are made as well, for whom the umask allows.
+
+    Returns:
+        What was made, the innermost first.
+    """
+    missing = tuple(each for each in (folder, *folder.parents) if not each.exists())
+    for each in reversed(missing):
+        disk.make_folder(each, 0o700 if each == folder else 0o777)
+        flush_folder(each.parent)
+    return missing
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a file another name; flush both folders to make it last."""
+    disk.rename(source, target)
+
+
+def delete(path: Path) -> None:
+    """Take away a file; flush its folder to make it last."""
+    disk.delete(path)
+
+
+def delete_whole(path: Path) -> None:
+    """Take away a file, or a folder with all that is in it, for good."""
+    if not path.exists():
+        return
+    inside = sorted(path.rglob("*"), reverse=True) if path.is_dir() else []
+    for each in (*inside, path):
+        disk.delete(each)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Put the folder itself on the disk: a new name is a change to the folder."""
+    disk.sync_folder(folder)
+
+
+MEBIBYTE = 2**20
+
+
+def read_bounded(path: Path, at_most: int = 64 * MEBIBYTE) -> bytes:
+    """Return a file's bytes.
+
+    Args:
+        path: of a regular file: a pipe or a device might never end.
+        at_most: bytes that such a file can sensibly have.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+    """
+    size = check_regular(path)
+    if size > at_most:
+        raise OSError(f"{path} must have {at_most:,} bytes at most, found {size:,}")
+    with path.open("rb") as file:  # what has grown since is not read either
+        return file.read(at_most)
+
+
+def check_regular(path: Path) -> int:
+    """Return a file's size in bytes.
+
+    Raises:
+        OSError: it is not there, or is a folder, or a pipe or device that may never end.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"{path} must be a regular file, and is a folder, pipe or device")
+    return found.st_size
+
+
+def read_text(path: Path, at_most: int = 16 * MEBIBYTE) -> str:
+    """Return a file's text, as `read_bounded` does.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    return read_bounded(path, at_most).decode("utf-8")
+
+
+def file_hash(path: Path) -> str:
+    """Return SHA-256 of a regular file's bytes, as hex, read piece by piece.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    check_regular(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def gunzip(content: bytes, at_most: int) -> bytes:
+    """Return the one gzip member in `content`, unpacked.
+
+    Raises:
+        ValueError: it is no whole gzip file, or holds more bytes than `at_most`.
+    """
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        unpacked = unpacker.decompress(content, at_most + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if len(unpacked) > at_most:
+        raise ValueError(f"it holds more than {at_most:,} bytes")
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("it ends too early, or goes on after its end")
+    return unpacked
+
+
+KEY = "checksum"
+
+
+def checked_json(document: Mapping[str, Any]) -> bytes:
+    """Return a document as JSON in ASCII, with a hash of it in `checksum`."""
+    whole = {**document, KEY: _digest(document)}
+    return json.dumps(whole, indent=1).encode("ascii")
+
+
+def checked(content: bytes) -> bytes:
+    """Return such a file's content as it is, once its hash is compared.
+
+    Raises:
+        ValueError: it is no JSON, or another document than the one that was hashed.
+    """
+    try:
+        told = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(told, dict) or KEY not in told:
+        raise ValueError("it has no checksum")
+    document = cast("dict[str, Any]", told)
+    known = document.pop(KEY)
+    if known != _digest(document):
+        raise ValueError("it was changed: its checksum is another")
+    return content
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,61 @@
+"""The words that every module speaks."""
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    Params = Mapping[str, Tensor]
+    """One model's state: parameters and buffers by name, as in `Module.state_dict()`.
+
+    Treated as a value: nothing may write into its tensors.
+    """
+
+
+ClientName = str
+"""What people call a client: `client-00017`, or the stem of its file."""
+
+Handle = str
+"""A client's random pseudonym: the only identity that events and reports show."""
+
+
+Basis = Literal["erasure", "withdrawal", "objection", "restriction", "none"]
+"""What a request to leave rests on: it bounds the answers that may be given."""
+
+BASES: tuple[Basis, ...] = get_args(Basis)
+
+
+def round_number(t: int, rounds: int | None = None) -> int:
+    """Return a round as people count it, from 1; its index counts from 0.
+
+    Args:
+        t: the index.
+        rounds: how many the run has: what is told of its end is told of the last one.
+    """
+    return t + 1 if rounds is None else max(1, min(t + 1, rounds))
+
+
+def __getattr__(name: str) -> object:
+    """Make `Params` when it is first asked for: whoever has no model needs no torch."""
+    if name != "Params":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    globals()["Params"] = Mapping[str, Tensor]
+    return globals()["Params"]
+
+
+__version__ = version("covey")
+
+
+def another_format(what: object, found: object, expected: object) -> str:
+    """Say why nothing is read that another version of covey wrote."""
+    return (
+        f"{what} must be of format {expected}, found {found}: covey reads what this "
+        f"version wrote, and runs of 0.1 have to be played again."
+    )

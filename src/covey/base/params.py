@@ -1,0 +1,225 @@
+"""Arithmetic on models seen as points of a vector space.
+
+Integer buffers (BatchNorm's `num_batches_tracked`) are counters, not coordinates: they
+take no part in distances, and nor do BatchNorm's running statistics. Boolean buffers are
+masks: no arithmetic changes them.
+"""
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import safetensors.torch
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.base.names import Params
+
+METADATA = "__metadata__"
+ALIGNMENT = 8
+"""A header is filled up with spaces to a multiple of so many bytes."""
+
+SMALL = 2**20
+"""Up to so many bytes, the library makes all of them at once: that is faster."""
+
+
+def safetensors_pieces(
+    tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
+    """Yield what `safetensors.torch.save` returns, one tensor after the other.
+
+    Tensors may share memory, lie anywhere and be in any layout; at most one of them is
+    copied at a time. `metadata` of several keys has them in any order.
+    """
+    told = None if metadata is None else dict(metadata)
+    size = sum(value.nbytes for value in tensors.values())
+    if size <= SMALL or sys.byteorder == "big":
+        apart = {name: _apart(value) for name, value in tensors.items()}
+        yield safetensors.torch.save(apart, told)
+        return
+    # The library says in which order tensors stand and what their types are called.
+    none = {name: torch.empty(0, dtype=v.dtype) for name, v in tensors.items()}
+    written = json.loads(safetensors.torch.save(none, told)[ALIGNMENT:])
+    place = 0
+    for name, entry in written.items():
+        if name != METADATA:
+            end = place + tensors[name].nbytes
+            entry["shape"] = list(tensors[name].shape)
+            entry["data_offsets"] = [place, end]
+            place = end
+    header = json.dumps(written, ensure_ascii=False, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % ALIGNMENT)
+    yield len(header).to_bytes(ALIGNMENT, "little") + header
+    for name in written:
+        if name != METADATA:
+            value = tensors[name].detach().cpu().contiguous()
+            yield value.reshape(-1).view(torch.uint8).numpy().data
+
+
+def _apart(value: Tensor) -> Tensor:
+    """Return a copy on the CPU: safetensors refuses tensors that share memory."""
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+STATISTICS = ("running_mean", "running_var")
+"""BatchNorm's buffers: averaged like parameters, and no coordinates of a model."""
+
+AT_ONCE = 2**20
+
+
+def subtract(left: Params, right: Params) -> Params:
+    """Return `left - right`, entry by entry; covey's update is `local - start`."""
+    return {name: _unless_mask(torch.sub, left[name], right[name]) for name in left}
+
+
+def subtracted_in_place(left: Params, right: Params) -> Params:
+    """Return the same, in the memory of `left`, which nobody else may hold."""
+    for name, value in left.items():
+        if value.dtype != torch.bool:
+            value.sub_(right[name])
+    return left
+
+
+def add(left: Params, right: Params) -> Params:
+    """Return `left + right`, entry by entry."""
+    return {name: _unless_mask(torch.add, left[name], right[name]) for name in left}
+
+
+def scale(params: Params, factor: float) -> Params:
+    """Return `factor * params`; counters keep their value."""
+    return {
+        name: value * factor if value.is_floating_point() else value
+        for name, value in params.items()
+    }
+
+
+def flatten(params: Params) -> Float[Tensor, " coordinates"]:
+    """Return the floating-point entries as one vector, in name order."""
+    parts = [params[name].reshape(-1) for name in sorted(params)]
+    return torch.cat([part for part in parts if part.is_floating_point()])
+
+
+def norm(params: Params) -> float:
+    """Return the L2 norm of what training moves, infinite where it diverged."""
+    length = float(flatten(trained(params)).double().norm())
+    return length if math.isfinite(length) else math.inf
+
+
+def not_finite(params: Params) -> str:
+    """Return the first entry, in name order, that holds NaN or infinity; "" if none."""
+    bad = (
+        name
+        for name, value in sorted(params.items())
+        if value.is_floating_point() and not _is_finite(value)
+    )
+    return next(bad, "")
+
+
+def misfit(expected: Params, found: object) -> str:
+    """Return where names or shapes differ, three of them at most; "" if nowhere.
+
+    It reads "expected ..., found ...", without a full stop.
+    """
+    if not isinstance(found, Mapping):
+        return f"expected tensors by name, found a {type(found).__name__}"
+    given = cast("Mapping[Any, object]", found)
+    pairs = {
+        name: (_shape(expected, name), _shape(given, name))
+        for name in sorted({*expected, *given}, key=str)
+    }
+    told = [
+        f"expected {wanted} for {name}, found {had}"
+        for name, (wanted, had) in pairs.items()
+        if wanted != had
+    ]
+    rest = f"; {len(told) - 3} more" if len(told) > 3 else ""
+    return "; ".join(told[:3]) + rest
+
+
+def _shape(params: Mapping[Any, object], name: object) -> str:
+    if name not in params:
+        return "nothing"
+    value = params[name]
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"shape {tuple(value.shape)}"
+
+
+def _is_finite(value: Tensor) -> bool:
+    """Return whether all entries are finite: where their sum is, in one pass.
+
+    A sum may overflow: then every entry is looked at, in parts, whose tests are copies.
+    """
+    if math.isfinite(value.sum()):
+        return True
+    parts = value.reshape(-1).split(AT_ONCE)
+    return all(bool(torch.isfinite(part).all()) for part in parts)
+
+
+def trained(params: Params) -> Params:
+    """Return the entries that training moves along a gradient."""
+    return {
+        name: value
+        for name, value in params.items()
+        if value.is_floating_point() and name.rpartition(".")[2] not in STATISTICS
+    }
+
+
+def layers_of(params: Params) -> tuple[tuple[str, ...], ...]:
+    """Return the names of a fresh model's parameters, layer by layer, input to output.
+
+    A layer is one module with parameters of its own; modules register in forward order.
+    """
+    layers: dict[str, list[str]] = {}
+    for name in params:
+        layers.setdefault(name.rpartition(".")[0], []).append(name)
+    return tuple(tuple(names) for names in layers.values())
+
+
+def prefixed(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
+    """Return several models as one flat mapping: `prefix/index/name`.
+
+    The tensors are copies: models that share memory come apart, as files need it.
+    """
+    return {
+        name: value.clone(memory_format=torch.contiguous_format)
+        for name, value in named(models, prefix).items()
+    }
+
+
+def named(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
+    """Return the same with the tensors themselves."""
+    return {
+        f"{prefix}/{index}/{name}": value
+        for index, model in enumerate(models)
+        for name, value in model.items()
+    }
+
+
+def unprefixed(tensors: Params, prefix: str) -> tuple[Params, ...]:
+    """Undo `prefixed`: the models stored under `prefix`, by index."""
+    models: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        head, _, rest = key.partition("/")
+        if head == prefix:
+            index, _, name = rest.partition("/")
+            models.setdefault(int(index), {})[name] = value
+    return tuple(models[index] for index in sorted(models))
+
+
+def model_hash(models: Sequence[Params]) -> str:
+    """Return SHA-256 over the models' safetensors bytes, as hex."""
+    digest = hashlib.sha256()
+    for piece in safetensors_pieces(named(models, "cluster")):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _unless_mask(
+    operation: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor
+) -> Tensor:
+    return left if left.dtype == torch.bool else operation(left, right)

@@ -1,0 +1,534 @@
+"""From settings to a population: simulated out of a data set, or users' own data."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor, nn
+
+from covey.algorithms.remote import ClientRequest, ClientResponse
+from covey.algorithms.state import Cohort
+from covey.base.errors import ConfigError, DataError
+from covey.base.events import Event
+from covey.base.names import ClientName, Params
+from covey.base.params import model_hash
+from covey.base.rng import Streams
+from covey.build.aggregators import anonymity_of, noise_on_clients
+from covey.build.training import (
+    algorithm_of,
+    estimator_needs,
+    noticing_global_randomness,
+    user_function,
+)
+from covey.components.registry import Capability, is_built_in
+from covey.components.slots import component_of
+from covey.config.rules import claims_of, refuse_conflicts
+from covey.config.settings import Config
+from covey.data.clients import PopulationRequest
+from covey.data.examples import Examples, Preference, to_floats
+from covey.data.files import data_folder
+from covey.data.partition import Partition
+from covey.data.population import (
+    GroupSpec,
+    Population,
+    PopulationSpec,
+    handle_of,
+    normalised_population,
+    read_organisations,
+    read_preferences,
+    weight_from_threshold,
+)
+from covey.data.shift import Shift, ShiftRange
+from covey.data.source import ClientSource, DataSource
+from covey.engine.descent import check_private
+from covey.engine.recipe import TASKS
+from covey.models.build import (
+    NETWORKS,
+    build_model,
+    check_model,
+    factory_of,
+    initial_params,
+    refuse_batch_norm,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DataProfile:
+    """What a server must know of the clients' data to build a model.
+
+    Attributes:
+        shape: of one example.
+        images: whether examples are uint8 images, or else features or ids.
+        whole: whether they are whole numbers: ids for an embedding.
+    """
+
+    shape: tuple[int, ...]
+    images: bool
+    classes: int
+    whole: bool = False
+
+    def empty_examples(self) -> Examples:
+        """Return no examples, of this kind."""
+        plain = torch.int64 if self.whole else torch.float32
+        dtype = torch.uint8 if self.images else plain
+        labels = torch.empty(0, dtype=torch.int64)
+        return Examples(torch.empty((0, *self.shape), dtype=dtype), labels)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReports:
+    """What came of asking, beside the answers.
+
+    Attributes:
+        events: who did not answer, who was refused and why, what clients report.
+        leaving: clients that ask to be forgotten.
+    """
+
+    events: tuple[Event, ...] = ()
+    leaving: tuple[ClientName, ...] = ()
+
+
+@runtime_checkable
+class ClientBackend(Protocol):
+    """A way to remote clients."""
+
+    @property
+    def profile(self) -> DataProfile:
+        """What their data look like."""
+        ...
+
+    def available_clients(self) -> Collection[ClientName]:
+        """Return who can be asked now."""
+        ...
+
+    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
+        """Return the answers that came in time and in order, in the cohort's order."""
+        ...
+
+    def reports(self) -> ClientReports:
+        """Return what has happened since the last time this was asked."""
+        ...
+
+
+@runtime_checkable
+class KnowsKeys(Protocol):
+    """A way to remote clients that knows them by keys; their names stay bound to these."""
+
+    def keys(self) -> Mapping[ClientName, str]:
+        """Return the fingerprint of the key of each client that has come."""
+        ...
+
+
+def source_of(config: Config, given: object = None) -> DataSource:
+    """Return where the examples come from.
+
+    Args:
+        config: the settings.
+        given: what a program passes as its clients; None: nothing.
+    """
+    if given is not None:
+        return _holding(lambda: given)
+    found: Any = component_of(config.data, "name", DataSource)
+    if isinstance(found, DataSource):
+        return found
+    name = config.data.name
+    part = f"data function {name}"
+    noticed = noticing_global_randomness([part], found)
+    return _holding(user_function(part, noticed, DataError))
+
+
+def _holding(clients: Any) -> DataSource:  # noqa: ANN401 - a function
+    class Held(ClientSource):
+        def clients(self, request: PopulationRequest) -> Any:  # noqa: ANN401, ARG002
+            return clients()
+
+    return Held()
+
+
+def population_from(
+    source: DataSource, config: Config, request: PopulationRequest
+) -> tuple[Population, tuple[str, ...]]:
+    """Return what a source makes of the request; a user's own errors are told as such.
+
+    Raises:
+        CoveyError: the examples cannot be had.
+    """
+    name = config.data.name
+    if is_built_in("data", name):
+        return source.population(request)
+    try:
+        part = f"data source {name}"
+        noticed = noticing_global_randomness([part], source.population)
+        return user_function(part, noticed, DataError)(request)
+    except DataError as error:
+        raise DataError(f"data.name = {name!r}: {error}") from error
+
+
+Shares = Mapping[ClientName, float]
+"""A number in [0, 1] per client."""
+
+
+def with_preferences(
+    config: Config,
+    thresholds: Shares | None,
+    risk_weights: Shares | None,
+    otherwise: Callable[[ClientName], Preference],
+) -> Config:
+    """Return the settings with what these clients accept, under their handles.
+
+    No name gets into the settings: a run that is carried on knows its clients' handles.
+
+    Args:
+        config: the settings.
+        thresholds: tau by name. A weight that is not given follows from it, where the
+            settings let weights follow.
+        risk_weights: beta by name.
+        otherwise: what a client accepts of which nothing is said.
+
+    Raises:
+        ConfigError: naming the client whose number lies outside [0, 1].
+    """
+    taus, betas = (
+        _shares("thresholds", thresholds),
+        _shares("risk_weights", risk_weights),
+    )
+    if not taus and not betas:
+        return config
+    _refuse_random_handles(config)
+    streams, fixed = Streams(config.seed), config.method.risk_weight
+
+    def stated(name: ClientName) -> tuple[str, float, float]:
+        usual = otherwise(name)
+        tau = taus.get(name, usual.risk_threshold)
+        follows = name in taus and fixed == "from-threshold"
+        beta = weight_from_threshold(tau) if follows else usual.risk_weight
+        return handle_of(name, streams), tau, betas.get(name, beta)
+
+    entries = tuple(stated(name) for name in sorted({*taus, *betas}))
+    settings = config.model_dump()
+    settings["population"]["preferences_by_handle"] = entries
+    return Config.of(settings)
+
+
+def _refuse_random_handles(config: Config) -> None:
+    if config.secrets.source == "os":
+        raise ConfigError(
+            "thresholds and risk_weights are kept with the settings under handles that "
+            "follow from the seed, found secrets.source = 'os', which is to "
+            "hide who took part. Write them into a file and set population.preferences."
+        )
+
+
+def _shares(what: str, found: Any) -> dict[ClientName, float]:  # noqa: ANN401 - anything
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise ConfigError(
+            f"{what} must be a dict of numbers in [0, 1] by client, found a "
+            f"{type(found).__name__}. Write it as {{name: value}}."
+        )
+    return {str(name): _share(what, name, each) for name, each in found.items()}
+
+
+def _share(what: str, name: object, found: Any) -> float:  # noqa: ANN401 - anything
+    try:
+        share = float(found)
+    except (TypeError, ValueError):
+        share = float("nan")
+    if isinstance(found, (bool, str)) or not 0 <= share <= 1:
+        raise ConfigError(
+            f"{what} must give {name} a number in [0, 1], found {found!r}. Correct it."
+        )
+    return share
+
+
+def check_preference_names(named: Collection[ClientName], known: Collection[ClientName]) -> None:
+    """Refuse names that no client has.
+
+    Raises:
+        ConfigError: naming the first of them.
+    """
+    if unknown := sorted({str(name) for name in named} - set(known)):
+        raise ConfigError(
+            f"thresholds and risk_weights name clients, found {unknown[0]!r}, "
+            f"and there is no such client. The first is {min(known)!r}, the last "
+            f"{max(known)!r}. Correct the name."
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overrides:
+    """What a program passes by hand instead of naming it in the settings.
+
+    Attributes:
+        model: builds a fresh module, or is one: then all start with its weights.
+        clients: their data, as `covey.data.conversion.clients_of` takes them.
+        thresholds: what clients accept, by name (`covey.build.clients`).
+        risk_weights: their weights on the risk, by name.
+        parts: settings in which a program's own parts stand; None: it passed none again.
+    """
+
+    model: Callable[[], nn.Module] | nn.Module | None = None
+    clients: object = None
+    client_backend: ClientBackend | None = None
+    thresholds: Shares | None = None
+    risk_weights: Shares | None = None
+    parts: Config | None = None
+
+    @property
+    def named(self) -> frozenset[ClientName]:
+        """The clients of which the program says what they want."""
+        stated = (self.thresholds, self.risk_weights)
+        return frozenset(str(name) for each in stated for name in each or ())
+
+
+def model_of(
+    config: Config, overrides: Overrides, population: Population
+) -> tuple[nn.Module, Callable[[Streams], Params]]:
+    """Return the architecture, and how to draw a fresh initial model."""
+    each = [client.train for client in population.clients]
+    shapes = {(tuple(e.inputs.shape[1:]), tuple(e.labels.shape[1:])) for e in each}
+    if len(shapes) > 1:
+        raise DataError(
+            f"All clients' examples must have one shape, found inputs and labels of "
+            f"{sorted(shapes)}. Bring them to one shape."
+        )
+    (shape, _), classes = shapes.pop(), population.num_classes
+    task = config.model.task
+    if isinstance(overrides.model, nn.Module):
+        _refuse_other_starts(config, population)
+    factory = None if overrides.model is None else factory_of(overrides.model)
+
+    def build(streams: Streams) -> nn.Module:
+        if factory is None:
+            name, options = config.model.name, config.model.options
+            return build_model(name, shape, classes, streams, task, options)
+        with streams.lent_to_torch():
+            return factory()
+
+    module = build(Streams(config.seed).at("architecture"))
+    seen = to_floats(each[0].inputs).dtype if each else torch.float32
+    check_model(module, shape, classes, seen)
+    if config.privacy.record_clip > 0:
+        check_private(module)
+    if noise_on_clients(config):
+        refuse_batch_norm(module, "Hiding a client in noise")
+    return module, lambda streams: initial_params(build(streams))
+
+
+def _refuse_other_starts(config: Config, population: Population) -> None:
+    """Refuse clusters that are to start from different draws where nothing is drawn."""
+    algorithm = algorithm_of(config)
+    if algorithm.draws_each and algorithm.num_models(population.clients) > 1:
+        raise ConfigError(
+            "method.initialisation = 'random' starts every cluster from a draw of its own, "
+            "found a module, whose weights are the start of all. Pass a function that "
+            "makes a fresh module, or set method.initialisation = 'warm'."
+        )
+
+
+def notes_of_model(overrides: Overrides) -> tuple[str, ...]:
+    """Return what a reader must know of where the models start."""
+    if not isinstance(overrides.model, nn.Module):
+        return ()
+    start = model_hash([initial_params(overrides.model)])
+    return (
+        f"The model was passed as a module: every cluster, and every model that an audit "
+        f"trains for comparison, starts from its weights ({start[:12]}), whatever they "
+        f"were made of.",
+    )
+
+
+def attested_organisations(config: Config) -> dict[ClientName, str]:
+    """Return what the settings' file says of each client; empty without one.
+
+    Raises:
+        ConfigError: the file is wrong, or sets need organisations and there is none.
+    """
+    path = config.population.organisations
+    if path:
+        return read_organisations(Path(path))
+    if (least := least_organisations(config)) > 1:
+        raise ConfigError(
+            f"merge.min_organisations = {least} counts the organisations whose clients are "
+            f"in a set, found no population.organisations. Name a file that says whose "
+            f"client each one is, or set merge.min_organisations = 1."
+        )
+    return {}
+
+
+def least_organisations(config: Config) -> int:
+    """Return of how many organisations the members of a set must be."""
+    terms = anonymity_of(config)
+    return terms.min_organisations if terms else 1
+
+
+def with_organisations(config: Config, population: Population, *, complete: bool) -> Population:
+    """Return a population whose clients' organisations are known.
+
+    Args:
+        config: the settings.
+        population: the clients.
+        complete: whether nobody else will come.
+
+    Raises:
+        ConfigError: sets need organisations, and one is unknown or there are too few.
+    """
+    known = attested_organisations(config)
+    population = replace(population, organisations=known)
+    least = least_organisations(config)
+    if least == 1 or not complete:
+        return population
+    path, names = config.population.organisations, [c.name for c in population.clients]
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(
+            f"merge.min_organisations = {least} needs to know whose client each one is, "
+            f"and {path} says nothing of {unknown[0]!r}. Add it there, or leave it out "
+            f"(population.exclude)."
+        )
+    if (found := len({known[name] for name in names})) < least:
+        raise ConfigError(
+            f"merge.min_organisations must be at most as many organisations as there are, "
+            f"{found} in {path}, found {least}. Lower it."
+        )
+    return population
+
+
+def population_and_notes(
+    config: Config, given: object, streams: Streams
+) -> tuple[Population, tuple[str, ...]]:
+    """Return the population, and what a reader must know of its data.
+
+    `given` is what a program passes by hand as its clients; None: nothing.
+    """
+    source = source_of(config, given)
+    request = request_of(config, streams)
+    _check_fits(config, source, request.spec)
+    population, notes = population_from(source, config, request)
+    if config.data.normalise == "image":
+        population = normalised_population(population)
+    _check_groups(config, population)
+    return _without(population, config.population.exclude), notes
+
+
+def request_of(config: Config, streams: Streams) -> PopulationRequest:
+    """Return what a data source is asked for."""
+    task = TASKS[config.model.task]
+
+    def outputs(labels: Shaped[Tensor, "examples *label"], whose: str) -> int:
+        try:
+            return task.outputs(labels)
+        except DataError as error:
+            raise DataError(f"{whose}: {error}") from None
+
+    return PopulationRequest(
+        folder=data_folder(config.data.dir),
+        label=config.data.label,
+        spec=_population_spec(config),
+        streams=streams,
+        preference=preference_of(config, streams),
+        outputs=outputs,
+        keeps_ids=config.model.name not in NETWORKS,
+    )
+
+
+def _check_fits(config: Config, source: DataSource, spec: PopulationSpec) -> None:
+    """Refuse what these data, or these clients, do not have."""
+    dealt = {
+        "population.shift": spec.groups[0].shift.shift,
+        "population.partition": spec.partition,
+    }
+    claims = [*source.claims(f"data.name = {config.data.name!r}")]
+    for key, each in dealt.items() if source.simulates else ():
+        name = getattr(config.population, key.partition(".")[2])
+        claims += each.claims(f"{key} = {name!r}")
+    refuse_conflicts([*claims, *claims_of(config, ("data.name", *dealt))])
+
+
+def _check_groups(config: Config, population: Population) -> None:
+    """Refuse an oracle that does not know every cluster's group."""
+    groups, method = len(population.groups), config.method
+    if method.initialisation == "groups" and groups != method.num_clusters:
+        raise ConfigError(
+            f"method.initialisation = 'groups' needs one cluster per group, found "
+            f"num_clusters = {method.num_clusters} for {groups} groups. Set "
+            f"method.num_clusters = {groups}, or another initialisation."
+        )
+
+
+def _without(population: Population, names: tuple[ClientName, ...]) -> Population:
+    known = {client.name for client in population.clients}
+    if unknown := set(names) - known:
+        raise ConfigError(
+            f"population.exclude names {sorted(unknown)[0]!r}, and there is no such "
+            f"client. The first is {min(known)!r}, the last {max(known)!r}."
+        )
+    kept = tuple(c for c in population.clients if c.name not in names)
+    if not kept:
+        raise ConfigError("population.exclude leaves no client. Exclude fewer.")
+    return replace(population, clients=kept)
+
+
+def _population_spec(config: Config) -> PopulationSpec:
+    settings = config.population
+    needs_pool = estimator_needs(config, Capability.SERVER_DATA)
+    return PopulationSpec(
+        clients=settings.clients,
+        groups=_group_specs(config),
+        shift_per=settings.shift_per,
+        holdout=settings.holdout,
+        audit_examples=settings.audit_examples,
+        pool=config.redteam.pool if needs_pool else -1,
+        non_members=config.audit.non_members,
+        images=settings.images,
+        partition=component_of(settings, "partition", Partition),
+    )
+
+
+def _group_specs(config: Config) -> tuple[GroupSpec, ...]:
+    """Return the groups; of two unequal ones the smaller is called the minority."""
+    settings = config.population
+    shift = partial(ShiftRange, component_of(settings, "shift", Shift))
+    if not settings.groups:
+        share, each = settings.minority_share, settings.examples_per_client
+        return (
+            GroupSpec("minority", share, shift(*settings.minority), each),
+            GroupSpec("majority", 1 - share, shift(*settings.majority), each),
+        )
+    shares = [group.share for group in settings.groups]
+    names = [f"group-{index}" for index in range(len(shares))]
+    if len(shares) == 2 and shares[0] != shares[1]:
+        names = ["minority", "majority"]
+        if shares[0] > shares[1]:
+            names.reverse()
+    return tuple(
+        GroupSpec(name, group.share, shift(*group.shift), group.examples_per_client)
+        for name, group in zip(names, settings.groups, strict=True)
+    )
+
+
+def preference_of(config: Config, streams: Streams) -> Callable[[ClientName], Preference]:
+    """Return what each client accepts: its own entry, or else a draw."""
+    path = config.population.preferences
+    stated = read_preferences(Path(path)) if path else {}
+    by_handle = {
+        handle: Preference(risk_weight=beta, risk_threshold=tau)
+        for handle, tau, beta in config.population.preferences_by_handle
+    }
+    low, high = config.population.thresholds
+    fixed = config.method.risk_weight
+
+    def preference(name: ClientName) -> Preference:
+        if by_handle and (known := by_handle.get(handle_of(name, streams))):
+            return known
+        if name in stated:
+            return stated[name]
+        tau = float(streams.at("threshold", name).generator().uniform(low, high))
+        beta = weight_from_threshold(tau) if fixed == "from-threshold" else fixed
+        return Preference(risk_weight=beta, risk_threshold=tau)
+
+    return preference

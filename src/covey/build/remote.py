@@ -1,0 +1,274 @@
+"""A client's own half of a round, where the clients are remote."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from torch import Tensor
+
+from covey.aggregation.base import ClientUpdate
+from covey.algorithms.local_clients import evaluate_with, train_with
+from covey.algorithms.redteam import due_to_measure, with_own_estimates
+from covey.algorithms.remote import ClientContext, ClientRequest
+from covey.algorithms.selection import SelectionInputs, selection_inputs
+from covey.algorithms.state import (
+    ClientMemory,
+    ObjectiveInputs,
+    OwnRisks,
+    ServerState,
+    initial_state,
+)
+from covey.algorithms.sums import heads_of, losses_without_oneself
+from covey.base.errors import ConfigError, DataError
+from covey.base.names import Params
+from covey.base.params import subtract
+from covey.base.risk import RiskEstimate
+from covey.base.rng import Streams
+from covey.build.algorithms import selection_config
+from covey.build.risk import client_assessment_of
+from covey.build.training import estimator_of, recipe_of, summed_up
+from covey.config.settings import Config
+from covey.data.examples import Client
+from covey.engine.fixed_features import LocalRecords
+from covey.engine.protocol import Engine, ScoringJob
+from covey.engine.recipe import Recipe
+from covey.heads.sums import Sums
+from covey.membership.estimators import RiskContext, own_counts
+
+KnownRisks = tuple[RiskEstimate | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """What a client decided, and what it rests on; only the cluster is sent.
+
+    Attributes:
+        known: what it knows of each cluster's risk: from the server, or found by itself.
+    """
+
+    cluster: int
+    known: KnownRisks
+
+    def above(self, risk_threshold: float) -> bool | None:
+        """Say whether the risk is above what the client accepts; None: unknown."""
+        known = self.known[self.cluster] if self.known else None
+        return None if known is None else known.risk > risk_threshold
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientRuntime:
+    """One client with its own examples, preference and seed.
+
+    Attributes:
+        config: the federation's settings, as this client has them.
+        classes: how many there are.
+        seed: all that the client draws follows from it.
+        records: its examples as fixed features, where the model has them.
+    """
+
+    client: Client
+    config: Config
+    engine: Engine
+    classes: int
+    seed: int
+    records: LocalRecords | None = None
+
+    def choose(
+        self, request: ClientRequest, context: ClientContext, measured: KnownRisks = ()
+    ) -> ClusterChoice:
+        """Take a cluster: the given one, or the best by the method's rule (line 12).
+
+        Args:
+            request: what the server asks.
+            context: what it tells this client of itself.
+            measured: what the client found out about the risks in earlier rounds.
+        """
+        known = (
+            self._measured_risks(request, context, measured)
+            if self._measures_risk
+            else context.risks
+        )
+        if context.given is not None:
+            return ClusterChoice(context.given, known)
+        streams = self._streams(request)
+        losses = self._losses(request, context, streams)
+        if request.task == "place":
+            return ClusterChoice(int(losses.nan_to_num(nan=torch.inf).argmin()), known)
+        inputs = self._selection_inputs(request, replace(context, risks=known), losses, streams)
+        picked = selection_config(self.config, self.classes).select(inputs)
+        return ClusterChoice(int(torch.as_tensor(picked)[0]), known)
+
+    def features(self, request: ClientRequest) -> LocalRecords:
+        """Return the client's features, which are those that the server means.
+
+        Raises:
+            ConfigError: they are others.
+        """
+        found = "none" if self.records is None else self.records.fingerprint
+        if self.records is None or found != request.features:
+            raise ConfigError(
+                f"The features of every client must be the server's, with fingerprint "
+                f"{request.features[:12]}, found {found[:12]}. Give model, seed and any "
+                f"code and weights of your own the server's version."
+            )
+        return self.records
+
+    def told(self, request: ClientRequest, context: ClientContext) -> Params:
+        """Return the mean of the client's features in steps, or sums of weight 1 over them.
+
+        Raises:
+            DataError: the sums are others than the ones that are to be taken off again.
+        """
+        records = self.features(request)
+        if request.task == "mean":
+            return {"mean": records.mean(self.client.train)}
+        found = self.sums(request)
+        if context.digest not in ("", found.digest()):
+            raise DataError(
+                "The sums that this client sent before are to be taken off, and must be "
+                "sent again, found others. Put back the examples that it had, or leave."
+            )
+        return {"gram": found.gram, "targets": found.targets}
+
+    def sums(self, request: ClientRequest) -> Sums:
+        """Return the sums over the client's records, each of weight 1."""
+        return self.features(request).sums([(self.client.train, 1)], request.width)
+
+    def _losses(
+        self, request: ClientRequest, context: ClientContext, streams: Streams
+    ) -> Float[Tensor, "clients clusters"]:
+        """Return the loss of every model, or of every head as if the client were not."""
+        if context.shares:
+            records, train = self.features(request), self.client.train
+            heads = heads_of(request.models, request.roots)
+            stake = context.weight, context.shares
+            return losses_without_oneself(records, train, heads, stake)[None]
+        method = self.config.method
+        evaluate = evaluate_with(self.engine, method.select_on, method.select_examples)
+        return evaluate(request.models, (self.client,), streams)
+
+    def train(
+        self,
+        request: ClientRequest,
+        cluster: int,
+        train_model: Callable[[ClientRequest, int], Params] | None = None,
+        memory: Mapping[str, Params] = MappingProxyType({}),
+    ) -> ClientUpdate:
+        """Return what the client's training adds to a model (line 14).
+
+        Args:
+            request: what the server asks.
+            cluster: whose model is trained.
+            train_model: trains in place of the settings' recipe: returns the local model.
+            memory: what the client kept for its objective.
+
+        Raises:
+            ConfigError: the recipe keeps something that `train_model` knows nothing of.
+        """
+        weights, handle = self.config.merge.weights, self.client.handle
+        recipe = recipe_of(self.config).with_numbers(request.recipe)
+        if train_model is not None:
+            _refuse_memory(recipe)
+            weight = 1.0 if weights == "equal" else float(len(self.client.train))
+            update = subtract(train_model(request, cluster), request.models[cluster])
+            return ClientUpdate(handle, cluster, update, weight)
+        train = train_with(self.engine, recipe, weights)
+        streams = self._streams(request)
+        kept = ClientMemory(kept={handle: memory})
+        inputs = ObjectiveInputs(kept, request.broadcast)
+        where = {handle: cluster}
+        (made,) = train(request.models, (self.client,), where, streams, inputs)
+        return made
+
+    def count(
+        self, request: ClientRequest, cluster: int
+    ) -> tuple[Int[ndarray, "folds bins"], Int[ndarray, "folds bins"]]:
+        """Return counts of the losses on the client's members, and on its holdout."""
+        params = request.models[cluster]
+        return own_counts(self.engine, params, self.client, self._streams(request))
+
+    def losses(self, params: Params) -> Float[Tensor, " records"]:
+        """Return a model's loss on each of the client's records, in one forward pass."""
+        (scored,) = self.engine.score([ScoringJob(params, self.client.train)])
+        return scored.losses
+
+    def accuracy(self, params: Params) -> float | None:
+        """Return a model's accuracy on the client's holdout; None without one."""
+        holdout = self.client.holdout
+        if not len(holdout):
+            return None
+        (scored,) = self.engine.score([ScoringJob(params, holdout)])
+        return scored.accuracy
+
+    def _streams(self, request: ClientRequest) -> Streams:
+        """Return the client's draws for a question.
+
+        Hidden ones are drawn anew for every answer where secrets are the system's: a round
+        that is played again has the same path, and the same noise in two answers cancels.
+        """
+        anew = self.config.secrets.source == "os"
+        return Streams(self.seed, request.path, secrets.randbits(256) if anew else None)
+
+    @property
+    def tells_size(self) -> bool:
+        """Whether answers tell how many examples it has: by weight, counts or sums."""
+        if self.config.privacy.secure_sums:
+            return False
+        told = summed_up(self.config) & {"sums", "counts"}
+        return bool(told) or self.config.merge.weights == "examples"
+
+    @property
+    def _measures_risk(self) -> bool:
+        return estimator_of(self.config).on_clients
+
+    def _measured_risks(
+        self, request: ClientRequest, context: ClientContext, measured: KnownRisks
+    ) -> KnownRisks:
+        """Return what the client knows now; it measures when it is time, and at the end."""
+        if request.task not in ("choose", "settle", "compare") or request.round_index == 0:
+            return measured
+        every, this_client = self.config.redteam.every, (self.client,)
+        state = self._state(request, context, measured)
+        due = this_client if request.task == "settle" else due_to_measure(state, this_client, every)
+        streams = self._streams(request)
+        judge = client_assessment_of(self.config, RiskContext(self.engine))
+        judged = judge(request.models, due, streams)
+        after = with_own_estimates(state, judged, every)
+        return after.kept(OwnRisks).risks.get(self.client.handle, ())
+
+    def _state(
+        self, request: ClientRequest, context: ClientContext, known: KnownRisks
+    ) -> ServerState:
+        """Return the part of a state that is this client's own."""
+        handle = self.client.handle
+        return replace(
+            initial_state(request.models),
+            round_index=request.round_index,
+            assignment={handle: context.current} if context.current >= 0 else {},
+        ).keeping(OwnRisks(risks={handle: known} if known else {}))
+
+    def _selection_inputs(
+        self,
+        request: ClientRequest,
+        context: ClientContext,
+        losses: Float[Tensor, "clients clusters"],
+        streams: Streams,
+    ) -> SelectionInputs:
+        """Return what a selection sees of a cohort of one."""
+        state = self._state(request, context, context.risks)
+        inputs = selection_inputs(state, (self.client,), losses, streams)
+        return replace(inputs, available=torch.tensor(request.available))
+
+
+def _refuse_memory(recipe: Recipe) -> None:
+    """Refuse to train by a function of one's own what needs what clients keep."""
+    if recipe.keeps_memory:
+        raise ConfigError(
+            "The settings' algorithm or objective lets clients keep something from round "
+            "to round, of which a training function of one's own knows nothing. Train as "
+            "the settings say (covey.flower.apps.client_app), or choose another."
+        )

@@ -1,0 +1,419 @@
+"""From settings to a recipe: how clients train."""
+
+import functools
+import inspect
+import logging
+import random
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numpy as np
+import torch
+from pydantic import BaseModel
+from torch import Tensor
+
+from covey.algorithms.algorithm import Algorithm
+from covey.algorithms.remote import SummedUp
+from covey.algorithms.selection import ClusterSelection, Selection
+from covey.base.errors import ConfigError, CoveyError, ModelError
+from covey.base.names import Params
+from covey.base.rng import Streams
+from covey.components.factories import raised_at
+from covey.components.registry import Capability, Claim, Component, find, is_built_in
+from covey.components.slots import ComponentSection, component_of
+from covey.config.rules import plain_claims, refuse_conflicts
+from covey.config.settings import Config
+from covey.data.examples import Client, Examples
+from covey.engine.optimizers import Optimizer, TorchOptimizer
+from covey.engine.protocol import Engine, EngineFactory, ScoringJob, TrainingJob, used_examples
+from covey.engine.recipe import (
+    Loss,
+    Objective,
+    OwnLoss,
+    OwnObjective,
+    OwnSchedule,
+    Recipe,
+    Schedule,
+)
+from covey.membership.estimators import RiskEstimator
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+READ = 2**26
+"""Bytes whose contents are compared; of what is beyond, whether torch wrote into it."""
+
+Leaf = Tensor | np.ndarray
+
+
+def user_function(
+    what: str, function: Callable[P, R], kind: type[CoveyError] = ConfigError
+) -> Callable[P, R]:
+    """Return a user's own function, whose errors are told as its own.
+
+    What it is given is read-only: others go on from it.
+
+    Args:
+        what: it is called in messages, for example "selection mine:cautious".
+        function: the user's.
+        kind: of the error that is raised from the function's.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with read_only(what, (args, kwargs), kind):
+            try:
+                return function(*args, **kwargs)
+            except CoveyError:
+                raise
+            except Exception as error:
+                raise kind(
+                    f"Your {what} raised {type(error).__name__}: "
+                    f"{error}{raised_at(error)}. Correct it."
+                ) from error
+
+    return call
+
+
+@contextmanager
+def read_only(what: str, given: object, kind: type[CoveyError] = ConfigError) -> Generator[None]:
+    """Refuse that tensors and arrays in what a user's own code is given are changed.
+
+    Raises:
+        CoveyError: of this kind, naming the part and what it wrote into.
+    """
+    left, seen = READ, list[tuple[str, Leaf, object]]()
+    for name, leaf in _leaves(given, "", set()):
+        left -= leaf.nbytes
+        seen.append((name, leaf, _content(leaf, read=left >= 0)))
+    yield
+    for name, leaf, content in seen:
+        if _content(leaf, read=isinstance(content, int)) != content:
+            raise kind(
+                f"Your {what} must not write into what it is given, from which others "
+                f"go on, found that it changed {name.lstrip('.')}. Change a copy: "
+                f"value.clone() of a tensor, value.copy() of an array."
+            )
+
+
+def _content(leaf: Leaf, *, read: bool) -> object:
+    """Return a checksum; where nothing is read, how often torch wrote into a tensor."""
+    if isinstance(leaf, Tensor):
+        if not read or leaf.device.type != "cpu":
+            return None if leaf.is_inference() else ("version", leaf._version)
+        leaf = leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return zlib.crc32(np.ascontiguousarray(leaf).data.cast("B")) if read else None
+
+
+def _leaves(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Leaf]]:  # noqa: ANN401
+    """Yield tensors and arrays with where they are, through records and collections."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        yield path, value
+        return
+    if isinstance(value, Mapping):
+        tree = cast("Mapping[Any, Any]", value)
+        inner = [(f"{path}[{key!r}]", each) for key, each in tree.items()]
+    elif isinstance(value, (tuple, list)):
+        row = cast("tuple[Any, ...]", value)
+        names = getattr(value, "_fields", range(len(row)))
+        inner = [(f"{path}[{i}]", each) for i, each in zip(names, row, strict=True)]
+    elif isinstance(value, BaseModel):
+        inner = [(f"{path}.{key}", each) for key, each in value]
+    elif is_dataclass(value) and not isinstance(value, type):
+        inner = [(f"{path}.{f.name}", getattr(value, f.name)) for f in fields(value)]
+    else:
+        return
+    if id(value) not in met:
+        met.add(id(value))
+        for name, each in inner:
+            yield from _leaves(each, name, met)
+
+
+def algorithm_of(config: Config) -> Algorithm:
+    """Return the algorithm that the settings name, with its options."""
+    return component_of(config.method, "name", Algorithm)
+
+
+def selection_of(config: Config) -> ClusterSelection | Selection:
+    """Return how clients choose: a component, or a user's function."""
+    own = algorithm_of(config).own_selection
+    return own or component_of(config.method, "selection", ClusterSelection)
+
+
+def estimator_of(config: Config) -> RiskEstimator:
+    """Return who measures the risk, with its options.
+
+    Raises:
+        ConfigError: it is no estimator of risk.
+    """
+    found = component_of(config.redteam, "source", RiskEstimator)
+    if not isinstance(found, RiskEstimator):
+        raise ConfigError(
+            f"redteam.source = {config.redteam.source!r} must name a subclass of "
+            f"covey.RiskEstimator, found a {type(found).__name__}. Name the class."
+        )
+    return found
+
+
+def estimator_needs(config: Config, capability: Capability) -> bool:
+    """Say whether the measurement of risk rests on this."""
+    return capability in estimator_of(config).claim("redteam.source").requires
+
+
+def summed_up(config: Config) -> frozenset[SummedUp]:
+    """Return what of clients' a server needs sums of, for these settings."""
+    estimator = estimator_of(config)
+    of = "sums" if algorithm_of(config).subtracts else "updates"
+    measured = Capability.MEASURED_RISK not in estimator.rules_out
+    return frozenset((of, "counts") if measured and not estimator.on_clients else (of,))
+
+
+def masks_told(config: Config) -> str:
+    """Return against whom masks protect what clients add up; "": there are none."""
+    if not config.privacy.secure_sums:
+        return ""
+    bare = {"counts": "counts of losses", "updates": "updates"}
+    told = [bare[of] for of in sorted(summed_up(config) & bare.keys())]
+    sums = (
+        "Masks protect clients' sums over records from a malicious server too, as long as "
+        "fewer than a fifth of the clients, and than min_cohort - 1, help it: a node opens "
+        "sums over one cohort alone, in whatever runs."
+    )
+    if not told:
+        return sums
+    few = (
+        f"Masks protect clients' {' and '.join(told)} from a server that keeps to the "
+        f"protocol, and from no other: one that asks again without one client, about a "
+        f"model that differs a little, has that client's own. Against it helps noise of "
+        f"the clients' own alone (privacy.record_noise, in simulations)."
+    )
+    return f"{sums} {few}" if "sums" in summed_up(config) else few
+
+
+log = logging.getLogger(__name__)
+
+
+def noticing_global_randomness(parts: Sequence[str], function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that calls a user's parts, and warns once if they draw globally.
+
+    Nothing of covey's own draws from what torch, numpy and Python share in a process. A
+    part that does makes a run that cannot be resumed or replayed to the same models.
+
+    Args:
+        parts: the user's own that may be called, for the message; none: nothing is watched.
+        function: calls them.
+    """
+    warned = False
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        nonlocal warned
+        if warned:
+            return function(*args, **kwargs)
+        before = _states()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            after = _states()
+            moved = [name for name in before if before[name] != after[name]]
+            if moved:
+                warned = True
+                log.warning(
+                    "Your %s must draw from the streams or the generator that it is given, "
+                    "but the global random state of %s was used: a run that is resumed, or "
+                    "played again for somebody who leaves, will draw otherwise and end in "
+                    "other models. Draw from streams.at('a name').generator().",
+                    ", or your ".join(parts),
+                    " and ".join(moved),
+                )
+
+    return call if parts else function
+
+
+def own_parts(config: Config) -> tuple[str, ...]:
+    """Return the user's own parts that the settings name, as messages call them."""
+    return tuple(
+        f"{kind.replace('_', ' ')} {name}"
+        for _, section in config
+        if isinstance(section, ComponentSection)
+        for field, kind in type(section).slots.items()
+        if isinstance(name := getattr(section, field), str)
+        and kind not in ("data", "tracker")
+        and not is_built_in(kind, name)
+    )
+
+
+def _states() -> dict[str, object]:
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - it is looked at
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy": (kind, np.asarray(keys).tobytes(), *rest),
+        "Python": random.getstate(),
+    }
+
+
+C = TypeVar("C", bound=Component)
+
+
+def recipe_of(config: Config) -> Recipe:
+    """Return how clients train; `Recipe.at` is how they do in one round.
+
+    Raises:
+        ConfigError: a part of it cannot be made, or does not go with the other settings.
+    """
+    recipe = _recipe(config)
+    refuse_conflicts([*_claims(config, recipe), *_surroundings(config)])
+    return recipe
+
+
+def _recipe(config: Config) -> Recipe:
+    train, privacy = config.train, config.privacy
+    loss = component_of(train, "loss", Loss)
+    schedule = component_of(train, "schedule", Schedule)
+    objective = _objective(config)
+    return Recipe(
+        local_epochs=train.local_epochs,
+        local_steps=train.local_steps,
+        batch_size=train.batch_size,
+        learning_rate=train.learning_rate,
+        drop_last=train.drop_last,
+        record_clip=privacy.record_clip,
+        record_noise=privacy.record_noise,
+        optimizer=_optimizer(config),
+        schedule=_own(schedule, Schedule, OwnSchedule),
+        loss=_own(loss, Loss, OwnLoss),
+        objective=objective,
+        personal=_algorithm(config).personal(),
+        max_gradient_norm=train.max_gradient_norm,
+        keep_losses=train.keep_losses,
+    )
+
+
+def _algorithm(config: Config) -> Algorithm:
+    return component_of(config.method, "name", Algorithm)
+
+
+def _objective(config: Config) -> Objective:
+    """Return the algorithm's objective, where it has one, or that of the settings."""
+    named = component_of(config.train, "objective", Objective)
+    of_algorithm = _algorithm(config).objective()
+    if of_algorithm is None:
+        return _own(named, Objective, OwnObjective)
+    if type(named) is not Objective:
+        raise ConfigError(
+            f"method.name = {config.method.name!r} has an objective of its own, found "
+            f"train.objective = {config.train.objective!r} beside it. Leave one of the two "
+            f"at its default."
+        )
+    return of_algorithm
+
+
+def _optimizer(config: Config) -> Optimizer:
+    train = config.train
+    maker = find("optimizer", train.optimizer, "train.optimizer")
+    if inspect.isclass(maker) and issubclass(maker, Component):
+        return component_of(train, "optimizer", Optimizer)
+    options = train.optimizer_options
+    return TorchOptimizer(maker=partial(maker, **options) if options else maker).tried()
+
+
+def _own(found: object, base: type[C], wrapper: Callable[..., C]) -> C:
+    """Return a component; a user's function becomes one."""
+    return found if isinstance(found, base) else wrapper(function=found)
+
+
+def _claims(config: Config, recipe: Recipe) -> Iterator[Claim]:
+    def called(field: str) -> str:
+        if field == "personal":
+            return f"method.name = {config.method.name!r}"
+        section = config.privacy if field == "record_clip" else config.train
+        name = "privacy" if section is config.privacy else "train"
+        return f"{name}.{field} = {getattr(section, field)!r}"
+
+    return recipe.claims(called)
+
+
+def _surroundings(config: Config) -> Iterator[Claim]:
+    """Yield what the engine and the task leave no room for."""
+    engine: EngineFactory = component_of(config.engine, "name", EngineFactory)
+    claim = engine.claim(f"engine.name = {config.engine.name!r}")
+    yield replace(claim, remedy="Choose another engine.")
+    yield from plain_claims(config)
+    labels = {
+        "multiclass": Capability.EXCLUSIVE_CLASSES,
+        "regression": Capability.NUMBER_LABELS,
+    }
+    task = config.model.task
+    others = frozenset(each for name, each in labels.items() if name != task)
+    yield Claim(f"model.task = {task!r}", rules_out=others)
+
+
+def check_trains(config: Config, engine: Engine, start: Params, clients: Sequence[Client]) -> None:
+    """Train and ask a model once on clients' real batches, and forget what came of it.
+
+    The batches are a usual one, the smallest that any client has, and those that hold the
+    largest and the smallest whole number: an embedding may be too short for them.
+
+    Raises:
+        ModelError: naming the client on whose batch the model failed, and how.
+    """
+    streams = Streams(config.seed).at("trial")
+    for client, batch in _batches(config, [each for each in clients if len(each.train)]):
+        job = TrainingJob(start, batch, streams, _one_step(config, len(batch)))
+        try:
+            list(engine.train([job]))
+            engine.score([ScoringJob(start, batch)])
+        except CoveyError as error:
+            raise ModelError(f"{_whose(client, batch)}: {error}") from error
+        except Exception as error:
+            raise ModelError(
+                f"{_whose(client, batch)}: a step of training the model raised "
+                f"{type(error).__name__}: {error}{raised_at(error)}. Correct the model, or "
+                f"choose another engine.name than {config.engine.name!r}."
+            ) from error
+
+
+def _whose(client: Client, batch: Examples) -> str:
+    return f"On {len(batch)} examples of {client.name}"
+
+
+def _one_step(config: Config, size: int) -> Recipe:
+    """Return one step over all examples; where examples are drawn, each is for certain."""
+    recipe = recipe_of(config)
+    return replace(recipe, local_steps=1, batch_size=size, record_noise=0.0)
+
+
+def _batches(config: Config, clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
+    if not clients:
+        return
+    size = config.train.batch_size
+    usual = clients[0].train.first(size)
+    yield clients[0], usual
+    recipe = recipe_of(config)
+    least = min(clients, key=lambda client: _last(client, recipe))
+    if config.privacy.record_clip == 0 and _last(least, recipe) < len(usual):
+        yield least, least.train.first(_last(least, recipe))
+    if not clients[0].train.inputs.is_floating_point():
+        yield from _extremes(clients)
+
+
+def _last(client: Client, recipe: Recipe) -> int:
+    """Return how many examples an epoch's last batch has."""
+    return used_examples(len(client.train), recipe) % recipe.batch_size or recipe.batch_size
+
+
+def _extremes(clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
+    for sign in (1, -1):
+        client = max(clients, key=lambda each: int((sign * _most(each, sign)).max()))
+        at = (sign * _most(client, sign)).argmax()
+        yield client, client.train.take(torch.stack([at, at]))
+
+
+def _most(client: Client, sign: int) -> torch.Tensor:
+    """Return each example's largest or smallest number."""
+    flat = client.train.inputs.flatten(1).long()
+    return flat.amax(dim=1) if sign > 0 else flat.amin(dim=1)

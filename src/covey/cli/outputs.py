@@ -1,0 +1,1639 @@
+"""What is told of runs on disk: lists, copies, checks, heads and keys."""
+
+from collections.abc import Mapping
+from typing import Any, NotRequired
+
+from pydantic import ConfigDict
+from typing_extensions import TypedDict
+
+from covey.auditor.result import Control
+from covey.base.names import Basis
+from covey.deploy.checks import Node, Run
+from covey.deploy.keys import Finding
+from covey.desk.answering import RunOutcome
+from covey.desk.case import CaseState
+from covey.desk.intake import Plan
+from covey.desk.runs import RunState
+from covey.dp.accountant import RefutedEpsilon
+from covey.dp.current_guarantee import Guarantee, Unit
+from covey.membership.audit import AttackFigures
+from covey.membership.intervals import Estimate
+from covey.membership.references import Attribution, ExposedCounts
+from covey.runs.own_records import ExposedRecord
+from covey.runtime.participation_game import Game
+from covey.runtime.places import Place
+from covey.unlearning.participation import DeniabilityRow
+from covey.unlearning.proof import Proof
+from covey.unlearning.proof_text import AnswerKind, Fate
+from covey.unlearning.signature import Check
+
+
+class Accuracy(TypedDict):
+    """Of the models that clients chose, on unseen examples of their own group.
+
+    Attributes:
+        overall: None: the run has not finished, or models answer a number and have a
+            `squared_error` in place of an accuracy.
+        by_group: only of groups that are known.
+    """
+
+    overall: float | None
+    by_group: dict[str, float]
+
+
+class StrongestAttack(TypedDict):
+    """An attack on a final model, by its name."""
+
+    attack: str
+    risk: float
+    standard_error: float
+    tpr_at_1: float | None
+    worst_client: float | None
+
+
+class MeasuredRisk(TypedDict):
+    """The red team's figure of one cluster model.
+
+    Attributes:
+        cluster: its number, from 0.
+        clients: how many use the model.
+        risk: MIA accuracy, 0.5 a coin toss; None: `reason` says why.
+        risk_round: in which it was measured.
+        source: which risk source measured it.
+        calibrated: whether clients may act on it.
+        reason: what the figure rests on, or why there is none.
+        true_risk: a loss threshold at the end, on real members; None: `true_risk_reason`.
+        true_risk_tpr_at_1: share of members found while 1% of non-members are accused.
+        true_risk_worst_client: balanced accuracy on the client that is told best, which
+            of few records is large by chance alone.
+        strongest_attack: of all attacks on this model at the end or since, the one that
+            succeeds most often; None: no attack has a figure.
+    """
+
+    cluster: int
+    clients: int
+    risk: float | None
+    risk_standard_error: float | None
+    risk_round: int | None
+    source: str | None
+    calibrated: bool
+    reason: str
+    true_risk: float | None
+    true_risk_standard_error: float | None
+    true_risk_reason: str
+    true_risk_tpr_at_1: float | None
+    true_risk_worst_client: float | None
+    strongest_attack: StrongestAttack | None
+
+
+class ClusterTold(MeasuredRisk):
+    """One cluster model and its risk, as measured and as it truly is.
+
+    Attributes:
+        groups: how many clients of each known group use it.
+        auc: of the attack behind `true_risk`.
+        blind_auc: of a classifier that never sees the model.
+        exposed_risk: the true risk, as it was highest for examples that this model met.
+        traced_risk: the true risk on all whose examples ever reached the model.
+        pooling: how far the model is drawn to the others' mean, from 0 to 1.
+        abandoned: nobody uses it.
+    """
+
+    groups: dict[str, int]
+    auc: float | None
+    blind_auc: float | None
+    exposed_risk: float | None
+    traced_risk: float | None
+    pooling: float
+    abandoned: bool
+
+
+class DivergedModel(TypedDict):
+    """A cluster whose model is none now.
+
+    Attributes:
+        round: since when.
+    """
+
+    cluster: int
+    round: int
+    reason: str
+
+
+class ViolationCounts(TypedDict):
+    """How many clients end in a model that is riskier than they accept.
+
+    Attributes:
+        count: by point estimate; None: `reason` says why.
+        count_lower: only where the 95% lower bound is above.
+        count_exposed: by the highest risk of all models that their examples reached.
+        by_group: of `count`.
+        attacks: those that these figures are of, the strongest on each model.
+        unknown: of how many clients it is not known.
+    """
+
+    count: int | None
+    count_lower: int | None
+    count_exposed: int | None
+    by_group: dict[str, int] | None
+    attacks: list[str]
+    unknown: int
+    reason: str
+
+
+class Violations(ViolationCounts):
+    """Who is counted, too.
+
+    Attributes:
+        clients: their handles.
+    """
+
+    clients: list[str] | None
+
+
+class Exposure(TypedDict):
+    """The highest risk of all models that a client's examples reached.
+
+    Attributes:
+        mean: over clients; None: `reason` says why.
+    """
+
+    mean: float | None
+    maximum: float | None
+    reason: str
+
+
+class FairnessGap(TypedDict):
+    """One gap between groups.
+
+    Attributes:
+        p_value: of a permutation test.
+        low: of the 95% interval.
+        high: of the 95% interval.
+    """
+
+    mean: float
+    maximum: float
+    p_value: float
+    low: float
+    high: float
+
+
+class Budget(TypedDict):
+    """How many more clients can be denied.
+
+    Attributes:
+        denials_left: at worst, whoever asks.
+        next_forces_rollback: the probability that the next request does.
+    """
+
+    denials_left: int | None
+    next_forces_rollback: float | None
+
+
+class RunSummary(TypedDict):
+    """A run, with every figure and what it rests on: `covey.Run.summary`.
+
+    Attributes:
+        run: its folder.
+        rounds: how many were played.
+        ended_early: why; empty: it did not.
+        model_hash: SHA-256 of all final models; None: not finished.
+        diverged: clusters without a model; figures that rest on one are unknown.
+        moves_after_round_5: changes of cluster by all clients.
+        moved_clients: how many made them.
+        moved_and_exposed: clients that once trained a riskier model than their last one.
+        prices: of the clusters, with `method.selection = "priced"`.
+        fairness: by gap; None: `fairness_reason` says why.
+        adjusted_rand_index: of clusters against groups, 1 the same; None: not known.
+        guarantee: the strongest that holds; None: `guarantee_reason` says why.
+        guarantees: all that noise was added for.
+        budget: None: `budget_reason` says why.
+        components: by setting, those that are your own or have options.
+        left: how many clients, by the answer that they were given.
+        notes: what a reader has to know.
+        ledger_head: hash of the newest event.
+    """
+
+    run: str
+    method: str | None
+    rounds: int
+    finished: bool
+    ended_early: str
+    model_hash: str | None
+    accuracy: Accuracy
+    squared_error: Accuracy
+    clusters: list[ClusterTold]
+    diverged: list[DivergedModel]
+    violations: Violations
+    exposure: Exposure
+    moves_after_round_5: int
+    moved_clients: int
+    most_moves_of_one_client: int
+    moved_and_exposed: int | None
+    prices: list[float] | None
+    fairness: dict[str, FairnessGap] | None
+    fairness_reason: str
+    adjusted_rand_index: float | None
+    guarantee: Guarantee | None
+    guarantee_reason: str
+    guarantees: list[Guarantee]
+    budget: Budget | None
+    budget_reason: str
+    components: dict[str, Mapping[str, Any]]
+    left: dict[str, int]
+    notes: list[str]
+    ledger_head: str | None
+
+
+class UnusedSetting(TypedDict):
+    """A setting that is not at its default, and does nothing.
+
+    Attributes:
+        key: its section and name.
+        reason: what makes it do nothing.
+    """
+
+    key: str
+    value: Any
+    reason: str
+
+
+class RunConcluded(RunSummary):
+    """A run that was played: its summary, and what playing it took.
+
+    Attributes:
+        seconds: of this command.
+        report: the page that was written.
+    """
+
+    unused_settings: list[UnusedSetting]
+    seconds: float
+    report: str
+
+
+class RunTold(TypedDict):
+    """One run below a folder, as its ledger tells it.
+
+    Attributes:
+        place: its folder, or its ledger's URL without a password.
+        name: its folder below the root that it was found under.
+        state: running: a process writes it; waiting: not at its end; damaged: changed;
+            unreadable: it cannot be looked at from here.
+        reason: what the state rests on, where that is not plain.
+        last_event: the kind of the newest event.
+        last_event_at: when it was recorded, ISO 8601.
+        clients: those that have not left.
+        size_bytes: of all files in the folder.
+        ledger_head: the newest hash, cut to 12 digits.
+        open_requests: to leave.
+        undelivered_answers: whose salt nobody has acknowledged.
+        proofs: how many lie in the folder.
+        guarantees: of differential privacy, a sentence each.
+        is_verified: whether the ledger's whole chain was read.
+    """
+
+    place: str
+    folder: str | None
+    name: str
+    state: RunState
+    reason: str
+    method: str
+    rounds_played: int | None
+    rounds_planned: int | None
+    last_event: str
+    last_event_at: str
+    age_seconds: float | None
+    clients: int | None
+    size_bytes: int
+    ledger_head: str
+    open_requests: int | None
+    undelivered_answers: int
+    proofs: int
+    guarantees: list[str]
+    guarantee_reason: str
+    is_verified: bool
+
+
+class RunsListed(TypedDict):
+    """All runs below some folders."""
+
+    runs: list[RunTold]
+
+
+class RunPruned(TypedDict):
+    """What goes of one old run.
+
+    Attributes:
+        run: its place.
+        what: states, or the whole run.
+        lost: what can then no longer be done, a sentence each.
+        kept: why nothing of it goes; empty: it goes.
+    """
+
+    run: str
+    what: str
+    paths: list[str]
+    size_bytes: int
+    lost: list[str]
+    kept: str
+
+
+class Pruned(TypedDict):
+    """What old runs could spare, and what was deleted.
+
+    Attributes:
+        deleted: empty without `--yes`.
+        size_bytes: of what was deleted, or would be.
+    """
+
+    older_than: str
+    deleted: list[RunPruned]
+    found: list[RunPruned]
+    size_bytes: int
+
+
+class DivergedInRun(DivergedModel):
+    """A model that diverged, and in which run."""
+
+    run: str
+
+
+class ReportWritten(TypedDict):
+    """A page that was written again, over one run or several.
+
+    Attributes:
+        report: its path.
+    """
+
+    report: str
+    diverged: list[DivergedInRun]
+
+
+class Exported(TypedDict):
+    """A model that was written out of a run.
+
+    Attributes:
+        sha256: of the file.
+        recipient: as it stands on record.
+    """
+
+    file: str
+    cluster: int
+    sha256: str
+    recipient: str | None
+
+
+class DossierWritten(TypedDict):
+    """A dossier that was written.
+
+    Attributes:
+        dossier: its folder or archive.
+    """
+
+    dossier: str
+
+
+class Damage(TypedDict):
+    """Something in a run's folder that is not as covey left it.
+
+    Attributes:
+        found: what is wrong.
+        recovery: what it can be recovered from.
+        repairable: whether `--repair` mends it.
+    """
+
+    path: str
+    what: str
+    found: str
+    recovery: str
+    repairable: bool
+
+
+class Doctored(TypedDict):
+    """What is damaged in a run, and what was repaired."""
+
+    damaged: list[Damage]
+    repaired: list[Damage]
+
+
+class Changed(TypedDict):
+    """A client that came, or whose records are others now, where heads are solved.
+
+    Attributes:
+        examples: how many the client has now.
+        sums_before: SHA-256 of its cluster's sums.
+        sums_after: the same, now.
+        model_before: SHA-256 of all models.
+        model_hash: the same, now.
+        exported: models on record that were solved with what was there before.
+    """
+
+    run: str
+    client: str
+    handle: str
+    cluster: int
+    examples: int
+    sums_before: str | None
+    sums_after: str | None
+    model_before: str | None
+    model_hash: str | None
+    seconds: float
+    exported: list[str]
+
+
+class Checked(TypedDict):
+    """Checks of a proof or a dossier.
+
+    Attributes:
+        valid: no check failed.
+    """
+
+    valid: bool
+    checks: list[Check]
+
+
+class HeadSigned(TypedDict):
+    """The head of a run's ledger, signed by its operator.
+
+    Attributes:
+        size: events under it.
+        checkpoint: the signed note.
+    """
+
+    run: str
+    size: int
+    checkpoint: str
+
+
+class HeadWitnessed(TypedDict):
+    """A head that a witness cosigned.
+
+    Attributes:
+        size: events under it.
+        origin: which ledger it is of.
+        checkpoint: the cosigned note.
+    """
+
+    size: int
+    origin: str
+    checkpoint: str
+
+
+class KeyTold(TypedDict):
+    """A key that signs proofs, or did; moments in ISO 8601."""
+
+    fingerprint: str
+    since: str | None
+    until: str | None
+    revoked: str | None
+
+
+class KeysListed(TypedDict):
+    """The keys that sign proofs.
+
+    Attributes:
+        file: of the public keys.
+    """
+
+    file: str
+    keys: list[KeyTold]
+
+
+class Spread(TypedDict):
+    """A mean over seeds.
+
+    Attributes:
+        mean: None: unknown in a run, as `reason` says.
+        deviation: standard deviation over runs.
+    """
+
+    mean: float | None
+    deviation: float | None
+    runs: int
+    reason: str
+
+
+class Spreads(TypedDict):
+    """The figures that sweeps compare."""
+
+    accuracy: Spread
+    minority_accuracy: Spread
+    violations: Spread
+
+
+class SettingMean(Spreads):
+    """One setting over its seeds.
+
+    Attributes:
+        runs: how many seeds.
+        diverged: in how many runs a model diverged.
+        minus_fedavg: differences to FedAvg on the same data and seed, pair by pair.
+        minus_ifca: the same to IFCA.
+    """
+
+    setting: str
+    runs: int
+    diverged: int
+    minus_fedavg: Spreads | None
+    minus_ifca: Spreads | None
+
+
+class RunCompared(TypedDict):
+    """One run of a comparison; `accuracy_GROUP` stands once for every group.
+
+    Attributes:
+        seed: None: the run's settings name none.
+        squared_error: the mean; None where models have an accuracy instead.
+        violations: by the loss threshold, by point estimate.
+        violations_lower: by the 95% lower bound.
+        violations_unknown: of how many clients it is not known.
+        true_risk_minority: of the cluster that holds most of the smallest group.
+        true_risk_majority: of the cluster that holds most of the largest group.
+        diverged: clusters.
+        epsilon: that holds; None: none does.
+        unit: whom the epsilon protects.
+        noise: whose noise the settings ask for.
+        reason: why a figure is None.
+    """
+
+    __pydantic_config__ = ConfigDict(  # pyright: ignore
+        json_schema_extra={"patternProperties": {"^accuracy_": {"type": ["number", "null"]}}}
+    )
+
+    name: str
+    method: str
+    selection: str
+    seed: int | None
+    accuracy: float | None
+    squared_error: float | None
+    violations: int | None
+    violations_lower: int | None
+    violations_unknown: int
+    true_risk_minority: float | None
+    true_risk_minority_standard_error: float | None
+    true_risk_majority: float | None
+    true_risk_majority_standard_error: float | None
+    adjusted_rand_index: float | None
+    diverged: list[int]
+    epsilon: float | None
+    unit: str | None
+    noise: str
+    reason: str
+
+
+class Swept(TypedDict):
+    """A sweep: its runs, and settings side by side.
+
+    Attributes:
+        runs: folders.
+        means: over seeds.
+        unused_settings: that do nothing in any run.
+        table: the CSV file.
+    """
+
+    runs: list[str]
+    rows: list[RunCompared]
+    means: list[SettingMean]
+    diverged: list[DivergedInRun]
+    unused_settings: list[UnusedSetting]
+    report: str
+    table: str
+
+
+class CopyTold(TypedDict):
+    """A copy that had been written out of the run.
+
+    Attributes:
+        what: a model, or a page.
+        cluster: of a model.
+        written: when, ISO 8601.
+        fate: what became of it.
+        notify: whether the recipient is to be told.
+    """
+
+    what: str
+    cluster: int | None
+    path: str
+    sha256: str | None
+    written: str
+    recipient: str | None
+    fate: Fate
+    notify: bool
+
+
+class AnswerGiven(TypedDict):
+    """One client's answer.
+
+    Attributes:
+        first_affected_round: that the answer takes back.
+        first_replayed_round: where the run was taken up again; None: nowhere.
+        model_hash: SHA-256 of all models, after it.
+        proof: the signed proof's file.
+        salt: for the requester; it is told once.
+        sealed_record_kept: whether name and salt together still find the client.
+        request: the request's identifier.
+        receipt: what was signed when it was asked.
+    """
+
+    client: str
+    answer: AnswerKind
+    first_affected_round: int | None
+    first_replayed_round: int | None
+    rounds_replayed: int
+    seconds: float
+    model_changed: bool
+    model_hash: str
+    proof: str
+    salt: str
+    copies: list[CopyTold]
+    basis: Basis
+    sealed_record_kept: bool
+    request: str
+    receipt: str | None
+
+
+class Forgotten(TypedDict):
+    """Clients that left.
+
+    Attributes:
+        budget: how many more can be denied; None: `budget_reason` says why.
+    """
+
+    run: str
+    answers: list[AnswerGiven]
+    budget: Budget | None
+    budget_reason: str
+
+
+class PendingAnswer(TypedDict):
+    """A request that waits for the process that plays the run.
+
+    Attributes:
+        answer: `pending`.
+    """
+
+    client: str
+    answer: str
+
+
+class Queued(TypedDict):
+    """Requests that were put down, where another process plays the run."""
+
+    run: str
+    answers: list[PendingAnswer]
+
+
+class OptionTold(TypedDict):
+    """One possible answer and its cost.
+
+    Attributes:
+        reason: why it cannot be given; empty: it can.
+        first_affected_round: that it would take back.
+        first_replayed_round: where the run would be taken up again.
+        seconds: predicted; None: not known.
+        bytes_deleted: of states and updates.
+        afterwards: what would be true then.
+    """
+
+    answer: AnswerKind
+    reason: str
+    first_affected_round: int | None
+    first_replayed_round: int | None
+    rounds_replayed: int
+    possible: bool
+    seconds: float | None
+    bytes_deleted: int
+    afterwards: str
+
+
+class ClientPlanned(TypedDict):
+    """How one client could leave.
+
+    Attributes:
+        answer: that would be given; None: `reason` says why none.
+    """
+
+    client: str
+    answer: AnswerKind | None
+    reason: str
+    basis: Basis
+    options: list[OptionTold]
+
+
+class SharedReplay(TypedDict):
+    """The one replay that all these answers share."""
+
+    first_replayed_round: int | None
+    rounds_replayed: int
+
+
+class ForgetPlans(TypedDict):
+    """What would be answered; nothing was done."""
+
+    run: str
+    plans: list[ClientPlanned]
+    together: SharedReplay
+
+
+class HandoverTold(TypedDict):
+    """An answer whose salt nobody has acknowledged.
+
+    Attributes:
+        answer: empty: not answered yet.
+        proof: empty: there is none yet.
+    """
+
+    request: str
+    salt: str
+    answer: str
+    proof: str
+
+
+class Unacknowledged(TypedDict):
+    """The salts that are still kept for requesters."""
+
+    run: str
+    unacknowledged: list[HandoverTold]
+
+
+class SetTold(TypedDict):
+    """An anonymity set that held the client.
+
+    Attributes:
+        diameter: the largest L2 distance between two of its updates.
+    """
+
+    round: int
+    cluster: int
+    members: int
+    diameter: float | None
+
+
+class RequestTold(TypedDict):
+    """A request of the client's.
+
+    Attributes:
+        asked: when, ISO 8601.
+    """
+
+    wanted: str
+    basis: Basis
+    state: str
+    asked: str
+
+
+class Explanation(TypedDict):
+    """What is held on one client, and where.
+
+    Attributes:
+        handle: by which the ledger's events name it.
+        rounds_trained: in which its examples were used.
+        risk_threshold: that it accepts; None: the client keeps it to itself.
+        risk_figures_that_count_it: rounds.
+        prices_that_count_it: rounds.
+        states_that_depend_on_it: rounds.
+        raw_updates_stored: rounds.
+        not_searched: where covey could not look, a sentence each.
+        page: the page that was written, with `--page`.
+    """
+
+    client: str
+    handle: str
+    rounds_trained: list[int]
+    clusters_trained: list[int]
+    risk_threshold: float | None
+    anonymity_sets: list[SetTold]
+    risk_figures_that_count_it: list[int]
+    prices_that_count_it: list[int]
+    states_that_depend_on_it: list[int]
+    raw_updates_stored: list[int]
+    requests: list[RequestTold]
+    places: list[Place]
+    not_searched: list[str]
+    page: NotRequired[str]
+
+
+class RunOfCase(TypedDict):
+    """A run that knows the name.
+
+    Attributes:
+        request: its identifier there; empty: not asked yet.
+        answer: empty: none yet.
+    """
+
+    run: str
+    request: str
+    answer: str
+
+
+class ItemTold(TypedDict):
+    """Something that is done by hand.
+
+    Attributes:
+        item: its number.
+        signed_by: empty: nobody yet.
+        kept: why something of it is kept; empty: nothing is.
+    """
+
+    item: int
+    kind: str
+    text: str
+    signed_by: str
+    signed_on: str
+    note: str
+    kept: str
+
+
+class CaseTold(TypedDict):
+    """One person's request, over all runs.
+
+    Attributes:
+        case: its number.
+        name: as runs know it, until the case is closed.
+        received: the day, ISO 8601.
+        due: the day, ISO 8601.
+        days_left: below 0: overdue.
+        extended: why; empty: it is not.
+        wanted: the answer that was asked for; empty: the one that fits.
+        letters: SHA-256 by file.
+    """
+
+    case: str
+    name: str
+    state: CaseState
+    received: str
+    due: str
+    days_left: int
+    extended: str
+    basis: str
+    owner: str
+    wanted: str
+    runs: list[RunOfCase]
+    by_hand: list[ItemTold]
+    letters: dict[str, str]
+    closed_by: str
+
+
+class CasesTold(TypedDict):
+    """Several cases."""
+
+    cases: list[CaseTold]
+
+
+class OutcomesTold(TypedDict):
+    """What came of cases in runs."""
+
+    outcomes: list[RunOutcome]
+
+
+class LetterTold(TypedDict):
+    """A letter that was written, as an HTML page."""
+
+    path: str
+    to: str
+    sha256: str
+
+
+class LettersWritten(TypedDict):
+    """The letters of a case."""
+
+    letters: list[LetterTold]
+
+
+class TemplatesWritten(TypedDict):
+    """Templates of letters that were written.
+
+    Attributes:
+        templates: names of files.
+    """
+
+    templates: list[str]
+
+
+class ClusterAudited(TypedDict):
+    """The attacks on one cluster model.
+
+    Attributes:
+        clients: those that use it and trained it: their records are the members.
+        members: how many are judged.
+        non_members: how many are judged.
+        background: members that no attack is judged by.
+        blind_auc: of a classifier that never sees the model.
+        reason: why there are no figures, or what is missing.
+        accuracies: of the model and of its references, on what they met and on the rest.
+        attacks: by name.
+        exposed: where the most exposed members are; None: too few references.
+        unknown: why single figures are.
+    """
+
+    cluster: int
+    clients: int
+    members: int
+    non_members: int
+    background: int
+    blind_auc: float | None
+    reason: str
+    accuracies: Mapping[str, float]
+    attacks: Mapping[str, AttackFigures]
+    exposed: ExposedCounts | None
+    unknown: list[str]
+
+
+class AuditFile(TypedDict):
+    """An audit of a run's final models, as `audit/audit.json` holds it.
+
+    Attributes:
+        view: who could find this, in words.
+        references: federations that were played again per cluster.
+        source: how often a member's own cluster model knows it best.
+        source_reason: why that is not known.
+    """
+
+    view: str
+    references: int
+    clusters: list[ClusterAudited]
+    source: Attribution | None
+    source_reason: str
+
+
+class RunAudited(AuditFile):
+    """An audit of a run's final models.
+
+    Attributes:
+        report: the page.
+    """
+
+    run: str
+    seconds: float
+    report: str
+
+
+class EstimateWithError(TypedDict):
+    """A figure, its 95% interval and its standard error.
+
+    Attributes:
+        value: None: `reason` says why.
+        low: of the interval.
+        high: of the interval.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    reason: str
+    standard_error: float | None
+
+
+class MetricsWithError(TypedDict):
+    """How well one attack tells members from non-members.
+
+    Attributes:
+        advantage: TPR - FPR.
+        tpr_at_1_percent: share of members found while 1% of non-members are accused.
+        tpr_at_01_percent: the same at 0.1%.
+    """
+
+    balanced_accuracy: EstimateWithError
+    auc: EstimateWithError
+    advantage: EstimateWithError
+    tpr_at_1_percent: Estimate
+    tpr_at_01_percent: Estimate
+    members: int
+    non_members: int
+
+
+class PartMetrics(TypedDict):
+    """The same of some of the records."""
+
+    balanced_accuracy: Estimate
+    auc: Estimate
+    tpr_at_1_percent: Estimate
+    tpr_at_01_percent: Estimate
+    members: int
+    non_members: int
+
+
+class AttackOnModel(TypedDict):
+    """One attack's figures, overall and in parts.
+
+    Attributes:
+        by_class: per label.
+        by_difficulty: per quarter of the records.
+        roc: FPR and TPR.
+    """
+
+    overall: MetricsWithError
+    by_class: dict[str, PartMetrics]
+    by_difficulty: dict[str, PartMetrics]
+    roc: list[tuple[float, float]]
+
+
+class MostExposed(TypedDict):
+    """The most exposed 1% of the members, in counts.
+
+    Attributes:
+        exposure: the mean chance that an attack is right on them.
+        everybody: the same of all members.
+    """
+
+    records: int
+    exposure: float
+    everybody: float
+
+
+class ModelAuditFile(TypedDict):
+    """An audit of any classifier, as `ModelAudit.to_dict` and `audit.json` have it.
+
+    Attributes:
+        view: who could find this, in words.
+        verdict: in one sentence.
+        refused: whether there are no figures at all; `reason` says why.
+        background: members that no attack is judged by.
+        shared: records left out because both sides hold them.
+        references: how many models there were to compare with.
+        withheld: why single attacks have no figures.
+        unknown: why single figures are.
+        controls: that must find nothing.
+        accuracies: of the model and its references, on what they met and on the rest.
+        exposed: None: too few references.
+    """
+
+    view: str
+    verdict: str
+    refused: bool
+    reason: str
+    members: int
+    non_members: int
+    background: int
+    shared: int
+    references: int
+    withheld: dict[str, str]
+    unknown: list[str]
+    controls: dict[str, Control]
+    accuracies: dict[str, float]
+    exposed: MostExposed | None
+    attacks: dict[str, AttackOnModel]
+
+
+class ModelAudited(ModelAuditFile):
+    """An audit of any classifier of torch.
+
+    Attributes:
+        model: as it was named.
+        report: the page; None: none was wanted.
+    """
+
+    model: str
+    seconds: float
+    report: str | None
+
+
+class GamePlayed(TypedDict):
+    """The participation game on a finished run.
+
+    Attributes:
+        view: what the adversary knows, in words.
+    """
+
+    run: str
+    view: str
+    game: Game
+    seconds: float
+
+
+class EpsilonTested(TypedDict):
+    """A run's noise, put to the test.
+
+    Attributes:
+        mechanism: whose epsilon: of anonymity sets (`sound`), a client's or a record's.
+        accounted: epsilon of one release.
+        refuted: every smaller epsilon is refuted.
+        holds: whether that contradicts nothing.
+    """
+
+    run: str
+    mechanism: str
+    delta: float
+    accounted: float
+    refuted: RefutedEpsilon
+    holds: bool
+    seconds: float
+
+
+class RecordsTold(TypedDict):
+    """A client's most exposed records, the most exposed first.
+
+    Attributes:
+        held: how many records it trains on.
+        rounds: of which the losses are known.
+        score_told: what the score is, in words.
+        median_score: of all its records.
+        kept_in: where the losses lie, and who can read them there.
+        rows_known: whether it is known which rows of a data file the records are.
+        page: with `--page`: where the page was written.
+    """
+
+    client: str
+    held: int
+    rounds: int
+    score_told: str
+    median_score: float
+    kept_in: str
+    records: list[ExposedRecord]
+    rows_known: bool
+    page: NotRequired[str]
+
+
+class SignatureBlock(TypedDict):
+    """A signature of everything else in its document.
+
+    Attributes:
+        algorithm: `Ed25519`.
+        public_key: of the signer, base64.
+        fingerprint: of that key.
+        value: base64.
+    """
+
+    algorithm: str
+    public_key: str
+    fingerprint: str
+    value: str
+
+
+class ReceiptDocument(TypedDict):
+    """What a requester is given when it asks, before it is answered.
+
+    Attributes:
+        format: `covey-receipt`.
+        run: the first 16 digits of the ledger's first hash.
+        asked: when, ISO 8601.
+        signed: when, ISO 8601.
+        wanted: the answer that was asked for.
+        subject: HMAC-SHA256 of the requester's name under its salt.
+        checkpoint: the signed head of the ledger.
+    """
+
+    format: str
+    version: int
+    request: str
+    run: str
+    asked: str
+    signed: str
+    wanted: str
+    basis: Basis
+    subject: str
+    checkpoint: str
+    signature: SignatureBlock
+
+
+class HeadUpdateFile(TypedDict):
+    """What an operator hands to a witness.
+
+    Attributes:
+        checkpoint: the signed head.
+        since: events that the witness knows.
+        consistency: hashes that show that the ledger only grew.
+    """
+
+    checkpoint: str
+    since: int
+    consistency: list[str]
+
+
+class DossierRun(TypedDict):
+    """Which run it is of.
+
+    Attributes:
+        config_hash: SHA-256 of the settings.
+        data_hash: SHA-256 of the data; None: they never left the clients.
+        clients: that have not left.
+    """
+
+    method: str | None
+    covey_version: str | None
+    config_hash: str | None
+    data_hash: str | None
+    model_hash: str | None
+    rounds_planned: int | None
+    rounds_played: int
+    finished: bool
+    ended_early: str
+    clients: int
+    components: dict[str, Mapping[str, Any]]
+    notes: list[str]
+
+
+class DossierModel(MeasuredRisk):
+    """One model, with how many clients it depends on."""
+
+    trained_by: int
+    left_in_it: int
+    reached_by_pooling: int
+
+
+class DossierFacts(TypedDict):
+    """Every figure that follows from the ledger."""
+
+    run: DossierRun
+    models: list[DossierModel]
+    accuracy: Accuracy
+    squared_error: Accuracy
+    violations: ViolationCounts
+    fairness: dict[str, FairnessGap] | None
+    fairness_reason: str
+    guarantees: list[Guarantee]
+    guarantee_reason: str
+    budget: Budget | None
+    budget_reason: str
+    answers: dict[str, int]
+
+
+class TraceTold(TypedDict):
+    """Which events a figure is folded from.
+
+    Attributes:
+        figure: its name in the facts.
+        positions: of events, counted from 1.
+        hashes: of these events.
+    """
+
+    figure: str
+    positions: list[int]
+    hashes: list[str]
+
+
+class AuditRow(TypedDict):
+    """One attack on one model, in words."""
+
+    cluster: str
+    attack: str
+    balanced_accuracy: str
+    auc: str
+    tpr_at_1_percent: str
+    tpr_at_01_percent: str
+
+
+class Likelihood(TypedDict):
+    """What was measured, and what is unknown, a sentence each."""
+
+    measured: list[str]
+    unknown: list[str]
+
+
+class Likelihoods(TypedDict):
+    """The two that EDPB's opinion 28/2024 asks for."""
+
+    extraction: Likelihood
+    queries: Likelihood
+
+
+class LineageRow(TypedDict):
+    """Something in the run's folder that data went into.
+
+    Attributes:
+        depends_on_clients: None: on everybody who took part before it.
+    """
+
+    what: str
+    count: int
+    depends_on_clients: int | None
+
+
+class DossierProof(TypedDict):
+    """An answer to somebody who left, without a name."""
+
+    sha256: str
+    answer: str
+    answered: str
+
+
+class AnnexHeading(TypedDict):
+    """A heading of the AI Act's Annex IV.
+
+    Attributes:
+        known: what the run knows; empty: nothing.
+    """
+
+    number: str
+    heading: str
+    known: str
+
+
+class DossierDocument(TypedDict):
+    """What a run's models may give away, for an authority: `dossier.json`.
+
+    Attributes:
+        says: what the document says, and what it does not.
+        written: when, ISO 8601.
+        ledger_head: hash of the newest event.
+        audits: of `audit.json` beside it.
+        files: SHA-256 by name, of the files beside it.
+    """
+
+    format: str
+    version: int
+    says: str
+    name: str
+    written: str
+    ledger_events: int
+    ledger_head: str
+    facts: DossierFacts
+    traces: list[TraceTold]
+    audits: list[AuditRow]
+    likelihoods: Likelihoods
+    lineage: list[LineageRow]
+    proofs: list[DossierProof]
+    annex_iv: list[AnnexHeading]
+    files: dict[str, str]
+    signature: SignatureBlock
+
+
+class GuaranteeOfPaper(TypedDict):
+    """What Theorem 1 of the paper claims for a sigma, and what its algorithm delivers.
+
+    Attributes:
+        noise: `paper`.
+        epsilon: that is delivered; None: no finite one.
+        noise_multiplier: z of every release.
+        relation: how two neighbouring sets of data differ.
+        holds_if: what must be true, and what nothing enforces.
+    """
+
+    noise: str
+    sigma: float
+    rounds: int
+    delta: float
+    epsilon_claimed: float
+    epsilon: float | None
+    noise_multiplier: float
+    relation: str
+    covers: list[str]
+    does_not_cover: list[str]
+    holds_if: list[str]
+
+
+class GuaranteeOfNoise(TypedDict):
+    """What a mechanism guarantees, beside the size of its noise.
+
+    Attributes:
+        noise: `sound`, `client` or `record`.
+        epsilon_claimed: that was asked for; None: the noise was given.
+        epsilon: None: `reason` says why.
+        unit: whom it protects.
+        relation: how two neighbouring sets of data differ.
+        adversary: who sees what.
+        holds_if: what must be true, and what nothing enforces.
+        accountant: what added up the cost.
+        noise_multiplier: z of every release.
+        views: epsilon by what an adversary sees, of anonymity sets.
+        noise_norm: of each released model; not for `record`.
+        update_norm: the largest of one update.
+    """
+
+    noise: str
+    rounds: int
+    epsilon_claimed: float | None
+    epsilon: float | None
+    reason: str
+    delta: float
+    unit: Unit
+    relation: str
+    adversary: str
+    covers: list[str]
+    does_not_cover: list[str]
+    holds_if: list[str]
+    accountant: str | None
+    noise_multiplier: float | None
+    views: NotRequired[dict[str, float | None]]
+    noise_norm: NotRequired[float]
+    update_norm: NotRequired[float]
+
+
+class Deniability(TypedDict):
+    """Which k and x keep forced replays rare.
+
+    Attributes:
+        clients: in every round.
+        requests: to leave.
+        target: the probability to stay below.
+        holds_if: what must be true.
+    """
+
+    clients: int
+    rounds: int
+    requests: int
+    target: float
+    holds_if: list[str]
+    settings: list[DeniabilityRow]
+
+
+class ErrorTold(TypedDict):
+    """Why nothing was answered.
+
+    Attributes:
+        type: the error's class; `UsageError` for options, `Stopped` for signals.
+        message: a sentence, or a few.
+    """
+
+    type: str
+    message: str
+    exit_code: int
+
+
+class Failed(TypedDict):
+    """What every command prints that could not answer."""
+
+    error: ErrorTold
+
+
+class ProblemTold(TypedDict):
+    """One mistake in settings.
+
+    Attributes:
+        key: None: settings that are fine one by one disagree.
+        value: what was found.
+        expected: what it may be, in words.
+        did_you_mean: the name or the value that was probably meant.
+    """
+
+    key: str | None
+    value: Any
+    expected: str | None
+    did_you_mean: str | None
+    message: str
+
+
+class ConfigChecked(TypedDict):
+    """Every mistake in a file of settings, and what in it does nothing.
+
+    Attributes:
+        unused_settings: None: there are mistakes.
+    """
+
+    file: str
+    valid: bool
+    problems: list[ProblemTold]
+    unused_settings: list[UnusedSetting] | None
+
+
+class ConfigTemplate(TypedDict):
+    """A file of all settings.
+
+    Attributes:
+        file: None: it was not written.
+        toml: its text.
+    """
+
+    file: str | None
+    toml: str
+
+
+class Written(TypedDict):
+    """A file that was written."""
+
+    file: str
+
+
+class DataFile(TypedDict):
+    """A file of a data set.
+
+    Attributes:
+        source: which data set.
+        state: whether it is there, and whole.
+        url: where to get it.
+    """
+
+    source: str
+    file: str
+    state: str
+    url: str
+    md5: str | None
+
+
+class DataFiles(TypedDict):
+    """The data files that covey can read."""
+
+    folder: str
+    files: list[DataFile]
+
+
+class Served(TypedDict):
+    """Pages on this machine.
+
+    Attributes:
+        link: for one browser.
+    """
+
+    link: str
+
+
+class FederationWritten(TypedDict):
+    """A federation's folder.
+
+    Attributes:
+        address: of the server, as nodes see it.
+        nodes: folders by name.
+    """
+
+    folder: str
+    address: str
+    insecure: bool
+    nodes: dict[str, str]
+
+
+class FederationChecked(TypedDict):
+    """What is missing, wrong or risky in a federation's folder.
+
+    Attributes:
+        valid: no finding is an error.
+    """
+
+    valid: bool
+    findings: list[Finding]
+
+
+class FederationStatus(TypedDict):
+    """Which nodes are online, and how the runs are.
+
+    Attributes:
+        answers: whether the server did.
+        problem: why not.
+    """
+
+    folder: str
+    answers: bool
+    address: str
+    problem: str
+    nodes: list[Node]
+    runs: list[Run]
+
+
+FAILURE = Failed
+"""What every command prints that could not answer."""
+
+OUTPUTS: Mapping[str, Any] = {
+    "run": RunConcluded,
+    "resume": RunConcluded,
+    "sweep": Swept,
+    "report": ReportWritten,
+    "export": Exported,
+    "doctor": Doctored,
+    "runs list": RunsListed,
+    "runs show": RunTold,
+    "runs prune": Pruned,
+    "join": Changed,
+    "update": Changed,
+    "audit": RunAudited,
+    "audit --model": ModelAudited,
+    "audit --game": GamePlayed,
+    "audit --epsilon": EpsilonTested,
+    "records": RecordsTold,
+    "guarantee --noise": GuaranteeOfPaper | GuaranteeOfNoise,
+    "guarantee --deniability": Deniability,
+    "explain": Explanation,
+    "forget": Forgotten | Queued,
+    "forget --plan": ForgetPlans,
+    "forget --again": Unacknowledged,
+    "forget --received": Unacknowledged,
+    "requests add": CaseTold,
+    "requests list": CasesTold,
+    "requests due": CasesTold,
+    "requests show": CaseTold,
+    "requests plan": Plan,
+    "requests answer": OutcomesTold,
+    "requests extend": CaseTold,
+    "requests item": CaseTold,
+    "requests sign": CaseTold,
+    "requests letters": LettersWritten,
+    "requests templates": TemplatesWritten,
+    "requests close": CaseTold,
+    "verify": Checked,
+    "dossier": DossierWritten,
+    "head": HeadSigned,
+    "witness": HeadWitnessed,
+    "keys": KeysListed,
+    "data": DataFiles,
+    "config check": ConfigChecked,
+    "config init": ConfigTemplate,
+    "config schema --out": Written,
+    "deploy init": FederationWritten,
+    "deploy check": FederationChecked,
+    "deploy status": FederationStatus,
+    "serve": Served,
+}
+"""By command, with the option that asks for it where a command has several answers.
+
+`config schema` without `--out` prints the schema of the settings itself.
+"""
+
+FILES: Mapping[str, Any] = {
+    "audit/audit.json": AuditFile,
+    "audit.json of a model": ModelAuditFile,
+    "proofs/REQUEST.json": Proof,
+    "receipts/REQUEST.json": ReceiptDocument,
+    "dossier.json": DossierDocument,
+    "head.json": HeadUpdateFile,
+    "Run.summary": RunSummary,
+}
+"""By file: those that a run's folder, an audit, a dossier or a witness is given."""

@@ -1,3 +1,0 @@
-from .table import FAILURE, FILES, OUTPUTS
-
-__all__ = ["FAILURE", "FILES", "OUTPUTS"]

@@ -1,0 +1,337 @@
+"""The files of CelebA: faces, and which of 40 attributes each has."""
+
+import io
+import json
+import math
+import pickle
+import struct
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int, Int64, UInt8
+from PIL import Image
+from torch import Tensor
+
+from covey.base.errors import DataError
+from covey.base.files import MEBIBYTE, gunzip
+from covey.data.examples import Examples
+from covey.data.files import Publication, find_file, read_file, read_files
+
+GZIP_MAGIC = b"\x1f\x8b"
+UNSIGNED_BYTE = 0x08
+LARGEST_IDX = 2_048 * MEBIBYTE
+"""Bytes unpacked: EMNIST, the largest, has 550 MB."""
+
+
+def read_examples(publication: Publication, part: str, folder: Path, num_classes: int) -> Examples:
+    """Return the images of one channel and the labels of a part of a data set.
+
+    Raises:
+        DataError: a file is missing or malformed, or they do not fit together.
+        ChecksumError: a file is not the published one.
+    """
+    name = f"{part}-images-idx3-ubyte.gz"
+    content, path = read_file(publication, name, folder)
+    images = parse_idx(content, path, dimensions=3).unsqueeze(1)
+    name = f"{part}-labels-idx1-ubyte.gz"
+    content, path = read_file(publication, name, folder)
+    labels = parse_idx(content, path, dimensions=1).long()
+    if len(labels) != len(images):
+        raise DataError(
+            f"{path} must hold a label for each of {len(images):,} images, found "
+            f"{len(labels):,}. Get both files again."
+        )
+    if (labels >= num_classes).any():
+        raise DataError(
+            f"{path} must hold labels below {num_classes}, found {int(labels.max())}. "
+            f"Get the file again."
+        )
+    return Examples(images, labels)
+
+
+def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
+    """Return the array in an idx file of unsigned bytes.
+
+    Args:
+        content: the file's bytes, gzipped or not.
+        path: names the file in errors.
+        dimensions: what the header must state: 3 for images, 1 for labels.
+
+    Raises:
+        DataError: the bytes are cut short, too many or not this format.
+    """
+    content = _unzip(content, path)
+    magic = bytes([0, 0, UNSIGNED_BYTE, dimensions])
+    if content[:4] != magic:
+        raise DataError(
+            f"{path} must start with {magic.hex()} (idx, unsigned bytes, {dimensions} "
+            f"dimensions), found {content[:4].hex() or 'nothing'}. Get the file again."
+        )
+    body = 4 + 4 * dimensions
+    if len(content) < body:
+        raise DataError(f"{path} ends inside its header. Get the file again.")
+    shape = struct.unpack(f">{dimensions}I", content[4:body])
+    if len(content) - body != math.prod(shape):
+        raise DataError(
+            f"{path} announces {' x '.join(map(str, shape))} bytes after its header, "
+            f"found {len(content) - body:,}. Get the file again."
+        )
+    values = np.frombuffer(content, np.uint8, offset=body).reshape(shape)
+    return torch.from_numpy(values.copy())
+
+
+def _unzip(content: bytes, path: Path) -> bytes:
+    if not content.startswith(GZIP_MAGIC):
+        return content
+    try:
+        return gunzip(content, LARGEST_IDX)
+    except ValueError as error:
+        raise DataError(
+            f"{path} must be a whole gzip file: {error}. Get the file again."
+        ) from error
+
+
+NUM_CLASSES = 10
+IMAGE_SHAPE = (3, 32, 32)
+
+
+def parse_batch(content: bytes, path: Path) -> Examples:
+    """Return the images and labels of one batch.
+
+    Args:
+        content: the file's bytes.
+        path: names the file in errors.
+
+    Raises:
+        DataError: the pickle asks for anything that a batch does not need, or does not
+            hold a batch.
+    """
+    try:
+        batch = _BatchUnpickler(content, path).load()
+        return _examples(batch[b"data"].pixels(), batch[b"labels"])
+    except DataError:
+        raise
+    except Exception as error:  # a malformed pickle can raise anything
+        raise DataError(
+            f"{path} must be a CIFAR-10 python batch with 'data' and 'labels', but "
+            f"reading it failed: {error!r}. Get the file again."
+        ) from error
+
+
+def _examples(pixels: np.ndarray, classes: list[int]) -> Examples:
+    images = torch.from_numpy(pixels).view(-1, *IMAGE_SHAPE)
+    labels = torch.tensor(classes)
+    if len(labels) != len(images) or not set(classes) <= set(range(NUM_CLASSES)):
+        raise ValueError("there must be one label in 0..9 for every image")
+    return Examples(images, labels)
+
+
+class _Dtype:
+    """Stands for `numpy.dtype` in the pickle."""
+
+    def __init__(self, code: bytes | str, *_: object) -> None:
+        self.code = code
+
+    def __setstate__(self, state: object) -> None:
+        """Ignore byte order and alignment: single bytes have none."""
+
+
+class _Array:
+    """Stands for `numpy.ndarray` in the pickle, so that no numpy code sees its state."""
+
+    state: tuple[Any, ...]
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.state = state
+
+    def pixels(self) -> np.ndarray:
+        _version, shape, dtype, is_fortran, content = self.state
+        if dtype.code not in (b"u1", "u1") or is_fortran:
+            raise ValueError("'data' must hold unsigned bytes, row by row")
+        return np.frombuffer(content, np.uint8).reshape(shape).copy()
+
+
+STANDS_FOR = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+}
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    def __init__(self, content: bytes, path: Path) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self.path = path
+
+    def find_class(self, module: str, name: str, /) -> type:
+        if (module, name) not in STANDS_FOR:
+            raise DataError(
+                f"{self.path} must be a CIFAR-10 python batch, but this pickle asks for "
+                f"{module}.{name}, which no batch needs. It was not run: do not open "
+                f"this file with pickle; get it again."
+            )
+        return STANDS_FOR[module, name]
+
+
+NUM_CHARACTERS = 62
+SIDE = 28
+
+Part = Literal["train", "test"]
+
+Written = tuple[UInt8[np.ndarray, "n 784"], Int64[np.ndarray, " n"]]
+
+
+def has_part(publication: Publication, part: Part, folder: Path) -> bool:
+    """Say whether there are files of that part."""
+    return find_file(publication, f"{part}/*.json", folder) is not None
+
+
+def read_part(
+    publication: Publication, part: Part, folder: Path
+) -> tuple[Examples, Int[Tensor, " images"]]:
+    """Return all images of the part's files, and the number of the writer of each.
+
+    LEAF's background is 1; it is turned to 0, as in MNIST, and ink to 255.
+
+    Raises:
+        DataError: there is no file, or one is malformed.
+    """
+    numbers: dict[str, int] = {}
+    pixels, labels, writers = [], [], []
+    for content, path in read_files(publication, f"{part}/*.json", folder):
+        for writer, (images, classes) in _written(content, path).items():
+            number = numbers.setdefault(writer, len(numbers))
+            pixels.append(images)
+            labels.append(classes)
+            writers.append(np.full(len(classes), number))
+    inputs = torch.from_numpy(np.concatenate(pixels)).view(-1, 1, SIDE, SIDE)
+    examples = Examples(inputs, torch.from_numpy(np.concatenate(labels)))
+    return examples, torch.from_numpy(np.concatenate(writers))
+
+
+def _written(content: bytes, path: Path) -> dict[str, Written]:
+    """Return what each writer of one file wrote, in the file's order."""
+    try:
+        return _checked(json.loads(content, object_hook=_compact))
+    except Exception as error:  # a malformed file can raise anything
+        raise DataError(
+            f"{path} must be LEAF's json of FEMNIST, with users, num_samples and "
+            f"user_data, 784 numbers in [0, 1] per image and labels below "
+            f"{NUM_CHARACTERS}, but: {error!r}. Make it again with LEAF."
+        ) from error
+
+
+def _checked(part: dict[str, Any]) -> dict[str, Written]:
+    written = {user: part["user_data"][user] for user in part["users"]}
+    found = [len(labels) for _, labels in written.values()]
+    if not found or found != part["num_samples"]:
+        raise ValueError("num_samples is not how many images the users have")
+    return written
+
+
+def _compact(found: dict[str, Any]) -> dict[str, Any] | Written:
+    """Turn a writer's lists into arrays as soon as they are read: they fill the memory."""
+    if found.keys() != {"x", "y"}:
+        return found
+    labels = np.array(found["y"])
+    pixels = np.array(found["x"], dtype=np.float32).reshape(len(labels), SIDE * SIDE)
+    if not ((pixels >= 0) & (pixels <= 1)).all():
+        raise ValueError("a pixel is outside [0, 1]")
+    if not np.isin(labels, np.arange(NUM_CHARACTERS)).all():
+        raise ValueError("a label is no class")
+    return np.rint((1 - pixels) * 255).astype(np.uint8), labels.astype(np.int64)
+
+
+NUM_LABELS = 40
+FACE_SIDE = 32
+
+NUMBERS: Mapping[Part, str] = MappingProxyType({"train": "0", "test": "2"})
+MOST: Mapping[Part, int] = MappingProxyType({"train": 50_000, "test": 20_000})
+
+
+def read_faces(publication: Publication, part: Part, folder: Path) -> tuple[Examples, int]:
+    """Return the first 50,000 training or 20,000 test images, and how many there are.
+
+    An image has 40 labels: 1 where it has the attribute, else 0.
+
+    Raises:
+        DataError: a file is missing or malformed.
+    """
+    of_part = parse_names(*read_file(publication, "list_eval_partition.txt", folder), part)
+    names = of_part[: MOST[part]]
+    content, path = read_file(publication, "list_attr_celeba.txt", folder)
+    labels = parse_attributes(content, path, names)
+
+    def image(name: str) -> UInt8[Tensor, "3 height width"]:
+        return parse_image(*read_file(publication, f"img_align_celeba/{name}", folder))
+
+    with ThreadPoolExecutor() as threads:
+        images = torch.stack(list(threads.map(image, names)))
+    return Examples(images, labels), len(of_part)
+
+
+def parse_names(content: bytes, path: Path, part: Part) -> list[str]:
+    """Return the names of a part's images.
+
+    Raises:
+        DataError: the file, which `path` names, is malformed or has none.
+    """
+    lines = [line.split() for line in content.decode(errors="replace").splitlines()]
+    names = [line[0] for line in lines if line[1:] == [NUMBERS[part]]]
+    if not names or any(line and len(line) != 2 for line in lines):
+        raise DataError(
+            f"{path} must hold an image's name and the number of its part per line, "
+            f"found {len(names):,} images of part {NUMBERS[part]} ({part}). Get the file "
+            f"again."
+        )
+    return names
+
+
+def parse_attributes(
+    content: bytes, path: Path, names: Sequence[str]
+) -> Int64[Tensor, "images 40"]:
+    """Return the attributes of these images: 1 has it, 0 (-1 in the file) has not.
+
+    Raises:
+        DataError: the file, which `path` names, lacks an image or is malformed.
+    """
+    lines = (line.split() for line in content.decode(errors="replace").splitlines())
+    known = {line[0]: line[1:] for line in lines if line}
+    for name in names:
+        values = known.get(name, [])
+        if len(values) != NUM_LABELS or not {"-1", "1"}.issuperset(values):
+            raise DataError(
+                f"{path} must hold {NUM_LABELS} times -1 or 1 after {name}, found "
+                f"{' '.join(values)[:60]!r}. Get the file again."
+            )
+    return torch.tensor([[int(value == "1") for value in known[name]] for name in names])
+
+
+def parse_image(content: bytes, path: Path) -> UInt8[Tensor, "3 32 32"]:
+    """Return the middle square of an image (178 x 178 of 178 x 218), made 32 x 32.
+
+    Bilinear: each pixel is a weighted mean of all that lie under it.
+
+    Raises:
+        DataError: the file, which `path` names, is no image.
+    """
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            width, height = image.size
+            side = min(width, height)
+            left, top = (width - side) // 2, (height - side) // 2
+            square = (left, top, left + side, top + side)
+            cropped = image.convert("RGB").crop(square)
+            small = cropped.resize((FACE_SIDE, FACE_SIDE), Image.Resampling.BILINEAR)
+    except Exception as error:  # a malformed file can raise anything
+        raise DataError(f"{path} must be an image, but: {error}. Get the file again.") from error
+    return torch.from_numpy(np.array(small)).permute(2, 0, 1)

@@ -1,3 +1,0 @@
-"""The data sources that covey brings: each in its own file."""
-
-__all__: list[str] = []

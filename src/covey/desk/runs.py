@@ -1,0 +1,506 @@
+"""One run's line, read from its folder or its ledger: nothing is written or raised."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from covey.base.errors import CoveyError, LedgerError, LedgerUnavailable, RunError
+from covey.base.events import RunEndedEarly, RunStarted
+from covey.base.history import History
+from covey.components.registry import no_foreign_code
+from covey.dp.current_guarantee import guarantee_status
+from covey.ledger.backends import resolved
+from covey.ledger.store import Ledger, Overview
+from covey.report.summary import early_end_told
+from covey.runtime.folder import RunFolder
+from covey.runtime.ledger_record import RecordReader, event_of
+from covey.runtime.planning import read_run_record
+
+RunState = Literal["running", "waiting", "finished", "damaged", "unreadable"]
+"""running: a process holds the right to write it; waiting: not at its end, and nobody
+plays it; damaged: what is there is not what covey wrote; unreadable: it cannot be looked
+at from here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEntry:
+    """A run as it was found. What is not known is None, or "" for texts.
+
+    Attributes:
+        place: its folder; of a ledger in a database without a folder, the URL, without a
+            password.
+        folder: None where only a ledger's URL was given.
+        name: its folder below the root that it was found under, or the URL's `run`.
+        reason: what `state` rests on, where that is not plain: the fault, for example.
+        rounds_played: those that count; rounds that were taken back do not.
+        last_event: the kind of the newest event.
+        last_event_at: when it was recorded, ISO 8601.
+        age_seconds: how long ago that was.
+        clients: those that have not left.
+        size_bytes: of all files in the folder, but for runs inside it.
+        ledger_head: the newest hash, cut to 12 digits; what it seals is verified only if
+            `is_verified` says so.
+        open_requests: to leave, that wait for an answer or are being answered.
+        undelivered_answers: whose salt nobody has acknowledged.
+        proofs: how many there are in the folder.
+        guarantees: of differential privacy, that hold; each a sentence.
+        guarantee_reason: why none holds, or why that is not known.
+        is_verified: whether the ledger's whole chain was read.
+    """
+
+    place: str
+    folder: Path | None
+    name: str
+    state: RunState
+    reason: str = ""
+    method: str = ""
+    rounds_played: int | None = None
+    rounds_planned: int | None = None
+    last_event: str = ""
+    last_event_at: str = ""
+    age_seconds: float | None = None
+    clients: int | None = None
+    size_bytes: int = 0
+    ledger_head: str = ""
+    open_requests: int | None = None
+    undelivered_answers: int = 0
+    proofs: int = 0
+    guarantees: tuple[str, ...] = ()
+    guarantee_reason: str = ""
+    is_verified: bool = False
+
+    def answer(self) -> dict[str, Any]:
+        """Return it for a program, in JSON's values."""
+        told = asdict(self)
+        folder = None if self.folder is None else str(self.folder)
+        return {**told, "folder": folder, "guarantees": list(self.guarantees)}
+
+
+DEPTH = 6
+"""Folders below a root that are looked into."""
+
+MOST_FOLDERS = 100_000
+"""Folders that are looked at below one root."""
+
+PRUNED = ".covey-pruned-"
+"""How the names of folders begin whose deletion began."""
+
+MARKS = ("config.toml", "ledger.sqlite")
+"""A run has one of these at least, or had it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A folder that may be a run's.
+
+    Attributes:
+        problem: why it was not looked at; "": it was.
+        is_system: whether the operating system refused it.
+    """
+
+    path: Path
+    problem: str = ""
+
+
+def runs_below(root: Path, depth: int = DEPTH) -> Iterator[Found]:
+    """Yield folders that hold a run's settings or its ledger, in the order of their paths.
+
+    Where too much lies below the root, the last one says so.
+    """
+    looked_at = 0
+    waiting = [(root, depth)]
+    while waiting:
+        folder, left = waiting.pop()
+        looked_at += 1
+        if looked_at > MOST_FOLDERS:
+            yield Found(
+                root,
+                f"more than {MOST_FOLDERS:,} folders lie below it, and the rest were not "
+                f"looked at: give folders nearer to the runs",
+            )
+            return
+        try:
+            entries = sorted(os.scandir(folder), key=lambda each: each.name)
+        except OSError as error:
+            yield Found(folder, f"the folder cannot be listed: {error.strerror}")
+            continue
+        marks = [each for each in entries if each.name in MARKS]
+        if linked := [each.name for each in marks if each.is_symlink()]:
+            yield Found(folder, f"{linked[0]} is a link, and links are not followed")
+        elif any(each.is_file(follow_symlinks=False) for each in marks):
+            yield Found(folder)
+        below = [
+            Path(each.path)
+            for each in entries
+            if each.is_dir(follow_symlinks=False) and not each.name.startswith(PRUNED)
+        ]
+        if left > 0:
+            waiting += [(each, left - 1) for each in reversed(below)]
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a run's folder, but for runs inside it."""
+    total, waiting = 0, [folder]
+    while waiting:
+        here = waiting.pop()
+        try:
+            entries = list(os.scandir(here))
+        except OSError:
+            continue
+        inner_run = any(each.name in MARKS for each in entries)
+        if inner_run and here != folder:
+            continue
+        for each in entries:
+            if each.is_dir(follow_symlinks=False):
+                waiting.append(Path(each.path))
+            else:
+                total += _size(each)
+    return total
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:  # deleted since, by who plays the run
+        return 0
+
+
+VERIFIED_EVENTS = 20_000
+"""Events of a ledger that is verified as a whole for the list, at most."""
+
+VERIFIED_BYTES = 64 * 2**20
+"""Bytes of the same, in a file."""
+
+CONNECT_SECONDS = "5"
+"""How long a database may take to answer: one that is away must not stop the list."""
+
+OPEN = ("pending", "serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How runs are read.
+
+    Attributes:
+        at: what an event's age is counted to.
+        whole: verify every chain, however long.
+        verify_bytes: of a ledger's file whose whole chain is verified, at most.
+    """
+
+    at: datetime
+    whole: bool = False
+    verify_bytes: int = VERIFIED_BYTES
+
+
+def is_run(path: Path) -> bool:
+    """Say whether a folder is a run's, and not one that has such a file by chance."""
+    folder = RunFolder(path)
+    if folder.imports.exists():
+        return True
+    try:
+        if folder.ledger_path.exists():
+            return folder.config_path.exists() or Ledger.exists(folder.ledger_path)
+        return bool(folder.config().ledger.url)
+    except LedgerError:
+        return True  # damaged, and maybe a run's
+    except (CoveyError, ValueError, OSError):
+        return False
+
+
+def entry_of_folder(path: Path, name: str, reading: Reading) -> RunEntry:
+    """Return a run's line, whatever state its folder is in."""
+    folder = RunFolder(path)
+    entry = RunEntry(
+        place=str(path),
+        folder=path,
+        name=name,
+        state="waiting",
+        size_bytes=size_of(path),
+        undelivered_answers=len(list(folder.unacknowledged.glob("*.sealed"))),
+        proofs=len(list(folder.proofs.glob("*.json"))),
+    )
+    try:
+        config = folder.config()
+    except (CoveyError, ValueError, OSError) as error:
+        return _with_ledger(_faulty(entry, error), folder.ledger_path, reading, None)
+    entry = replace(entry, method=config.method.name, rounds_planned=config.rounds)
+    return _with_ledger(entry, folder.ledger, reading, folder)
+
+
+def entry_of_ledger(url: str, reading: Reading) -> RunEntry:
+    """Return the line of a run whose ledger lies in a database."""
+    shown = _shown(url)
+    entry = RunEntry(place=shown, folder=None, name=shown, state="waiting")
+    return _with_ledger(entry, url, reading, None)
+
+
+def reader_url(location: str | Path) -> str | Path:
+    """Return where to read a ledger, waiting for its database for some seconds only.
+
+    Raises:
+        LedgerUnavailable: what the location stands for cannot be found out.
+    """
+    place = resolved(location)
+    if isinstance(place, Path) or not place.startswith("postgresql"):
+        return place
+    try:
+        url = make_url(place)
+    except (ArgumentError, ValueError):
+        return place  # whoever opens it says what is wrong with it
+    if "connect_timeout" not in url.query:
+        url = url.update_query_dict({"connect_timeout": CONNECT_SECONDS})
+    return url.render_as_string(hide_password=False)
+
+
+def _with_ledger(
+    entry: RunEntry, location: str | Path, reading: Reading, folder: RunFolder | None
+) -> RunEntry:
+    """Return the line with what the ledger tells; of a damaged one, as far as it goes."""
+    try:
+        place = reader_url(location)
+        if not Ledger.exists(place):
+            return _unrecorded(entry)
+        with Ledger.read(place) as ledger:
+            entry = _overviewed(entry, ledger, reading)
+            return _verified(entry, ledger, reading, folder)
+    except Exception as error:  # a damaged file can hold anything
+        return _faulty(entry, error)
+
+
+def _unrecorded(entry: RunEntry) -> RunEntry:
+    if entry.state != "waiting":
+        return entry
+    return replace(
+        entry,
+        reason="nothing is recorded yet",
+        rounds_played=0,
+        open_requests=_queued(entry),
+        guarantee_reason="nothing is recorded yet",
+    )
+
+
+def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
+    found = ledger.overview()
+    began = _began(found)
+    planned = entry.rounds_planned or (began.rounds if began else None)
+    ended = _ended_early(found)
+    rounds = ended.rounds if ended else planned
+    played = 0 if found.last_round is None else found.last_round + 1
+    waiting = [each for each in ledger.requests() if each.state in OPEN]
+    entry = replace(
+        entry,
+        method=entry.method or (began.method if began else ""),
+        rounds_planned=planned,
+        rounds_played=played if rounds is None else min(played, rounds),
+        last_event=found.last_kind,
+        last_event_at=found.written_at,
+        age_seconds=_age(found.written_at, reading.at),
+        clients=found.clients,
+        ledger_head=found.head[:12],
+        open_requests=len(waiting) + _queued(entry),
+    )
+    if not ledger.is_being_written():
+        # the run's end is recorded in one more round than it has
+        return _at_rest(entry, ended, is_over=rounds is not None and played > rounds)
+    return replace(entry, state="running") if entry.state == "waiting" else entry
+
+
+def _at_rest(entry: RunEntry, ended: RunEndedEarly | None, *, is_over: bool) -> RunEntry:
+    if entry.state != "waiting":  # a fault that was found before the ledger was read
+        return entry
+    if is_over:
+        return replace(entry, state="finished", reason=early_end_told(ended))
+    return replace(entry, reason=f"stopped after {entry.rounds_played} rounds")
+
+
+def _verified(
+    entry: RunEntry, ledger: Ledger, reading: Reading, folder: RunFolder | None
+) -> RunEntry:
+    """Verify the whole chain, if it is not too long for that, and tell what it promises."""
+    if not reading.whole and _is_long(ledger, entry, reading.verify_bytes):
+        reason = "not looked at: the ledger is long. `covey runs show` reads it whole"
+        return replace(entry, guarantee_reason=reason)
+    history = (
+        read_run_record(folder).history
+        if folder is not None
+        else RecordReader().read(ledger).history
+    )
+    return replace(entry, is_verified=True, **_guarantees(history))
+
+
+def _is_long(ledger: Ledger, entry: RunEntry, most: int) -> bool:
+    place = None if entry.folder is None else RunFolder(entry.folder).ledger_path
+    if place is not None and place.is_file():
+        return place.stat().st_size > most
+    return not most or ledger.overview().events > VERIFIED_EVENTS
+
+
+def _guarantees(history: History) -> Mapping[str, Any]:
+    try:
+        with no_foreign_code():
+            status = guarantee_status(history)
+    except CoveyError as error:
+        return {"guarantee_reason": f"not known: {_line(error)}"}
+    sentences = tuple(
+        f"epsilon {each.epsilon:.3g} for a {each.unit} at delta {each.delta:g}, against "
+        f"whoever {each.adversary}"
+        for each in status.guarantees
+        if each.epsilon is not None
+    )
+    return {"guarantees": sentences, "guarantee_reason": status.reason}
+
+
+def _began(found: Overview) -> RunStarted | None:
+    kind = RunStarted.__name__
+    first = next((each for each in found.first_round if each.kind == kind), None)
+    event = None if first is None else event_of(first)
+    return event if isinstance(event, RunStarted) else None
+
+
+def _ended_early(found: Overview) -> RunEndedEarly | None:
+    events = (event_of(each) for each in found.ended)
+    return next((each for each in events if isinstance(each, RunEndedEarly)), None)
+
+
+def _queued(entry: RunEntry) -> int:
+    """Count requests that wait in the folder until who plays the run takes them up."""
+    if entry.folder is None:
+        return 0
+    return len(list(RunFolder(entry.folder).request_queue.glob("*.json")))
+
+
+def _age(written_at: str, at: datetime) -> float | None:
+    try:
+        written = datetime.fromisoformat(written_at)
+    except ValueError:
+        return None
+    if written.tzinfo is None:
+        written = written.replace(tzinfo=UTC)
+    return (at - written).total_seconds()
+
+
+def _faulty(entry: RunEntry, error: Exception) -> RunEntry:
+    if entry.state == "damaged":
+        return entry
+    away = isinstance(error, LedgerUnavailable | OSError)
+    return replace(
+        entry,
+        state="unreadable" if away else "damaged",
+        reason=_line(error),
+        guarantee_reason="not known: the run cannot be read",
+    )
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _shown(url: str) -> str:
+    try:
+        return make_url(str(resolved(url))).render_as_string(hide_password=True)
+    except (ArgumentError, ValueError, LedgerUnavailable):
+        return url.partition("?")[0] if "@" not in url else "a ledger's URL"
+
+
+URLS = ("postgresql:", "postgresql+psycopg:", "env:", "file:")
+
+
+def found_runs(
+    roots: Sequence[str | Path],
+    *,
+    at: datetime | None = None,
+    depth: int = DEPTH,
+    whole: bool = False,
+    verify_bytes: int = VERIFIED_BYTES,
+) -> tuple[RunEntry, ...]:
+    """Return every run below these folders, and those whose ledgers' URLs are given.
+
+    Ledgers are opened to be read, none of a run's own code is imported, and nothing is
+    written. A run that is damaged, or that cannot be looked at, is an entry that says so.
+    Databases that runs' settings name are connected to.
+
+    Args:
+        roots: folders, and URLs of ledgers: `postgresql://...?run=NAME`, or `env:NAME` and
+            `file:PATH` of what holds one.
+        at: what ages are counted to; None: now.
+        depth: folders below each root that are looked into; links never are.
+        whole: verify the chain of every ledger, and not only of those that are short.
+        verify_bytes: how long such a one is at most; 0 for a list that is asked for often.
+
+    Raises:
+        RunError: a root is not there.
+    """
+    reading = Reading(at or datetime.now(UTC), whole, verify_bytes)
+    found: dict[str, RunEntry] = {}
+    for root in roots:
+        for entry in _below(root, depth, reading):
+            found.setdefault(entry.place, entry)
+    return tuple(found.values())
+
+
+def named_run(
+    name: str,
+    roots: Sequence[str | Path],
+    *,
+    at: datetime | None = None,
+) -> RunEntry:
+    """Return the one run of this name or place, its ledger verified as a whole.
+
+    Raises:
+        RunError: there is none, or several have the name.
+    """
+    reading = Reading(at or datetime.now(UTC), whole=True)
+    if Path(name).is_dir() and is_run(Path(name)):
+        return entry_of_folder(Path(name), Path(name).resolve().name, reading)
+    found, there = [], []
+    for root in roots:
+        for entry in found_runs([root], at=at):
+            there.append(entry.place)
+            if name in (entry.name, entry.place):
+                found.append((root, entry))
+    if len(found) != 1:
+        many = f"{len(found)} have it" if found else "none has it"
+        raise RunError(
+            f"A run is named by its folder, or as `covey runs list` names it, found "
+            f"{name!r}, and {many}. There are: {', '.join(there[:8]) or 'none'}. Give "
+            f"the folder."
+        )
+    root, entry = found[0]
+    if entry.folder is None:
+        return entry_of_ledger(str(root), reading)
+    return entry_of_folder(entry.folder, entry.name, reading)
+
+
+def _below(root: str | Path, depth: int, reading: Reading) -> Iterator[RunEntry]:
+    if _is_url(root):
+        yield entry_of_ledger(str(root), reading)
+        return
+    top = Path(root)
+    if not top.is_dir():
+        raise RunError(
+            f"Runs are looked for below folders, or by the URL of a ledger, found "
+            f"{str(root)!r}, which is no folder. Give folders that are there."
+        )
+    for found in runs_below(top.resolve(), depth):
+        path = top / found.path.relative_to(top.resolve())
+        name = path.relative_to(top).as_posix() if path != top else path.resolve().name
+        if found.problem:
+            yield RunEntry(
+                place=str(path),
+                folder=path,
+                name=name,
+                state="unreadable",
+                reason=found.problem,
+            )
+        elif is_run(path):
+            yield entry_of_folder(path, name, reading)
+
+
+def _is_url(root: str | Path) -> bool:
+    return isinstance(root, str) and root.startswith(URLS)

@@ -1,0 +1,464 @@
+"""The engine for CPUs: clients in parallel threads, one core each.
+
+Small models gain nothing from several cores inside one operation, so every thread runs
+its client alone. A client's result does not depend on the number of threads, to the bit.
+"""
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from typing import ClassVar, Literal, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import (
+    Tensor,
+    _foreach_copy_,  # pyright: ignore[reportPrivateImportUsage]
+    nn,
+)
+
+from covey.base.files import keep_freed_memory
+from covey.base.names import Params
+from covey.data.examples import Examples
+from covey.engine.descent import corrected, in_order, private_gradients, reshaping, trainable
+from covey.engine.dropout import check_dropout, has_dropout, seeded_dropout
+from covey.engine.protocol import (
+    Scored,
+    ScoringJob,
+    TrainingJob,
+    batches,
+    concatenated,
+    job_indices,
+    model_outputs,
+    num_parts,
+    num_steps,
+    score_part,
+    score_whole,
+    split_job,
+)
+from covey.engine.recipe import MULTICLASS, Labels, Loss, Losses, Outputs, PerExample, Task
+
+
+class ReusedModel:
+    """One module, whose parameters begin anew with every job.
+
+    Walking through a module takes longer than a step of a tiny model, so what does not
+    change from job to job is looked up once.
+
+    Attributes:
+        weights: what is trained, in the module's order.
+        names: theirs.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        own = trainable(module)
+        self.names, self.weights = list(own), list[Tensor](own.values())
+        self._has_dropout = has_dropout(module)
+        self._parameters = _whole_state(module)
+
+    def begin_at(self, start: Params) -> None:
+        """Set what is trained, and the mode of training.
+
+        Raises:
+            RuntimeError: `start` is of another model.
+        """
+        if not self.module.training:
+            self.module.train()
+        held = self._parameters
+        if held is None or _shapes(held) != _shapes(start):
+            self.module.load_state_dict(start)
+        else:
+            with torch.no_grad():
+                _foreach_copy_(list(held.values()), [start[name] for name in held])
+
+    def params(self) -> Params:
+        """Return a copy of what the module is by now."""
+        held = self._parameters
+        state = self.module.state_dict() if held is None else held
+        return {
+            name: value.detach().clone(memory_format=torch.contiguous_format)
+            for name, value in state.items()
+        }
+
+    def dropout(self, job: TrainingJob) -> AbstractContextManager[object]:
+        """Return a block, to enter around each forward pass, that draws the job's masks."""
+        return seeded_dropout(self.module, job) if self._has_dropout else nullcontext()
+
+
+def _whole_state(module: nn.Module) -> dict[str, Tensor] | None:
+    """Return a module's parameters, if they are all of its state; None: they are not.
+
+    A buffer may be replaced while a model runs, and a module may save other tensors than
+    it has: only parameters that are saved as they are can be set and read directly.
+    """
+    held: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    saved = module.state_dict()
+    is_whole = list(saved) == list(held) and all(
+        saved[name].data_ptr() == value.data_ptr() for name, value in held.items()
+    )
+    return held if is_whole else None
+
+
+def _shapes(params: Params) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in params.items()}
+
+
+PutDown = Callable[[Tensor], object]
+"""Takes the losses of a batch's examples."""
+
+
+class _Recorded(Loss):
+    """Another loss, of which every batch's values are put down."""
+
+    loss: Loss
+    put_down: PutDown
+
+    def of(self, task: Task) -> PerExample:
+        """Return the same losses; what is put down takes no part in any gradient."""
+        losses = self.loss.of(task)
+
+        def recorded(outputs: Outputs, labels: Labels) -> Losses:
+            found = losses(outputs, labels)
+            self.put_down(found.detach())
+            return found
+
+        return recorded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedJob:
+    """A training job whose losses are known when it is done.
+
+    For engines that train a client by itself, batch after batch: `vmap` and DP-SGD do not.
+    """
+
+    job: TrainingJob
+    batches: list[Losses] = field(default_factory=list[Tensor])
+
+    @property
+    def recorded(self) -> TrainingJob:
+        """The job to train instead; it ends at the same model, to the bit."""
+        recipe = self.job.recipe
+        loss = _Recorded(loss=recipe.loss, put_down=self.batches.append)
+        return replace(self.job, recipe=replace(recipe, loss=loss))
+
+    def first_losses(self) -> Float[Tensor, " examples"]:
+        """Return each example's loss when it was first drawn; NaN: it never was.
+
+        Later on, the client's own model has learnt it in this very training.
+        """
+        found = torch.full((len(self.job.examples),), torch.nan)
+        for chosen, losses in zip(job_indices(self.job), self.batches, strict=True):
+            found[chosen] = torch.where(found[chosen].isnan(), losses.float(), found[chosen])
+        return found
+
+
+def without_recording(job: TrainingJob) -> tuple[TrainingJob, PutDown | None]:
+    """Return the job that is recorded, and what takes its losses; None: it is not.
+
+    For engines that train in another process: what is put down there is lost here.
+    """
+    recipe, loss = job.recipe, job.recipe.loss
+    if not isinstance(loss, _Recorded):
+        return job, None
+    return replace(job, recipe=replace(recipe, loss=loss.loss)), loss.put_down
+
+
+Job = TypeVar("Job")
+
+
+def bundled(
+    jobs: Iterable[Job], work_of: Callable[[Job], float], most: int, work: float
+) -> Iterator[list[Job]]:
+    """Yield the jobs in their order, several at once where they are soon done.
+
+    Args:
+        jobs: taken one by one; no job is taken before a bundle that is full is yielded.
+        work_of: what a job takes.
+        most: jobs in a bundle.
+        work: of a bundle, together; what takes more goes alone.
+    """
+    bundle, together = list[Job](), 0.0
+    for job in jobs:
+        size = work_of(job)
+        if bundle and (len(bundle) == most or together + size > work):
+            yield bundle
+            bundle, together = [], 0.0
+        bundle.append(job)
+        together += size
+        if together > work:
+            yield bundle
+            bundle, together = [], 0.0
+    if bundle:
+        yield bundle
+
+
+def training_work(job: TrainingJob) -> float:
+    """Return parameters times the examples that are seen, each as often as it is."""
+    seen = num_steps(len(job.examples), job.recipe) * job.recipe.batch_size
+    return float(num_parameters(job.start) * seen)
+
+
+def num_parameters(params: Params) -> int:
+    """Return how many numbers a model has."""
+    return sum(value.numel() for value in params.values())
+
+
+class ReferenceEngine:
+    """Train clients one by one with an optimizer object.
+
+    The module gives the architecture only: its own parameters are never used or changed.
+    """
+
+    def __init__(self, module: nn.Module, task: Task = MULTICLASS) -> None:
+        check_dropout(module)
+        self._module = module
+        self._task = task
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        for job in jobs:
+            yield self._train_one(job)
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        return [score_whole(copy.deepcopy(self._module), job, self._task) for job in jobs]
+
+    def _train_one(self, job: TrainingJob) -> Params:
+        module = copy.deepcopy(self._module)
+        module.load_state_dict(job.start)
+        module.train()
+        weights, recipe = trainable(module), job.recipe
+        values: list[Tensor] = [*weights.values()]
+        start = [value.detach().clone() for value in values]
+        memory = in_order(job, list(weights))
+        optimizer = recipe.optimizer.make(values, recipe.learning_rate)
+        take = _private if recipe.record_clip > 0 else _plain
+        for _ in take(module, values, job, self._task):
+            with torch.no_grad():
+                extra = corrected(recipe.objective, values, start, memory)
+            if extra is not None:
+                _add(values, extra)
+            if recipe.max_gradient_norm:
+                nn.utils.clip_grad_norm_(values, recipe.max_gradient_norm)
+            optimizer.step()
+        return dict(module.state_dict())
+
+
+def _add(weights: Sequence[Tensor], extra: Sequence[Tensor]) -> None:
+    for value, more in zip(weights, extra, strict=True):
+        value.grad = more if value.grad is None else value.grad + more
+
+
+def _plain(
+    module: nn.Module, weights: list[Tensor], job: TrainingJob, task: Task
+) -> Iterator[None]:
+    """Give every weight the gradient of a batch, batch after batch."""
+    own_dropout, losses = seeded_dropout(module, job), job.recipe.loss.of(task)
+    seen: list[Tensor] = []
+    for batch in batches(job):
+        with own_dropout:
+            outputs = model_outputs(module, batch.inputs)
+        for value in weights:
+            value.grad = torch.zeros_like(value)
+        loss = losses(outputs, batch.labels).mean()
+        loss.backward()
+        if job.on_losses:
+            seen.append(loss.detach())
+        yield
+    if job.on_losses and seen:
+        job.on_losses(torch.stack(seen))
+
+
+def _private(
+    module: nn.Module, weights: list[Tensor], job: TrainingJob, task: Task
+) -> Iterator[None]:
+    """Give every weight a gradient that tells little of each example."""
+    for gradients in private_gradients(module, job, task):
+        for value, gradient in zip(weights, gradients, strict=True):
+            value.grad = gradient
+        yield
+
+
+Result = TypeVar("Result")
+
+PARTS_IN_FLIGHT = 8
+"""Scoring jobs per thread that wait or are done: small, so that none of them idles."""
+
+BUNDLE = 32
+"""Training jobs that go to a thread at once, at most."""
+
+BUNDLED_WORK = 1e6
+"""Parameters times examples of a bundle: a millisecond or so. What is more goes alone."""
+
+LARGE_MODEL = 16 * 2**20
+"""From so many bytes on, one trained model waits for its turn, and not one per thread."""
+
+KEPT_MEMORY, LARGEST_KEPT = 64 * 2**20, 32 * 2**20
+"""Bytes that a thread keeps, once freed, for its next step, and of the largest tensor."""
+
+Precision = Literal["float32", "bfloat16"]
+"""What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""
+
+
+class ParallelEngine:
+    """Train and score on `workers` threads with one intra-op thread each.
+
+    The module gives the architecture only. Jobs are taken from their iterator as
+    threads become free: at most `2 * workers` are in flight, or as many bundles of jobs
+    that are next to nothing; `workers + 1` where models are large.
+
+    Attributes:
+        hands_over: whether nobody but the taker holds a model that `train` yields.
+    """
+
+    hands_over: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        module: nn.Module,
+        workers: int = 1,
+        precision: Precision = "float32",
+        task: Task = MULTICLASS,
+    ) -> None:
+        check_dropout(module)
+        keep_freed_memory(KEPT_MEMORY, LARGEST_KEPT)
+        self._module = module
+        self._task = task
+        self._workers = workers
+        self._precision = precision
+        self._thread_local = threading.local()
+        # The threads live as long as the engine: each new one would get a memory arena
+        # of its own, and a run of many rounds would keep them all.
+        self._pool = ThreadPoolExecutor(workers, initializer=self._set_up_thread)
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        bundles = _bundles(jobs)
+        if (first := next(bundles, None)) is None:
+            return
+        ahead = 1 if _model_bytes(first[0]) > LARGE_MODEL else self._workers
+        results = self._results(self._train_bundle, chain([first], bundles), self._workers + ahead)
+        # an error keeps this frame alive, and would leave the caller with one thread
+        with closing(results):
+            for trained, error in results:
+                trained.reverse()
+                while trained:  # whoever takes a model is the only one to hold it
+                    yield trained.pop()
+                if error is not None:
+                    raise error
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        parts = (part for job in jobs for part in split_job(job))
+        scored = self._results(self._score_part, parts, PARTS_IN_FLIGHT * self._workers)
+        return [concatenated(islice(scored, num_parts(job))) for job in jobs]
+
+    def _results(
+        self, work: Callable[[Job], Result], jobs: Iterable[Job], max_in_flight: int
+    ) -> Generator[Result]:
+        """Yield each job's result in order, with at most `max_in_flight` in flight.
+
+        A job holds a copy of its examples: all at once, they would fill the memory.
+        """
+        in_flight: deque[Future[Result]] = deque()
+        with _one_intra_op_thread():
+            try:
+                for job in jobs:
+                    in_flight.append(self._pool.submit(work, job))
+                    if len(in_flight) == max_in_flight:
+                        yield in_flight.popleft().result()
+                while in_flight:
+                    yield in_flight.popleft().result()
+            finally:
+                for abandoned in in_flight:
+                    abandoned.cancel()
+
+    def _set_up_thread(self) -> None:
+        # The setting binds this thread and every thread born later, but not the caller's.
+        torch.set_num_threads(1)
+        # Convolutions follow the layout of their weights, and are faster in this one.
+        own = copy.deepcopy(self._module).to(
+            memory_format=torch.channels_last  # pyright: ignore[reportCallIssue]
+        )
+        self._thread_local.model = ReusedModel(own)
+
+    def _score_part(self, job: ScoringJob) -> Scored:
+        return score_part(self._thread_local.model.module, job, self._task)
+
+    def _train_bundle(self, jobs: Sequence[TrainingJob]) -> tuple[list[Params], Exception | None]:
+        """Return what was trained, and what stopped it."""
+        trained: list[Params] = []
+        for job in jobs:
+            try:
+                trained.append(self._train_one(job))
+            except Exception as error:
+                return trained, error
+        return trained, None
+
+    def _train_one(self, job: TrainingJob) -> Params:
+        model: ReusedModel = self._thread_local.model
+        model.begin_at(job.start)
+        recipe, weights = job.recipe, model.weights
+        step = recipe.optimizer.begin(weights, recipe.learning_rate)
+        step = reshaping(step, recipe, weights, in_order(job, model.names))
+        if recipe.record_clip > 0:
+            steps = private_gradients(model.module, job, self._task)
+        else:
+            steps = self._gradients(model, job)
+        for gradients in steps:
+            step(gradients)
+            del gradients  # before the next ones are made beside them
+        return model.params()
+
+    def _gradients(self, model: ReusedModel, job: TrainingJob) -> Iterator[list[Tensor]]:
+        """Yield each step's gradient at what the weights are by then."""
+        own_dropout = model.dropout(job)
+        losses = job.recipe.loss.of(self._task)
+        seen: list[Tensor] = []
+        for batch in batches(job):
+            with own_dropout:
+                loss = self._loss(model.module, batch, losses)
+            if job.on_losses:
+                seen.append(loss.detach())
+            yield list(torch.autograd.grad(loss, model.weights, materialize_grads=True))
+        if job.on_losses and seen:
+            job.on_losses(torch.stack(seen))
+
+    def _loss(self, module: nn.Module, batch: Examples, losses: PerExample) -> Tensor:
+        # The cache of cast weights is shared by all threads, and would outlive a step.
+        with torch.autocast("cpu", enabled=self._precision == "bfloat16", cache_enabled=False):
+            return losses(model_outputs(module, batch.inputs), batch.labels).mean()
+
+
+def _bundles(jobs: Iterable[TrainingJob]) -> Iterator[list[TrainingJob]]:
+    """Yield the jobs in their order, several at once where they are next to nothing.
+
+    Handing a job to a thread and waiting for it takes longer than a step of a tiny model.
+    """
+    return bundled(jobs, training_work, BUNDLE, BUNDLED_WORK)
+
+
+def _model_bytes(job: TrainingJob) -> int:
+    return sum(value.nbytes for value in job.start.values())
+
+
+@contextmanager
+def _one_intra_op_thread() -> Iterator[None]:
+    """Let the caller, too, take one core while others train: it merges what they return.
+
+    More would wait for work in a loop, on the cores that the workers need. What the
+    setting does to the default of every later thread is undone.
+    """
+    intra_op_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(intra_op_threads)

@@ -1,3 +1,0 @@
-"""An engine on the nodes of a Ray cluster (`docs/ray.md`)."""
-
-__all__: list[str] = []

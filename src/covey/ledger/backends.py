@@ -1,0 +1,489 @@
+"""How a ledger lives in a PostgreSQL schema, beside those of other runs."""
+
+import hashlib
+import os
+import re
+import sqlite3
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from json import JSONDecodeError
+from pathlib import Path
+from typing import ClassVar, Protocol, runtime_checkable
+
+from filelock import FileLock, Timeout
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    create_engine,
+    event,
+    func,
+    inspect,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.schema import CreateSchema
+
+from covey.base.errors import LedgerError, LedgerLocked, LedgerUnavailable
+from covey.base.files import read_text
+from covey.ledger.tables import client_keys, client_organisations, clients, requests
+
+ENVIRONMENT, FILE = "env:", "file:"
+
+
+def resolved(location: str | Path) -> str | Path:
+    """Return a path or a URL: of `env:NAME` and `file:PATH`, what stands there.
+
+    Raises:
+        LedgerUnavailable: nothing does, or others may read the file.
+    """
+    if isinstance(location, Path):
+        return location
+    if location.startswith(ENVIRONMENT):
+        return _from_environment(location.removeprefix(ENVIRONMENT))
+    if location.startswith(FILE):
+        return _from_file(Path(location.removeprefix(FILE)))
+    return location
+
+
+def _from_environment(name: str) -> str:
+    url = os.environ.get(name, "").strip()
+    if not url:
+        raise LedgerUnavailable(
+            f"The ledger's URL is to be in the environment variable {name}, but that is "
+            f"not set. Set it, for example to postgresql://USER@HOST/DATABASE?run=NAME."
+        )
+    return url
+
+
+def _from_file(path: Path) -> str:
+    try:
+        mode, url = path.stat().st_mode, read_text(path).strip()
+    except (OSError, ValueError) as error:
+        raise LedgerUnavailable(
+            f"The ledger's URL is to be in the file {path}, but it cannot be read "
+            f"({type(error).__name__}). Put the URL there, as its only line."
+        ) from None
+    if sys.platform != "win32" and stat.S_IMODE(mode) & 0o077:
+        raise LedgerUnavailable(
+            f"{path} holds the ledger's URL, maybe with a password, and must be for its "
+            f"owner only, found mode {stat.S_IMODE(mode):04o}. Run `chmod 600 {path}`, "
+            f"and change the password if others could read it."
+        )
+    return url
+
+
+BUSY_SECONDS = 30.0  # a commit waits for readers to finish, and they for it
+LOOK_SECONDS = 0.1  # `is_locked` holds a lock for an instant, which stops no writer
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    """One file, and beside it an empty one that only carries the lock."""
+
+    path: Path
+
+    remedy: ClassVar[str] = "Check the file, its permissions and the free space, or restore a copy."
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def exists(self) -> bool:
+        """Return whether the file is there."""
+        return self.path.is_file()
+
+    def lock(self) -> "_FileLock":
+        """Take the right to write.
+
+        The operating system gives it back when the process ends, however it ends; the
+        empty file that stays behind locks nobody out.
+
+        Raises:
+            LedgerLocked: somebody else has it.
+        """
+        # no soft lock, a file that locks by being there: a kill would leave it for good
+        place = self.path.with_suffix(".lock")
+        place.parent.stat()  # the library would make a folder that is missing
+        lock = FileLock(place, mode=0o600, thread_local=False, fallback_to_soft=False)
+        try:
+            lock.acquire(timeout=LOOK_SECONDS, poll_interval=LOOK_SECONDS / 4)
+        except Timeout as error:
+            raise LedgerLocked(
+                f"Only one process can write the ledger {self}, and another one does. "
+                f"Wait until it ends, or stop it; reading is always possible."
+            ) from error
+        return _FileLock(lock)
+
+    def is_locked(self) -> bool:
+        """Return whether some process holds the write lock; nothing is written."""
+        place = self.path.with_suffix(".lock")
+        if not place.is_file():
+            return False
+        if sys.platform == "win32":
+            return self._is_refused()
+        import fcntl  # which Windows has not
+
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)  # and with it what was locked
+        return False
+
+    def _is_refused(self) -> bool:
+        try:
+            self.lock().close()
+        except LedgerLocked:
+            return True
+        return False
+
+    def writer(self) -> Engine:
+        """Return connections that take the write lock as soon as a transaction begins.
+
+        `EXTRA` is `FULL`, and also makes the end of a transaction outlive a power cut.
+        """
+        return self._engine(
+            "rwc",
+            "PRAGMA synchronous = EXTRA",
+            "PRAGMA secure_delete = ON",
+            "BEGIN IMMEDIATE",
+        )
+
+    def reader(self) -> Engine:
+        """Return connections that change nothing, beside a writer if there is one.
+
+        They open the file for writing where they may: after a kill, whoever comes first
+        must put back what the dead transaction had begun to change.
+        """
+        return self._engine("rw", "PRAGMA query_only = ON", "BEGIN")
+
+    def prepare(self, connection: Connection) -> None:
+        """Do nothing: the first connection makes the file."""
+
+    def check(self, connection: Connection) -> None:
+        """Check every page and index of the file.
+
+        Raises:
+            LedgerError: one is damaged.
+        """
+        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if found != "ok":
+            raise LedgerError(f"The file {self} is damaged: {found}. {self.remedy}")
+
+    def scrub(self) -> None:
+        """Rewrite the file, so that no page holds what was erased.
+
+        `secure_delete` overwrites a row where it lies; pages that were split or merged
+        before can hold another copy.
+
+        Raises:
+            LedgerError: somebody turned write-ahead logging on and is reading.
+        """
+        with self._engine("rw", "PRAGMA secure_delete = ON").connect() as connection:
+            connection.exec_driver_sql("VACUUM")
+            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar()
+        if busy:
+            raise LedgerError(
+                f"The write-ahead log of {self} must be emptied to erase a name, but "
+                f"another process is reading. Stop it, and scrub again."
+            )
+
+    def _engine(self, mode: str, *at_begin: str) -> Engine:
+        def connect() -> sqlite3.Connection:
+            if mode == "rwc" and not self.path.exists():  # SQLite asks the umask alone
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+            # isolation_level None: transactions begin where `at_begin` says, only there
+            return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+
+        # hide_parameters: an error's text must not show a client's name
+        engine = create_engine(
+            "sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True
+        )
+
+        @event.listens_for(engine, "begin")
+        def begin_explicitly(connection: Connection) -> None:
+            for statement in at_begin:
+                connection.exec_driver_sql(statement).close()
+
+        return engine
+
+
+@dataclass(frozen=True, slots=True)
+class _FileLock:
+    file: FileLock
+
+    def check(self) -> None:
+        """Do nothing: the operating system takes it from no living process."""
+
+    def close(self) -> None:
+        self.file.release()
+
+
+RUN = re.compile(r"[a-z][a-z0-9_]{0,62}")
+LOCK_NOT_AVAILABLE = "55P03"
+# the server takes a moment to notice that a killed writer is gone
+PATIENCE = "SET lock_timeout = '1s'"
+HELD = text(
+    "SELECT true FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
+)
+
+TAKEN = text(
+    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted "
+    "AND classid::bigint = :high AND objid::bigint = :low AND objsubid = 1 AND database = "
+    "(SELECT oid FROM pg_database WHERE datname = current_database()))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresRun:
+    """One run's schema in a database that many runs may share.
+
+    Attributes:
+        url: the database, without the run.
+    """
+
+    url: URL
+    run: str
+
+    remedy: ClassVar[str] = (
+        "Check the URL, the user's rights, and that the server runs and has space."
+    )
+
+    @classmethod
+    def at(cls, url: URL) -> "PostgresRun":
+        """Return the run that the URL's `run` names.
+
+        Raises:
+            LedgerUnavailable: it names none, or one that cannot name a schema.
+        """
+        run = url.query.get("run", "")
+        if not isinstance(run, str) or not RUN.fullmatch(run):
+            raise LedgerUnavailable(
+                f"A ledger in PostgreSQL needs the name of its run, a letter a-z and "
+                f"then up to 62 of a-z, 0-9 and _, but the URL says {run!r}. "
+                f"End it with ?run=NAME."
+            )
+        bare = url.set(drivername="postgresql+psycopg").difference_update_query(["run"])
+        return cls(bare, run)
+
+    def __str__(self) -> str:
+        # the rest of the query could hold a password too
+        shown = self.url.set(drivername="postgresql", query={"run": self.run})
+        return shown.render_as_string(hide_password=True)
+
+    def exists(self) -> bool:
+        """Return True: only the database knows."""
+        return True
+
+    def lock(self) -> "_SessionLock":
+        """Acquire the write lock, an advisory lock on a separate connection.
+
+        The server gives it back when the process ends, however it ends.
+
+        Raises:
+            LedgerLocked: somebody else has it.
+        """
+        key = int.from_bytes(self._key(), signed=True)
+        connection = self._engine("AUTOCOMMIT", PATIENCE).connect()
+        try:
+            connection.execute(select(func.pg_advisory_lock(key)))
+        except OperationalError as error:
+            connection.close()
+            if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
+            raise LedgerLocked(
+                f"Only one process can write the ledger {self}, and another one does. "
+                f"Wait until it ends, or stop it; reading is always possible."
+            ) from error
+        return _SessionLock(connection, str(self))
+
+    def is_locked(self) -> bool:
+        """Return whether some process holds the write lock; none is asked for."""
+        high, low = (int.from_bytes(part) for part in (self._key()[:4], self._key()[4:]))
+        with self._engine("AUTOCOMMIT").connect() as connection:
+            return bool(connection.scalar(TAKEN, {"high": high, "low": low}))
+
+    def _key(self) -> bytes:
+        return hashlib.sha256(f"covey ledger {self.run}".encode()).digest()[:8]
+
+    def writer(self) -> Engine:
+        """Return connections whose commits wait until the server's disk has them."""
+        return self._engine("REPEATABLE READ", self._search_path(), "SET synchronous_commit = on")
+
+    def reader(self) -> Engine:
+        """Return connections that change nothing, beside a writer if there is one."""
+        return self._engine("REPEATABLE READ", self._search_path(), "SET TRANSACTION READ ONLY")
+
+    def prepare(self, connection: Connection) -> None:
+        """Make the schema; one that an administrator made for this run is used."""
+        if self.run not in inspect(connection).get_schema_names():
+            connection.execute(CreateSchema(self.run))
+
+    def check(self, connection: Connection) -> None:
+        """Do nothing: the server checks its own pages."""
+
+    def scrub(self) -> None:
+        """Rewrite the tables that can be erased from, without their dead rows.
+
+        Not covered: the server's write-ahead log, its backups and replicas, its own log
+        of statements, and rows that an older transaction, still open, can see.
+        """
+        with self._engine("AUTOCOMMIT").connect() as connection:
+            for table in (clients, client_keys, client_organisations, requests):
+                connection.exec_driver_sql(f'VACUUM (FULL) "{self.run}".{table.name}')
+
+    def _search_path(self) -> str:
+        return f'SET search_path = "{self.run}"'
+
+    def _engine(self, isolation: str, *at_begin: str) -> Engine:
+        try:
+            # hide_parameters: an error's text must not show a client's name
+            engine = create_engine(
+                self.url,
+                poolclass=NullPool,
+                hide_parameters=True,
+                isolation_level=isolation,
+            )
+        except ImportError as error:
+            raise LedgerUnavailable(
+                f"The ledger {self} needs the package psycopg, but it cannot be loaded "
+                f"({error}). Install covey[postgres]."
+            ) from error
+
+        @event.listens_for(engine, "begin")
+        def prepare(connection: Connection) -> None:
+            for statement in at_begin:
+                connection.exec_driver_sql(statement)
+
+        return engine
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionLock:
+    connection: Connection
+    location: str
+
+    def check(self) -> None:
+        try:
+            held = self.connection.scalar(HELD)
+        except SQLAlchemyError:
+            held = None
+        if not held:
+            raise LedgerLocked(
+                f"Only who holds its lock can write the ledger {self.location}, but the "
+                f"server ended the session that held it. Open the ledger again."
+            )
+
+    def close(self) -> None:
+        # a server frees what an ended session held only once it has noticed the end
+        with closing(self.connection), suppress(SQLAlchemyError):
+            self.connection.execute(select(func.pg_advisory_unlock_all()))
+
+
+@runtime_checkable
+class Lock(Protocol):
+    """The right to write, until it is closed or its process ends."""
+
+    def check(self) -> None:
+        """Raise LedgerLocked if the right is lost."""
+        ...
+
+    def close(self) -> None:
+        """Let another process write."""
+        ...
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A database with room for one ledger; printed, it shows no password."""
+
+    remedy: ClassVar[str]
+    """What to do when it fails."""
+
+    def exists(self) -> bool:
+        """Return False where it is certain that there is no ledger."""
+        ...
+
+    def lock(self) -> Lock:
+        """Acquire the write lock; raise LedgerLocked if another process holds it."""
+        ...
+
+    def is_locked(self) -> bool:
+        """Return whether some process holds the write lock; none is made to wait."""
+        ...
+
+    def writer(self) -> Engine:
+        """Return connections whose transactions last once they are committed."""
+        ...
+
+    def reader(self) -> Engine:
+        """Return connections that change nothing, beside a writer if there is one."""
+        ...
+
+    def prepare(self, connection: Connection) -> None:
+        """Make what the tables will lie in."""
+        ...
+
+    def check(self, connection: Connection) -> None:
+        """Raise LedgerError where the database itself knows that it is damaged."""
+        ...
+
+    def scrub(self) -> None:
+        """Overwrite what is left of erased rows."""
+        ...
+
+
+def backend_of(location: str | Path) -> Backend:
+    """Return the place that a path or an SQLAlchemy URL names.
+
+    `env:NAME` and `file:PATH` stand for the URL in an environment variable or a file.
+
+    Raises:
+        LedgerUnavailable: no ledger can live there.
+    """
+    location = resolved(location)
+    if "://" not in str(location):
+        return SqliteFile(Path(location))
+    try:
+        url = make_url(str(location))
+    except (ArgumentError, ValueError):
+        # the cause would show the URL, and with it a password
+        raise LedgerUnavailable(
+            "A ledger's URL must be one that SQLAlchemy can read, but it is not. "
+            "Give a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE?run=NAME."
+        ) from None
+    if url.get_backend_name() == "sqlite" and url.database:
+        return SqliteFile(Path(url.database))
+    if url.drivername in ("postgresql", "postgresql+psycopg"):
+        return PostgresRun.at(url)
+    shown = url.set(query={}).render_as_string(hide_password=True)
+    raise LedgerUnavailable(
+        f"A ledger lives in SQLite or PostgreSQL, but its URL is {shown}: other "
+        f"databases and drivers are not built. Give a path, sqlite:///PATH or "
+        f"postgresql://USER@HOST/DATABASE?run=NAME."
+    )
+
+
+@contextmanager
+def errors_explained(place: Backend) -> Iterator[None]:
+    """Turn failures of the file or the database into a LedgerError."""
+    try:
+        yield
+    # UnicodeDecodeError: SQLite quotes a damaged file in its message as it stands
+    except (DBAPIError, UnicodeDecodeError, JSONDecodeError, OSError) as error:
+        reason = str(error.orig if isinstance(error, DBAPIError) else error)
+        closed = isinstance(error, OperationalError | OSError)
+        # its first line: PostgreSQL quotes the row, a client's name, in the next ones
+        raise (LedgerUnavailable if closed else LedgerError)(
+            f"{place} must be a covey ledger that can be used here, but: "
+            f"{reason.partition(chr(10))[0]}. {place.remedy}"
+        ) from error

@@ -1,0 +1,452 @@
+"""Tables beside the chain: the clients' names, requests to leave, and tombstones."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from json.encoder import encode_basestring_ascii
+from typing import Any, Literal, get_args
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
+
+from covey.base.errors import LedgerError
+from covey.base.names import BASES, Basis, ClientName, Handle
+from covey.ledger.chain import superseded_up_to
+from covey.ledger.packing import canonical_body
+from covey.ledger.rows import read_rewinds, read_round
+from covey.ledger.tables import (
+    client_keys,
+    client_organisations,
+    clients,
+    events,
+    files,
+    requests,
+    states,
+    tombstones,
+)
+from covey.unlearning.proof import Mark, Served
+
+Wanted = Literal["auto", "deny", "subtract", "roll_back", "retrain", "calibrate"]
+"""The answer that a client asks for; "auto": the cheapest honest one."""
+
+State = Literal["pending", "serving", "done", "refused"]
+"""Where a request is; from "serving" on its client's name is gone."""
+
+AT_ONCE = 10_000
+"""How many clients' rows are laid out in memory at a time."""
+
+NAMELESS: tuple[State, ...] = ("serving", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    mark: Mark
+
+
+NOTE: TypeAdapter[_Marked | Served] = TypeAdapter(_Marked | Served)
+"""What the column `note` holds, in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A client's wish to leave, and what came of it.
+
+    Attributes:
+        after_round: the round after which a simulation drew it; None: somebody asked.
+        mark: of a client that comes back, until the request is served, then None.
+        served: what is known of a request that is being served; None before and after.
+        sealed: what finds the client again, for who has the requester's name and salt;
+            None: nothing is kept.
+    """
+
+    id: str
+    handle: Handle
+    wanted: Wanted
+    after_round: int | None
+    state: State
+    asked_at: str
+    served_at: str | None = None
+    answered_at: str | None = None
+    answer: str | None = None
+    mark: Mark | None = None
+    served: Served | None = None
+    basis: Basis = "none"
+    sealed: str | None = None
+
+    def being_served(self) -> Served:
+        """Return what is known of it while it is served.
+
+        Raises:
+            LedgerError: it is not.
+        """
+        if self.served is None:
+            raise LedgerError(
+                f"The request {self.id} must be served for this step, but it is "
+                f"{self.state}. Look at the requests again and take each step once."
+            )
+        return self.served
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """What is put in the queue.
+
+    Attributes:
+        wanted: the answer that is asked for, or "auto".
+        after_round: the round after which a simulation drew it; None: somebody asked.
+        mark: of a client that comes back: nobody else knows its name any more.
+        id: names it.
+    """
+
+    handle: Handle
+    wanted: str
+    after_round: int | None = None
+    basis: str = "none"
+    mark: Mark | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRequest:
+    """What is done about one request when it is served.
+
+    Attributes:
+        request: a pending one.
+        tombstone: the mark by which to know the client again, whose name is erased;
+            None: that was done with an earlier answer.
+        served: what has to outlive a crash until the request is answered.
+        sealed: what finds the client again; earlier ones of the same client are
+            destroyed.
+    """
+
+    request: Request
+    tombstone: str | None
+    served: Served
+    sealed: str | None = None
+
+
+def names(connection: Connection) -> dict[Handle, ClientName]:
+    """Return the client's name for each handle."""
+    query = select(clients.c.handle, clients.c.name).order_by(clients.c.handle)
+    return dict(map(tuple, connection.execute(query).all()))
+
+
+def bind_names(connection: Connection, handles: Mapping[Handle, ClientName], location: str) -> bool:
+    """Record each handle's client, and say if any is new; existing entries stay.
+
+    Raises:
+        LedgerError: a handle or a name is bound to another one, or was erased.
+    """
+    known = names(connection)
+    new = {one: name for one, name in handles.items() if one not in known}
+    named = len({*known.values(), *new.values()})
+    rebound = any(known.get(one, name) != name for one, name in handles.items())
+    if rebound or named < len(known) + len(new):
+        raise LedgerError(
+            f"A client has one handle in {location}, for good, but an enrolment binds a "
+            f"handle or a client twice. Enrol clients under the handles that this run "
+            f"first gave them."
+        )
+    erased = select(requests.c.handle).where(requests.c.state.in_(NAMELESS))
+    if handles.keys() & set(connection.scalars(erased)):
+        raise LedgerError(
+            f"Who left {location} stays out, but an enrolment brings a client back whose "
+            f"name was erased. Leave out every client that has a tombstone."
+        )
+    rows = ({"handle": one, "name": name} for one, name in new.items())
+    while some := list(islice(rows, AT_ONCE)):
+        connection.execute(insert(clients), some)
+    return bool(new)
+
+
+def bound(connection: Connection, table: Table) -> dict[Handle, str]:
+    """Return what each client is bound to, in a table of handles and something else."""
+    rows = connection.execute(select(table).order_by(table.c.handle))
+    return dict(map(tuple, rows.all()))
+
+
+def bind(connection: Connection, table: Table, found: Mapping[Handle, str]) -> bool:
+    """Bind clients to keys or organisations, anew if they were; say if any is changed."""
+    known, (_, column) = bound(connection, table), table.c
+    rows = [
+        {"handle": handle, column.name: what}
+        for handle, what in found.items()
+        if known.get(handle) != what
+    ]
+    if rows:
+        changed = [row["handle"] for row in rows]
+        connection.execute(delete(table).where(table.c.handle.in_(changed)))
+        connection.execute(insert(table), rows)
+    return bool(rows)
+
+
+def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
+    """Put a request in the queue; one that was drawn before is returned as it is.
+
+    Raises:
+        LedgerError: there is no such answer to want, or no such basis.
+    """
+    _check_one_of("want", new.wanted, get_args(Wanted))
+    _check_one_of("rest its request on", new.basis, BASES)
+    for known in read_requests(connection):
+        if new.after_round is not None and known.after_round == new.after_round:
+            return known
+    number = connection.scalar(select(func.count()).select_from(requests))
+    connection.execute(
+        insert(requests).values(
+            number=number,
+            id=new.id,
+            handle=new.handle,
+            wanted=new.wanted,
+            after_round=new.after_round,
+            state="pending",
+            asked_at=asked_at,
+            note=new.mark and canonical_body(asdict(_Marked(new.mark))),
+            basis=new.basis,
+        )
+    )
+    return read_requests(connection)[-1]
+
+
+def read_requests(connection: Connection) -> list[Request]:
+    """Return every request, in order of asking."""
+    rows = connection.execute(select(requests).order_by(requests.c.number))
+    return [_request(row) for row in rows]
+
+
+def advance(
+    connection: Connection, request_id: str, before: State, changes: Mapping[str, Any]
+) -> Request:
+    """Change a request that is in the state `before`, and return it as it was.
+
+    Raises:
+        LedgerError: there is no such request, or it is in another state.
+    """
+    row = connection.execute(select(requests).where(requests.c.id == request_id)).first()
+    if row is None or row.state != before:
+        found = "there is none" if row is None else f"it is {row.state}"
+        raise LedgerError(
+            f"The request {request_id} must be {before} for this step, but {found}. "
+            f"Look at the requests again and take each step once."
+        )
+    known = requests.c.id == request_id
+    connection.execute(update(requests).where(known).values(**changes))
+    return _request(row)
+
+
+def serve(connection: Connection, served: ServedRequest, served_at: str) -> None:
+    """Mark a request as being served, and erase the requester's name.
+
+    Raises:
+        LedgerError: it is not pending, or nobody is behind its handle.
+    """
+    changes = {
+        "state": "serving",
+        "served_at": served_at,
+        "note": canonical_body(asdict(served.served)),
+        "sealed": served.sealed,
+    }
+    handle = served.request.handle
+    own = requests.c.handle == handle
+    connection.execute(update(requests).where(own).values(sealed=None))
+    advance(connection, served.request.id, "pending", changes)
+    if served.tombstone is not None:
+        erase(connection, handle, served.tombstone)
+
+
+def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
+    """Erase what is known of a handle, and keep a tombstone to recognise the client by.
+
+    Raises:
+        LedgerError: nobody is behind it.
+    """
+    gone = connection.execute(delete(clients).where(clients.c.handle == handle))
+    if gone.rowcount != 1:
+        raise LedgerError(
+            f"A client is erased once, but nobody is behind the handle {handle}. "
+            f"Check the handle; it may be erased already."
+        )
+    for table in (client_keys, client_organisations):
+        connection.execute(delete(table).where(table.c.handle == handle))
+    if tombstone not in read_tombstones(connection):
+        connection.execute(insert(tombstones).values(mark=tombstone))
+
+
+def replace_names(connection: Connection, changed: Mapping[Handle, ClientName | None]) -> None:
+    """Put other names in the place of some, or nothing, and keep no tombstone."""
+    for handle, name in changed.items():
+        row = clients.c.handle == handle
+        if name is None:
+            connection.execute(delete(clients).where(row))
+        else:
+            connection.execute(update(clients).where(row).values(name=name))
+
+
+def read_tombstones(connection: Connection) -> frozenset[str]:
+    """Return the tombstones of clients that left."""
+    return frozenset(connection.scalars(select(tombstones.c.mark)))
+
+
+def _request(row: Iterable[Any]) -> Request:
+    _, *cells, note, basis, sealed = row
+    try:
+        kept = None if note is None else NOTE.validate_json(note)
+    except ValidationError as error:
+        raise LedgerError(
+            f"A request keeps what its answer needs, but what stands with {cells[0]} is "
+            f"not that: {error.errors()[0]['msg']}. Restore the ledger from a copy."
+        ) from error
+    return Request(
+        *cells,
+        mark=kept.mark if isinstance(kept, _Marked) else None,
+        served=kept if isinstance(kept, Served) else None,
+        basis=basis,
+        sealed=sealed,
+    )
+
+
+def _check_one_of(what: str, found: str, known: Sequence[str]) -> None:
+    if found not in known:
+        raise LedgerError(
+            f"A client can {what} {', '.join(known)}, but it is {found!r}. Ask with one of those."
+        )
+
+
+SEALED = (clients, client_keys, client_organisations, requests, tombstones)
+
+
+CELLS = json.JSONEncoder(default=repr)
+"""With repr, as a damaged file can hold any type in any column."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileHashes:
+    """The hashes that one ledger holds of its run's states and other files.
+
+    Attributes:
+        reading: opens a transaction.
+        writing: opens one to write, or raises LedgerError.
+    """
+
+    reading: Callable[[], AbstractContextManager[Connection]]
+    writing: Callable[[], AbstractContextManager[Connection]]
+
+    def note_state(self, round_index: int, digest: str) -> None:
+        """Note that a state after this round, with this hash, is about to be written."""
+        with self.writing() as connection:
+            known = select(states.c.position).where(states.c.hash == digest)
+            if connection.scalar(known) is None:
+                position = read_round(connection, round_index)[-1].position
+                connection.execute(insert(states).values(hash=digest, position=position))
+
+    def round_of_state(self, digest: str) -> int | None:
+        """Return after which round the state with this hash was written, if any was."""
+        query = (
+            select(events.c.round_index)
+            .join(states, states.c.position == events.c.position)
+            .where(states.c.hash == digest)
+        )
+        with self.reading() as connection:
+            return connection.scalar(query)
+
+    def knows_state(self, digest: str) -> bool:
+        """Return whether a state with this hash was written, of whatever round."""
+        query = select(states.c.position).where(states.c.hash == digest)
+        with self.reading() as connection:
+            return bool(connection.scalar(query))
+
+    def newest_state(self) -> int | None:
+        """Return the last round after which a state was written that still counts."""
+        with self.reading() as connection:
+            rewinds = read_rewinds(connection)
+            below = select(func.max(states.c.position))
+            at = connection.scalar(below)
+            while at is not None:
+                t = connection.scalar(select(events.c.round_index).where(events.c.position == at))
+                if t is not None and at > superseded_up_to(rewinds, t):
+                    return t
+                at = connection.scalar(below.where(states.c.position < at))
+        return None
+
+    def note(self, name: str, digest: str) -> None:
+        """Note a hash that a file may have, beside those that it may have already."""
+        self.note_all({name: digest})
+
+    def note_all(self, found: Mapping[str, str]) -> None:
+        """Note a hash of each of these files, in one transaction."""
+        with self.writing() as connection:
+            for name, digest in found.items():
+                _note(connection, name, digest)
+
+    def settle(self, name: str, digest: str) -> None:
+        """Forget every other hash of a file: it is on the disk with this one."""
+        with self.writing() as connection:
+            _forget_others(connection, name, digest)
+
+    def of(self, name: str) -> frozenset[str]:
+        """Return the hashes that a file may have; none: nothing is known of it."""
+        with self.reading() as connection:
+            return _of(connection, name)
+
+
+def seal_tables(connection: Connection, tables: Iterable[Table] = SEALED) -> None:
+    """Note what tables outside the chain hold now."""
+    for table in tables:
+        digest = _content_hash(connection, table)
+        _forget_others(connection, _seal_name(table), digest)
+        _note(connection, _seal_name(table), digest)
+
+
+def check_tables(connection: Connection) -> None:
+    """Compare the tables outside the chain with what was last noted of them.
+
+    Raises:
+        LedgerError: one of them holds something else.
+    """
+    for table in SEALED:
+        noted = _of(connection, _seal_name(table))
+        if _content_hash(connection, table) not in noted:
+            raise LedgerError(
+                f"The ledger's table of {table.name} must hold what covey last wrote "
+                f"there, but it holds something else. Restore the ledger from a copy: "
+                f"who takes part, who asked to leave and who left cannot be trusted."
+            )
+
+
+def _note(connection: Connection, name: str, digest: str) -> None:
+    if digest not in _of(connection, name):
+        connection.execute(insert(files).values(name=name, hash=digest))
+
+
+def _forget_others(connection: Connection, name: str, digest: str) -> None:
+    others = delete(files).where(files.c.name == name, files.c.hash != digest)
+    connection.execute(others)
+
+
+def _of(connection: Connection, name: str) -> frozenset[str]:
+    query = select(files.c.hash).where(files.c.name == name)
+    return frozenset(connection.scalars(query))
+
+
+def _seal_name(table: Table) -> str:
+    return f"ledger:{table.name}"
+
+
+def _content_hash(connection: Connection, table: Table) -> str:
+    found = connection.execute(select(table), execution_options={"stream_results": True})
+    told = [f"[{', '.join(map(_cell, row))}]" for row in found]
+    told.sort()  # here: databases differ in how they order text
+    digest = hashlib.sha256()
+    for start in range(0, len(told), AT_ONCE):
+        written = "\n".join(told[start : start + AT_ONCE])
+        digest.update(f"{chr(10) if start else ''}{written}".encode())
+    return digest.hexdigest()
+
+
+def _cell(value: object) -> str:
+    """Return a cell as JSON; nearly all of many clients' are words."""
+    return encode_basestring_ascii(value) if type(value) is str else CELLS.encode(value)

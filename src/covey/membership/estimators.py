@@ -1,0 +1,438 @@
+"""What an estimator of membership risk is, and what it is given."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from numpy import ndarray
+
+from covey.base.names import Handle, Params
+from covey.base.risk import Finding, RiskEstimate, Withheld
+from covey.base.rng import Streams
+from covey.components.registry import Capability, Component
+from covey.data.examples import Client, Examples
+from covey.data.shift import ShiftRange
+from covey.engine.protocol import Engine, ScoringJob
+from covey.membership.attacks import Rates, auc, cross_fitted, folds, scores_of
+from covey.membership.intervals import MIN_RECORDS, copied, estimate_of, stratified
+from covey.membership.references import PlayRound
+from covey.membership.truth import Assessment, Counts, Profile, Reference, Target, true_risk
+from covey.secure_sums.server import secure_sum
+
+Count = Callable[[Target, Streams], tuple[Counts, Counts]]
+"""What members count (`combined_counts`): of their training and held-out losses."""
+
+FEWEST_REPORTING = 5
+"""Remote clients that must report: of fewer, one that lies decides the figure."""
+
+CountAll = Callable[[Sequence[Target], Callable[[int], Streams]], Sequence[tuple[Counts, Counts]]]
+"""The same of several clusters at once, each with the streams of its own."""
+
+
+def _no_examples() -> Examples:
+    return Examples(torch.empty(0), torch.empty(0, dtype=torch.int64))
+
+
+def _no_round(_: int, params: Params, __: object, ___: Streams) -> Params:
+    return params
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RiskContext:
+    """What an estimator may use beside the model that it looks at.
+
+    On a client there is the engine alone.
+
+    Attributes:
+        engine: scores examples, and trains.
+        count: how members count their own losses; None: their examples are at hand.
+        reference: matched non-members, which only a simulation has.
+        pool: the server's own examples, not shifted, disjoint from every client's.
+        shifts: per group, how its inputs differ from the pool's.
+        start: per cluster, the model that the run began with.
+        play_round: the round of this index, by the run's own recipe, over any data sets.
+        streams: the server's own, independent of the clients'.
+        population_profile: the profile of the whole population.
+        shared_rounds: how many rounds everybody played together at first (warm start).
+    """
+
+    engine: Engine
+    count: Count | None = None
+    reference: Reference = field(default_factory=lambda: Reference(()))
+    pool: Examples = field(default_factory=_no_examples)
+    shifts: tuple[ShiftRange, ...] = ()
+    start: tuple[Params, ...] = ()
+    play_round: PlayRound = _no_round
+    streams: Streams = field(default_factory=lambda: Streams(0))
+    population_profile: Profile = ()
+    shared_rounds: int = 0
+
+    def losses(self, params: Params, sets: Sequence[Examples]) -> list[ndarray]:
+        """Return a model's loss on every example, set by set, in nats."""
+        scored = self.engine.score([ScoringJob(params, each) for each in sets])
+        return [each.losses.double().numpy() for each in scored]
+
+
+class RiskEstimator(Component):
+    """Measures how well members of a cluster model can be told from non-members.
+
+    Your own is a subclass with one method, here with one option:
+
+    >>> class LossGap(RiskEstimator):
+    ...     slope: float = 0.1
+    ...
+    ...     def estimate(self, target, context, streams):
+    ...         inside, outside = [
+    ...             np.concatenate(context.losses(target.params, sets)).mean()
+    ...             for sets in zip(*((c.train, c.holdout) for c in target.members))
+    ...         ]
+    ...         gap = outside - inside
+    ...         return RiskEstimate(0.5 + self.slope * gap, standard_error=0.05)
+
+    Name it in `[redteam] source = "package.module:LossGap"`, with its options in
+    `[redteam.source_options]`, or pass it: `covey.Config(redteam=LossGap(slope=0.2))`.
+
+    Attributes:
+        on_clients: whether every client measures for itself, and tells nobody: then each
+            target has that one client as its member.
+        counts: whether it takes what members count of each model: remote ones are then
+            asked about all models at once.
+        note: what a reader of the results must know of it.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.CLIENT_DATA})
+    on_clients: ClassVar[bool] = False
+    counts: ClassVar[bool] = False
+    note: ClassVar[str] = ""
+
+    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
+        """Return the risk of one cluster model, or why there is no estimate.
+
+        Args:
+            target: the model, its members, and the round before which it is measured.
+            context: what there is to measure with.
+            streams: all randomness, of this cluster and round.
+        """
+        raise NotImplementedError
+
+    def assess(self, target: Target, context: RiskContext, streams: Streams) -> Assessment:
+        """Return what was found, and what to keep for the next time.
+
+        An estimator that remembers anything overrides this instead: it finds a
+        `ComponentState` of its own by `covey.kept(target.states, ...)`.
+        """
+        return Assessment(self.estimate(target, context, streams))
+
+    def judge(
+        self,
+        models: tuple[Params, ...],
+        cohort: Sequence[Client],
+        context: RiskContext,
+        streams: Streams,
+    ) -> dict[Handle, list[RiskEstimate | None]]:
+        """Return what each client finds of each model, where clients measure."""
+
+        def found(client: Client, j: int) -> RiskEstimate | None:
+            target = Target(j, models[j], (client,), 0)
+            at = streams.at("own risk", client.name).at(j)
+            finding = self.estimate(target, context, at)
+            return finding if isinstance(finding, RiskEstimate) else None
+
+        return {c.handle: [found(c, j) for j in range(len(models))] for c in cohort}
+
+
+FOLDS = 5
+EDGES = np.geomspace(1e-6, 20.0, 80)
+"""The agreed thresholds, in nats: over-fitted members differ by orders of magnitude."""
+
+LARGEST = 5
+"""A client counts as so many times the median of the clients' examples at most."""
+
+FENCE = 4.0
+"""Standard deviations from the median at which a client's own AUC is left out."""
+
+MIN_TO_COMPARE = 3
+"""Clients from which on they are compared."""
+
+
+def combined_counts(inside: Sequence[Counts], outside: Sequence[Counts]) -> tuple[Counts, Counts]:
+    """Return the sums of clients' counts, of members and of held-out examples.
+
+    Left out is who is further than 4 max(s_i, s) from the median of the clients' own AUCs;
+    s_i^2 = (m + n + 1) / (12 m n) with its m members and n held-out examples, and s is
+    1.4826 times the median distance. Whoever has more than 5 times the median of all
+    examples counts as having so many. Where nobody does either, these are plain sums.
+    """
+    if not inside:
+        nothing = np.zeros((1, 1), dtype=np.int64)
+        return nothing, nothing
+    kept = _usual(inside, outside)
+    pairs = [(inside[i], outside[i]) for i in kept]
+    sizes = [int(a.sum() + b.sum()) for a, b in pairs]
+    most = LARGEST * int(np.median(sizes)) if len(sizes) >= MIN_TO_COMPARE else max(sizes)
+    shares = [
+        (a, b) if size <= most else (a * most // size, b * most // size)
+        for (a, b), size in zip(pairs, sizes, strict=True)
+    ]
+    return (
+        np.sum([a for a, _ in shares], axis=0),
+        np.sum([b for _, b in shares], axis=0),
+    )
+
+
+def _usual(inside: Sequence[Counts], outside: Sequence[Counts]) -> list[int]:
+    """Return the places of the clients whose own AUC is not far from most."""
+    both = [i for i, a in enumerate(inside) if a.sum() and outside[i].sum()]
+    if len(both) < MIN_TO_COMPARE:
+        return list(range(len(inside)))
+    aucs = np.array([auc_of_counts(inside[i], outside[i]) for i in both])
+    away = np.abs(aucs - np.median(aucs))
+    spread = 1.4826 * np.median(away)
+    sizes = [(float(inside[i].sum()), float(outside[i].sum())) for i in both]
+    errors = np.array([(m + n + 1) / (12 * m * n) for m, n in sizes])
+    far = away > FENCE * np.maximum(np.sqrt(errors), spread)
+    left_out = {i for i, odd in zip(both, far, strict=True) if odd}
+    return [i for i in range(len(inside)) if i not in left_out]
+
+
+def loss_counts(
+    losses: Float[ndarray, " examples"], generator: np.random.Generator
+) -> Int[ndarray, "folds bins"]:
+    """Return what a client sends: the number of losses per fold and bin."""
+    bins = np.searchsorted(EDGES, losses, side="left")
+    counts = np.zeros((FOLDS, len(EDGES) + 1), dtype=np.int64)
+    np.add.at(counts, (folds(len(losses), FOLDS, generator), bins), 1)
+    return counts
+
+
+def rates_of_counts(
+    members: Int[ndarray, "folds bins"], non_members: Int[ndarray, "folds bins"]
+) -> Rates:
+    """Return the rates of a loss threshold fitted on the other folds, for each fold.
+
+    A record counts as a member if its loss lies in or below the threshold's bin.
+    """
+
+    def excess(among: Bool[ndarray, " folds"]) -> Float[ndarray, " bins"]:
+        below, wrong = (
+            side[among].sum(0).cumsum() / max(1, side[among].sum())
+            for side in (members, non_members)
+        )
+        return below - wrong
+
+    hits = rejections = 0
+    for fold in range(FOLDS):
+        threshold = int(np.argmax(excess(np.arange(FOLDS) != fold)))
+        hits += members[fold, : threshold + 1].sum()
+        rejections += non_members[fold, threshold + 1 :].sum()
+    return Rates(
+        tpr=float(hits / members.sum()),
+        tnr=float(rejections / non_members.sum()),
+        members=int(members.sum()),
+        non_members=int(non_members.sum()),
+        fitted=float(1 + excess(np.full(FOLDS, fill_value=True)).max()) / 2,
+    )
+
+
+def auc_of_counts(
+    members: Int[ndarray, "folds bins"], non_members: Int[ndarray, "folds bins"]
+) -> float:
+    """Return the probability that a member's bin is lower; the same bin counts half."""
+    p, q = members.sum(0) / members.sum(), non_members.sum(0) / non_members.sum()
+    above = 1 - q.cumsum()
+    return float((p * (above + q / 2)).sum())
+
+
+class FederatedEstimator(RiskEstimator):
+    """Ask every client for counts of its own losses; trusts no server, needs no shadow.
+
+    Members and non-members come from the same clients, so they match by construction.
+    Who counts far from what most do is left out (`combined_counts`).
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.HELD_OUT_EXAMPLES})
+    counts: ClassVar[bool] = True
+
+    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
+        """Return the loss threshold's risk, fitted and judged on counts."""
+        clients = target.members
+        if context.count is not None:
+            inside, outside = target.counts or context.count(target, streams)
+            if not inside.any() and not outside.any():
+                return Withheld(
+                    f"fewer than {FEWEST_REPORTING} clients told counts, or fewer than may "
+                    f"be summed under masks; of so few one that lies decides the figure"
+                )
+        elif why := copied((c.train for c in clients), (c.holdout for c in clients)):
+            return Withheld(why)
+        else:
+            pairs = client_counts(context.engine, target.params, clients, streams)
+            inside, outside = combined_counts(
+                [members for members, _ in pairs], [others for _, others in pairs]
+            )
+        members, non_members = int(inside.sum()), int(outside.sum())
+        sides = f"{members} members and {non_members} held-out examples of its clients"
+        if min(members, non_members) < MIN_RECORDS:
+            return Withheld(f"{sides}, and at least {MIN_RECORDS} of each are needed")
+        rates = rates_of_counts(inside, outside)
+        return estimate_of(rates, auc_of_counts(inside, outside), sides)
+
+
+def client_counts(
+    engine: Engine, params: Params, clients: Sequence[Client], streams: Streams
+) -> list[tuple[Counts, Counts]]:
+    """Return what each client counts of its losses, of its members and of its holdout."""
+    sides = [(c, side) for c in clients for side in (c.train, c.holdout)]
+    scored = engine.score([ScoringJob(params, side) for _, side in sides])
+    counts = [
+        loss_counts(
+            each.losses.double().numpy(),
+            streams.at("folds", len(each.losses), client.name).generator(),
+        )
+        for each, (client, _) in zip(scored, sides, strict=True)
+    ]
+    return list(zip(counts[::2], counts[1::2], strict=True))
+
+
+def own_counts(
+    engine: Engine, params: Params, client: Client, streams: Streams
+) -> tuple[Counts, Counts]:
+    """Return what a client counts by itself: nothing, if it holds out copies."""
+    ((inside, outside),) = client_counts(engine, params, [client], streams)
+    if copied([client.train], [client.holdout]):
+        return 0 * inside, 0 * outside
+    return inside, outside
+
+
+SHAPE = FOLDS, len(EDGES) + 1
+
+
+def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
+    """Return how clients count under masks; fewer than so many count nothing.
+
+    Nobody can be left out for counting otherwise than most: whose counts are odd, no server
+    sees.
+    """
+
+    def count(target: Target, streams: Streams) -> tuple[Counts, Counts]:
+        nothing = np.zeros(SHAPE, dtype=np.int64)
+        if len(target.members) < min_cohort:
+            return nothing, nothing
+
+        def own(client: Client) -> Int64[np.ndarray, " numbers"]:
+            sides = own_counts(engine, target.params, client, streams)
+            return np.concatenate([side.ravel() for side in sides])
+
+        sending = {each.handle: partial(own, each) for each in target.members}
+        found = secure_sum(sending, 2 * nothing.size, min_cohort).values
+        inside, outside = found.reshape(2, *SHAPE)
+        return inside, outside
+
+    return count
+
+
+class ClientEstimator(RiskEstimator):
+    """Let each client attack its own members with its own holdout; nothing is sent."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.HELD_OUT_EXAMPLES})
+    on_clients: ClassVar[bool] = True
+    note: ClassVar[str] = (
+        "Each client judged the risk for itself and told nobody: there is no risk to "
+        "show before the audit at the end."
+    )
+
+    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
+        """Return what the members find, weighted by their examples."""
+        rows = self.judge((target.params,), target.members, context, streams)
+        known = [each for row in rows.values() for each in row if each is not None]
+        found = stratified(known)
+        if found is None:
+            few = f"no member has {MIN_RECORDS} examples and {MIN_RECORDS} held-out ones"
+            return Withheld(few)
+        return replace(found, reason=f"{len(known)} members, each by itself")
+
+    def judge(
+        self,
+        models: tuple[Params, ...],
+        cohort: Sequence[Client],
+        context: RiskContext,
+        streams: Streams,
+    ) -> dict[Handle, list[RiskEstimate | None]]:
+        """Score all clients and models at once."""
+        return self_estimates(context.engine, models, cohort, streams)
+
+
+def _able_to_judge(cohort: Sequence[Client]) -> list[Client]:
+    """Return who has enough examples on both sides, and holds out no copies."""
+    enough = (c for c in cohort if min(len(c.train), len(c.holdout)) >= MIN_RECORDS)
+    return [client for client in enough if not copied([client.train], [client.holdout])]
+
+
+def self_estimates(
+    engine: Engine,
+    models: tuple[Params, ...],
+    cohort: Sequence[Client],
+    streams: Streams,
+) -> dict[Handle, list[RiskEstimate | None]]:
+    """Return what each client finds of each model on its own examples.
+
+    The threshold is cross-fitted: the best one on 50 records of pure noise would already
+    score 0.56. A client with 40 members and 10 held-out examples ends with a standard
+    error of 0.10: this is for clients with hundreds of examples. A model that answers
+    with a loss that is not finite has no estimate.
+    """
+    able = _able_to_judge(cohort)
+    sides = [side for c in able for side in (c.train, c.holdout)]
+    scored = engine.score([ScoringJob(m, side) for side in sides for m in models])
+    losses = iter(each.losses.double().numpy() for each in scored)
+    found: dict[Handle, list[RiskEstimate | None]] = {
+        client.handle: [None] * len(models) for client in cohort
+    }
+    for client in able:
+        inside, outside = ([next(losses) for _ in models] for _ in range(2))
+        at = streams.at("own risk", client.name)
+        found[client.handle] = [
+            _estimate(both, at.at(j)) for j, both in enumerate(zip(inside, outside, strict=True))
+        ]
+    return found
+
+
+def _estimate(losses: tuple[ndarray, ndarray], streams: Streams) -> RiskEstimate | None:
+    if not all(np.isfinite(side).all() for side in losses):
+        return None
+    both = scores_of(losses[0]), scores_of(losses[1])
+    return estimate_of(cross_fitted(*both, streams.generator()), auc(*both))
+
+
+class NoEstimator(RiskEstimator):
+    """Measure nothing: clients know no risk, and choose without one."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    rules_out: ClassVar[frozenset[Capability]] = frozenset({Capability.MEASURED_RISK})
+
+    def estimate(
+        self,
+        target: Target,  # noqa: ARG002
+        context: RiskContext,  # noqa: ARG002
+        streams: Streams,  # noqa: ARG002
+    ) -> Finding:
+        """Return that there is none."""
+        return Withheld("nobody measures it")
+
+
+class OracleEstimator(RiskEstimator):
+    """Look at the real members and at matched non-members."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.CLIENT_DATA})
+    note: ClassVar[str] = "Clients saw the true risk of every cluster: an oracle."
+
+    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
+        """Return what the audit at the end of a run would say now."""
+        truth = true_risk(context.engine, target.params, target.members, context.reference, streams)
+        if truth is None:
+            return Withheld(f"fewer than {MIN_RECORDS} records on a side")
+        return replace(truth, reason="the truth, which only a simulation knows")

@@ -1,0 +1,497 @@
+"""A module that nobody trains: in no state dict, always in eval mode, and hashed."""
+
+import hashlib
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import safetensors.torch
+import torch
+from jaxtyping import Float, Shaped
+from numpy import ndarray
+from torch import Tensor, nn
+
+from covey.base.errors import ConfigError, ModelError
+from covey.base.rng import Streams
+from covey.components.factories import made_module
+from covey.components.registry import Component, Positive, create, find, is_built_in, source_hash
+from covey.data.population import normalised
+
+
+class FeatureMap(Component):
+    """A fixed map from examples to features; no client's data are in it.
+
+    Write `build`. A function that returns an `nn.Module`, such as a frozen backbone, will
+    do as well; it takes no arguments or `input_shape`, beside its options.
+    """
+
+    kind: ClassVar[str] = "features"
+
+    def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
+        """Return a module that maps a float batch `(n, *input_shape)` to `(n, d)` float32.
+
+        Args:
+            input_shape: of one example, without the batch.
+            streams: where all that is drawn comes from: the same for all models of a run.
+        """
+        raise NotImplementedError
+
+
+Response = Literal["signed", "absolute"]
+
+CACHE = 2**22
+"""Bytes of responses at a time."""
+
+STEPS = 2**20
+
+
+class FilterBank(nn.Module):
+    """Each filter's responses r, averaged over pool x pool parts of the image.
+
+    `signed`: relu(r) and relu(-r), two features each. `absolute`: |r|, their sum: an image
+    and its negative are the same. Every image is normalised by itself first, so its
+    brightness and contrast are gone.
+    """
+
+    filters: Tensor
+
+    def __init__(
+        self, filters: Float[Tensor, "filters c h w"], pool: int, response: Response
+    ) -> None:
+        super().__init__()
+        self.pool, self.response = pool, response
+        self.register_buffer("filters", filters, persistent=False)
+
+    def forward(self, images: Float[Tensor, "batch c h w"]) -> Float[Tensor, "batch features"]:
+        """Return filters * pool**2 features, twice as many of signed responses."""
+        # Responses of a few images stay in the processor's cache: three times as fast.
+        bytes_each = 4 * len(self.filters) * math.prod(images.shape[2:])
+        parts = normalised(images).split(max(1, CACHE // bytes_each))
+        return torch.cat([self._pooled(part) for part in parts])
+
+    def _pooled(self, images: Float[Tensor, "batch c h w"]) -> Float[Tensor, "batch features"]:
+        responses = nn.functional.conv2d(images.to(self.filters.dtype), self.filters)
+        if self.response == "absolute":
+            pooled = nn.functional.adaptive_avg_pool2d(responses.abs_(), self.pool)
+            return pooled.flatten(1)
+        both = nn.functional.adaptive_avg_pool2d(responses, self.pool).flatten(1)
+        up = nn.functional.adaptive_avg_pool2d(responses.relu_(), self.pool).flatten(1)
+        return torch.cat([up, up - both], dim=1)
+
+
+def unit_filters(drawn: ndarray) -> Float[Tensor, "filters c h w"]:
+    """Return the filters with mean zero and norm one, as whole steps of 2^-20.
+
+    Machines round the last digits of a float64 otherwise, and agree on the steps.
+    """
+    centred = drawn - drawn.mean(axis=(1, 2, 3), keepdims=True)
+    lengths = np.sqrt((centred**2).sum(axis=(1, 2, 3), keepdims=True))
+    steps = np.rint(centred / lengths * STEPS)
+    return torch.from_numpy((steps / STEPS).astype(np.float32))
+
+
+def check_image(name: str, input_shape: tuple[int, ...], size: int) -> None:
+    """Refuse what is no image, or a smaller one than a filter.
+
+    Raises:
+        ModelError: naming the feature map and the shape.
+    """
+    if len(input_shape) != 3 or min(input_shape[1:]) < size:
+        raise ModelError(
+            f"The feature map {name} needs images (channels, height, width) of at least "
+            f"{size}x{size} pixels, but the inputs are {input_shape}. Lower its option "
+            f"size, or choose a feature map that takes vectors."
+        )
+
+
+class Gabor(FeatureMap):
+    """filters * 2 * pool**2 features of random Gabor filters of size x size pixels.
+
+    Direction, wavelength, phase, width and length of every filter are drawn, and a weight
+    for each colour channel; of several channels a filter may so compare colours.
+
+    Attributes:
+        response: `signed`; or `absolute`: blind to which of two neighbours is the brighter,
+            for clients of whom some see negatives, at half as many features.
+
+    References:
+        Daugman, Uncertainty relation for resolution in space, spatial frequency, and
+        orientation optimized by two-dimensional visual cortical filters, 1985.
+        Tramer and Boneh, Differentially Private Learning Needs Better Features, 2021:
+        features without data under a linear model.
+    """
+
+    filters: Positive = 100
+    size: Positive = 6
+    pool: Positive = 3
+    response: Response = "signed"
+
+    def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
+        """Return the filters, drawn."""
+        check_image("gabor", input_shape, self.size)
+        draw = streams.at("gabor").generator()
+
+        def each(low: float, high: float) -> np.ndarray:
+            return draw.uniform(low, high, (self.filters, 1, 1))
+
+        y, x = np.mgrid[: self.size, : self.size] - (self.size - 1) / 2
+        direction, phase = each(0.0, math.pi), each(0.0, 2 * math.pi)
+        wavelength = 2 ** each(math.log2(3), math.log2(2 * self.size))
+        width = self.size * each(1 / 6, 1 / 2)
+        length = width * each(1.0, 2.0)
+        along = x * np.cos(direction) + y * np.sin(direction)
+        across = y * np.cos(direction) - x * np.sin(direction)
+        waves = np.cos(2 * math.pi * along / wavelength + phase)
+        waves = waves * np.exp(-((along / width) ** 2 + (across / length) ** 2) / 2)
+        channels = draw.standard_normal((self.filters, input_shape[0], 1, 1))
+        return FilterBank(unit_filters(channels * waves[:, None]), self.pool, self.response)
+
+
+NEIGHBOURS, CHANNELS, FLOOR = 0.9, 0.9, 0.1
+
+
+class RandomPatches(FeatureMap):
+    """filters * 2 * pool**2 features of random whitened patches of size x size pixels.
+
+    Coates and Ng take patches of the training images and whiten them by these images'
+    covariance. Clients' patches would be their data, so patches are drawn instead: normal,
+    with the covariance that pixels of photographs have anywhere (0.9 between neighbours,
+    less by the same factor per pixel of distance, and 0.9 between channels), and whitened
+    by that.
+
+    Attributes:
+        response: as of `gabor`.
+
+    References:
+        Coates, Ng and Lee, An Analysis of Single-Layer Networks in Unsupervised Feature
+        Learning, 2011; Coates and Ng, The Importance of Encoding Versus Training with
+        Sparse Coding and Vector Quantization, 2011 (random patches).
+    """
+
+    filters: Positive = 100
+    size: Positive = 6
+    pool: Positive = 3
+    response: Response = "signed"
+
+    def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
+        """Return the filters, drawn."""
+        check_image("random-patches", input_shape, self.size)
+        channels = input_shape[0]
+        covariance = _covariance(channels, self.size)
+        draw = streams.at("random-patches").generator()
+        patches = draw.standard_normal((self.filters, len(covariance)))
+        patches = patches @ np.linalg.cholesky(covariance).T
+        # The patch and every piece of an image are whitened alike: twice half a whitening.
+        whitened = np.linalg.solve(covariance + FLOOR * np.eye(len(covariance)), patches.T)
+        shape = (self.filters, channels, self.size, self.size)
+        return FilterBank(unit_filters(whitened.T.reshape(shape)), self.pool, self.response)
+
+
+def _covariance(channels: int, size: int) -> np.ndarray:
+    """Return the covariance of photographs' pixels, (channel, row, column) in order."""
+    y, x = (each.reshape(-1) for each in np.mgrid[:size, :size])
+    distances = np.hypot(y[:, None] - y, x[:, None] - x)
+    between = np.full((channels, channels), CHANNELS) + (1 - CHANNELS) * np.eye(channels)
+    return np.kron(between, NEIGHBOURS**distances)
+
+
+class AsTheyAre(FeatureMap):
+    """The numbers of every example, in one row: nothing is drawn, nothing normalised."""
+
+    def build(
+        self,
+        input_shape: tuple[int, ...],  # noqa: ARG002
+        streams: Streams,  # noqa: ARG002
+    ) -> nn.Module:
+        """Return the flattening."""
+        return nn.Flatten()
+
+
+TINY = 1e-6
+
+
+class OneNorm(nn.Module):
+    """Each record's features less their own mean, scaled to one L2 norm.
+
+    What all records have in common takes most of a norm, and tells no class: half of it
+    is gone with the mean, which no other record enters.
+
+    Args:
+        features: what is scaled.
+        norm: of every record; one whose features are all alike becomes 0.
+    """
+
+    def __init__(self, features: nn.Module, norm: float) -> None:
+        super().__init__()
+        self.features, self.norm = features, norm
+
+    def forward(self, inputs: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+        """Return the features at their norm."""
+        found: Tensor = self.features(inputs)
+        centred = found - found.mean(dim=1, keepdim=True)
+        lengths = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+        return centred * (self.norm / lengths.clamp(min=TINY))
+
+
+SLOPE = 1.2
+"""Of amplitude against frequency: that of photographs is 1 to 1.5."""
+
+SHARED = 0.6
+"""Of the variance of each colour channel, what all have in common."""
+
+LEAST_DIRECTION = 1e-7
+"""Of the largest variance, the least that is divided by."""
+
+MIN_IMAGES = 3_000
+CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """How features are whitened: the same again is not computed again.
+
+    Attributes:
+        features: what is whitened.
+        key: tells it from all others.
+        power: p: 0 centres only, at 1 the covariance is the identity.
+        input_shape: of one image: channels, height, width.
+        streams: draw the images.
+    """
+
+    features: nn.Module = field(compare=False)
+    key: str
+    power: float
+    input_shape: tuple[int, ...]
+    streams: Streams
+
+
+class Whitened(nn.Module):
+    """C^(-p/2) (phi - mean), of the mean and the covariance C on images of pink noise.
+
+    Features of photographs have nearly all their variance in a few directions. Noise of
+    one size drowns the others; along these axes it does not. No client's data are in it.
+
+    Raises:
+        ModelError: inputs are no images.
+
+    References:
+        Field, Relations between the statistics of natural images and the response
+        properties of cortical cells, 1987: the spectrum of photographs.
+        Tramer and Boneh, Differentially Private Learning Needs Better Features, 2021.
+    """
+
+    def __init__(self, how: Whitening) -> None:
+        super().__init__()
+        if len(how.input_shape) != 3:
+            raise ModelError(
+                f"model.options.whiten needs images (channels, height, width), as it "
+                f"looks at the features of drawn ones; found inputs {how.input_shape}. Set "
+                f"it to 0, and whiten features by data of your own that are public."
+            )
+        self.features = how.features
+        # Plain attributes: the last digits, which differ by machine, are in no hash.
+        self.mean, self.transform = _axes(how)
+
+    def forward(self, inputs: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+        """Return the features, centred and whitened."""
+        found: Tensor = self.features(inputs)
+        return (found - self.mean.to(found)) @ self.transform.to(found)
+
+
+@lru_cache(maxsize=2)
+def _axes(how: Whitening) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
+    """Return the mean and C^(-p/2)."""
+    generator = how.streams.at("pink noise").generator()
+    parts: list[np.ndarray] = []
+    count = MIN_IMAGES
+    while sum(map(len, parts)) < count:
+        images = pink_images(CHUNK, how.input_shape, generator)
+        parts.append(how.features(images).double().numpy())
+        count = max(MIN_IMAGES, 3 * parts[0].shape[1])
+    found = np.concatenate(parts)
+    values, basis = np.linalg.eigh(np.cov(found.T))
+    scale = np.maximum(values, LEAST_DIRECTION * values[-1]) ** (-how.power / 2)
+    mean = torch.from_numpy(found.mean(axis=0)).float()
+    return mean, torch.from_numpy((basis * scale) @ basis.T).float()
+
+
+def pink_images(
+    count: int, shape: tuple[int, ...], generator: np.random.Generator
+) -> Float[Tensor, "count channels height width"]:
+    """Return Gaussian images with amplitudes 1 / frequency^SLOPE and unit variance."""
+    channels, height, width = shape
+    rows, columns = np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None]
+    frequency = np.hypot(rows, columns)
+    frequency[0, 0] = 1 / max(height, width)
+
+    def drawn(layers: int) -> np.ndarray:
+        white = generator.standard_normal((count, layers, height, width))
+        pink = np.fft.ifft2(np.fft.fft2(white) / frequency**SLOPE).real
+        return pink / pink.std()
+
+    images = math.sqrt(SHARED) * drawn(1) + math.sqrt(1 - SHARED) * drawn(channels)
+    return torch.from_numpy(images.astype(np.float32))
+
+
+class FrozenFeatures(nn.Module):
+    """Features of a batch, one row each; none of its tensors is a parameter or a buffer.
+
+    So a model that has it keeps, sends and averages its other parts alone.
+
+    Attributes:
+        name: of the feature map, as settings have it.
+        options: of the feature map.
+        source: SHA-256 of a user's own source; "" for what covey brings.
+        tensors: SHA-256 of its tensors: filters or weights; "" if it has none.
+        size: how many features there are (d).
+    """
+
+    def __init__(
+        self, module: nn.Module, name: str, options: Mapping[str, Any], source: str
+    ) -> None:
+        super().__init__()
+        self._held = (module.eval().requires_grad_(requires_grad=False),)
+        self.name, self.options = name, dict(options)
+        self.source, self.tensors = source, _tensor_hash(module)
+        self.size = 0
+
+    def at_norm(self, norm: float) -> "FrozenFeatures":
+        """Return the same features, centred and scaled to this norm for each record."""
+        return self._as(OneNorm(self._held[0], norm))
+
+    def whitened(
+        self, power: float, input_shape: tuple[int, ...], streams: Streams
+    ) -> "FrozenFeatures":
+        """Return the same features, whitened by images of noise (`Whitened`)."""
+        key = f"{self.name} {self.options} {self.source} {self.tensors}"
+        how = Whitening(self._held[0], key, power, input_shape, streams)
+        return self._as(Whitened(how))
+
+    def _as(self, module: nn.Module) -> "FrozenFeatures":
+        found = FrozenFeatures(module, self.name, self.options, self.source)
+        found.size = self.size
+        return found
+
+    def sized(self, input_shape: tuple[int, ...]) -> "FrozenFeatures":
+        """Try it on two examples, and learn its size.
+
+        Raises:
+            ModelError: it does not return two rows of floating-point numbers.
+        """
+        zeros = torch.zeros(2, *input_shape)
+        try:
+            found = self(zeros)
+        except ModelError as error:
+            try:
+                found = self(zeros.long())  # a map of ids, such as of words
+            except ModelError:
+                raise error from None
+        if found.dim() != 2 or len(found) != 2 or not found.isfinite().all():
+            raise ModelError(
+                f"The feature map {self.name} must turn two examples of shape "
+                f"{input_shape} into two rows of finite numbers, found shape "
+                f"{tuple(found.shape)}. Flatten its outputs, and leave none without a "
+                f"value where an example is constant."
+            )
+        self.size = found.shape[1]
+        return self
+
+    def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+        """Return the features as float32; nothing is kept for a gradient."""
+        try:
+            with torch.no_grad():
+                found: object = self._held[0](inputs.clone())  # a user's may write
+        except Exception as error:  # foreign code may raise anything
+            raise ModelError(
+                f"The feature map {self.name} raised {type(error).__name__} on a batch of "
+                f"shape {tuple(inputs.shape)}: {error}. Choose one that fits these inputs."
+            ) from error
+        if not isinstance(found, Tensor):
+            raise ModelError(
+                f"The feature map {self.name} must return one tensor, but it returned a "
+                f"{type(found).__name__}. Return the features alone."
+            )
+        return found.float()
+
+    def _apply(
+        self,
+        fn: Callable[[Tensor], Tensor],
+        recurse: bool = True,  # noqa: FBT001, FBT002 - torch's own
+    ) -> "FrozenFeatures":
+        """Go along to where the model goes."""
+        self._held[0]._apply(fn)
+        return super()._apply(fn, recurse)
+
+
+def _tensor_hash(module: nn.Module) -> str:
+    """Return SHA-256 over all tensors, persistent or not; "" if there are none."""
+    tensors = {
+        name: value.detach().clone(memory_format=torch.contiguous_format)
+        for name, value in (*module.named_parameters(), *module.named_buffers())
+    }
+    if not tensors:
+        return ""
+    return hashlib.sha256(safetensors.torch.save(tensors)).hexdigest()
+
+
+REMEDY = (
+    "It is called without arguments or with input_shape, beside options, and returns an "
+    "nn.Module: correct it."
+)
+REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def build_features(
+    name: str,
+    input_shape: tuple[int, ...],
+    seed: int,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    key: str = "features",
+) -> FrozenFeatures:
+    """Return the features that all models of a run share.
+
+    Args:
+        name: a feature map's, or `package.module:factory`.
+        input_shape: of one example, without the batch.
+        seed: the run's; whatever is drawn depends on nothing else.
+        options: of the feature map.
+        key: the setting, for messages.
+
+    Raises:
+        ConfigError: there is none of this name, or it has no such options.
+        ModelError: it makes no module that maps examples to rows.
+    """
+    found = find("features", name, key)
+    if isinstance(found, nn.Module):
+        raise ConfigError(
+            f"{key} = {name!r} must name a FeatureMap or a function that returns an "
+            f"nn.Module, found a module itself, a {type(found).__name__}. Name a function "
+            f"that returns it."
+        )
+    streams = Streams(seed).at("features")
+    if inspect.isclass(found) and issubclass(found, Component):
+        made: FeatureMap = create("features", name, options, key, FeatureMap)
+        module = made.build(input_shape, streams)
+    else:
+        with streams.lent_to_torch():
+            module = _called(name, partial(found, **options), input_shape)
+    source = "" if is_built_in("features", name) else source_hash(found)
+    return FrozenFeatures(module, name, options, source).sized(input_shape)
+
+
+def _called(name: str, factory: Callable[..., object], input_shape: tuple[int, ...]) -> nn.Module:
+    """Return the module that a user's function makes."""
+
+    def make() -> object:
+        signature = inspect.signature(factory)
+        parameters = signature.parameters.values()
+        needed = [p for p in parameters if p.default is p.empty and p.kind not in REST]
+        takes_shape = needed or "input_shape" in signature.parameters
+        return factory(input_shape) if takes_shape else factory()
+
+    return made_module(f"feature map {name}", make, REMEDY)

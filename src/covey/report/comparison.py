@@ -1,0 +1,321 @@
+"""Several runs side by side, one row each."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
+from statistics import mean, stdev
+from typing import Any
+
+import tomli_w
+
+from covey.base.errors import ConfigError
+from covey.base.history import History
+from covey.base.names import ClientName, Handle
+from covey.base.risk import DIVERGED
+from covey.components.built_ins import BASELINE, REFERENCES
+from covey.components.slots import built_in_options
+from covey.config.settings import flat, unused
+from covey.report.attacks import LOSS, diverged_sentences, final_exposure, final_risk
+from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
+from covey.report.summary import client_groups, guarantee_of, violations
+
+INERT = ("engine.", "checkpoints.", "data.dir")
+"""Settings that change no result."""
+OF_THE_METHOD = ("method.", "redteam.")
+NAMED = ("method.name", "method.selection")
+
+
+def settings_of(run: Reported) -> dict[str, Any]:
+    """Return the run's settings as `section.key` to value, lists as texts."""
+    return dict(_settings(run.config_toml))
+
+
+@lru_cache(maxsize=64)
+def _settings(config_toml: str) -> Mapping[str, Any]:
+    """Return the settings, parsed once: pages ask for them at every round."""
+    found = flat(tomllib.loads(config_toml))
+    return {
+        key: value if isinstance(value, (str, int, float)) else str(value)
+        for key, value in found.items()
+    }
+
+
+def method_of(run: Reported) -> str:
+    """Return the method's name, as it was set or else as it was recorded."""
+    recorded = run.history.started.method if run.history.started else "unknown"
+    return settings_of(run).get("method.name", recorded)
+
+
+def selection_of(run: Reported) -> str:
+    """Return how clients choose, where the method lets them."""
+    selection = settings_of(run).get("method.selection", "")
+    options = built_in_options("algorithm", method_of(run))
+    return selection if "selection" in options else ""
+
+
+def twin(run: Reported) -> tuple[tuple[str, Any], ...]:
+    """Return what runs must share, seed included, to differ by their method alone."""
+    return tuple(sorted(_without(settings_of(run), *INERT, *OF_THE_METHOD).items()))
+
+
+def labels(runs: Sequence[Reported]) -> list[str]:
+    """Return per run its method and what distinguishes it; seeds of a setting agree."""
+    matters = [
+        _without(settings_of(run), "seed", *INERT, *unused(method_of(run), selection_of(run)))
+        for run in runs
+    ]
+    keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
+    differing = [key for key in keys if len({m[key] for m in matters if key in m}) > 1]
+    return [
+        " ".join(
+            [
+                method_of(run),
+                *filter(None, [selection_of(run)]),
+                *(f"{key}={each[key]}" for key in differing if key in each),
+            ]
+        )
+        for run, each in zip(runs, matters, strict=True)
+    ]
+
+
+def with_baselines(runs: Sequence[Reported]) -> list[Reported]:
+    """Return the runs, and their FedAvg baselines as runs of their own, each once."""
+    known = {twin(run) for run in runs if method_of(run) == BASELINE}
+    every = list(runs)
+    for run in runs:
+        if run.baseline is not None and twin(run) not in known:
+            known.add(twin(run))
+            every.append(
+                replace(
+                    run,
+                    name=f"{run.name} (its FedAvg)",
+                    history=run.baseline,
+                    config_toml=_as_fedavg(run.config_toml),
+                    baseline=None,
+                )
+            )
+    return every
+
+
+def _as_fedavg(config_toml: str) -> str:
+    return tomli_w.dumps({**tomllib.loads(config_toml), "method": {"name": BASELINE}})
+
+
+def _without(settings: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if not k.startswith(prefixes)}
+
+
+METRICS = ("accuracy", "minority_accuracy", "violations")
+
+Metrics = dict[str, float | None]
+
+
+def means(runs: Sequence[Reported]) -> list[dict[str, Any]]:
+    """Return one row per setting: mean and standard deviation over its seeds.
+
+    `diverged` counts the runs in which a model diverged: what rests on it is unknown, and
+    so is every mean over it.
+
+    `minus_fedavg` and `minus_ifca` are differences to the runs of that method on the
+    same data with the same seed, pair by pair; None where there are no such runs. A
+    minority is the smallest group.
+    """
+    every = with_baselines(runs)
+    settings: dict[str, list[Reported]] = {}
+    for run, label in zip(every, labels(every), strict=True):
+        settings.setdefault(label, []).append(run)
+    return [
+        {
+            "setting": label,
+            "runs": len(same),
+            "diverged": sum(bool(run.history.diverged) for run in same),
+            **_spreads([_metrics(run) for run in same]),
+            **{f"minus_{method}": _against(method, same, every) for method in REFERENCES},
+        }
+        for label, same in settings.items()
+    ]
+
+
+def _against(
+    method: str, same: Sequence[Reported], every: Sequence[Reported]
+) -> dict[str, Any] | None:
+    pairs = [(run, _reference(run, method, every)) for run in same]
+    differences = [_difference(_metrics(run), _metrics(other)) for run, other in pairs if other]
+    return _spreads(differences) if differences else None
+
+
+def _reference(run: Reported, method: str, every: Sequence[Reported]) -> Reported | None:
+    """Return the run of that method on the same data and seed, nearest in the rest."""
+    if method_of(run) == method:
+        return None
+    twins = [o for o in every if method_of(o) == method and twin(o) == twin(run)]
+    mine = settings_of(run).items()
+    return max(twins, key=lambda o: len(mine & settings_of(o).items()), default=None)
+
+
+def _metrics(run: Reported) -> Metrics:
+    found, above = accuracies(run.history), violations(run.history, LOSS)
+    smallest = next(iter(group_sizes(run.history)), None)
+    count = None if above["unknown"] else above["count"]
+    return {
+        "accuracy": found[OVERALL],
+        "minority_accuracy": found[smallest] if smallest else None,
+        "violations": None if count is None else float(count),
+    }
+
+
+def _difference(mine: Metrics, theirs: Metrics) -> Metrics:
+    def minus(one: float | None, other: float | None) -> float | None:
+        return None if one is None or other is None else one - other
+
+    return {key: minus(mine[key], theirs[key]) for key in METRICS}
+
+
+def _spreads(rows: Sequence[Metrics]) -> dict[str, dict[str, Any]]:
+    return {key: _spread([row[key] for row in rows]) for key in METRICS}
+
+
+def _spread(values: Sequence[float | None]) -> dict[str, Any]:
+    """Return mean and deviation; one unknown makes both so, or the mean would mislead."""
+    known = [float(value) for value in values if value is not None]
+    number = len(values)
+    if len(known) < number:
+        reason = f"unknown in {number - len(known)} of {number} runs"
+        return {"mean": None, "deviation": None, "runs": number, "reason": reason}
+    return {
+        "mean": mean(known),
+        "deviation": stdev(known) if number > 1 else None,
+        "runs": number,
+        "reason": "" if number > 1 else "one run has no deviation",
+    }
+
+
+def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
+    """Return one row per run, and one per FedAvg baseline that no run is.
+
+    All rows have the same keys: name, method, selection, seed, accuracy, per group
+    accuracy_GROUP, violations by point estimate and by 95% lower bound, counted with
+    the loss threshold, which is tried at the end of every run; the true risk
+    (with its standard error) of the cluster that holds most of the smallest group and
+    of the one that holds most of the largest, adjusted_rand_index; the clusters whose
+    model diverged; the epsilon that
+    holds and for whom (unit), None without one, and whose noise is behind it; and in
+    `reason` why some figure is None.
+    """
+    every = with_baselines(runs)
+    groups = dict.fromkeys(g for run in every for g in group_sizes(run.history))
+    return [_row(run, list(groups)) for run in every]
+
+
+def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
+    found, above = accuracies(run.history), violations(run.history, LOSS)
+    guarantee = guarantee_of(run.history)["guarantee"]
+    sizes = list(group_sizes(run.history))
+    finished = run.history.finished
+    return {
+        "name": run.name,
+        "method": method_of(run),
+        "selection": selection_of(run),
+        "seed": settings_of(run).get("seed"),
+        "accuracy": found[OVERALL],
+        **{f"accuracy_{group}": found.get(group) for group in groups},
+        "squared_error": finished.squared_error if finished else None,
+        "violations": above["count"],
+        "violations_lower": above["count_lower"],
+        "violations_unknown": above["unknown"],
+        **_risk(run.history, "minority", sizes[:1]),
+        **_risk(run.history, "majority", sizes[-1:]),
+        "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
+        "diverged": sorted(run.history.diverged),
+        "epsilon": guarantee["epsilon"] if guarantee else None,
+        "unit": guarantee["unit"] if guarantee else None,
+        "noise": _noise(run),
+        "reason": _reason(run.history, [*sizes[:1], *sizes[-1:]]),
+    }
+
+
+def _risk(history: History, key: str, group: Sequence[str]) -> dict[str, float | None]:
+    home = home_of(history, group[0]) if group else None
+    return {
+        f"true_risk_{key}": home.true_risk if home else None,
+        f"true_risk_{key}_standard_error": home.standard_error if home else None,
+    }
+
+
+def _noise(run: Reported) -> str:
+    """Return whose noise a run's settings ask for; empty where there is none."""
+    settings = settings_of(run)
+    named = (
+        ("on sets", settings.get("merge.noise") == "sound"),
+        ("on sums", settings.get("privacy.client_noise", 0) > 0),
+        ("on gradients", settings.get("privacy.record_noise", 0) > 0),
+    )
+    return " and ".join(name for name, there in named if there)
+
+
+def _reason(history: History, groups: Sequence[str]) -> str:
+    if history.finished is None:
+        return "; ".join(["not finished", *diverged_sentences(history)])
+    if not groups:
+        nothing = "the clients have no known groups"
+        return "; ".join([*diverged_sentences(history), nothing])
+    homes = [home_of(history, group) for group in groups]
+    refused = [home.reason for home in homes if home and home.true_risk is None]
+    if not history.diverged:
+        return "; ".join(dict.fromkeys(refused))
+    others = [reason for reason in refused if not reason.startswith(DIVERGED)]
+    return "; ".join(dict.fromkeys([*diverged_sentences(history), *others]))
+
+
+def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[dict[str, Any]]:
+    """Return one row per client that has not left, by name.
+
+    threshold: the highest risk that it accepts. risk: the newest estimate of its
+    cluster's that is still valid; true_risk: what a simulation knows of it at the end,
+    by the strongest attack that was run, which `attack` names; exposure: the highest true
+    risk of all models that its examples ever reached. A figure that is not known is None.
+    """
+    began, groups = history.started, client_groups(history)
+    thresholds = began.risk_thresholds if began else {}
+    ends = {each.handle: each for each in history.exposures}
+    rows: list[dict[str, Any]] = []
+    for name, handle in sorted(names.items()):
+        cluster, end = history.assignment.get(handle), ends.get(handle)
+        risk = history.figures.get(cluster) if cluster is not None else None
+        true = final_risk(history, end) if end else None
+        rows.append(
+            {
+                "name": name,
+                "group": groups.get(handle),
+                "cluster": cluster,
+                "threshold": thresholds.get(handle),
+                "risk": risk.risk if risk else None,
+                "risk_standard_error": risk.standard_error if risk else None,
+                "accuracy": end.accuracy if end else None,
+                "squared_error": end.squared_error if end else None,
+                "true_risk": true.risk if true else None,
+                "true_risk_standard_error": true.standard_error if true else None,
+                "attack": true.attack if true else None,
+                "exposure": final_exposure(history, end) if end else None,
+            }
+        )
+    return rows
+
+
+def frame_of(rows: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - pandas has no types
+    """Return rows as a pandas DataFrame; what is not known is missing in it.
+
+    Raises:
+        ConfigError: pandas is not installed.
+    """
+    try:
+        pandas: Any = import_module("pandas")
+    except ImportError as error:
+        raise ConfigError(
+            "A frame is one of pandas, and that is not installed. Install it: pip install "
+            "pandas. Without it, run.summary holds the figures of groups and clusters, and "
+            "metrics.csv, which run.report() writes, those of rounds."
+        ) from error
+    return pandas.DataFrame(rows)

@@ -1,0 +1,304 @@
+"""The end of a run: every client chooses once more, and true risks are measured."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple
+
+from covey.aggregation.base import NOT_FINITE
+from covey.algorithms.round_steps import Stalled, divergences
+from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base.events import (
+    AnswerRefused,
+    ClientExposed,
+    ClientsAssigned,
+    ClientsJoined,
+    ClientsReported,
+    ClusterAudited,
+    Event,
+    ModelDiverged,
+    ModelsMerged,
+    RiskMeasured,
+    RunFinished,
+    RunRolledBack,
+    kind_and_body,
+)
+from covey.base.history import History, of_kinds, pooled_clusters, trained_clusters
+from covey.base.metrics import fairness
+from covey.base.names import ClientName, Handle
+from covey.base.params import model_hash
+from covey.base.risk import DIVERGED
+from covey.base.rng import Streams
+from covey.build.clients import ClientReports
+from covey.build.run import BuiltRun
+from covey.data.examples import Client
+from covey.engine.protocol import ScoredOnce
+from covey.ledger.chain import Record
+from covey.membership.truth import (
+    Membership,
+    audit_clusters,
+    has_finite_examples,
+    no_better_than_guessing,
+    without_estimate,
+)
+from covey.runtime.answers import default_answer
+from covey.runtime.evaluation import (
+    Accuracies,
+    ModelsInUse,
+    accuracies,
+    adjusted_rand_index,
+    labelled_predictions,
+    round_measured,
+    squared_errors,
+)
+from covey.runtime.folder import QueuedRequest
+from covey.runtime.head_attacks import head_attacks
+from covey.runtime.receipts import ask_with_receipts
+from covey.runtime.record_changes import is_subtracting
+from covey.runtime.session import Session
+from covey.unlearning.plan import WantedAnswer
+
+
+class PresentClients(NamedTuple):
+    """The clients present before a round.
+
+    Attributes:
+        session: the run with everybody who ever came, but those who have left.
+        present: who can be asked now.
+        joined: what is told of those who came since the last round.
+    """
+
+    session: Session
+    present: Cohort
+    joined: tuple[Event, ...] = ()
+
+
+def gather_present(session: Session) -> PresentClients:
+    """Return the clients present; newcomers join, unless they have left."""
+    if session.run.client_backend is None:
+        return PresentClients(session, session.run.population.clients)
+    known = {client.handle for client in session.run.population.clients}
+    names = session.run.client_backend.available_clients()
+    session = session.with_newcomers(names)
+    present = tuple(c for c in session.run.population.clients if c.name in names)
+    new = tuple(c.handle for c in present if c.handle not in known)
+    return PresentClients(session, present, (ClientsJoined(new),) if new else ())
+
+
+def roll_back_lost_rounds(session: Session, round_index: int) -> None:
+    """Roll back recorded rounds whose state was lost where they cannot be repeated.
+
+    What they released stays recorded; they are played anew.
+    """
+    last = session.ledger.last_round()
+    if session.run.client_backend is None or last is None or is_subtracting(session):
+        return  # a round of which the sums are known can be
+    if round_index > last or round_index == session.rounds:
+        return
+    fact = RunRolledBack(round_index, last + 1, "anew")
+    session.ledger.append_between([Record(None, *kind_and_body(fact))])
+    session.secrets.restart_at(round_index)
+
+
+def reported_accuracies(facts: Sequence[Event]) -> Accuracies:
+    """Return the accuracies that clients report."""
+    accuracies = [each.accuracy for each in facts if isinstance(each, ClientsReported)]
+    return {handle: value for each in accuracies for handle, value in each.items()}
+
+
+def with_stalled_clusters(state: ServerState, facts: Sequence[Event]) -> ServerState:
+    """Return the state of a round that may have got no update but refused ones.
+
+    The nodes' answers are refused before a strategy sees them: where all that came were
+    not finite, no model moved, and none is what its clients' training makes of it.
+    """
+    merged = [each for each in facts if isinstance(each, ModelsMerged)]
+    moved = any(any(each.participants) for each in merged)
+    refused = any(
+        isinstance(each, AnswerRefused) and each.reason.endswith(NOT_FINITE) for each in facts
+    )
+    before = state.kept(Stalled).clusters
+    if moved or not (refused or before):
+        return state.keeping(Stalled()) if before else state
+    return state.keeping(Stalled(clusters=frozenset(range(len(state.clusters)))))
+
+
+def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
+    """Queue requests to leave, once per client: from its node, or from the folder."""
+    handles = {client.name: client.handle for client in session.run.population.clients}
+    asked = {request.handle for request in session.ledger.requests()}
+    queued = (QueuedRequest(name, default_answer(session.run.config)) for name in leaving)
+    for name, wanted, basis in (*queued, *session.folder.take_requests()):
+        if name in handles and handles[name] not in asked:
+            ask_with_receipts(session, {name: WantedAnswer(handles[name], wanted, basis)})
+            asked.add(handles[name])
+
+
+def finalize(run: BuiltRun, state: ServerState, history: History, streams: Streams) -> RoundResult:
+    """Return the last facts of a run, which has played all its rounds.
+
+    What rests on a model that diverged is not known: no risk, no exposure, no gap.
+    """
+    everybody = run.clients(run.population.clients)
+    last = run.strategy.conclude(state, everybody, streams)
+    final = last.state
+    membership = _membership(run, final.assignment, history)
+    diverged = _diverged(run, last, membership)
+    audits = audit_clusters(
+        run.engine, final.clusters, membership, run.reference, streams.at("audit")
+    )
+    users = Counter(final.assignment[c.handle] for c in _assigned(run, final))
+    audits = tuple(replace(audit, clients=users[audit.cluster]) for audit in audits)
+    audits = tuple(
+        without_estimate(audit, diverged[audit.cluster].reason)
+        if audit.cluster in diverged
+        else audit
+        for audit in audits
+    )
+    args = (ScoredOnce(run.engine), ModelsInUse.of(final), run.population)
+    reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
+    found, answers = (
+        accuracies(*args) or reported_accuracies(reports.events),
+        labelled_predictions(*args),
+    )
+    comparable = answers and diverged.keys().isdisjoint(final.assignment.values())
+    gaps = fairness(answers, streams.at("fairness").generator()) if answers and comparable else ()
+    errors = squared_errors(*args)
+    exposed = tuple(
+        replace(each, squared_error=errors.get(each.handle))
+        for each in _exposed(run, final, history, (found, audits))
+    )
+    new = (each for each in diverged.values() if each not in last.events)
+    measured = (_voided(each, diverged) for each in last.events)
+    finished = _finished(run, final, found, errors)
+    told = (*reports.events, *measured, *new)
+    on_heads = (
+        each
+        for each in head_attacks(run, final, history, streams.at("heads"))
+        if each.cluster not in diverged
+    )
+    return RoundResult(final, (*told, *audits, *on_heads, *gaps, *exposed, finished))
+
+
+def _voided(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
+    """Void the risk estimate of a model that turned out to have diverged."""
+    if not isinstance(fact, RiskMeasured) or fact.cluster not in diverged:
+        return fact
+    reason = f"{DIVERGED}: {diverged[fact.cluster].reason}"
+    unknown = replace(fact, risk=None, standard_error=None, auc=None)
+    return replace(unknown, members=0, non_members=0, calibrated=False, reason=reason)
+
+
+def _assigned(run: BuiltRun, final: ServerState) -> Cohort:
+    return tuple(c for c in run.population.clients if c.handle in final.assignment)
+
+
+def _diverged(
+    run: BuiltRun, last: RoundResult, membership: Membership
+) -> Mapping[int, ModelDiverged]:
+    """Return which final models are none: as a red team found, or as can be seen now.
+
+    A model that nobody ever trained, and nobody tried to, is what it was at the start:
+    it has not diverged.
+    """
+    final = last.state
+    shown = divergences(final)
+
+    def reason(j: int) -> str:
+        if j in shown or not membership.trained[j]:
+            return shown.get(j, "")
+        judges = membership.chosen[j] or membership.trained[j]
+        return no_better_than_guessing(run.engine, final.clusters[j], judges)
+
+    facts = (ModelDiverged(j, final.round_index, reason(j)) for j in range(len(final.clusters)))
+    found = {each.cluster: each for each in facts if each.reason}
+    recorded = (each for each in last.events if isinstance(each, ModelDiverged))
+    return found | {each.cluster: each for each in recorded}
+
+
+def _accepted(history: History) -> set[Handle]:
+    """Return whose update was ever accepted.
+
+    Where noise is accounted for, who was refused is assigned all the same, as one that
+    sent 0; the refusal then precedes the assignment.
+    """
+    accepted: set[Handle] = set()
+    refused: set[Handle] = set()
+    for fact in of_kinds(history.told, AnswerRefused, ClientsAssigned):
+        if isinstance(fact, AnswerRefused) and fact.handle:
+            refused.add(fact.handle)
+        if isinstance(fact, ClientsAssigned) and fact.by != "final":
+            accepted |= fact.clusters.keys() - refused
+            refused = set()
+    return accepted
+
+
+def _membership(run: BuiltRun, assignment: Mapping[Handle, int], history: History) -> Membership:
+    all_clients, clusters = run.population.clients, range(run.num_clusters)
+    accepted = _accepted(history)
+    broken = {c.handle for c in all_clients if not has_finite_examples(c)}
+    broken |= history.refused - accepted
+
+    def clients(handles: Set[Handle]) -> tuple[Client, ...]:
+        return tuple(c for c in all_clients if c.handle in handles - broken)
+
+    trained = trained_clusters(history, run.num_clusters)
+    pooled = pooled_clusters(history, run.num_clusters)
+    chosen = [{h for h, own in assignment.items() if own == j} for j in clusters]
+    return Membership(
+        chosen=tuple(map(clients, chosen)),
+        trained=tuple(map(clients, trained)),
+        pooled=tuple(map(clients, pooled)),
+    )
+
+
+def _exposed(
+    run: BuiltRun,
+    final: ServerState,
+    history: History,
+    measured: tuple[Accuracies, tuple[ClusterAudited, ...]],
+) -> tuple[ClientExposed, ...]:
+    """Return each client's risk at the end, and the highest that it was ever part of."""
+    found, audits = measured
+    reached = pooled_clusters(history, run.num_clusters)
+
+    def exposed(handle: Handle) -> ClientExposed:
+        j = final.assignment[handle]
+        ever = [audits[t].exposed_risk for t in history.trained.get(handle, ())]
+        traces = [a.traced_risk for a in audits if handle in reached[a.cluster]]
+        risks = (*ever, *traces, audits[j].true_risk)
+        known = [risk for risk in risks if risk is not None]
+        return ClientExposed(
+            handle=handle,
+            cluster=j,
+            accuracy=found.get(handle),
+            risk=audits[j].true_risk,
+            standard_error=audits[j].standard_error,
+            exposure=max(known) if len(known) == len(risks) else None,
+        )
+
+    return tuple(
+        exposed(client.handle)
+        for client in run.population.clients
+        if client.handle in final.assignment
+    )
+
+
+def _finished(
+    run: BuiltRun,
+    final: ServerState,
+    found: Accuracies,
+    errors: Mapping[Handle, float],
+) -> RunFinished:
+    overall = round_measured(found, final.assignment, run.population, run.num_clusters, errors)
+    return RunFinished(
+        model_hash=model_hash(final.clusters),
+        accuracy=overall.accuracy,
+        accuracy_by_group=overall.accuracy_by_group,
+        adjusted_rand_index=adjusted_rand_index(
+            final.assignment,
+            run.population.clients,
+        ),
+        squared_error=overall.squared_error,
+        squared_error_by_group=overall.squared_error_by_group,
+    )

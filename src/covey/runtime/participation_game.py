@@ -1,0 +1,280 @@
+"""The participation game on a completed run: can an adversary tell who took part?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy import ndarray
+
+from covey.base.errors import RunError
+from covey.base.names import Params
+from covey.base.rng import Streams
+from covey.build.aggregators import anonymity_of
+from covey.build.run import BuiltRun
+from covey.config.rules import kind_of
+from covey.config.sections import StoppingConfig
+from covey.config.settings import Config
+from covey.data.examples import Client, Examples
+from covey.engine.protocol import Engine, ScoringJob
+from covey.membership.references import (
+    MIN_RESERVED,
+    GameOutcome,
+    client_scores,
+    participation_game,
+    reserved_clients,
+)
+from covey.membership.truth import blind_risk, has_finite_examples, mismatch
+from covey.runtime.auditing import CompletedRun, final_models, load_completed
+from covey.runtime.folder import RunFolder
+from covey.runtime.loop import Observer, run_rounds
+from covey.runtime.session import rounds_of
+
+MAX_CONTROL_CLIENTS = 5
+"""Participants that the control run does without."""
+
+GAME = "The game"
+NOBODY_LEFT = "nobody has left this run"
+NO_MATCH = "no reserved client is of a group that somebody left"
+
+ByGroup = dict[int, list[Examples]]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A few participants, asked about again in a run that never met them.
+
+    Attributes:
+        auc, low, high: under the models of that run: near 0.5, or the reserved clients
+            are not like real ones.
+        audited: of the same clients under the audited run's models.
+    """
+
+    auc: float
+    low: float
+    high: float
+    clients: int
+    audited: GameOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """What the adversary achieves, with 95% intervals over clients.
+
+    Attributes:
+        participants, reserved: how many clients are compared; participants of a group
+            that has too few reserved clients are not.
+        left: those who took part once and were answered: the run may still show it.
+        left_reason: "" where there is a figure.
+        control: None where nobody asked for it.
+    """
+
+    auc: float
+    low: float
+    high: float
+    participants: int
+    reserved: int
+    left: GameOutcome | None
+    left_reason: str
+    control: Control | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Comparison:
+    """What every question of the game is asked with."""
+
+    engine: Engine
+    reserved: ByGroup
+    streams: Streams
+
+    def against(self, clients: Sequence[Client]) -> int:
+        """Count the reserved clients that these are compared with."""
+        groups = {client.group for client in clients}
+        return sum(len(sets) for group, sets in self.reserved.items() if group in groups)
+
+    def outcome(
+        self, models: Sequence[Params], clients: Sequence[Client], name: str
+    ) -> GameOutcome | None:
+        """Ask about these clients; None: their groups have no reserved clients."""
+        inside: ByGroup = {}
+        for client in clients:
+            if client.group is not None and client.group in self.reserved:
+                inside.setdefault(client.group, []).append(client.train)
+        if not inside:
+            return None
+        others = {group: self.reserved[group] for group in inside}
+        return participation_game(
+            _scores(self.engine, models, inside),
+            _scores(self.engine, models, others),
+            self.streams.at(name),
+        )
+
+
+def play_game(
+    run: BuiltRun,
+    folder: RunFolder,
+    *,
+    control: bool = False,
+    observe: Observer = lambda _: None,
+) -> Game:
+    """Ask about every client of a finished run, against clients that never took part.
+
+    Args:
+        run: as its settings make it, those who left included.
+        folder: the run's; nothing is written to it.
+        control: play the run once more, in a temporary folder, without up to 5 randomly
+            drawn participants.
+        observe: called after every round of the control.
+
+    Raises:
+        RunError: the run is not finished or not this one, or no reserved clients like
+            the real ones can be made.
+    """
+    _check_alike(run.config)
+    all_clients = run.population.clients
+    found = load_completed(run, folder, GAME)
+    run, models = found.run, found.models
+    streams = run.streams.at("participation game")
+    reserved = reserved_clients(all_clients, run.reference, streams.at("reserved"))
+    comparison = _Comparison(run.engine, reserved, streams)
+    participants = [
+        client
+        for client in run.population.clients
+        if client.handle in found.participants
+        and client.group in reserved
+        and has_finite_examples(client)
+    ]
+    met = comparison.outcome(models, participants, "participants")
+    if met is None:
+        raise RunError(_too_few(run, all_clients))
+    if gone := found.history.diverged:
+        j, why = next(iter(sorted(gone.items())))
+        raise RunError(
+            f"The game asks what models show of clients, and the model of cluster {j} is "
+            f"none: {why.reason}. Play it on a run whose models learn something."
+        )
+    blind = blind_risk(participants, run.reference, streams)
+    if refused := mismatch(participants, run.reference, blind):
+        raise RunError(f"The game is {refused}. Play it on another population.")
+    stay = {client.name for client in run.population.clients}
+    gone = [client for client in all_clients if client.name not in stay]
+    left = comparison.outcome(models, gone, "left")
+    asked = _control_clients(run, participants, streams) if control else []
+    return Game(
+        auc=met.auc,
+        low=met.low,
+        high=met.high,
+        participants=met.clients,
+        reserved=comparison.against(participants),
+        left=left,
+        left_reason="" if left else NO_MATCH if gone else NOBODY_LEFT,
+        control=_control(_as_long(found), comparison, models, asked, observe) if asked else None,
+    )
+
+
+def _scores(engine: Engine, models: Sequence[Params], players: ByGroup) -> dict[int, ndarray]:
+    """Return a score per client, group by group: each client takes its best model."""
+
+    def of(sets: list[Examples]) -> ndarray:
+        everything = Examples.joined(sets)
+        jobs = [ScoringJob(params, everything) for params in models]
+        losses = [scored.losses.double().cpu().numpy() for scored in engine.score(jobs)]
+        return client_scores(np.stack(losses), [len(examples) for examples in sets])
+
+    return {group: of(sets) for group, sets in players.items()}
+
+
+def _control_clients(
+    run: BuiltRun, participants: Sequence[Client], streams: Streams
+) -> list[Client]:
+    """Draw whom the control never meets: few enough that it is still the same run."""
+    asked = min(MAX_CONTROL_CLIENTS, max(1, len(participants) // 4))
+    stay = len(run.population.clients) - asked
+    terms = anonymity_of(run.config)
+    least = terms.min_anonymity if terms else 1
+    if stay < least:
+        raise RunError(
+            f"The control plays the run once more without {asked} of its clients, and "
+            f"needs at least {least} others, found {stay}. Leave --control out."
+        )
+    order = streams.at("asked").generator().permutation(len(participants))
+    return [participants[place] for place in sorted(order[:asked])]
+
+
+def _control(
+    run: BuiltRun,
+    comparison: _Comparison,
+    models: Sequence[Params],
+    clients: Sequence[Client],
+    observe: Observer,
+) -> Control:
+    """Play the run without these clients, and ask about them under both runs' models."""
+    with TemporaryDirectory(prefix="covey-control-") as place:
+        without = _without(run, clients)
+        folder = RunFolder.create(Path(place), without.config)
+        history = run_rounds(without, folder, observe)
+        without_them = final_models(folder, history, GAME)
+        never_met = comparison.outcome(without_them, clients, "control")
+    met = comparison.outcome(models, clients, "asked")
+    assert never_met is not None  # noqa: S101 - all asked have reserved clients
+    assert met is not None  # noqa: S101 - the same
+    return Control(never_met.auc, never_met.low, never_met.high, met.clients, met)
+
+
+def _as_long(found: CompletedRun) -> BuiltRun:
+    """Return the run as one of as many rounds from the start as it had."""
+    rounds = rounds_of(found.run.config, found.history)
+    told = {"rounds": rounds, "stopping": StoppingConfig()}
+    return replace(found.run, config=found.run.config.model_copy(update=told))
+
+
+def _without(run: BuiltRun, clients: Sequence[Client]) -> BuiltRun:
+    """Return the run as if it had never met these clients.
+
+    Nothing of it may outlive its folder or reach the run's own database, and nobody
+    leaves it half-way.
+    """
+    settings = run.config.model_dump()
+    settings["secrets"]["source"] = "seeded"
+    settings["ledger"]["url"] = ""
+    settings["unlearning"] = {}
+    settings["checkpoints"] = {"every": run.config.rounds, "keep": "thin"}
+    names = {client.name for client in clients}
+    rest = tuple(c for c in run.population.clients if c.name not in names)
+    return replace(run, config=Config.of(settings)).with_clients(rest)
+
+
+def _check_alike(config: Config) -> None:
+    """Refuse settings under which non-members cannot pass for clients."""
+    population = config.population
+    if config.audit.non_members != "matched":
+        raise RunError(
+            f"The game needs reserved clients like the real ones, so audit.non_members = "
+            f"'matched', found {config.audit.non_members!r}. Play it on another run."
+        )
+    still = getattr(kind_of(population, "shift"), "changes_nothing", False)
+    if population.shift_per == "client" and not still:
+        raise RunError(
+            "The game needs reserved clients like the real ones, but "
+            "population.shift_per = 'client' gives all images of a real client one "
+            "shift, and each non-member its own. Play it on a run with 'image'."
+        )
+
+
+def _too_few(run: BuiltRun, clients: Sequence[Client]) -> str:
+    """Say what is missing, in the words of the settings."""
+    if not run.reference.by_group:
+        return (
+            "The game needs non-members to make reserved clients of, and clients that "
+            "bring their own data have none that match. Play it on a simulated "
+            "population."
+        )
+    groups = {c.group for c in clients}
+    least = len(groups) * MIN_RESERVED * max(len(c.train) for c in clients)
+    return (
+        f"The game needs at least {MIN_RESERVED} reserved clients in a group with "
+        f"participants, each as large as a real one, so up to {least:,} non-members, "
+        f"found {len(run.reference.by_group[0]):,}. Raise population.audit_examples to "
+        f"that, and run again."
+    )

@@ -1,0 +1,464 @@
+"""Checkpoints: a run's whole state after a round, one safetensors file each.
+
+A file appears under its name only when every byte of it is on the disk, so a checkpoint
+is whole or it is not there, whenever the process or the machine dies.
+"""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from covey.aggregation.base import ClientUpdate
+from covey.algorithms.state import ServerState
+from covey.base.errors import LedgerError, RunError
+from covey.base.files import (
+    check_regular,
+    delete,
+    file_hash,
+    flush_folder,
+    make_folder,
+    move,
+    replace_whole,
+)
+from covey.base.names import Handle, Params, another_format
+from covey.base.params import named, safetensors_pieces, unprefixed
+from covey.components.state import decoded, encoded
+from covey.ledger.requests import FileHashes
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
+
+Keep = Literal["all", "thin"]
+"""Which checkpoints stay: every one, or round 0, powers of two and the last ten."""
+
+NAME = re.compile(r"round-(\d{5,})\.safetensors")
+LAST_KEPT = 10
+FORMAT = 1
+TORN = (
+    *(SafetensorError, OSError, ValueError, KeyError),
+    *(TypeError, AttributeError, RecursionError),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A run's state after the round `round_index`.
+
+    Attributes:
+        state: everything that is not a tensor, as JSON has it.
+    """
+
+    round_index: int
+    tensors: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+
+def save_checkpoint(
+    folder: Path,
+    round_index: int,
+    tensors: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    announce: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Write a checkpoint that outlives a power cut from the moment this returns.
+
+    Equal contents give equal bytes. Tensors may share memory and lie anywhere; they
+    come back apart, on the CPU. `announce` is called with the SHA-256 of the file before
+    it is written.
+    """
+    header = {"format": FORMAT, "round": round_index, "state": state}
+    # one key only: safetensors writes several in an order that changes
+    metadata = {"covey": _dumps(header)}
+    payload = b"".join(safetensors_pieces(tensors, metadata))
+    make_folder(folder)
+    path = _path(folder, round_index)
+    announce(hashlib.sha256(payload).hexdigest())
+    replace_whole(path, payload, mode=0o600)
+    return path
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        RunError: the file is missing, torn or something else.
+    """
+    try:
+        check_regular(path)
+        with safe_open(path, framework="pt") as file:
+            round_index, state = _header(file.metadata())
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except TORN as error:
+        raise RunError(
+            f"{path} must be a whole checkpoint, but: {error}. "
+            f"Resume from an older one, or start the run again."
+        ) from error
+    return Checkpoint(round_index, tensors, state)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest whole checkpoint; torn files are passed over.
+
+    Raises:
+        RunError: there are checkpoints, and none of them is whole.
+    """
+    paths = checkpoint_paths(folder)
+    for path in reversed(paths):
+        if _is_whole(path):
+            return path
+    if paths:
+        raise RunError(
+            f"A run resumes from a whole checkpoint, but none of the {len(paths)} in "
+            f"{folder} is. Restore one from a copy, or start the run again."
+        )
+    return None
+
+
+def checkpoint_of(folder: Path, round_index: int) -> Path | None:
+    """Return the whole checkpoint of this very round, if it is there."""
+    path = _path(folder, round_index)
+    return path if _is_whole(path) else None
+
+
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """Return the files that are named like checkpoints, oldest round first."""
+    paths = folder.glob("round-*.safetensors")
+    return sorted(filter(_is_named, paths), key=round_of)
+
+
+def round_of(path: Path) -> int:
+    """Return the round of a file that is named like a checkpoint."""
+    return int(path.stem.removeprefix("round-"))
+
+
+def checkpointed_rounds(folder: Path) -> tuple[int, ...]:
+    """Return the rounds whose states are there, in order."""
+    return tuple(round_of(path) for path in checkpoint_paths(folder))
+
+
+def set_aside_from(folder: Path, first: int, aside: Path) -> None:
+    """Move the states after round `first` and all later ones to another folder.
+
+    If it is killed half-way, it can be called again.
+    """
+    gone = [path for path in checkpoint_paths(folder) if round_of(path) >= first]
+    if not gone:
+        return
+    make_folder(aside)
+    for path in gone:
+        move(path, aside / path.name)
+    flush_folder(aside)
+    flush_folder(folder)
+
+
+def delete_from(folder: Path, first: int) -> None:
+    """Delete the states after round `first` and all later ones, torn ones too."""
+    for path in checkpoint_paths(folder):
+        if round_of(path) >= first:
+            delete(path)
+    for unfinished in folder.glob("round-*.unfinished"):
+        delete(unfinished)
+    if folder.is_dir():
+        flush_folder(folder)
+
+
+def delete_before(folder: Path, first: int) -> None:
+    """Delete the states after all rounds before `first`."""
+    for path in checkpoint_paths(folder):
+        if round_of(path) < first:
+            delete(path)
+    if folder.is_dir():
+        flush_folder(folder)
+
+
+def thin(folder: Path, keep: Keep, spared: int | None = None) -> None:
+    """Delete the checkpoints that the policy does not keep, but for one round's."""
+    if keep == "all":
+        return
+    for path in checkpoint_paths(folder)[:-LAST_KEPT]:
+        index = round_of(path)
+        if index & (index - 1) != 0 and index != spared:  # neither 0 nor a power of two
+            delete(path)
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
+    if not metadata or "covey" not in metadata:
+        raise ValueError("covey did not write it")
+    header = json.loads(metadata["covey"])
+    if (found := header.get("format")) != FORMAT:
+        raise ValueError(another_format("it", repr(found), FORMAT))
+    round_index, state = header["round"], header["state"]
+    if not isinstance(round_index, int) or not isinstance(state, dict):
+        raise TypeError("its round must be a number and its state a table")
+    return round_index, cast("dict[str, Any]", state)
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether the file is a checkpoint with as many bytes as it announces."""
+    try:
+        check_regular(path)
+        with safe_open(path, framework="pt") as file:
+            _header(file.metadata())
+    except TORN:
+        return False
+    return True
+
+
+def _path(folder: Path, round_index: int) -> Path:
+    return folder / f"round-{round_index:05d}.safetensors"
+
+
+def _is_named(path: Path) -> bool:
+    return NAME.fullmatch(path.name) is not None
+
+
+DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
+"""What reading a header raises whose JSON is whole, and says something else."""
+
+
+def save_state(
+    folder: Path,
+    state: ServerState,
+    ledger_head: str,
+    announce: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Write the state after the last played round, and the ledger's head at that time.
+
+    `announce` is called with the SHA-256 of the file before it is written.
+    """
+    states, tensors = encoded(state.states)
+    rest = {
+        "parameters": list(state.clusters[0]),
+        "assignment": dict(state.assignment),
+        "states": states,
+        "ledger_head": ledger_head,
+    }
+    models = named(state.clusters, "cluster")
+    t = state.round_index - 1
+    save_checkpoint(folder, t, models | tensors, rest, announce)
+
+
+def load_state(path: Path) -> tuple[ServerState, str]:
+    """Read a state, and the ledger's head when it was written.
+
+    Raises:
+        RunError: the file is torn, or of another format.
+    """
+    checkpoint = load_checkpoint(path)
+    try:
+        state = ServerState(
+            round_index=checkpoint.round_index + 1,
+            clusters=_models(checkpoint),
+            assignment=checkpoint.state["assignment"],
+            states=decoded(checkpoint.state["states"], checkpoint.tensors),
+        )
+        return state, checkpoint.state["ledger_head"]
+    except DAMAGE as error:
+        raise RunError(
+            f"{path} must be a state that covey wrote, but it cannot be read as one "
+            f"({type(error).__name__}). Run `covey doctor` on the run's folder."
+        ) from error
+
+
+def _models(checkpoint: Checkpoint) -> tuple[Params, ...]:
+    """Return the models, their parameters in the order in which they were written."""
+    found = unprefixed(checkpoint.tensors, "cluster")
+    names = checkpoint.state["parameters"]
+    return tuple({name: model[name] for name in names} for model in found)
+
+
+log = logging.getLogger(__name__)
+
+
+def state_problem(path: Path, ledger: Ledger) -> str:
+    """Say why a state is not one that this ledger's run wrote; "": it is.
+
+    Raises:
+        LedgerError: the state is whole, and the ledger lost what it has seen.
+    """
+    try:
+        digest = file_hash(path)
+    except OSError as error:
+        return f"it cannot be read ({error})"
+    written_after = ledger.files.round_of_state(digest)
+    if written_after is not None:
+        same = written_after == round_of(path)
+        return "" if same else f"it is the state after round {written_after}"
+    if ledger.files.knows_state(digest):
+        raise LedgerError(
+            f"The ledger must hold every round that a checkpoint has seen, but the last "
+            f"one that {path} has seen is not there. Events were removed or exchanged: "
+            f"restore {ledger.location} from a copy."
+        )
+    return "its bytes are not those that were written"
+
+
+def newest_whole_state(folder: Path, ledger: Ledger) -> Path | None:
+    """Return the newest state that is what was written; others are passed over.
+
+    Rounds without a state are played again and compared with the ledger, so that
+    nothing is lost by passing over.
+
+    Raises:
+        RunError: there are states, and none of them is whole.
+    """
+    paths = checkpoint_paths(folder)
+    problems: list[str] = []
+    for path in reversed(paths):
+        problem = state_problem(path, ledger)
+        if not problem:
+            return path
+        problems.append(f"{path}: {problem}")
+        log.warning("a damaged state is passed over: %s: %s", path, problem)
+    if problems:
+        raise RunError(
+            f"A run resumes from a whole state, but none of the {len(paths)} in {folder} "
+            f"is: {problems[0]}. Restore one from a copy, or let `covey doctor "
+            f"{folder.parent} --repair` play the rounds again from the start."
+        )
+    return None
+
+
+def checked_state(folder: RunFolder, ledger: Ledger) -> ServerState | None:
+    """Return the state after the last round that left one; None: no round did.
+
+    Raises:
+        RunError: it is damaged, or it is gone and another one is the newest.
+    """
+    paths = checkpoint_paths(folder.checkpoints)
+    missing = missing_state(folder, ledger)
+    if missing is not None:
+        raise RunError(
+            f"The state after round {missing} must be in {folder.checkpoints}, but it is "
+            f"gone. {_remedy(folder)}"
+        )
+    if not paths:
+        return None
+    if problem := state_problem(paths[-1], ledger):
+        raise RunError(
+            f"{paths[-1]} must be the state that the run wrote, but {problem}. {_remedy(folder)}"
+        )
+    return load_state(paths[-1])[0]
+
+
+def kept_state(folder: RunFolder, ledger: Ledger, round_index: int) -> ServerState:
+    """Return the state after one round.
+
+    Raises:
+        RunError: it was not kept, or it is damaged.
+    """
+    paths = {round_of(path): path for path in checkpoint_paths(folder.checkpoints)}
+    path = paths.get(round_index)
+    if path is None:
+        raise RunError(
+            f"The state after a round must have been kept, and {folder.checkpoints} has "
+            f"those after rounds {', '.join(map(str, paths)) or '(none)'}, found "
+            f"{round_index}. Take one of these; checkpoints.every and checkpoints.best say "
+            f"which are kept."
+        )
+    if problem := state_problem(path, ledger):
+        raise RunError(
+            f"{path} must be the state that the run wrote, but {problem}. {_remedy(folder)}"
+        )
+    return load_state(path)[0]
+
+
+def missing_state(folder: RunFolder, ledger: Ledger) -> int | None:
+    """Return after which round the newest state was written, if it is not there.
+
+    None while another process plays the run: it may be just about to write it.
+    """
+    expected = ledger.files.newest_state()
+    there = {round_of(path) for path in checkpoint_paths(folder.checkpoints)}
+    if expected is None or expected in there or ledger.is_being_written():
+        return None
+    return expected
+
+
+def _remedy(folder: RunFolder) -> str:
+    return (
+        f"`covey doctor {folder.path}` says what else is damaged; with --repair it plays "
+        f"the lost rounds again, from the last state that is whole."
+    )
+
+
+def write_updates(
+    folder: Path, round_index: int, updates: Iterable[ClientUpdate], noted: FileHashes
+) -> None:
+    """Keep what each client sent in this round, and note the file's hash."""
+    tensors = {
+        f"{each.handle}/{name}": value for each in updates for name, value in each.update.items()
+    }
+
+    def announce(digest: str) -> None:
+        noted.note(_noted_name(round_index), digest)
+
+    path = save_checkpoint(folder, round_index, tensors, {}, announce)
+    noted.settle(_noted_name(round_index), file_hash(path))
+
+
+def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[Handle, Params]:
+    """Return what each client sent in this round; empty if it was not stored.
+
+    Raises:
+        RunError: the file is not what was written.
+    """
+    if round_index not in stored_rounds(folder):
+        return {}
+    if problem := updates_problem(folder, round_index, noted):
+        raise RunError(
+            f"The updates stored of round {round_index} must be those that clients sent, "
+            f"but {problem}. Restore the file from a copy, or ask for the answer "
+            f"'retrain', which needs none; `covey doctor` says what else is damaged."
+        )
+    found: dict[Handle, dict[str, Tensor]] = {}
+    for key, value in load_checkpoint(_path(folder, round_index)).tensors.items():
+        handle, _, name = key.partition("/")
+        found.setdefault(handle, {})[name] = value
+    return found
+
+
+def updates_problem(folder: Path, round_index: int, noted: FileHashes) -> str:
+    """Say why a file of stored updates is not what was written; "": it is."""
+    path = _path(folder, round_index)
+    changed = file_hash(path) not in noted.of(_noted_name(round_index))
+    return f"{path} was changed after it was written" if changed else ""
+
+
+def stored_rounds(folder: Path) -> tuple[int, ...]:
+    """Return the rounds whose updates are on disk, in order."""
+    names = (NAME.fullmatch(path.name) for path in folder.glob("round-*"))
+    return tuple(sorted(int(name[1]) for name in names if name))
+
+
+def drop_client(folder: Path, handle: Handle, noted: FileHashes) -> None:
+    """Take one client's updates out of every round."""
+    for t in stored_rounds(folder):
+        kept = read_updates(folder, t, noted)
+        rest = [ClientUpdate(h, 0, u, 1.0) for h, u in kept.items() if h != handle]
+        write_updates(folder, t, rest, noted)
+
+
+def delete_updates(folder: Path, first: int) -> int:
+    """Delete the updates of this round and all later ones; return how many files."""
+    gone = [t for t in stored_rounds(folder) if t >= first]
+    for t in gone:
+        delete(_path(folder, t))
+    if gone:
+        flush_folder(folder)
+    return len(gone)
+
+
+def _noted_name(round_index: int) -> str:
+    return f"updates:{round_index}"

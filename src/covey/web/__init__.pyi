@@ -1,4 +1,0 @@
-from .app import application
-from .server import Server, serve
-
-__all__ = ["Server", "application", "serve"]

@@ -1,0 +1,436 @@
+"""The forms of requests, where `--write` allows them: what each does once it is sent."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from covey.base.errors import CoveyError
+from covey.base.history import History
+from covey.base.names import BASES, ClientName, Handle
+from covey.desk.answering import RunOutcome, answer_cases, close_case
+from covey.desk.case import ERASED, FILE, ITEM_KINDS, Case, Item, day_of, read_register, register_at
+from covey.desk.intake import Plan, add_case, add_item, extend_case, plan_answers, sign_items
+from covey.desk.letters import write_letters
+from covey.ledger.store import Ledger
+from covey.report.attacks import final_risk, final_risks
+from covey.report.summary import client_groups
+from covey.runtime.planning import ClientRecord, read_client
+from covey.unlearning.plan import AFTERWARDS
+from covey.web.guard import has_token
+from covey.web.pages import page
+from covey.web.runs import FollowedRun, Snapshot
+
+PAGE = 100
+"""Clients on one page of the list."""
+
+
+def names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:
+    """Return the names that are still known."""
+    try:
+        with Ledger.read(run.folder.ledger) as ledger:
+            return ledger.names()
+    except CoveyError:
+        return {}
+
+
+def handle_of(run: FollowedRun, name: ClientName) -> Handle | None:
+    """Return the handle of a client's name, or of itself; None: nobody has it."""
+    names = names_of(run)
+    found = next((handle for handle, each in names.items() if each == name), None)
+    return found or (name if name in _known(run.look().history, names) else None)
+
+
+def clients_page(run: FollowedRun, page: int, asked: str) -> dict[str, Any]:
+    """Return one page of the list of clients, by name; those that left come last."""
+    snapshot, names = run.look(), names_of(run)
+    handles = sorted(
+        _known(snapshot.history, names), key=lambda h: (h not in names, names.get(h, h))
+    )
+    last = max(0, (len(handles) - 1) // PAGE)
+    page = min(max(0, page), last)
+    shown = handles[page * PAGE : (page + 1) * PAGE]
+    return {
+        "run": run,
+        "snapshot": snapshot,
+        "rows": [_row(snapshot.history, names, handle) for handle in shown],
+        "page": page,
+        "last": last,
+        "count": len(handles),
+        "asked": asked,
+    }
+
+
+def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
+    """Return a client's card; None: there is no such client."""
+    snapshot, names = run.look(), names_of(run)
+    history = snapshot.history
+    if handle not in _known(history, names):
+        return None
+    record = run.made_later(f"client {handle}", lambda now: _record(run, now, handle))
+    exposed = next((e for e in final_risks(history) if e.handle == handle), None)
+    attack = final_risk(history, exposed) if exposed else None
+    return {
+        "run": run,
+        "snapshot": snapshot,
+        **_row(history, names, handle),
+        "figure": _figure(history, handle),
+        "played": len(history.rounds),
+        "exposed": exposed,
+        "attack": attack.attack if attack else "",
+        "moves": history.moves.get(handle, ()),
+        "diverged": history.diverged,
+        "record": record,
+        "answer": next((e.answer for e in history.left if e.handle == handle), ""),
+    }
+
+
+def _record(run: FollowedRun, snapshot: Snapshot, handle: Handle) -> dict[str, Any]:
+    del snapshot  # the ledger is read again, for this client alone
+    try:
+        found = read_client(run.folder, handle)
+    except (CoveyError, OSError) as error:
+        return {"problem": str(error)}
+    held = found.participation
+    left = frozenset(held.left)
+    trained = held.trained.get(handle, {})
+    sets = [
+        {
+            "round": each.round_index,
+            "cluster": each.cluster,
+            "members": len(each.members),
+            "others": each.plausible_members(handle, left),
+        }
+        for each in held.sets_of(handle)
+    ]
+    return {
+        "problem": "",
+        "rounds": sorted(trained),
+        "clusters": sorted(set(trained.values())),
+        "sets": sets,
+        "least": min((each["others"] for each in sets), default=None),
+        "options": _options(found),
+        "chosen": found.chosen.answer if found.chosen else "",
+        "why": found.unanswerable,
+    }
+
+
+def _options(found: ClientRecord) -> Sequence[Mapping[str, Any]]:
+    return [
+        {
+            "answer": option.answer,
+            "possible": option.possible,
+            "rounds": option.rounds_replayed,
+            "seconds": cost.seconds,
+            "bytes": cost.bytes_deleted,
+            "then": AFTERWARDS[option.answer] if option.possible else option.reason,
+        }
+        for option, cost in found.options
+    ]
+
+
+def _row(history: History, names: Mapping[Handle, ClientName], handle: Handle) -> dict[str, Any]:
+    taus = history.started.risk_thresholds if history.started else {}
+    cluster = history.assignment.get(handle)
+    figure = _figure(history, handle)
+    accepts = taus.get(handle)
+    known = figure is not None and accepts is not None
+    return {
+        "handle": handle,
+        "name": names.get(handle, ""),
+        "group": client_groups_of(history).get(handle, ""),
+        "cluster": cluster,
+        "accepts": accepts,
+        "risk": figure.risk if figure else None,
+        "above": figure.risk > accepts if known and figure and accepts else None,
+        "left": handle not in names,
+    }
+
+
+def client_groups_of(history: History) -> Mapping[Handle, str]:
+    """Return each client's group, where it is known."""
+    return client_groups(history)
+
+
+def _figure(history: History, handle: Handle) -> Any:  # noqa: ANN401
+    cluster = history.assignment.get(handle)
+    return None if cluster is None else history.figures.get(cluster)
+
+
+def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
+    began = history.started.groups if history.started else {}
+    return {*began, *names, *history.assignment, *(e.handle for e in history.left)}
+
+
+FOLDER = "requests"
+"""Where a root has its register, unless `covey requests` was told another place."""
+
+SOON_DAYS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A case with its texts, as far as they are not erased."""
+
+    case: Case
+    texts: Mapping[str, str]
+    days_left: int
+
+    def text(self, handle: str) -> str:
+        """Return a name or text; "" of no handle."""
+        return self.texts.get(handle, ERASED) if handle else ""
+
+    @property
+    def urgency(self) -> str:
+        """Say how its day is: past, soon or later; "": it is closed."""
+        if self.case.is_closed:
+            return ""
+        if self.days_left < 0:
+            return "past"
+        return "soon" if self.days_left <= SOON_DAYS else "later"
+
+    @property
+    def runs(self) -> Sequence[tuple[str, str, str]]:
+        """The runs that know the name, what each calls the request, and its answer."""
+        case = self.case
+        return [
+            (
+                self.text(each),
+                case.asked.get(each, ""),
+                case.answered[each].answer if each in case.answered else "",
+            )
+            for each in dict.fromkeys((*case.known, *case.asked))
+        ]
+
+    @property
+    def by_hand(self) -> Sequence[tuple[Item, str]]:
+        """What has to be done by hand, with its text."""
+        return [(item, self.text(item.text)) for item in self.case.items]
+
+
+def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
+    """Return every case: those that are open by their day, then those that are closed."""
+    held, problems = _held(roots)
+    held.sort(key=lambda each: (each.case.is_closed, each.case.due, each.case.number))
+    return {
+        "held": held,
+        "problems": problems,
+        "waiting": [each for each in held if not each.case.is_closed],
+    }
+
+
+def request_page(roots: Iterable[Path], number: str) -> dict[str, Any] | None:
+    """Return one case; None: there is none."""
+    found = (each for each in _held(roots)[0] if each.case.number == number)
+    held = next(found, None)
+    return None if held is None else {"held": held, "case": held.case}
+
+
+def _held(roots: Iterable[Path]) -> tuple[list[Held], list[str]]:
+    """Return all cases, and why those of some register cannot be read."""
+    today = datetime.now(UTC).astimezone().date()
+    held: list[Held] = []
+    problems: list[str] = []
+    for root in roots:
+        if not (root / FOLDER / FILE).is_file():
+            continue
+        try:
+            with read_register(root / FOLDER) as register:
+                cases, texts = register.cases(), register.texts()
+        except (CoveyError, OSError, ValueError) as error:
+            problems.append(str(error))
+            continue
+        held += [Held(c, texts, (c.due - today).days) for c in cases.values()]
+    return held, problems
+
+
+ANSWERS = ("", "deny", "subtract", "roll_back", "retrain", "calibrate")
+
+Fields = Mapping[str, list[str]]
+Act = Callable[[str, Fields], Response]
+
+
+class Forms:
+    """Does what the forms on pages of requests ask for, by `covey.desk`.
+
+    Answers play rounds, so they are given in a thread of their own, one after another.
+    """
+
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        "bases": BASES,
+        "kinds": ITEM_KINDS,
+        "answers": ANSWERS,
+    }
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        """Take the register of the first of these folders, as the commands do."""
+        self._roots = [str(each) for each in roots]
+        self._register = Path(self._roots[0]) / FOLDER
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="covey-answers")
+        self._told: dict[str, str] = {}
+
+    def told(self, number: str) -> str:
+        """Return how the last answering of a case goes, or went; "": there was none."""
+        return self._told.get(number, "")
+
+    def routes(self) -> list[Route]:
+        """Return the addresses that forms are sent to."""
+        acts: dict[str, Act] = {
+            "items": self._item,
+            "sign": self._sign,
+            "extend": self._extend,
+            "answer": self._answer,
+            "letters": self._letters,
+            "close": self._close,
+        }
+        return [
+            Route("/requests", _posted(self._add), methods=["POST"]),
+            *(
+                Route(f"/requests/{{number}}/{name}", _posted(act), methods=["POST"])
+                for name, act in acts.items()
+            ),
+        ]
+
+    def _add(self, _: str, fields: Fields) -> Response:
+        received = day_of(_one(fields, "received"), "Received")
+        with register_at(self._register) as held:
+            case = add_case(
+                held,
+                self._roots,
+                _one(fields, "name"),
+                received,
+                _one(fields, "basis"),
+                _one(fields, "number"),
+                _one(fields, "owner"),
+            )
+        return _to_case(case.number)
+
+    def _item(self, number: str, fields: Fields) -> Response:
+        with register_at(self._register) as held:
+            add_item(held, number, _one(fields, "kind"), _one(fields, "text"))
+        return _to_case(number)
+
+    def _sign(self, number: str, fields: Fields) -> Response:
+        items = [int(each) for each in fields.get("item", []) if each.isdecimal()]
+        if not items:
+            return _refused("Mark the items that were done, and found none marked.")
+        day = _one(fields, "day")
+        with register_at(self._register) as held:
+            on = day_of(day, "On") if day else None
+            sign_items(held, number, items, _one(fields, "by"), on, _one(fields, "note"))
+        return _to_case(number)
+
+    def _extend(self, number: str, fields: Fields) -> Response:
+        day = _one(fields, "told")
+        with register_at(self._register) as held:
+            told = day_of(day, "Told") if day else None
+            extend_case(held, number, _one(fields, "reason"), told)
+        return _to_case(number)
+
+    def _letters(self, number: str, fields: Fields) -> Response:
+        with register_at(self._register) as held:
+            write_letters(held, number, _one(fields, "by"))
+        return _to_case(number)
+
+    def _answer(self, number: str, fields: Fields) -> Response:
+        """Show what would become true; answer once that very plan was confirmed."""
+        wanted = _one(fields, "answer")
+        with read_register(self._register) as held:
+            plan = plan_answers(held, self._roots, [number], wanted)
+        shown = _digest(plan)
+        confirmed = _one(fields, "confirmed")
+        if confirmed != shown:
+            told = {
+                "number": number,
+                "plan": plan,
+                "answer": wanted,
+                "shown": shown,
+                "changed": bool(confirmed),
+            }
+            return _page("confirm_answer.html", fields, told)
+        self._told[number] = "Runs are answering."
+        self._worker.submit(self._give_answers, number, wanted)
+        return _to_case(number)
+
+    def _give_answers(self, number: str, wanted: str) -> None:
+        try:
+            with register_at(self._register) as held:
+                done = answer_cases(held, self._roots, [number], wanted)
+            self._told[number] = _summary(done)
+        except Exception as error:  # shown on the page: nobody else looks at this thread
+            self._told[number] = f"It was stopped: {error}"
+
+    def _close(self, number: str, fields: Fields) -> Response:
+        """Say what closing erases; close once that was confirmed."""
+        if _one(fields, "confirmed") != "close":
+            told = {name: _one(fields, name) for name in ("by", "reason", "day")}
+            return _page("confirm_close.html", fields, {"number": number, **told})
+        day = _one(fields, "day")
+        with register_at(self._register) as held:
+            on = day_of(day, "On") if day else None
+            by, reason = _one(fields, "by"), _one(fields, "reason")
+            close_case(held, self._roots, number, by, reason, on)
+        return _to_case(number)
+
+
+def _posted(act: Act) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        body = await request.body()  # the guard has bounded it
+        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+        if not has_token(request, _one(fields, "form_token")):
+            reason = "This form is not of this page. Reload the page, and try again."
+            return _refused(reason, 403)
+        number = str(request.path_params.get("number", ""))
+        return await run_in_threadpool(_done, act, number, fields)
+
+    return answer
+
+
+def _done(act: Act, number: str, fields: Fields) -> Response:
+    try:
+        return act(number, fields)
+    except (CoveyError, ValueError, OSError) as error:
+        return _refused(str(error))
+
+
+def _one(fields: Fields, name: str) -> str:
+    return fields.get(name, [""])[0].strip()
+
+
+def _digest(plan: Plan) -> str:
+    """Return what stands for what a plan says, but for how long it may take."""
+    told = plan.answer()
+    for run in told["runs"]:
+        for case in run["cases"]:
+            del case["seconds"], case["bytes_deleted"]
+    text = json.dumps(told, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _summary(done: Sequence[RunOutcome]) -> str:
+    waits = [f"{each.run}: {each.reason}" for each in done if not each.answer]
+    answered = f"{len(done) - len(waits)} of {len(done)} runs have answered."
+    return " ".join([answered, *waits])
+
+
+def _to_case(number: str) -> Response:
+    return RedirectResponse(f"/requests/{quote(number, safe='')}", 303)
+
+
+def _page(template: str, fields: Fields, told: Mapping[str, Any]) -> Response:
+    token = _one(fields, "form_token")
+    return HTMLResponse(page(template, {**told, "form_token": token}))
+
+
+def _refused(reason: str, status: int = 400) -> Response:
+    return HTMLResponse(page("refused.html", {"reason": reason}), status)

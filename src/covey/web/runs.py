@@ -1,0 +1,320 @@
+"""A run as pages show it: read in the background, a slice at a time, and kept per head."""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from threading import Condition, Lock
+from typing import Any
+
+from covey.base.errors import CoveyError
+from covey.base.files import read_text
+from covey.base.history import History
+from covey.components.registry import no_foreign_code
+from covey.config.settings import Config, without_passwords
+from covey.desk.runs import Reading, RunEntry, entry_of_folder, is_run, runs_below
+from covey.ledger.store import Ledger
+from covey.report.queries import Reported
+from covey.runtime.folder import RunFolder
+from covey.runtime.ledger_record import GrowingHistory, Noted, glance
+
+SLICE_SECONDS = 0.2
+"""How long one run is read before another one's turn comes."""
+
+PATIENCE_SECONDS = 0.5
+"""How long a page waits for what was added to be read."""
+
+SHORT_SECONDS = 0.1
+
+TICK_NANOSECONDS = 100_000_000
+"""Within a tick of its file system's clock, a file can change again unseen."""
+
+LONG_BYTES = 4_000_000
+"""From this size on, a page does not wait for a ledger that was never read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """What is known of a run at one moment.
+
+    Attributes:
+        is_whole: everything was read and verified; if not, `history` lacks who is in
+            which cluster, and what follows from that.
+        position: of the last event that was read and verified.
+        end: of the last event that there is.
+        times: when entries were written, by the position of their last event.
+        problem: why no more is known; "": nothing is in the way.
+    """
+
+    history: History = field(default_factory=History)
+    is_whole: bool = False
+    position: int = 0
+    end: int = 0
+    head: str = ""
+    written_at: str | None = None
+    times: dict[int, str] = field(default_factory=dict[int, str])
+    latest: tuple[Noted, ...] = ()
+    problem: str = ""
+
+    @property
+    def stands_for(self) -> tuple[object, ...]:
+        """What is the same in two snapshots that tell the same."""
+        return self.is_whole, self.position, self.end, self.head, self.problem
+
+
+class FollowedRun:
+    """One run that somebody looks at.
+
+    Attributes:
+        version: counts up whenever there is something new to show.
+    """
+
+    def __init__(self, key: str, name: str, path: Path, reader: Executor) -> None:
+        self.key, self.name, self.folder = key, name, RunFolder(path)
+        self.version = 0
+        self._reader, self._growing = reader, GrowingHistory()
+        self._snapshot: Snapshot | None = None
+        self._changed = Condition()
+        self._is_reading = False
+        self._stamp: tuple[int, int] | None = None
+        self._results: dict[str, tuple[Snapshot, Any]] = {}
+        self._took: dict[str, float] = {}
+        self._pending: set[str] = set()
+
+    @cached_property
+    def config(self) -> Config:
+        """The run's settings, which stay as they are, read once."""
+        return self.folder.config()
+
+    def look(self) -> Snapshot:
+        """Return what is known now; what is not yet is being read from here on."""
+        if self._snapshot is None and self._is_long():
+            self._publish_glance()
+        self.check()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_reading, self._patience())
+            if self._snapshot is not None:
+                return self._snapshot
+        self._publish_glance()
+        return self._snapshot or Snapshot()
+
+    def check(self) -> None:
+        """Begin to read on, if the ledger is not what it was."""
+        stamp = self.stamp()
+        with self._changed:
+            if self._is_reading or (stamp is not None and stamp == self._stamp):
+                return
+            self._stamp, self._is_reading = stamp if _is_settled(stamp) else None, True
+        self._reader.submit(self._read_slice)
+
+    def made(self, what: str, work: Callable[[Snapshot], Any]) -> Any:  # noqa: ANN401
+        """Return what `work` makes of what is known, made once for each head."""
+        snapshot = self.look()
+        known = self._results.get(what)
+        if known is None or known[0] is not snapshot:
+            known = self._results[what] = snapshot, work(snapshot)
+        return known[1]
+
+    def made_later(self, what: str, work: Callable[[Snapshot], Any]) -> Any:  # noqa: ANN401
+        """Return what `work` made of an earlier head, or None, while it is made anew.
+
+        What takes no time is made at once.
+        """
+        if self._took.get(what, SHORT_SECONDS) < SHORT_SECONDS:
+            return self.made(what, work)
+        snapshot, known = self.look(), self._results.get(what)
+        if not snapshot.is_whole:
+            return None
+        with self._changed:
+            is_due = known is None or known[0] is not snapshot
+            if is_due and what not in self._pending:
+                self._pending.add(what)
+                self._reader.submit(self._make, what, work, snapshot)
+        return None if known is None else known[1]
+
+    def reported(self, snapshot: Snapshot) -> Reported:
+        """Return the run as the report takes it."""
+        text = read_text(self.folder.config_path)
+        return Reported(
+            name=self.name,
+            history=snapshot.history,
+            config_toml=without_passwords(text),
+            ledger_head=snapshot.head,
+        )
+
+    def _make(self, what: str, work: Callable[[Snapshot], Any], snapshot: Snapshot) -> None:
+        began = time.monotonic()
+        try:
+            with no_foreign_code():
+                result = work(snapshot)
+            self._results[what] = snapshot, result
+            self._took[what] = time.monotonic() - began
+        finally:
+            with self._changed:
+                self._pending.discard(what)
+                self.version += 1
+
+    def _is_long(self) -> bool:
+        path = self.folder.ledger_path
+        return path.is_file() and path.stat().st_size > LONG_BYTES
+
+    def _patience(self) -> float:
+        is_first = self._snapshot is not None and not self._snapshot.is_whole
+        return 0.0 if is_first else PATIENCE_SECONDS
+
+    def stamp(self) -> tuple[int, int] | None:
+        """Return what is other whenever the ledger is, and cheap; None: nothing is."""
+        try:
+            found = self.folder.ledger_path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        with self._changed:
+            if self._snapshot is None or self._snapshot.stands_for != snapshot.stands_for:
+                self._snapshot = snapshot
+                self.version += 1
+            self._changed.notify_all()
+
+    def _publish_glance(self) -> None:
+        """Publish a glance, unless the reader, meanwhile, has published what it knows."""
+        glanced = self._glanced()
+        with self._changed:
+            if self._snapshot is None:
+                self._publish(glanced)
+
+    def _read_slice(self) -> None:
+        more = False
+        try:
+            with no_foreign_code():
+                more = self._read_on()
+        except (CoveyError, ValueError, OSError) as error:
+            self._publish(replace(self._snapshot or Snapshot(), problem=str(error)))
+        finally:
+            if more:
+                self._reader.submit(self._read_slice)
+            else:
+                with self._changed:
+                    self._is_reading = False
+                    self._changed.notify_all()
+
+    def _read_on(self) -> bool:
+        """Read for a while and publish what is new; return whether there is more."""
+        began, more = time.monotonic(), True
+        if not Ledger.exists(self.folder.ledger):
+            self._publish(Snapshot(problem="nothing is recorded yet"))
+            return False
+        with Ledger.read(self.folder.ledger) as ledger:
+            while more and time.monotonic() - began < SLICE_SECONDS:
+                more = self._growing.read_more(ledger)
+            if not more:
+                self._publish(self._whole(ledger))
+        if more and self._snapshot is not None and not self._snapshot.is_whole:
+            self._publish(replace(self._snapshot, position=self._growing.position))
+        return more
+
+    def _whole(self, ledger: Ledger) -> Snapshot:
+        growing = self._growing
+        return Snapshot(
+            history=growing.history,
+            is_whole=True,
+            position=growing.position,
+            end=growing.position,
+            head=growing.head,
+            written_at=ledger.tail.end()[2],
+            times=ledger.times(),
+            latest=tuple(growing.latest),
+        )
+
+    def _glanced(self) -> Snapshot:
+        try:
+            if not Ledger.exists(self.folder.ledger):
+                return Snapshot(problem="nothing is recorded yet")
+            with Ledger.read(self.folder.ledger) as ledger, no_foreign_code():
+                history = replace(glance(ledger), told=())
+                end, head, written_at = ledger.tail.end()
+        except (CoveyError, ValueError, OSError) as error:
+            return Snapshot(problem=str(error))
+        return Snapshot(history=history, end=end, head=head, written_at=written_at)
+
+
+def _is_settled(stamp: tuple[int, int] | None) -> bool:
+    """Say whether a later change will show in the stamp: clocks of files have ticks."""
+    return stamp is not None and time.time_ns() - stamp[0] > TICK_NANOSECONDS
+
+
+FOUND_AGAIN_AFTER = 3.0
+"""Seconds for which a list of folders counts."""
+
+LISTED_AGAIN_AFTER = 15.0
+"""Seconds for which a run's line counts, if its ledger stays as it is."""
+
+
+class WatchedRuns:
+    """Finds runs, and keeps what was read of each."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.roots = tuple(roots)
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="covey-reader")
+        self._runs: dict[str, FollowedRun] = {}
+        self._lines: dict[str, tuple[object, float, RunEntry]] = {}
+        self._found_at = float("-inf")
+        self._lock = Lock()
+
+    def all(self) -> list[FollowedRun]:
+        """Return the runs that are there now."""
+        with self._lock:
+            if time.monotonic() - self._found_at > FOUND_AGAIN_AFTER:
+                self._runs = {run.key: run for run in self._found()}
+                self._found_at = time.monotonic()
+            return list(self._runs.values())
+
+    def get(self, key: str) -> FollowedRun | None:
+        """Return the run of a key, if it is there."""
+        return next((each for each in self.all() if each.key == key), None)
+
+    def line(self, run: FollowedRun) -> RunEntry:
+        """Return a run's line in the list; its chain is not verified for that."""
+        now, stamp = datetime.now(UTC), run.stamp()
+        kept = self._lines.get(run.key)
+        if kept and kept[0] == stamp and time.monotonic() < kept[1]:
+            return _aged(kept[2], now)
+        entry = entry_of_folder(run.folder.path, run.name, Reading(now, verify_bytes=0))
+        until = time.monotonic() + LISTED_AGAIN_AFTER
+        self._lines[run.key] = stamp, until, entry
+        return entry
+
+    def close(self) -> None:
+        """Read no more."""
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    def _found(self) -> Iterator[FollowedRun]:
+        for root in self.roots:
+            top = root.resolve()
+            for path in (found.path for found in runs_below(top) if not found.problem):
+                if not is_run(path):
+                    continue
+                name = path.relative_to(top).as_posix() if path != top else top.name
+                key = key_of(name, path)
+                known = self._runs.get(key)
+                yield known or FollowedRun(key, name, path, self._reader)
+
+
+def key_of(name: str, path: Path) -> str:
+    """Return what stands in a page's address for a run: its name, and a hash of where."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
+    mark = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{plain}-{mark[:10]}".lstrip("-")
+
+
+def _aged(entry: RunEntry, now: datetime) -> RunEntry:
+    if entry.age_seconds is None:
+        return entry
+    written = datetime.fromisoformat(entry.last_event_at)
+    return replace(entry, age_seconds=(now - written).total_seconds())

@@ -1,3 +1,0 @@
-from .isolated import Isolated
-
-__all__ = ["Isolated"]
