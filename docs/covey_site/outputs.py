@@ -113,7 +113,7 @@ def _described(form: Mapping[str, Any]) -> Iterator[str]:
         yield f"| `{pattern.strip('^')}GROUP` | number or null | |"
 
 
-def _kind(spec: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one for each kind
+def _kind(spec: Mapping[str, Any]) -> str:
     """Return the type of a value in words, with links to objects on the same page."""
     if "$ref" in spec:
         name = spec["$ref"].split("/")[-1]

@@ -128,7 +128,7 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     return made
 
 
-def sweep(  # noqa: PLR0913 - nobody gives all of them
+def sweep(
     config: Config | Mapping[str, Any] | None = None,
     over: Mapping[str, Sequence[Any]] | None = None,
     seeds: int | Sequence[int] = 1,
@@ -164,7 +164,7 @@ def sweep(  # noqa: PLR0913 - nobody gives all of them
     return concluded_sweep(root, variants, [key for key, _ in axes])
 
 
-def resume(  # noqa: PLR0913 - nobody gives all of them
+def resume(
     folder: str | Path,
     model: Model | None = None,
     clients: Clients | None = None,
@@ -215,7 +215,7 @@ def load(
     return Run(Path(folder), overrides)
 
 
-def audit(  # noqa: PLR0913 - the last three have defaults that a run does not need
+def audit(
     folder: str | Path,
     attacks: Sequence[str | Scorer] = DEFAULT_ATTACKS,
     references: int = 4,

@@ -1,4 +1,4 @@
-"""Runs of MLflow."""
+"""Who else is told of a run's rounds: TensorBoard, MLflow, Weights & Biases."""
 
 import os
 import re

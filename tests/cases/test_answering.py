@@ -52,9 +52,7 @@ def go(register, runs, *numbers, **more):
     return answer_cases(register, [runs], numbers, **more)
 
 
-def test_from_the_request_to_the_letters_over_three_runs(  # noqa: PLR0915 - one sitting
-    register, runs
-):
+def test_from_the_request_to_the_letters_over_three_runs(register, runs):
     case = add(register, runs, owner=OFFICER)
     assert case.due == date(2026, 11, 1)
     assert sorted(Path(register.text(r)).name for r in case.known) == ALL

@@ -309,7 +309,7 @@ def test_a_kill_leaves_the_old_sums_or_resuming_brings_the_new_ones(  # noqa: PL
 @SLOW
 @pytest.mark.parametrize("lost", ["subtracted", "both"])
 @pytest.mark.parametrize(("what", "name"), [("update", OLD), ("join", NEW)])
-def test_a_state_that_is_lost_on_the_way_is_made_anew_or_missed(  # noqa: PLR0913, PLR0917
+def test_a_state_that_is_lost_on_the_way_is_made_anew_or_missed(
     solved, config, some, killed, tmp_path, lost, what, name
 ):
     data, brought, held = tmp_path / "new.npz", some(9, 50), held_by(config)

@@ -40,7 +40,7 @@ THRESHOLD = {"selection": "threshold"}
         ),
     ],
 )
-def test_resuming_after_a_kill_ends_in_the_same_bits(  # noqa: PLR0913, PLR0917
+def test_resuming_after_a_kill_ends_in_the_same_bits(
     settings, whole, killed, tmp_path, where, calls, source, method
 ):
     config = settings(

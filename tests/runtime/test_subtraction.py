@@ -219,9 +219,7 @@ SLOW = pytest.mark.slow
         pytest.param("before answered", 1, marks=SLOW),  # one of two is signed
     ],
 )
-def test_a_kill_in_the_middle_is_finished_by_resuming(  # noqa: PLR0913, PLR0917 - fixtures
-    folder, config, whole, killed, where, calls
-):
+def test_a_kill_in_the_middle_is_finished_by_resuming(folder, config, whole, killed, where, calls):
     killed(PROGRAM, where, calls, folder, ONE, OTHER)
     resume(folder)
     assert model_of(folder) == computed(folder, whole(config).folder, ONE, OTHER)

@@ -1,4 +1,12 @@
-"""What an aggregation is: how clients' updates become the next cluster models."""
+"""What an aggregation is: how clients' updates become the next cluster models.
+
+How clients' updates become the next cluster models.
+
+Every aggregation is a function `(cluster models, updates, streams) -> AggregationResult`;
+what it draws, it draws from `streams`. A user's own is one too: `package.module:function`.
+Updates arrive one by one, in client-name order, so that a mean never holds more than one
+of them.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,14 @@
-"""The weighted mean of clients' updates, cluster by cluster."""
+"""The weighted mean of clients' updates: as they are, under noise, or under masks.
+
+Client-level differential privacy: updates of bounded length, and Gaussian noise.
+
+Only what training moves is a coordinate of an update. Nothing else of it leaves a client:
+buffers do not move.
+
+References:
+    McMahan, Ramage, Talwar, Zhang, Learning Differentially Private Recurrent Language
+    Models, 2018.
+"""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The mean of updates of bounded length."""
+"""Aggregations that bear some false updates: trimmed means, medians, Krum, bounded norms."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a server optimizer is: what the server makes of the aggregated models."""
+"""Server optimizers: what the server makes of the aggregated models."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping

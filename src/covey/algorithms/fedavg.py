@@ -1,4 +1,6 @@
-"""FedAvg, and local training.
+"""FedAvg, local training, FedProx and Ditto.
+
+FedAvg, and local training.
 
 Read `FedAvg` first: it is the smallest complete algorithm.
 """

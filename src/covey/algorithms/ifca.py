@@ -1,5 +1,10 @@
 """IFCA and IFCA-MIR: one round, read beside Algorithm 1 of the IFCA-MIR paper.
 
+Who enters a cluster between rounds: a bound on clients that began in another one.
+
+A server sees nothing of a client's choice but the choice. A few clients that all choose a
+small cluster are its majority at once, and an aggregation that a majority holds is theirs.
+
 References:
     Ghosh, Chung, Yin, Ramchandran, An Efficient Framework for Clustered Federated
     Learning, 2020.

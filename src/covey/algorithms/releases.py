@@ -1,4 +1,4 @@
-"""What heads are solved from: the sums as they are, or one noisy release of them."""
+"""What is released of sums and of heads under noise, when, and what is told of it."""
 
 import hashlib
 import math

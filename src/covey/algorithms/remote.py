@@ -1,4 +1,6 @@
-"""Remote clients: what one message asks of them, and what they answer.
+"""Remote clients: what one message asks of them, and what they answer, also under masks.
+
+Remote clients: what one message asks of them, and what they answer.
 
 A simulation holds everybody's examples and plays both sides. In a federation the server
 holds none: it sends models, and each client measures, chooses and trains by itself. What a

@@ -1,4 +1,19 @@
-"""The replaceable steps of a round: train, evaluate, merge."""
+"""The replaceable steps of a round: train, evaluate, merge.
+
+Rounds that are played again from what clients sent in them, not from a whole training.
+
+The models that come out never saw who has left, and take less time than training again:
+FedEraser keeps the length of each client's stored update, in the direction found now.
+
+U'_i = |U_i| * u_i / ||u_i||
+
+U_i is what the client sent in the same round of the old run and u_i what it finds now, by
+a shorter training from the model that never saw the one who left.
+
+References:
+    Liu, Ma, Yang, Wang, Liu, FedEraser: Enabling Efficient Client-Level Data Removal from
+    Federated Learning Models, 2021, Algorithm 1 and Eq. 1-4.
+"""
 
 import math
 from collections import Counter

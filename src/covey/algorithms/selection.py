@@ -1,4 +1,14 @@
-"""Selections that leave no cluster with too few clients: by price, or at random."""
+"""Which cluster a client joins: by loss, by risk, by a threshold, at a price, or privately.
+
+Choosing a cluster per client: IFCA, IFCA-MIR, and a threshold on the risk.
+
+Every selection is a function `SelectionInputs -> cluster index per client`. A user's own
+is one too: `package.module:function`.
+
+References:
+    McSherry, Talwar, Mechanism Design via Differential Privacy, 2007.
+    Dwork, Roth, The Algorithmic Foundations of Differential Privacy, 2014, section 3.
+"""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Heads that are solved: FedAvg, IFCA and IFCA-MIR without gradients."""
+"""Ridge heads: FedAvg, IFCA and IFCA-MIR in closed form, without gradients."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,16 @@
-"""What a server carries from round to round, and what comes of a round."""
+"""What a server carries from round to round, and what clients keep for themselves.
+
+What a client keeps of its own records: their losses, round after round.
+
+They are those that its training computes anyway, and stay on its side with all else that
+it keeps (`client_memory`): of remote clients no server sees them.
+
+What clients keep for themselves from round to round, where their objective needs it.
+
+It stays on the client's side; a simulation plays both, and keeps it with the state. Of
+remote clients the server knows the round after which each keeps it: the latest of which it
+took the client's update. A model of the client's own is kept as "personal".
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""From a model's answers to figures: controls first, then the attacks."""
+"""`covey.audit_model`: a run's attacks, controls and refusals, for any classifier."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Members and non-members as one table of records, whose order nobody chose."""
+"""Members and non-members as one table of records, and how a command names a model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,10 @@
-"""A run's story, folded out of its events: what tables, pictures and progress show."""
+"""A run's story, folded out of its events: what tables, pictures and progress show.
+
+What a run told, in order: a story that grows by a round without being copied.
+
+A run of many rounds tells many events, and next to nobody asks for the old ones. They are
+kept as compressed JSON, in pieces, and read again by who does.
+"""
 
 import json
 import zlib
@@ -406,7 +412,7 @@ def _between(history: History, events: Sequence[Event]) -> History:
     return history
 
 
-def _after_one(history: History, event: Event) -> History:  # noqa: PLR0911 - a table
+def _after_one(history: History, event: Event) -> History:
     """Return the story with one event that is of no round."""
     began = history.started
     match event:

@@ -1,4 +1,4 @@
-"""The words that every module speaks."""
+"""Words and small types that every module speaks, and which covey this is."""
 
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, get_args

@@ -1,4 +1,6 @@
-"""Arithmetic on models seen as points of a vector space.
+"""Arithmetic on models seen as points of a vector space, and their bytes in a file.
+
+Arithmetic on models seen as points of a vector space.
 
 Integer buffers (BatchNorm's `num_batches_tracked`) are counters, not coordinates: they
 take no part in distances, and nor do BatchNorm's running statistics. Boolean buffers are

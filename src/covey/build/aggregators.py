@@ -1,4 +1,10 @@
-"""From settings to what makes the next models out of updates: two components."""
+"""From settings to what makes the next models out of updates, and what it keeps apart.
+
+Whether what a cluster's clients send can reach another cluster's model.
+
+A user's own code is believed where its own class says so. What it inherits says nothing:
+it may have overridden what made it true.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""From settings to a population: simulated out of a data set, or users' own data."""
+"""From settings, or from a program, to clients: simulated, brought, or remote."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace

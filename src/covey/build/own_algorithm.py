@@ -1,4 +1,6 @@
-"""A user's own algorithm: its rounds are checked, and who takes part in them is on record.
+"""A user's own algorithm or steps: what they return is checked, and who takes part is on record.
+
+A user's own algorithm: its rounds are checked, and who takes part in them is on record.
 
 An algorithm is handed the clients of a round, and may train, evaluate, count or sum them in
 any way. What it says of them in its events is not what a proof may rest on. So the run

@@ -1,4 +1,4 @@
-"""From settings to a recipe: how clients train."""
+"""From settings to a recipe: how clients train, with parts of a user's own."""
 
 import functools
 import inspect

@@ -1,4 +1,13 @@
-"""The command line: exit codes, error sentences, and one JSON object per command."""
+"""The command line: exit codes, error sentences, and one JSON object per command.
+
+Where people read: standard error; standard output belongs to answers and `--json`.
+
+Text is printed as text: brackets and colons in a message are part of it.
+
+What is logged, and where: steps, rounds and handles, never data, keys or names.
+
+All of it goes to the logger "covey", so a program that calls covey can take it too.
+"""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""`covey audit`."""
+"""`covey audit`, of a run or of any model, and `covey records`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`covey report`, `covey export` and `covey dossier`."""
+"""`covey report`, `export`, `dossier`, `runs`, `doctor` and `serve`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`covey forget` and `covey explain`."""
+"""`covey forget`, `covey explain`, `covey join` and `covey update`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`covey head`, `covey witness` and `covey keys`: what holds history and proofs fast."""
+"""`covey verify`, `head`, `witness` and `keys`: what holds history and proofs fast."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""What is told of runs on disk: lists, copies, checks, heads and keys."""
+"""What each command prints with `--json`, as types."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired

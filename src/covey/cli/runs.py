@@ -1,4 +1,4 @@
-"""`covey run` and `covey resume`."""
+"""`covey run`, `covey resume` and `covey sweep`, and what they show meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`covey deploy`: a federation on Flower, from its folder to its nodes."""
+"""`covey config`, `covey data` and `covey deploy`."""
 
 from __future__ import annotations
 

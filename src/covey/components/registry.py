@@ -3,6 +3,17 @@
 A name is one of `BUILT_INS`, or that of an installed plug-in (an entry point
 `KIND.NAME` of the group `covey.components`), or `package.module:name`. A program passes
 the component itself, and `reference` returns the name under which it is recorded.
+
+What one part of a run rests on, and another may take away.
+
+Every capability is there until some part rules it out. One check compares them all, so
+that no part has to know another by name.
+
+When a user's own code may be imported, and from where.
+
+A setting can name any function of any module, so the settings of a run are code. Who only
+reads a run runs none of it; who carries one on imports it from where the run's first start
+did.
 """
 
 import hashlib

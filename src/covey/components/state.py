@@ -113,7 +113,7 @@ def without(states: States, handles: Collection[Handle]) -> States:
     return {key: _cut(state, gone) for key, state in states.items()}
 
 
-def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401, PLR0911 - a tree
+def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401 - a tree
     """Return a tree without these, its mappings in order; itself where it is so."""
     if isinstance(value, LEAVES) or _is_row_of(NUMBERS, value):
         return value
@@ -165,7 +165,7 @@ def encoded(states: States) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return found, tensors
 
 
-def _plain(  # noqa: PLR0911 - a tree
+def _plain(
     value: Any,  # noqa: ANN401
     key: str,
     tensors: dict[str, Tensor],

@@ -1,4 +1,4 @@
-"""The settings of the model, of local training, and of who comes to share a model."""
+"""The settings of data and clients, of the model, of training, and of who shares a model."""
 
 import re
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""All that is wrong with settings at once: each with its key, its value and a remedy."""
+"""All that is wrong with settings at once; the template and the schema of a settings file."""
 
 import json
 import re

@@ -1,4 +1,9 @@
-"""What settings that name no component need of a run, and take from it."""
+"""What every part of a run needs and rules out, held against each other.
+
+What every part of a run needs and rules out, held against each other.
+
+A part is a component that the settings name, or a setting that acts like one.
+"""
 
 import inspect
 from collections.abc import Collection, Iterator, Sequence

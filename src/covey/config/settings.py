@@ -1,4 +1,4 @@
-"""All settings of a run together, and what must hold between them."""
+"""All settings of a run together: what must hold between them, and how they are read."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Settings that do nothing beside others: one table of which, and why."""
+"""Settings that do nothing beside others, and the page of what goes with what."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

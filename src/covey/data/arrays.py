@@ -1,4 +1,4 @@
-"""Arrays, tensors and columns of anybody's making, as tensors that covey computes with."""
+"""Arrays, tensors, columns, files and data sets of anybody's making, as tensors."""
 
 import math
 from collections.abc import Mapping, Sequence

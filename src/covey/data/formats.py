@@ -1,4 +1,4 @@
-"""The files of CelebA: faces, and which of 40 attributes each has."""
+"""The published files: idx (MNIST and its relatives), CIFAR-10, LEAF, CelebA."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Who gets which of the examples, as index blocks that never overlap."""
+"""Who gets which of the examples: at random, by Dirichlet class mixes, by writer."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""A population: who holds which examples, and what is kept aside to judge the models."""
+"""A population: who holds which examples, what each accepts, and what is kept aside."""
 
 import csv
 import tomllib

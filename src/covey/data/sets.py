@@ -1,4 +1,9 @@
-"""CIFAR-10: small colour photographs of ten classes."""
+"""The data sets by name.
+
+References:
+    Ghosh, Chung, Yin, Ramchandran, An Efficient Framework for Clustered Federated
+    Learning, 2020, section 6.1: x ~ N(0, I_d), y = <x, theta*_j> + noise.
+"""
 
 from __future__ import annotations
 

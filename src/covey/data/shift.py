@@ -1,4 +1,4 @@
-"""How a group's images differ from the file's: what every shift is, and its range."""
+"""How a group's images differ from the file's: brighter, darker, rotated."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Looking at a federation's folder, on the server or on a node, before it is started."""
+"""Looking at a federation: its folder and machines before it is started, its state afterwards."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The folder of a federation: all that is started on the server and on each node."""
+"""The folder of a federation: who takes part, and all that is started on each machine."""
 
 import ipaddress
 import re

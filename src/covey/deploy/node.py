@@ -1,4 +1,4 @@
-"""What a node says of itself, in node.toml."""
+"""What a node says of itself, in node.toml, and what a federation's scripts do."""
 
 import shlex
 import tomllib

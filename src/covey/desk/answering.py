@@ -6,6 +6,10 @@
 
 Whatever kills it between two steps: a run that was asked finishes its own requests, and its
 answer is found by the receipt's mark, which only the requester's name and salt give.
+
+Closing cases: what was only kept until the letters went out is deleted.
+
+Salts, letters and the requester's name go, in this order; the facts stay, under handles.
 """
 
 import hashlib
@@ -203,7 +207,7 @@ def leave_word(register: Register, names: Mapping[str, str], path: Path, handle:
 REQUESTER = "[requester]"
 
 
-def close_case(  # noqa: PLR0913, PLR0917 - the last three have defaults
+def close_case(
     register: Register,
     roots: Sequence[str | Path],
     number: str,
@@ -325,7 +329,7 @@ class RunOutcome:
         return asdict(self)
 
 
-def answer_cases(  # noqa: PLR0913, PLR0917 - the last four have defaults
+def answer_cases(
     register: Register,
     roots: Sequence[str | Path],
     numbers: Sequence[str] = (),

@@ -1,4 +1,23 @@
-"""A request as its facts tell it."""
+"""A request to leave as its facts tell it, and the register of all of them.
+
+When a request has to be answered: GDPR Art. 12(3).
+
+Without undue delay, and within one month of receipt; where that is necessary, two further
+months, of which the requester is told with the reasons within the first one.
+
+A month ends on the day of the same number, or where there is none, on the month's last day
+(Regulation 1182/71, Art. 3(2)(c)). It is not made longer by holidays or weekends here.
+
+What is recorded of a request, in order: facts without names.
+
+Who asks, who is responsible, where runs lie and what is written of an item stand in the
+register's table of texts, which can be erased. Facts know them by handles.
+
+The register of requests: facts in a hash chain, and the texts that they are about.
+
+One ledger file: its events are the facts, and its table of clients, the only one that can
+be erased from, holds every name and text under its handle.
+"""
 
 import secrets
 from calendar import monthrange

@@ -1,4 +1,4 @@
-"""Taking requests in, and noting what people say and do about them."""
+"""Taking requests in: which runs know the name, what could be answered, what is noted."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -463,7 +463,7 @@ MOST_LETTERS = 500
 """Characters of a name or a text."""
 
 
-def add_case(  # noqa: PLR0913, PLR0917 - the last three have defaults
+def add_case(
     register: Register,
     roots: Sequence[str | Path],
     name: str,
@@ -551,7 +551,7 @@ def add_item(register: Register, number: str, kind: str, text: str) -> Case:
     return register.case(number)
 
 
-def sign_items(  # noqa: PLR0913, PLR0917 - the last three have defaults
+def sign_items(
     register: Register,
     number: str,
     items: Sequence[int],

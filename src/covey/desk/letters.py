@@ -52,7 +52,7 @@ class Letter:
     sha256: str
 
 
-def write_letters(  # noqa: PLR0913, PLR0917 - the last four have defaults
+def write_letters(
     register: Register,
     number: str,
     signer: str,

@@ -1,4 +1,4 @@
-"""One run's line, read from its folder or its ledger: nothing is written or raised."""
+"""The list of runs: where they lie, and one line for each."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

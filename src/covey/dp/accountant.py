@@ -1,4 +1,6 @@
-"""How much privacy noisy mechanisms cost together: dp-accounting, asked in one way.
+"""How much privacy noisy mechanisms cost together, what Theorem 1 claims, and what a game refutes.
+
+How much privacy noisy mechanisms cost together: dp-accounting, asked in one way.
 
 Two relations between neighbouring data occur. Where a sum of all is released, one client
 (or record) contributes or does not: a Gaussian's sensitivity is the clip. Where one of a
@@ -6,12 +8,33 @@ set is picked to speak, one member is replaced by another: sampling without repl
 accounted for in that relation only, by Renyi divergence, and a Gaussian's multiplier is in
 units of what a replacement can change.
 
+What the second paper's Theorem 1 claims, and what its Algorithm 1 delivers.
+
+The theorem gives representatives noise of standard deviation sigma * Delta, with
+
+    sigma^2 = T (1 + 8 L) / (7 eps^2),   L = ln(1 / delta)
+
+and its proof counts noise of 2 sigma Delta and a sensitivity of Delta. Two updates in a
+ball of radius Delta are up to 2 Delta apart, so that Algorithm 1 has the multiplier
+sigma / 2. The printed sigma equals what the proof's own derivation gives, T (eps + 8 L)
+/ (7 eps^2), at eps = 1 only.
+
+What an epsilon must at least be: a game that is won too often refutes a guarantee.
+
+A mechanism is played many times with a canary and many times without it; who sees only
+what is released guesses which it was. No guarantee allows more right guesses than its
+epsilon does. The bound finds bugs; it proves no guarantee.
+
 References:
     Balle, Wang, Improving the Gaussian Mechanism for Differential Privacy, 2018, Theorem 8.
     Koskela et al., Computing Tight Differential Privacy Guarantees Using FFT, 2020.
     Mironov, Renyi Differential Privacy, 2017.
     Wang, Balle, Kasiviswanathan, Subsampled Renyi Differential Privacy, 2019.
     Cesar, Rogers, Bounding, Concentrating, and Truncating, 2021, for choices.
+    Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
+    Theorem 1 and Algorithm 1.
+    Jagielski, Ullman, Oprea, Auditing Differentially Private Machine Learning, 2020.
+    Nasr et al., Tight Auditing of Differentially Private Machine Learning, 2023.
 """
 
 import math

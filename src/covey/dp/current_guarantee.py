@@ -1,4 +1,4 @@
-"""What a run guarantees so far, as its history tells it."""
+"""What a run guarantees so far, what it is about, and which facts it can speak of."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

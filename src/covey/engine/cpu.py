@@ -1,4 +1,6 @@
-"""The engine for CPUs: clients in parallel threads, one core each.
+"""The engines for CPUs: the plain loop to read, and clients in parallel threads.
+
+The engine for CPUs: clients in parallel threads, one core each.
 
 Small models gain nothing from several cores inside one operation, so every thread runs
 its client alone. A client's result does not depend on the number of threads, to the bit.

@@ -1,4 +1,8 @@
-"""What happens to a step's gradient on its way to the weights."""
+"""What happens to a step's gradient on its way to the weights, DP-SGD included.
+
+References:
+    Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

@@ -5,6 +5,12 @@ drew before. Here the masks come from a generator that belongs to one training j
 
 Layers of dropout are replaced as functions. Attention and recurrent layers draw inside one
 operation: there, below autograd, the random operation itself is handed the generator.
+
+Dropout of clients that train as one tensor: nothing is drawn inside `vmap`.
+
+A forward pass of one client tells which masks a batch takes. They are drawn before every
+step, each client's out of its own stream and in the order in which it would draw them by
+itself, and handed in.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Clients on machines of their own, reached through a Flower server."""
+"""The engines by name."""
 
 from typing import ClassVar
 

@@ -1,4 +1,11 @@
-"""The nodes of a Ray cluster, with one `Host` on each that has processors."""
+"""The engine for several machines: clients on the nodes of a Ray cluster.
+
+The engine for several machines: clients on the nodes of a Ray cluster.
+
+Every node runs the parallel engine's loop, so the results are those of the parallel
+engine, whichever node computed them. Clients' examples stay in Ray's store, which holds
+them once per node; models are put there once per call.
+"""
 
 import logging
 import os

@@ -1,4 +1,9 @@
-"""A recipe: how a client trains, and what it minimises."""
+"""How a client trains: task, loss, objective, schedule, and the recipe they make together.
+
+What models are asked for: one class, several labels, or a number.
+
+All that the engines and whoever reads their scores must know of it is in a `Task`.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,5 +1,12 @@
 """The engine for GPUs: many clients' steps as one batched operation.
 
+Who takes which step with whom, where clients of unlike sizes train together.
+
+Every client takes its own steps, from the first on and without a pause, so that an
+optimizer counts alike for all. Within a step, batches of one size are one operation.
+
+The engine for GPUs: many clients' steps as one batched operation.
+
 Clients of one recipe train together, whatever their sizes; no batch is padded. Nothing
 random is drawn inside `vmap`.
 """
@@ -321,7 +328,7 @@ class StackedTraining:
         step = recipe.optimizer.begin_together(weights, recipe.learning_rate)
         return reshaping(step, recipe, weights, memory, clipped_apart)
 
-    def _loss(  # noqa: PLR0913, PLR0917 - what `vmap` goes along, and what is bound
+    def _loss(
         self,
         losses: PerExample,
         weights: Params,
@@ -471,7 +478,7 @@ class VmapEngine:
         }
     )
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what trains, where, and how much of it at once
+    def __init__(
         self,
         module: nn.Module,
         device: str = "cpu",

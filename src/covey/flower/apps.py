@@ -1,4 +1,14 @@
-"""The server's side of a federation on Flower, as a Flower app and from Python."""
+"""Flower apps of the server and of a client, and a grid in one process.
+
+A grid in one process: client apps called as functions, without sockets or Ray.
+
+For tests, and for a look at a federation before there is one. Messages are the same, and
+so is everything on both sides; only their way is not.
+
+A client's side of a federation on Flower, as a Flower app and for an app of one's own.
+
+A process is started for every message: it imports nothing that only a server needs.
+"""
 
 import logging
 import secrets

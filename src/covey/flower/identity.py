@@ -1,4 +1,4 @@
-"""Who a node is, as far as the SuperLink vouches for it; and whose a client's name is."""
+"""Who a node is, whose a client's name is, and how their messages are known."""
 
 import hashlib
 from collections.abc import Mapping

@@ -265,7 +265,7 @@ class PendingQuestion(NamedTuple):
     letter: bytes = b""
 
 
-def make_message(  # noqa: PLR0913 - the last two have defaults
+def make_message(
     question: Question,
     models: Mapping[int, Params],
     node: int,

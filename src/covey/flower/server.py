@@ -1,4 +1,9 @@
-"""The server's side of a federation on Flower: the nodes, and how they are asked."""
+"""The server's side of a federation on Flower: the nodes, and how they are asked.
+
+Rules over the answers of one round: no client may move or weigh far more than most.
+
+Both compare with a median, so that whoever is to move the bound needs a majority.
+"""
 
 import logging
 import secrets

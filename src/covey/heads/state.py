@@ -1,4 +1,20 @@
-"""What a server knows of clients' data where heads are solved: sums, and who is in them."""
+"""What a server knows where heads are solved; one noisy release; a head without a client.
+
+What a head would answer without a client, as long as lambda's unit stays.
+
+That is what a client compares heads by. It says nothing of who knows what from a head.
+
+With e = t - p the errors on a client's records, R R^T = M^-1 and w the weight with which
+they stand in the system of the head:
+
+    H = w Phi M^-1 Phi^T = w (Phi R) (Phi R)^T
+    error without the client = (I - H)^-1 e                   (block leave-out)
+
+References:
+    Dwork, Talwar, Thakurta, Zhang, Analyze Gauss, 2014: noise on a Gram matrix.
+    Wang, Revisiting Differentially Private Linear Regression (AdaSSP), 2018:
+    regularisation from the noise.
+"""
 
 import math
 from collections import Counter

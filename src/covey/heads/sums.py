@@ -1,4 +1,23 @@
-"""The two sums through which clients' data reach a head, and nothing else does."""
+"""The two sums through which clients' data reach a ridge head, and its closed form.
+
+The grid on which features and exposure weights lie, so that their sums are exact.
+
+A sum of whole numbers below 2^53 has no rounding in float64, whatever its order. So sums
+over clients are equal to the last bit in any order, and so are sums from which a client
+was taken off again.
+
+What one client, or one record, adds to the sums at most: whole numbers of bounded norm.
+
+Features of a record, the last one (the bias) included, have at most the norm R = 4. What n
+records add together is measured in one L2 norm, in which A and B have half a share each:
+
+    |(A, B)|^2 = |A|_F^2 / (2 R^4) + |B|_F^2 / (2 R^2 |t|^2),    |t|^2 = 1 - 1 / classes
+
+It is at most 1 for one record, and for the mean of many. |A|_F counts each entry off the
+diagonal twice, as it stands in A, so noise that is drawn for the lower half alone needs
+standard deviation s / sqrt(2) off the diagonal where it has s on it: (A_kl sqrt(2)) for
+l < k and A_kk are coordinates in which |.|_F is the plain norm.
+"""
 
 import hashlib
 import math

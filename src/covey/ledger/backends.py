@@ -1,4 +1,4 @@
-"""How a ledger lives in a PostgreSQL schema, beside those of other runs."""
+"""Where a ledger can live: one SQLite file, or a PostgreSQL schema."""
 
 import hashlib
 import os

@@ -1,10 +1,30 @@
-"""The hash chain: every recorded event seals all that came before it.
+"""The hash chain and the Merkle tree over it; which rounds still count after a rollback.
+
+The hash chain: every recorded event seals all that came before it.
 
     hash = SHA-256(JSON of [previous hash, round or null, kind, body text])
 
 Nothing else enters it, no clock and no random identifier, so that equal runs end in
 equal heads. A chain shows any change but one: a tail that was cut off leaves a chain
 that is whole and shorter, and only a head kept elsewhere can tell.
+
+A Merkle tree over a ledger's events, as transparency logs have it.
+
+    leaf = SHA-256(0x00 || entry)      node = SHA-256(0x01 || left || right)
+
+The entry of an event is its hash in the chain. That hash covers all that came before it,
+so nobody can guess what stands behind a neighbour's leaf, and a proof names nobody else.
+A proof holds at most ceil(log2 n) + 1 hashes.
+
+Which recorded rounds still count, once a run was rolled back.
+
+Nothing leaves the chain. A record between two rounds says that the story goes on before
+some round, and from there on what was recorded of that round and of later ones is
+superseded: still sealed, no longer told.
+
+References:
+    RFC 6962, Certificate Transparency, section 2.1; RFC 9162, sections 2.1.3.2 and 2.1.4.2
+    for the two verifications.
 """
 
 import hashlib

@@ -21,6 +21,11 @@ little-endian, one after the other:
 
 A number takes the fewest of 1, 2, 4 and 8 bytes that hold the column's largest one, so
 that there is one way to pack a body.
+
+The canonical text of columns, without making a text of every number on the way.
+
+It is, byte for byte, what `json` writes of the lists and maps that the columns stand for:
+a ledger of millions of participations is verified in seconds.
 """
 
 import json

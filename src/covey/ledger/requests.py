@@ -1,4 +1,11 @@
-"""Tables beside the chain: the clients' names, requests to leave, and tombstones."""
+"""Tables beside the chain: clients' names, requests to leave, tombstones, hashes of files.
+
+Hashes of what a run keeps beside its chain: states, files, and the ledger's own tables.
+
+They stand outside the chain, so that it stays what it was. What is damaged by accident
+is seen; who rewrites the ledger can rewrite them too, and is seen by the models' hashes
+in the chain.
+"""
 
 import hashlib
 import json

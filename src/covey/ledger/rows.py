@@ -1,4 +1,11 @@
-"""The chain as it lies in its table: what is read from it, and what is added."""
+"""The chain as it lies in its table, and the handles that packed events name by number.
+
+The table of handles that packed events name by number.
+
+It grows by a row for each transaction that names somebody new, and nothing in it ever
+changes: the chain's hashes are over the handles' texts, so that an event whose numbers
+lead to other handles is seen like any other change.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence

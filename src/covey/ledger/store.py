@@ -1,4 +1,10 @@
-"""The durable ledger: one transaction per round, one writer, any number of readers."""
+"""The durable ledger: one transaction per round, one writer, any number of readers.
+
+Reading a ledger while it grows: a piece at a time, and each piece quickly.
+
+A commit waits for whoever reads, so no transaction here lasts longer than it takes to
+fetch a few megabytes; they are parsed and verified after it.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager

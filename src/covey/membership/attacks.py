@@ -1,7 +1,25 @@
-"""Membership inference from scores alone: thresholds, their rates, and their ranking.
+"""Attacks on single records by answers: loss, entropy, LiRA, RMIA, shadow classifier, FedMIA.
+
+Membership inference from scores alone: thresholds, their rates, and their ranking.
 
 A score says how much a record looks like a member; higher is more member-like. Here it is
 minus the loss. Everything works on plain arrays.
+
+What an attack sees of some records: what models say of them, and nothing else.
+
+Every attack here is a function of arrays that returns a score per record; higher is more
+member-like.
+
+References:
+    Song, Mittal, Systematic Evaluation of Privacy Risks of Machine Learning Models, 2021.
+    Carlini, Chien, Nasr, Song, Terzis, Tramèr, Membership Inference Attacks From First
+    Principles, 2022, Algorithm 1 and sections IV-C, V.
+    Zarifzadeh, Liu, Shokri, Low-Cost High-Power Membership Inference Attacks, 2024,
+    Eq. 2-4 and 10, Algorithm 1.
+    Shokri, Stronati, Song, Shmatikov, Membership Inference Attacks Against Machine
+    Learning Models, 2017. Features as in the better attacks since; a linear classifier.
+    Zhu, Liu, Gong, Xu, Li, Fan, FedMIA: An Effective Membership Inference Attack
+    Exploiting the "All for One" Principle in Federated Learning, CVPR 2025.
 """
 
 from collections.abc import Callable, Sequence

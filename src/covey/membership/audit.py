@@ -1,4 +1,4 @@
-"""Auditing one cluster model: several attacks on its members and matched non-members."""
+"""Auditing one cluster model: controls first, then attacks, overall and by parts of the records."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,8 +1,21 @@
-"""What an attack achieves, with 95% intervals: rates over records of several groups.
+"""What an attack achieves, with 95% intervals, and what a mean hides.
+
+What an attack achieves, with 95% intervals: rates over records of several groups.
 
 Members are compared with non-members of their own group only; groups are then averaged,
 weighted by their members. Intervals are over records: another model trained on the same
 recipe would be one more draw.
+
+The blind baseline: can members be told from non-members without any model?
+
+If they can, the two sides do not match, and an attack's success would show the mismatch
+and not what a model remembers.
+
+References:
+    Smyth, Linear Models and Empirical Bayes Methods, 2004 (moderated variances).
+    arXiv 2402.06674: the log of the advantage is linear in the log of the number of
+    examples.
+    Das, Zhang, Tramèr, Blind Baselines Beat Membership Inference Attacks, 2024.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,36 @@
-"""Reference federations: what a cluster's model would be, with half of the records.
+"""Reference federations, and what they show: exposed records, source, participation.
+
+Reference federations: what a cluster's model would be, with half of the records.
 
 The auditor's view in a simulation. Each reference replays the run's own recipe on the
 members themselves and on matched non-members, a random half of both, so that every
 record has models that learnt it and models that did not. A server, which holds neither
 side, could not do this.
+
+How much a record's loss moved while a model learnt: the more, the more it is exposed.
+
+A record that is easy from the start is learnt from others like it. One whose loss was high
+and fell was learnt by heart, and is missed by a model without it: reference models would
+say so, at the price of training each of them. The losses cost nothing. `loss_drop` is
+covey's own; it is best where the newest loss is asked of the final model.
+
+How exposed every record is, by models that learnt it and models that did not.
+
+The auditor's view, in a simulation. Of whose records they are, only counts are told.
+
+The participation game SG_FL: did this client take part in training these models?
+
+The adversary holds all of a client's examples and every final cluster model. Real clients
+are set against reserved ones, which never took part: pseudo-clients made of matched
+non-members. Everything but their making works on plain arrays.
+
+References:
+    Hu, Salcic, Sun, Dobbie, Zhang, Source Inference Attacks in Federated Learning, 2021.
+    Pollock, Shilov, Dodd, de Montjoye, Free Record-Level Privacy Risk Evaluation Through
+    Artifact-Based Methods, 2024 (arXiv:2411.05743): LT-IQR.
+    Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
+    section 3.
+    Rao, Wu, Resampling Inference With Complex Survey Data, 1988.
 """
 
 from collections import Counter

@@ -1,4 +1,12 @@
-"""Shadow federations: a server's own clients, made to match those of a cluster."""
+"""Risk from shadow federations: the papers' red team, made to match its target.
+
+Risk from shadow federations: the papers' red team, made to match its target.
+
+A shadow model trained centrally, or on another number of examples, reports the risk of
+another recipe. So each shadow is a federation: pseudo-clients with the sizes and groups
+of the cluster's own, drawn from the server's pool, play the same rounds with the same
+merge. It is kept, and plays on, as long as the cluster keeps its clients.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

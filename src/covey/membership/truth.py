@@ -1,4 +1,10 @@
-"""The truth about a cluster model, from its real members: only simulations know it."""
+"""The truth about a cluster model, from its real members: only simulations know it.
+
+Models that are none: what diverged, or answers no better than whoever guesses.
+
+An attack on such a model finds nothing, because there is nothing in it: "no signal" would
+read like privacy, and is only the lack of a model.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Build a model by name."""
+"""A model by name, class, function or instance, and what is refused."""
 
 import copy
 import inspect
@@ -356,7 +356,7 @@ NETWORKS: Mapping[str, type[nn.Module]] = MappingProxyType(
 """Every shipped network by its name in a configuration."""
 
 
-def build_model(  # noqa: PLR0913, PLR0917 - a name has options
+def build_model(
     name: str,
     input_shape: tuple[int, ...],
     num_classes: int,

@@ -1,4 +1,4 @@
-"""A module that nobody trains: in no state dict, always in eval mode, and hashed."""
+"""Fixed maps from examples to features: Gabor filters, random patches, whitened, or as they are."""
 
 import hashlib
 import inspect

@@ -1,4 +1,4 @@
-"""The strongest attack that was run on each final model: what violations follow."""
+"""The strongest attack that was run on each final model, and models that diverged."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Several runs side by side, one row each."""
+"""Several runs side by side: means over seeds, labels, tables, frames."""
 
 import tomllib
 from collections.abc import Mapping, Sequence

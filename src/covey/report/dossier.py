@@ -1,4 +1,4 @@
-"""Checking a dossier: its signature, its files, and every figure against the ledger."""
+"""Writing and checking a dossier: the document, its signature, and what lies beside it."""
 
 import hashlib
 import io

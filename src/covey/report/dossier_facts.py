@@ -2,6 +2,18 @@
 
 Everything here is a fold over the ledger, so whoever has the ledger folds it again and
 compares. No client is named, by name or by handle: clients are counted.
+
+The two likelihoods of EDPB opinion 28/2024, and what a run knows of each.
+
+The opinion (its summary, first question) asks of a model that was trained on personal
+data how likely it is that they can be extracted from the model, and how likely that they
+come out of queries to it.
+A run's figures are evidence for an answer, and never the answer itself.
+
+The headings of Annex IV of the AI Act, with what a run knows under each.
+
+Regulation (EU) 2024/1689, Annex IV: technical documentation of a high-risk AI system. The
+headings are named in short; what a run does not know is left to fill in, and said so.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""How a run went: accuracy, sizes and moves, round by round."""
+"""Pictures of a run, round by round: accuracy, sizes, moves, risk; the look of all pictures."""
 
 from collections.abc import Sequence
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""How a run ended: clients above their threshold, and gaps between groups."""
+"""Pictures of ends and of several runs: attacks, fairness, comparisons, budgets."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean

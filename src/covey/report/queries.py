@@ -1,4 +1,4 @@
-"""What tables and figures ask of a run's story."""
+"""What tables, trackers and pictures ask of a run's story."""
 
 import csv
 import re

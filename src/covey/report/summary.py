@@ -1,4 +1,4 @@
-"""A finished run as one JSON object: every figure with what it rests on."""
+"""A finished run as one JSON object, and figures and facts in words."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

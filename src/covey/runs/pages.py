@@ -1,4 +1,4 @@
-"""Bringing a run's story, its settings and its pictures together on a page."""
+"""A run's story on a page, in a notebook, and as one live line."""
 
 import sys
 from collections.abc import Callable, Generator, Sequence

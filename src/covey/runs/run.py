@@ -234,7 +234,7 @@ class Run:
         """
         return exposed_records(self.folder, name, share, self._overrides)
 
-    def forget(  # noqa: PLR0913, PLR0917 - the last three are callbacks
+    def forget(
         self,
         names: Names,
         answer: str | None = None,

@@ -1,4 +1,4 @@
-"""The same federation under several settings and seeds: which runs, and their table."""
+"""Several settings and seeds; trackers that follow a run; repairing a run's folder."""
 
 import csv
 import json

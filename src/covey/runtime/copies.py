@@ -1,4 +1,6 @@
-"""What was written out of a run, for its owner or for others: every copy is on record.
+"""What was written out of a run, for whom, and what becomes of it when somebody leaves.
+
+What was written out of a run, for its owner or for others: every copy is on record.
 
 The record stands in the run's folder, one file per copy, beside the ledger's chain and
 not in it: it holds paths, times and names of recipients, and these can be erased.

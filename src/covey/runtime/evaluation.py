@@ -1,4 +1,9 @@
-"""How good the models are on unseen data, as a simulation can tell."""
+"""How good the models are on unseen data, and whether a run ends early by it.
+
+Rounds compared by a figure: which is the best, and whether a run ends early.
+
+Both follow from what is recorded, so that a run that was stopped ends where it would have.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,15 @@
-"""What a run reads beside its clients' data: hashed at the start, and compared since.
+"""What a run reads beside its clients' data, and what it keeps of remote and new clients.
+
+What a run reads beside its clients' data: hashed at the start, and compared since.
 
 The clients' own examples are in `RunStarted.data_hash`, the source of a user's components
 in `ComponentsUsed`. Here is the rest: what clients accept, and the examples of nobody.
+
+Records of clients that joined or changed theirs: in the run's folder, one file each.
+
+Settings and data do not have them, so that a run is resumed with these files. They stand
+under the client's handle. A newer version is written beside the older one, which is
+deleted once the ledger says that it no longer counts.
 """
 
 import hashlib

@@ -1,4 +1,10 @@
-"""What a ledger holds, verified and read once for everybody who asks."""
+"""What a ledger holds, verified and read once for everybody who asks, also while it grows.
+
+Events as they are read from a ledger: what cannot be one is told with its position.
+
+A chain that holds proves only that nothing was changed since it was sealed. Who can seal it
+can put anything there; so each event is also compared with what was recorded before it.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -122,7 +122,7 @@ def run_rounds(
         return continue_run(session, run.config.rounds, observe, before_answer)[0]
 
 
-def continue_run(  # noqa: PLR0913, PLR0917 - the last four are callbacks
+def continue_run(
     session: Session,
     until: int,
     observe: Observer = lambda _: None,
@@ -307,7 +307,7 @@ def _next_requests(session: Session, t: int) -> tuple[Request | None, Sequence[R
     return None, pending if fresh is None else [fresh]
 
 
-def _round(  # noqa: PLR0913 - the last one says who listens
+def _round(
     session: Session,
     present: Cohort,
     state: ServerState,

@@ -1,4 +1,4 @@
-"""What a run's own folder, its ledger and its secret hold of a client."""
+"""Where a client's name and data are: inside a run's folder and outside of it."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -171,7 +171,7 @@ def _below(
                 yield path
 
 
-def _mentions_in(  # noqa: PLR0913 - what mentions_below was given
+def _mentions_in(
     target: SearchTarget,
     path: Path,
     top: Path,

@@ -1,4 +1,11 @@
-"""What could be answered to clients that ask to leave, read from what is recorded."""
+"""What could be answered to clients that ask to leave, read from what is recorded.
+
+A run as its folder records it, without its model and its clients' data.
+
+Explaining, planning, denying and verifying need settings, ledger, states, secrets and the
+names that the ledger knows. Playing rounds and measuring need a model and data as well;
+here they are refused.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What a proof says of the time before an answer: read from the record, and measured."""
+"""A proof of what was answered: what the record shows, and what is measured, then signed."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,14 @@
-"""Receipts: what a requester is given when it asks, before anything is answered.
+"""Who asks to leave, the receipt it is given, and the witness that keeps the ledger's head.
+
+Receipts: what a requester is given when it asks, before anything is answered.
 
 A receipt is one signed JSON file. It says what was asked, when, and the head of the
 ledger's tree at that moment: a history that is rewritten later is not consistent with it.
+
+A witness: whoever keeps the newest head of a ledger's tree, and cosigns what grew.
+
+It needs nothing of a run but the signed head and a path of a few hashes. It can lie in
+another folder, or on another machine; what counts is that the operator cannot write there.
 """
 
 import hashlib

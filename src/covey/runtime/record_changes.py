@@ -1,8 +1,17 @@
-"""A client's records that change: what is owed to it until the models are solved again.
+"""A client's records that change or leave sums, and rounds that are played again.
+
+A client's records that change: what is owed to it until the models are solved again.
 
 It is a subtraction, and the client is counted anew with its new records. The state without
 its old ones is on the disk before the ledger says what they are now, and from there the
 last round is solved again, with the choices that are recorded and with the client's own.
+
+Sums without those who leave: written before they are answered, taken up after.
+
+A subtraction plays one round again, the last one, from the state after it less the sums of
+who leaves. That state is on the disk before the answer is recorded: whatever kills the
+process then, the round begins with the same bits. Should it be damaged, the state that it
+came of does as well, as the sums can be made anew from the records of those who stay.
 """
 
 import logging

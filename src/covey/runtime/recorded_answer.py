@@ -1,4 +1,15 @@
-"""What a ledger records of an answer: what its proof must say, found from the events.
+"""What a ledger records of an answer, and what must stand in it afterwards.
+
+What must stand in a ledger after an answer, since a signer may record it and go on.
+
+    every round that is said to be played again is recorded, once
+    no event after the answer holds the requester, nor does the table of names
+    after a retraining or a calibration no round that counts holds it
+    sums lost those who left, and nobody else
+
+That rounds were trained as they are recorded, no event shows.
+
+What a ledger records of an answer: what its proof must say, found from the events.
 
 It shares no code with what writes proofs, but for the folds over events: an error there
 would be found here.

@@ -1,4 +1,6 @@
-"""Checkpoints: a run's whole state after a round, one safetensors file each.
+"""A run's whole state after each round: written, read, and checked against the ledger.
+
+Checkpoints: a run's whole state after a round, one safetensors file each.
 
 A file appears under its name only when every byte of it is on the disk, so a checkpoint
 is whole or it is not there, whenever the process or the machine dies.

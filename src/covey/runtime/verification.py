@@ -31,7 +31,7 @@ NO_ANCHOR = (
 LATER = "What the ledger says after that, and when, is the operator's word."
 
 
-def verify(  # noqa: PLR0913, PLR0917 - each is a thing that a reader may hold
+def verify(
     proof: str | Path,
     run: str | Path | None = None,
     key: str | Path | None = None,

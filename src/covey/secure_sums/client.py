@@ -1,4 +1,13 @@
-"""A client's side of a round: it sends its numbers under masks, and opens one sum only."""
+"""A client's side of a round: it sends its numbers under masks, and opens one sum only.
+
+What several sums tell together: the difference of two is a sum over few.
+
+So no two sums overlap: they are over the same clients, or over none in common. Each client
+can see to that by itself, by the sums that it was in, and then all sums together tell no
+more than sums over disjoint cohorts, whatever a server asks of others. Any rule that lets
+a cohort be divided does not have that: of three sums or more, of which no client was in
+all, a server could take one client's own.
+"""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""What two neighbours of a round have in common: masks, and keys to seal shares with."""
+"""Masks, shares and keys: what two neighbours of a round have in common."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence

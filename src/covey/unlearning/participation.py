@@ -1,4 +1,15 @@
-"""Participation: which clients took part in which rounds, sets and clusters."""
+"""Which clients took part in which rounds, sets and clusters, and how likely a denial fails.
+
+Who was where, found for one client without looking at the others.
+
+Of a ledger with millions of participations, columns stay columns: what is asked of a
+client is made of them when it is asked.
+
+The arithmetic of leaving: how likely it is that a request cannot be denied.
+
+In the symbols of Varshney and Torra, Efficient Federated Unlearning under Plausible
+Deniability, 2024: N clients, sets of at least k, of which x must remain, T rounds.
+"""
 
 import math
 from bisect import bisect_right
@@ -318,7 +329,7 @@ class Participation:
         return min((t for t in found if t is not None), default=None)
 
 
-def participation_of(  # noqa: C901, PLR0912 - one line per kind of event
+def participation_of(
     events: Iterable[tuple[int | None, Event]],
 ) -> Participation:
     """Fold the current events; rounds that were rolled back are left out."""

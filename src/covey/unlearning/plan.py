@@ -1,10 +1,31 @@
-"""Every honest answer to a client that asks to leave, and what each of them costs.
+"""Every honest answer to clients that ask to leave, alone or together, and what each costs.
+
+Which answers go with what a request rests on.
+
+    erasure      never a denial; of "auto" the subtraction where there is one, which leaves
+                 nothing of the client in any model, else the retraining, the only answer
+                 after which no round holds the client
+    objection    as erasure, which who objects (GDPR Art. 21) may ask for (Art. 17(1)(c))
+    withdrawal   whatever "none" gives: the client is in no later round; what was done
+                 before may stay
+    restriction  a denial alone: every other answer deletes states and plays rounds again
+    none         the cheapest answer that is exact
+
+What the law asks of an answer is not decided here.
+
+Every honest answer to a client that asks to leave, and what each of them costs.
 
     deny        every anonymity set that held the client keeps at least x members
     subtract    the client's sums are taken off those that models are solved from
     roll_back   some set falls below x in round r: rounds from r on are played again
     retrain     everything from the client's first round on is played again, choosing anew
     calibrate   stored updates are calibrated (FedEraser): approximate
+
+Joint answers to several requests at once.
+
+Each is judged as if those before it had left already, so that no set loses two members
+and is counted for each of them alone. Whoever needs a replay shares one, which starts
+where the earliest of them starts; those who are subtracted have one of their own.
 
 References:
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024, 3.1.

@@ -1,5 +1,15 @@
 """Proofs: what was answered to a client that asked to leave, for anybody to check.
 
+The sealed record that finds a client whose name was erased, given name and salt.
+
+    key    = HKDF-SHA256(salt, info = name)
+    sealed = nonce || AES-256-GCM(key, nonce, handle)
+
+The salt is 16 random bytes that only the requester is given, so whoever holds the sealed
+record can open it for no name that it guesses.
+
+Proofs: what was answered to a client that asked to leave, for anybody to check.
+
 A proof is one JSON file in one form, signed. It names nobody: the requester recognises
 itself by a salt that it alone was given.
 """
@@ -61,7 +71,7 @@ def _cipher(name: ClientName, salt: bytes) -> AESGCM:
     return AESGCM(HKDF(SHA256(), 32, salt=None, info=info).derive(salt))
 
 
-def summary_sentences(  # noqa: PLR0911 - one for each answer
+def summary_sentences(
     facts: Facts,
 ) -> tuple[str, str, str]:
     """Return the answer in three sentences."""

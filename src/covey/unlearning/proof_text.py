@@ -248,7 +248,7 @@ class Facts(RecordedFacts):
     earlier_heads: EarlierHeads | None = None
 
 
-def claim(facts: Facts) -> str:  # noqa: PLR0911 - one for each answer
+def claim(facts: Facts) -> str:
     """Return the one thing that the proof claims."""
     start, count = facts.first_replayed_round, facts.rounds_replayed
     match facts.answer:

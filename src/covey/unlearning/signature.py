@@ -1,4 +1,16 @@
-"""Signatures: the signer of a document, and that no byte of it has changed.
+"""Signatures and key files: who signed a document, and that no byte of it has changed.
+
+Key files: the private key that signs, and the public ones that vouch for signatures.
+
+The file of public keys has one PEM block per key, in the order in which they came into
+use, and before each block since when, and from when on it is revoked:
+
+    since: 2026-03-01T09:00:00.000+00:00
+    -----BEGIN PUBLIC KEY-----
+
+A key is replaced when the next one comes into use. What it signed until then holds.
+
+Signatures: the signer of a document, and that no byte of it has changed.
 
     value = Ed25519(canonical(the document without "signature"))
 

@@ -1,4 +1,19 @@
-"""Checking a proof: its form, its signature, its facts, and a ledger that is at hand."""
+"""Checking a proof, and the signed tree heads of a ledger.
+
+Signed tree heads of a ledger, in the form that transparency logs share.
+
+    covey.run/1a2b3c4d5e6f7a8b       the origin: which log
+    42                               how many events the tree has
+    CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=
+
+    - covey.run/1a2b3c4d5e6f7a8b Az3grlgtzPICa5OS8npVmf1Myq/...
+
+(with an em dash before each signature). A log's signature is Ed25519 over the text up to
+the empty line; a witness's covers a line with the time before that text.
+
+References:
+    C2SP tlog-checkpoint, signed-note and tlog-cosignature.
+"""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The pages by address, each made when it is asked for."""
+"""The pages by address, each made when it is asked for, on a server of this machine."""
 
 import asyncio
 import os

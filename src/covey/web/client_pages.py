@@ -1,4 +1,4 @@
-"""The forms of requests, where `--write` allows them: what each does once it is sent."""
+"""Pages of clients and of requests, and the forms where `--write` allows them."""
 
 import hashlib
 import json

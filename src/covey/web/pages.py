@@ -1,4 +1,4 @@
-"""One run, while it goes on and after its end."""
+"""Pages of runs: one, two side by side, all of them, and their documents."""
 
 import json
 from bisect import bisect_left

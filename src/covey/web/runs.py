@@ -1,4 +1,4 @@
-"""A run as pages show it: read in the background, a slice at a time, and kept per head."""
+"""All runs that pages are shown of, each read in the background, a slice at a time."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Experiments over federations: rows of methods by columns of data, every cell repeated."""
+"""Experiments over federations and over leaving: rows of methods by columns of data."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A record's figure, in the form in which the paper draws it."""
+"""A record as a figure, a table and a page."""
 
 import csv
 from collections.abc import Callable, Mapping, Sequence

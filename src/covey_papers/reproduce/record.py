@@ -1,4 +1,4 @@
-"""What an experiment found, beside what the paper prints."""
+"""What an experiment found, where that comes from, and runs that tables share."""
 
 import hashlib
 import json
