@@ -17,14 +17,13 @@ from scipy.stats import spearmanr
 
 import covey
 from benchmarks.playing import note
+from covey import Examples, Params
 from covey.algorithms.redteam import targets
 from covey.base.events import RiskMeasured
-from covey.base.names import Params
 from covey.base.risk import DIVERGED
 from covey.build.algorithms import clients_of, compose
 from covey.build.risk import Components, red_team_of
 from covey.build.run import BuiltRun, build_run
-from covey.data.examples import Examples
 from covey.membership.audit import negative_control, positive_control
 from covey.membership.intervals import MIN_RECORDS
 from covey.membership.truth import true_risk

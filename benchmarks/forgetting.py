@@ -26,11 +26,10 @@ from sklearn.datasets import load_digits
 
 import covey
 from benchmarks.playing import note, played
-from covey.base.names import Params
+from covey import Params, ScoringJob
 from covey.base.params import model_hash
 from covey.build.clients import Overrides
 from covey.build.run import BuiltRun, build_run
-from covey.engine.protocol import ScoringJob
 from covey.membership.attacks import auc, logit
 
 Settings = dict[str, Any]

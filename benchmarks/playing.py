@@ -7,8 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from covey.algorithms.state import ServerState
-from covey.base.rng import Streams
+from covey import ServerState, Streams
 from covey.build.run import BuiltRun
 
 Given = ParamSpec("Given")

@@ -23,17 +23,17 @@ from pydantic import Field
 
 import covey
 from benchmarks.playing import note, played
+from covey import Params, ScoringJob
 from covey.aggregation.base import FederationInfo
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.local_clients import Backend
 from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult, TrainAtOnce
 from covey.algorithms.state import Cohort
-from covey.base.names import Handle, Params
+from covey.base.names import Handle
 from covey.base.params import add, norm, scale
 from covey.build.run import BuiltRun, build_run
 from covey.components.registry import create, reference
 from covey.data.examples import Client
-from covey.engine.protocol import ScoringJob
 
 Settings = Mapping[str, Any]
 LONGEST = 5.0

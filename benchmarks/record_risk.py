@@ -20,11 +20,11 @@ from numpy import ndarray
 
 import covey
 from benchmarks.playing import next_round, note
+from covey import ScoringJob
 from covey.algorithms.state import ClientMemory, loss_trace
 from covey.base.files import replace_whole
 from covey.build.run import BuiltRun, build_run
 from covey.data.examples import Client, Preference
-from covey.engine.protocol import ScoringJob
 from covey.membership.attacks import lira_online, logit
 from covey.membership.references import halves, loss_drop, precision_at
 from covey.membership.truth import Candidates, strata_of

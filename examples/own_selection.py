@@ -2,7 +2,7 @@
 
 import torch
 
-from covey.algorithms.selection import SelectionInputs, select_by_loss
+from covey import SelectionInputs, select_by_loss
 
 
 def cautious(inputs: SelectionInputs) -> torch.Tensor:

@@ -20,7 +20,8 @@ from hypothesis import settings
 from sklearn.datasets import load_digits
 from sqlalchemy import NullPool, create_engine, make_url, text
 
-from covey.data.examples import Client, Examples, Preference
+from covey import Examples
+from covey.data.examples import Client, Preference
 
 settings.register_profile("quick", deadline=None, max_examples=15)
 settings.register_profile("thorough", deadline=None, max_examples=100)

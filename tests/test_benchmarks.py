@@ -23,9 +23,8 @@ from benchmarks.poisoning import (
 )
 from benchmarks.record_risk import CHANCE, LIRA, References, precisions
 from benchmarks.speed import Shape, bare_loop, images_of, module_of
-from covey.aggregation.base import ClientUpdate
+from covey import ClientUpdate, Streams
 from covey.base.params import norm
-from covey.base.rng import Streams
 from covey.components.built_ins import ROBUST
 
 ROOT = Path(script.__file__).parents[1]

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from covey import RunError
 from covey.base import files as atomic_io
-from covey.base.errors import RunError
 from covey.runtime import states as checkpoints
 from covey.runtime.states import (
     checkpoint_of,

@@ -16,15 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.algorithms.selection import (
-    UNASSIGNED,
-    Selection,
-    SelectionInputs,
-    select_by_loss,
-    select_by_threshold,
-    select_weighted,
-)
-from covey.base.rng import Streams
+from covey import SelectionInputs, Streams, select_by_loss, select_by_threshold, select_weighted
+from covey.algorithms.selection import UNASSIGNED, Selection
 
 SELECTIONS: dict[str, Selection] = {
     "loss": select_by_loss,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import ConfigError
-from covey.config.settings import Config, flat, load_config
+from covey import Config, ConfigError, load_config
+from covey.config.settings import flat
 
 DOCUMENTED = """
 seed = 0

@@ -11,11 +11,11 @@ import click
 import pytest
 import typer.main
 
+from covey import Config
 from covey.cli.app import app
 from covey.cli.commands import loaded
 from covey.config.rules import plain_rows
 from covey.config.sections import Sections
-from covey.config.settings import Config
 from covey.config.unheeded import SHOWN, capability_page
 
 ROOT = Path(__file__).parent.parent

@@ -11,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.algorithms.selection import (
-    UNASSIGNED,
-    SelectionInputs,
-    choice_epsilon,
-    report_noisy_min,
-    select_by_loss,
-    select_weighted,
-    weighted_cost,
-)
-from covey.base.rng import Streams
+from covey import SelectionInputs, Streams, select_by_loss, select_weighted
+from covey.algorithms.selection import UNASSIGNED, choice_epsilon, report_noisy_min, weighted_cost
 
 BOUND = math.log(10)
 STREAMS = Streams(0).at("round", 2, "choice")

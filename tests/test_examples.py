@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import covey
-from covey.config.settings import Config
+from covey import Config
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

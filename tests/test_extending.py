@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import covey
+from covey import Config
 from covey.components.built_ins import BUILT_INS
-from covey.config.settings import Config
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 SECTIONS = {

@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey import History, RiskEstimate
 from covey.base.events import (
     ClientExposed,
     ClientsAssigned,
@@ -20,16 +21,7 @@ from covey.base.events import (
     RunFinished,
     RunStarted,
 )
-from covey.base.history import (
-    History,
-    RoundRow,
-    Told,
-    after,
-    history_of,
-    pooled_clusters,
-    trained_clusters,
-)
-from covey.base.risk import RiskEstimate
+from covey.base.history import RoundRow, Told, after, history_of, pooled_clusters, trained_clusters
 
 
 def started(num_clusters: int = 2) -> RunStarted:

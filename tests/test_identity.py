@@ -4,7 +4,8 @@ from itertools import product
 
 import pytest
 
-from covey.config.settings import Config, flat, that_matter, unused
+from covey import Config
+from covey.config.settings import flat, that_matter, unused
 
 
 def test_the_defaults_are_nothing_to_remember():

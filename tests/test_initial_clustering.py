@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
+from covey import Params
 from covey.algorithms.start import gap_split, update_directions
-from covey.base.names import Params
 
 seeds = st.integers(0, 2**32 - 1)
 

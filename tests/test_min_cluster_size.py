@@ -11,20 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from covey import SelectionInputs, Streams, select_by_loss, select_by_threshold
 from covey.algorithms.selection import (
     UNASSIGNED,
-    SelectionInputs,
     acceptance_cost,
     cluster_shares,
     dual_ascent,
     min_clients,
     rebalanced,
-    select_by_loss,
-    select_by_threshold,
     select_priced,
     unconstrained_choice,
 )
-from covey.base.rng import Streams
 
 STREAMS = Streams(0)
 

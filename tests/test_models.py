@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.base.errors import ModelError
-from covey.base.rng import Streams
+from covey import ModelError, Streams
 from covey.models.build import NETWORKS, build_model, check_model, initial_params, refuse_batch_norm
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]

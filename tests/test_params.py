@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.base.names import Params
+from covey import Params
 from covey.base.params import add, flatten, model_hash, prefixed, scale, subtract, unprefixed
 
 # Multiples of 1/8 are exact in float32, and so are their sums: laws hold bit for bit.

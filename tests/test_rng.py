@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from covey.base.rng import SecretDraws, Streams, with_noise
+from covey import Streams
+from covey.base.rng import SecretDraws, with_noise
 
 SECRET = Streams(0, secret=7)
 

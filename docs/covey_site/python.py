@@ -1,4 +1,4 @@
-"""The public names of `covey`, a page per package, and the events of a run."""
+"""The public names of `covey`, a page per room, and the events of a run."""
 
 import ast
 import inspect
@@ -25,13 +25,15 @@ def python_pages() -> Mapping[str, str]:
 
 @cache
 def _by_package() -> Mapping[str, list[str]]:
-    """Return the public names by the package that each comes from, as the stub says."""
+    """Return the public names by the room that each comes from, as the stub says."""
     stub = Path(str(covey.__file__)).with_suffix(".pyi")
-    found = {
-        str(node.module): [each.name for each in node.names if each.name != VERSION]
-        for node in ast.parse(stub.read_text()).body
-        if isinstance(node, ast.ImportFrom)
-    }
+    found: dict[str, list[str]] = {}
+    for node in ast.parse(stub.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            room = str(node.module).partition(".")[0]
+            found.setdefault(room, []).extend(
+                each.name for each in node.names if each.name != VERSION
+            )
     return {name: public for name, public in found.items() if public}
 
 
@@ -48,7 +50,7 @@ def _index() -> str:
             f"(`covey.__version__`), from the docstrings. "
             "How to use it: [covey from Python](../../python.md).",
             "",
-            "| package | names |",
+            "| room | names |",
             "|---|---|",
             *rows,
             "",

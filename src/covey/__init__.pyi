@@ -32,7 +32,7 @@ from .base.errors import (
     RunError,
 )
 from .base.history import History
-from .base.names import __version__
+from .base.names import Params, __version__
 from .base.risk import RiskEstimate, Withheld
 from .base.rng import Streams
 from .components.registry import Capability, Claim, Component
@@ -43,8 +43,11 @@ from .data.examples import Examples, Source
 from .data.partition import Partition
 from .data.shift import Shift
 from .data.source import ClientSource, DataSet
+from .desk.answering import answer_cases
+from .desk.case import register_at
+from .engine.cpu import ReferenceEngine
 from .engine.optimizers import Adam, AdamW, Optimizer, Sgd
-from .engine.protocol import EngineFactory
+from .engine.protocol import Engine, EngineFactory, Scored, ScoringJob, TrainingJob
 from .engine.recipe import (
     Cosine,
     CrossEntropy,
@@ -56,6 +59,7 @@ from .engine.recipe import (
     Recipe,
     Schedule,
     Stepwise,
+    Task,
     WarmUp,
 )
 from .membership.attacks import Attack, Signals
@@ -95,6 +99,7 @@ __all__ = [
     "DataError",
     "DataSet",
     "EarlyStopping",
+    "Engine",
     "EngineError",
     "EngineFactory",
     "Examples",
@@ -113,11 +118,13 @@ __all__ = [
     "ModelFactory",
     "Objective",
     "Optimizer",
+    "Params",
     "Partition",
     "PlayedRound",
     "PopulationRequest",
     "Proximal",
     "Recipe",
+    "ReferenceEngine",
     "Returning",
     "RiskContext",
     "RiskEstimate",
@@ -126,6 +133,8 @@ __all__ = [
     "Run",
     "RunError",
     "Schedule",
+    "Scored",
+    "ScoringJob",
     "SelectionInputs",
     "ServerOptimizer",
     "ServerState",
@@ -138,11 +147,14 @@ __all__ = [
     "Stepwise",
     "Streams",
     "Target",
+    "Task",
     "TrackedRun",
     "Tracker",
+    "TrainingJob",
     "WarmUp",
     "Withheld",
     "__version__",
+    "answer_cases",
     "audit",
     "audit_epsilon",
     "audit_model",
@@ -152,6 +164,7 @@ __all__ = [
     "load",
     "load_config",
     "mean_per_cluster",
+    "register_at",
     "resume",
     "run",
     "select_by_loss",

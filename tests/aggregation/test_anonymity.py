@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from covey import AggregationResult, ClientUpdate, Params, Streams, mean_per_cluster
 from covey.aggregation.anonymity import (
     AnonymityConfig,
     L2Bound,
@@ -17,10 +18,7 @@ from covey.aggregation.anonymity import (
     dp_anonymity,
     noise_scale,
 )
-from covey.aggregation.base import AggregationResult, ClientUpdate, mean_per_cluster
 from covey.base.events import AnonymitySetsFormed, ClusterWaited, RepresentativesPerturbed
-from covey.base.names import Params
-from covey.base.rng import Streams
 
 PUBLIC = Streams(0).at("round", 3, "merge")
 QUIET = noise_scale("none", "l2", 0.0)

@@ -8,14 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covey import Aggregation, Capability, Claim, ClientUpdate, Config, ConfigError, Params, Streams
 from covey.aggregation.anonymity import AnonymitySets
-from covey.aggregation.base import Aggregation, ClientUpdate, FederationInfo
-from covey.base.errors import ConfigError
-from covey.base.names import Params
-from covey.base.rng import Streams
+from covey.aggregation.base import FederationInfo
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import Capability, Claim, conflicts, create
-from covey.config.settings import Config
+from covey.components.registry import conflicts, create
 
 NAMES = tuple(BUILT_INS["aggregation"])
 ROBUST = {"trimmed-mean", "median", "krum", "geometric-median", "norm-bounded"}

@@ -5,12 +5,10 @@ import pytest
 import torch
 
 import covey
-from covey.aggregation.base import ClientUpdate, mean_per_cluster
+from covey import ClientUpdate, ConfigError, ModelError, Streams, mean_per_cluster
 from covey.aggregation.mean import LARGEST, Mean, masked_mean
 from covey.algorithms.fedavg import FedAvg
-from covey.base.errors import ConfigError, ModelError
 from covey.base.events import ClusterWaited
-from covey.base.rng import Streams
 from covey.build.run import build_run
 
 START = ({"w": torch.zeros(3, 4), "b": torch.zeros(2)},) * 2

@@ -3,9 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.aggregation.base import ClientUpdate, mean_per_cluster
-from covey.base.names import Params
-from covey.base.rng import Streams
+from covey import ClientUpdate, Params, Streams, mean_per_cluster
 
 NO_DRAWS = Streams(0)
 

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.aggregation.base import ClientUpdate, mean_per_cluster, with_stored_updates
+from covey import ClientUpdate, Params, Streams, mean_per_cluster
+from covey.aggregation.base import with_stored_updates
 from covey.aggregation.mean import Clipping, noised_mean, projected
 from covey.base.events import SumPerturbed
-from covey.base.names import Params
-from covey.base.rng import Streams
 
 PUBLIC = Streams(0).at("round", 3, "merge")
 QUIET = 1e-9

@@ -4,8 +4,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from covey import Aggregation, AggregationResult, ClientUpdate, Params, Streams
 from covey.aggregation.anonymity import AnonymitySets
-from covey.aggregation.base import Aggregation, AggregationResult, ClientUpdate
 from covey.aggregation.robust import (
     GeometricMedian,
     Krum,
@@ -15,8 +15,6 @@ from covey.aggregation.robust import (
     bounded_by_median,
 )
 from covey.base.events import AnonymitySetsFormed, ClusterWaited
-from covey.base.names import Params
-from covey.base.rng import Streams
 
 
 def point(*values: float, count: int = 0) -> Params:

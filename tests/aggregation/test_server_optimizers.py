@@ -7,12 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.aggregation.server import Adam, Momentum, ServerOptimizer, Yogi
-from covey.base.names import Params
+from covey import Config, Params, ServerOptimizer, States
+from covey.aggregation.server import Adam, Momentum, Yogi
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create
-from covey.components.state import States, decoded, encoded
-from covey.config.settings import Config
+from covey.components.state import decoded, encoded
 
 NAMES = tuple(BUILT_INS["server_optimizer"])
 

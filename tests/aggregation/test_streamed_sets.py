@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey import AggregationResult, ClientUpdate, Params, Streams
 from covey.aggregation.anonymity import (
     AnonymityConfig,
     AnonymitySets,
@@ -17,16 +18,10 @@ from covey.aggregation.anonymity import (
     dp_anonymity,
     noise_scale,
 )
-from covey.aggregation.base import (
-    AggregationResult,
-    ClientUpdate,
-    FederationInfo,
-    RecallableUpdates,
-)
+from covey.aggregation.base import FederationInfo, RecallableUpdates
 from covey.aggregation.partition import sketch_error
 from covey.base.events import AnonymitySetsFormed, DistancesSketched
-from covey.base.names import Handle, Params
-from covey.base.rng import Streams
+from covey.base.names import Handle
 
 seeds = st.integers(0, 2**32 - 1)
 STREAMS = Streams(0).at("round", 2, "merge")

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from covey import ClientUpdate, Streams
 from covey.aggregation.anonymity import (
     AnonymityConfig,
     AnonymitySets,
     anonymity_aggregator,
     noise_scale,
 )
-from covey.aggregation.base import ClientUpdate, FederationInfo
+from covey.aggregation.base import FederationInfo
 from covey.aggregation.partition import joined_sets, public_random
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -25,7 +26,6 @@ from covey.base.events import (
     Event,
     OrganisationsAttested,
 )
-from covey.base.rng import Streams
 from covey.unlearning.participation import participation_of
 from covey.unlearning.plan import AnswerRules, at_risk, options
 

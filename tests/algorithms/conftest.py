@@ -5,16 +5,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.aggregation.base import mean_per_cluster
+from covey import (
+    Examples,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    RiskEstimate,
+    Streams,
+    Target,
+    Withheld,
+    mean_per_cluster,
+)
 from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
 from covey.algorithms.round_steps import Steps
-from covey.base.names import Params
-from covey.base.risk import RiskEstimate, Withheld
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.recipe import Recipe
-from covey.membership.truth import Assessment, RedTeam, Target
+from covey.data.examples import Client
+from covey.membership.truth import Assessment, RedTeam
 
 MakeClient = Callable[..., Client]
 

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from covey.algorithms.algorithm import Algorithm, Clients, Setup, Strategy
+from covey import Algorithm, Clients, Params, RoundResult, ServerState, Setup, Streams
+from covey.algorithms.algorithm import Strategy
 from covey.algorithms.fedavg import FedAvg, LocalTraining
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import BY_LOSS, SelectionConfig
-from covey.algorithms.state import Cohort, RoundResult, ServerState
-from covey.base.names import Params
-from covey.base.rng import Streams
+from covey.algorithms.state import Cohort
 from covey.components.registry import create
 from covey_papers.leaving import Isolated
 

@@ -15,17 +15,22 @@ import torch
 from torch import Tensor, nn
 
 from algorithms.playing import Playing, fedavg, ifca, ifca_mir, local_training
-from covey.aggregation.base import mean_per_cluster
-from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
-from covey.algorithms.redteam import red_teamed, self_assessed
-from covey.algorithms.round_steps import Steps
-from covey.algorithms.selection import (
-    Selection,
-    SelectionConfig,
+from covey import (
+    ConfigError,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    RiskEstimate,
+    Streams,
+    Target,
+    mean_per_cluster,
     select_by_threshold,
     select_weighted,
 )
-from covey.base.errors import ConfigError
+from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
+from covey.algorithms.redteam import red_teamed, self_assessed
+from covey.algorithms.round_steps import Steps
+from covey.algorithms.selection import Selection, SelectionConfig
 from covey.base.events import (
     ClientsAssigned,
     ClusterAbandoned,
@@ -36,14 +41,10 @@ from covey.base.events import (
     RiskUnknown,
 )
 from covey.base.history import history_of
-from covey.base.names import Handle, Params
-from covey.base.risk import RiskEstimate
-from covey.base.rng import Streams
+from covey.base.names import Handle
 from covey.data.examples import Client
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.recipe import Recipe
 from covey.membership.intervals import extrapolated
-from covey.membership.truth import Assessment, RedTeam, Target
+from covey.membership.truth import Assessment, RedTeam
 
 Point = Callable[..., Client]
 Models = Callable[..., Callable[[Streams], dict[str, Tensor]]]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from covey import Config, Examples
 from covey.algorithms.sums import Asked, OwnSums, RecordsHere, counted_sums, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.build.run import BuiltRun, build_run
-from covey.config.settings import Config
-from covey.data.examples import Client, Examples
+from covey.data.examples import Client
 from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
 from covey.heads.sums import Sums

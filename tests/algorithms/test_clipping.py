@@ -5,11 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from algorithms.playing import Playing, ifca_mir
-from covey.algorithms.selection import SelectionConfig, price_update, select_by_loss
-from covey.algorithms.state import RoundResult
+from covey import Params, RoundResult, Streams, select_by_loss
+from covey.algorithms.selection import SelectionConfig, price_update
 from covey.base.events import ChoicesPerturbed, ClientsAssigned, PricesSet
-from covey.base.names import Params
-from covey.base.rng import Streams
 from covey.data.examples import Client
 
 Point = Callable[..., Client]

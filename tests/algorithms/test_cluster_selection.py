@@ -8,21 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from covey import SelectionInputs, ServerState, Streams, select_by_loss
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.selection import (
     LatestLosses,
     Prices,
     Selection,
     SelectionConfig,
-    SelectionInputs,
     SelectionResult,
     price_update,
-    select_by_loss,
     select_priced,
 )
-from covey.algorithms.state import Cohort, ServerState, initial_state
+from covey.algorithms.state import Cohort, initial_state
 from covey.base.events import ChoicesPerturbed, PricesSet
-from covey.base.rng import Streams
 from covey.data.examples import Client
 
 MODELS = tuple({"w": torch.tensor([float(j)])} for j in range(2))

@@ -11,19 +11,29 @@ import torch
 from torch import nn
 
 from algorithms.playing import Playing, built_in, ifca, ifca_mir, isolated
-from covey.aggregation.base import mean_per_cluster
+from covey import (
+    Capability,
+    Engine,
+    Examples,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    RiskContext,
+    RoundResult,
+    ServerState,
+    Streams,
+    Target,
+    mean_per_cluster,
+    select_by_threshold,
+    select_weighted,
+)
 from covey.algorithms.local_clients import LocalClients, Training, evaluate_with, train_with
 from covey.algorithms.pooling import Control, fixed_share, pooled
 from covey.algorithms.redteam import red_teamed
 from covey.algorithms.round_steps import Steps
-from covey.algorithms.selection import (
-    Selection,
-    SelectionConfig,
-    select_by_threshold,
-    select_weighted,
-)
+from covey.algorithms.selection import Selection, SelectionConfig
 from covey.algorithms.start import WarmStart, group_initialized, warm_started
-from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.algorithms.state import Cohort
 from covey.algorithms.sums import RecordsHere
 from covey.base.events import (
     ClientsAssigned,
@@ -33,18 +43,14 @@ from covey.base.events import (
     ModelsPooled,
     RiskUnknown,
 )
-from covey.base.names import Params
 from covey.base.params import layers_of, model_hash
-from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import Capability, find
-from covey.data.examples import Client, Examples, Preference
-from covey.engine.cpu import ReferenceEngine
+from covey.components.registry import find
+from covey.data.examples import Client, Preference
 from covey.engine.fixed_features import FeatureCache, LocalRecords
-from covey.engine.protocol import Engine
-from covey.engine.recipe import MULTICLASS, Recipe
-from covey.membership.estimators import FederatedEstimator, RiskContext
-from covey.membership.truth import Assessment, Target, unless_diverged
+from covey.engine.recipe import MULTICLASS
+from covey.membership.estimators import FederatedEstimator
+from covey.membership.truth import Assessment, unless_diverged
 from covey.models.build import initial_params
 
 MakeClient = Callable[..., Client]

@@ -13,18 +13,23 @@ from torch import nn
 
 import covey
 from algorithms.playing import Playing, fedavg, local_training, playing
-from covey.aggregation.base import mean_per_cluster
+from covey import (
+    Engine,
+    Examples,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    ServerState,
+    Streams,
+    mean_per_cluster,
+)
 from covey.algorithms.fedavg import Ditto
 from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
 from covey.algorithms.round_steps import Steps
-from covey.algorithms.state import ClientMemory, Cohort, ServerState, personal_models
-from covey.base.names import Params
+from covey.algorithms.state import ClientMemory, Cohort, personal_models
 from covey.base.params import model_hash
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.protocol import Engine
-from covey.engine.recipe import REGRESSION, Recipe
+from covey.data.examples import Client
+from covey.engine.recipe import REGRESSION
 
 MakeClient = Callable[..., Client]
 CLIENTS = 3

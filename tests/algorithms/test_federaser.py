@@ -7,12 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.aggregation.base import ClientUpdate
+from covey import ClientUpdate, Params, Streams
 from covey.algorithms.local_clients import Train
 from covey.algorithms.round_steps import Steps, calibrated_by
-from covey.base.names import Params
 from covey.base.params import flatten, trained
-from covey.base.rng import Streams
 from covey.data.examples import Client
 
 STREAMS = Streams(0)

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import covey
-from covey.aggregation.base import ClientUpdate
+from covey import ClientUpdate, ConfigError
 from covey.algorithms.fedavg import FedProx
 from covey.algorithms.state import ClientMemory, initial_state, noting, with_memory
-from covey.base.errors import ConfigError
 
 SMALL = {
     "rounds": 2,

@@ -7,9 +7,9 @@ from itertools import combinations
 import pytest
 
 from algorithms.playing import fedavg, isolated
+from covey import Streams
 from covey.base.events import ClientsAssigned
 from covey.base.params import model_hash
-from covey.base.rng import Streams
 
 CLUSTERS = 3
 

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from covey.algorithms.state import RoundResult
+from covey import Config, ConfigError, RoundResult, load, run
 from covey.algorithms.sums import OwnSums
-from covey.api import load, run
-from covey.base.errors import ConfigError
 from covey.base.params import model_hash
 from covey.build.run import BuiltRun, build_run
-from covey.config.settings import Config
 from covey.heads.state import ClusterSums
 from covey.heads.sums import Sums
 from covey.runtime.folder import RunFolder

@@ -9,17 +9,24 @@ import pytest
 import torch
 
 import covey
-from covey.algorithms.state import ClientMemory, ServerState, loss_trace
-from covey.base.errors import ConfigError, RunError
+from covey import (
+    Config,
+    ConfigError,
+    Examples,
+    Recipe,
+    ReferenceEngine,
+    RunError,
+    ScoringJob,
+    ServerState,
+    Streams,
+    TrainingJob,
+)
+from covey.algorithms.state import ClientMemory, loss_trace
 from covey.base.params import model_hash
-from covey.base.rng import Streams
 from covey.build.run import BuiltRun, build_run
 from covey.components.registry import conflicts
-from covey.config.settings import Config
-from covey.data.examples import Examples
-from covey.engine.cpu import ParallelEngine, RecordedJob, ReferenceEngine
-from covey.engine.protocol import ScoringJob, TrainingJob
-from covey.engine.recipe import REGRESSION, Recipe
+from covey.engine.cpu import ParallelEngine, RecordedJob
+from covey.engine.recipe import REGRESSION
 from covey.ledger.store import Ledger
 from covey.membership.references import loss_drop
 from covey.runs.own_records import exposed_records

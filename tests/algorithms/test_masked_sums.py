@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import covey
-from covey.algorithms.state import RoundResult
+from covey import ConfigError, ModelError, RoundResult
 from covey.algorithms.sums import SumParts, masked_sums, with_waiting_moves
-from covey.base.errors import ConfigError, ModelError
 from covey.base.events import ClientsAssigned, MovesWaited, SumPerturbed
 from covey.base.params import model_hash
 from covey.build.algorithms import ReplayOptions

@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 
 from algorithms.playing import playing
+from covey import ServerState, Streams
 from covey.algorithms.ifca import Founders, Ifca, bounded_newcomers
 from covey.algorithms.selection import SelectionResult
-from covey.algorithms.state import ServerState
 from covey.base.events import ClientsAssigned, NewcomersWaited
-from covey.base.rng import Streams
 
 STREAMS = Streams(0)
 FOUNDED = dict.fromkeys("abcdefgh", 1) | dict.fromkeys("stuvwxyz", 0)

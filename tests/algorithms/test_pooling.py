@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.playing import Playing, fedavg, ifca
-from covey.algorithms.algorithm import Clients, Strategy
+from covey import Clients, Examples, Params, RiskEstimate, RoundResult, ServerState, Streams
+from covey.algorithms.algorithm import Strategy
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.pooling import (
     START,
@@ -26,13 +27,10 @@ from covey.algorithms.pooling import (
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import LatestLosses
 from covey.algorithms.start import group_initialized
-from covey.algorithms.state import OwnRisks, RiskEstimates, RoundResult, ServerState, initial_state
+from covey.algorithms.state import OwnRisks, RiskEstimates, initial_state
 from covey.base.events import ModelsPooled
-from covey.base.names import Params
 from covey.base.params import model_hash
-from covey.base.risk import RiskEstimate
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
+from covey.data.examples import Client
 
 Point = Callable[..., Client]
 STREAMS = Streams(0)

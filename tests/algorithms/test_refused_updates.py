@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.playing import fedavg, ifca, isolated
+from covey import ClientUpdate, Examples, Params, RoundResult, Streams, mean_per_cluster
 from covey.aggregation.anonymity import (
     AnonymityConfig,
     L2Bound,
@@ -18,18 +19,12 @@ from covey.aggregation.anonymity import (
     dp_anonymity,
     noise_scale,
 )
-from covey.aggregation.base import (
-    ClientUpdate,
-    finite_updates,
-    mean_per_cluster,
-    refusal_events,
-    with_stored_updates,
-)
+from covey.aggregation.base import finite_updates, refusal_events, with_stored_updates
 from covey.aggregation.mean import Clipping, noised_mean
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps, divergences
 from covey.algorithms.start import WarmStart, warm_started
-from covey.algorithms.state import Cohort, RoundResult, initial_state
+from covey.algorithms.state import Cohort, initial_state
 from covey.base.events import (
     AnonymitySetsFormed,
     AnswerRefused,
@@ -38,9 +33,8 @@ from covey.base.events import (
     RepresentativesPerturbed,
     SumPerturbed,
 )
-from covey.base.names import Handle, Params
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
+from covey.base.names import Handle
+from covey.data.examples import Client
 
 STREAMS = Streams(0)
 START: Params = {"w": torch.zeros(3)}

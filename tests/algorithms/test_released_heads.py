@@ -8,18 +8,15 @@ import pytest
 import torch
 
 import covey
+from covey import Config, ConfigError, History, RunError, verify
 from covey.algorithms.releases import ReleasedHeads
-from covey.base.errors import ConfigError, RunError
 from covey.base.events import HeadPerturbed, ModelAttacked
-from covey.base.history import History
 from covey.base.params import model_hash
 from covey.build.run import BuiltRun, build_run
-from covey.config.settings import Config
 from covey.heads.perturbed import HeadNoise
 from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS
 from covey.runtime import head_attacks
-from covey.runtime.verification import verify
 
 SETTINGS: dict[str, Any] = {
     "rounds": 2,

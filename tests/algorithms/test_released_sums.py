@@ -7,13 +7,11 @@ import pytest
 import torch
 
 import covey
+from covey import Config, ConfigError, RoundResult, ServerState
 from covey.algorithms.releases import Release, ReleasedSums, release_of
-from covey.algorithms.state import RoundResult, ServerState
-from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned, Event, HeadsSolved, SumPerturbed
 from covey.base.params import model_hash
 from covey.build.run import BuiltRun, build_run
-from covey.config.settings import Config
 from covey.dp.accountant import gaussian_epsilon
 from covey.dp.run_guarantees import guarantees
 from covey.heads.state import ClusterSums, SumNoise

@@ -6,16 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from covey.aggregation.base import mean_per_cluster
-from covey.algorithms.algorithm import Clients
+from covey import Clients, Examples, Objective, Recipe, ReferenceEngine, Streams, mean_per_cluster
 from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.state import initial_state
 from covey.base.names import Handle
-from covey.base.rng import Streams
-from covey.data.examples import Examples
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.recipe import REGRESSION, Objective, Recipe
+from covey.engine.recipe import REGRESSION
 
 STREAMS = Streams(0)
 

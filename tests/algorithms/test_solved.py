@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 import covey
-from covey.algorithms.state import RoundResult, ServerState
-from covey.base.errors import ConfigError
+from covey import ConfigError, RoundResult, ServerState, load_config
 from covey.base.events import ClientsAssigned, HeadsSolved, ModelsMerged
 from covey.base.params import model_hash
 from covey.build.run import BuiltRun, build_run
-from covey.config.settings import load_config
 from covey.heads.state import ClusterSums
 from covey.heads.sums import FEATURE_STEPS, Sums
 

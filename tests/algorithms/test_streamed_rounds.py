@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from algorithms.playing import fedavg
+from covey import Params, Streams
 from covey.aggregation.anonymity import (
     AnonymityConfig,
     L2Bound,
@@ -18,8 +19,6 @@ from covey.aggregation.anonymity import (
 )
 from covey.algorithms.round_steps import Steps
 from covey.base.events import AnonymitySetsFormed, AnswerRefused, DistancesSketched, ModelsMerged
-from covey.base.names import Params
-from covey.base.rng import Streams
 from covey.data.examples import Client
 
 STREAMS = Streams(0)

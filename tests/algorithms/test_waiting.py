@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from algorithms.playing import Playing, ifca
+from covey import Params, ServerState, Streams
 from covey.aggregation.anonymity import AnonymityConfig, anonymity_aggregator, noise_scale
 from covey.algorithms.round_steps import Steps
-from covey.algorithms.state import ServerState, Waiting
+from covey.algorithms.state import Waiting
 from covey.base.events import ClientsAssigned, ClusterAbandoned, ClusterWaited, Event
-from covey.base.names import Params
-from covey.base.rng import Streams
 from covey.data.examples import Client
 
 Point = Callable[..., Client]

@@ -2,9 +2,7 @@ import pytest
 from torch import nn
 
 from auditor.tiny import Sides, halves, train
-from covey.auditor.audit import audit_model
-from covey.auditor.result import ModelAudit
-from covey.data.examples import Examples
+from covey import Examples, ModelAudit, audit_model
 
 
 @pytest.fixture(scope="session")

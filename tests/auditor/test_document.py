@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from covey.base.rng import Streams
+from covey import Streams
 
 PAGE = Path(__file__).parents[2] / "docs" / "audit_model.md"
 

@@ -12,17 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from auditor.tiny import Sides, broken, halves, network, records, shuffled, train
-from covey.auditor.audit import answers_of, audit_model
+from covey import Examples, ModelAudit, Recipe, ReferenceEngine, Streams, Target, audit_model
+from covey.auditor.audit import answers_of
 from covey.auditor.records import records_of
-from covey.auditor.result import ModelAudit
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples, Preference
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.recipe import Recipe
+from covey.data.examples import Client, Preference
 from covey.membership.attacks import EntropyAttack, LossAttack
 from covey.membership.audit import Auditor, examine_cluster
 from covey.membership.references import RetrainRecipe
-from covey.membership.truth import Reference, Target
+from covey.membership.truth import Reference
 from covey.models.build import initial_params
 
 TAKES_ALL = Preference(0.0, 1.0)

@@ -12,9 +12,7 @@ from playwright.sync_api import sync_playwright
 from torch import nn
 
 from auditor.tiny import Sides, train
-from covey.auditor.audit import audit_model
-from covey.auditor.result import ModelAudit
-from covey.base.errors import ConfigError, DataError, ModelError
+from covey import ConfigError, DataError, ModelAudit, ModelError, audit_model
 
 CHROMIUM = Path("/usr/bin/chromium")
 

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from covey.base.rng import Streams
-from covey.data.examples import Examples
+from covey import Examples, Streams
 
 CLASSES, FEATURES = 4, 20
 

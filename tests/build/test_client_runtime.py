@@ -8,15 +8,9 @@ import pytest
 import torch
 
 from algorithms.conftest import OneWeight
+from covey import Config, ConfigError, Examples, Params, Recipe, ReferenceEngine, RiskEstimate
 from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
-from covey.base.errors import ConfigError
-from covey.base.names import Params
-from covey.base.risk import RiskEstimate
 from covey.build.remote import ClientRuntime, ClusterChoice
-from covey.config.settings import Config
-from covey.data.examples import Examples
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.recipe import Recipe
 
 # With x = 1 and label 1 the loss is ln(1 + e^-w): 0.693, 0.288 and 0.105.
 MODELS = tuple({"w": torch.tensor([math.log(odds)])} for odds in (1.0, 3.0, 9.0))

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.rng import Streams
+from covey import Examples, Streams
 from covey.build.run import EVERY, DataHashes, data_hash
-from covey.data.examples import Client, Examples
+from covey.data.examples import Client
 from covey.data.population import Population, absent_population
 
 

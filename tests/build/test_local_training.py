@@ -4,16 +4,12 @@ import pytest
 import torch
 
 import covey
-from covey.base.errors import ConfigError
-from covey.base.rng import Streams
+from covey import Capability, Config, ConfigError, Recipe, Sgd, Streams
 from covey.build.run import build_run
 from covey.build.training import recipe_of
-from covey.components.registry import Capability
-from covey.config.settings import Config
 from covey.config.unheeded import unheeded
 from covey.engine.cpu import ParallelEngine
-from covey.engine.optimizers import Sgd
-from covey.engine.recipe import OwnSchedule, Recipe
+from covey.engine.recipe import OwnSchedule
 from plugins.loss_generalized import GeneralizedCrossEntropy
 
 TINY = {

@@ -2,10 +2,8 @@
 
 import pytest
 
-from covey.base.errors import DataError
-from covey.base.rng import Streams
+from covey import Config, DataError, Streams
 from covey.build.clients import population_and_notes
-from covey.config.settings import Config
 from data.layouts import write_celeba, write_leaf, written
 
 

@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import Engine, event
 
 from cases.tiny import play
+from covey import register_at
 from covey.base import files as atomic_io
-from covey.desk.case import Register, register_at
+from covey.desk.case import Register
 
 Make = Callable[[Path], object]
 

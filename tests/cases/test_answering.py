@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cases.tiny import ONE, THREE, TWO, load
-from covey.base.errors import ConfigError, RunError
+from covey import ConfigError, RunError, answer_cases, register_at
 from covey.base.events import RunRolledBack
-from covey.desk.answering import answer_cases, close_case
-from covey.desk.case import read_register, register_at
+from covey.desk.answering import close_case
+from covey.desk.case import read_register
 from covey.desk.intake import add_case, delete_run, needed_runs, plan_answers, sign_items
 from covey.desk.letters import write_letters
 from covey.desk.runs import found_runs

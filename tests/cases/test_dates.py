@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.desk.case import day_of, due_date, months_after
 
 DAYS = st.dates(date(1990, 1, 1), date(2200, 12, 31))

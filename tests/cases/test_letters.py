@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cases.tiny import ONE, load
-from covey.base.errors import ConfigError, RunError
-from covey.desk.answering import answer_cases, close_case
-from covey.desk.case import AnswerBegun, RequestReceived, RunAnswered, register_at
+from covey import ConfigError, RunError, answer_cases, register_at
+from covey.desk.answering import close_case
+from covey.desk.case import AnswerBegun, RequestReceived, RunAnswered
 from covey.desk.intake import add_case, add_item, extend_case, sign_items
 from covey.desk.letters import write_letters
 from covey.unlearning.proof_text import FORBIDDEN

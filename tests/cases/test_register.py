@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import ConfigError, LedgerError
+from covey import ConfigError, LedgerError, register_at
 from covey.desk import case as kinds
 from covey.desk.answering import close_case
-from covey.desk.case import Fact, cases_of, fact_of, read_register, record_of, register_at
+from covey.desk.case import Fact, cases_of, fact_of, read_register, record_of
 from covey.desk.intake import add_case, add_item, extend_case, sign_items
 
 NAME = "Ada <script>alert(1)</script>"

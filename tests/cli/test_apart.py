@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import load
-from covey.config.settings import Config
+from covey import Config, load
 from covey.flower.apps import Federated
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import load, run
+from covey import Config, load, run
 from covey.cli.app import main
-from covey.config.settings import Config
 
 LEAVER, OTHER = "client-00003", "client-00001"
 SETTINGS = {

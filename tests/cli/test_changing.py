@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.api import load, run
-from covey.config.settings import Config
+from covey import Config, load, run
 
 SOLVED = {
     "rounds": 1,

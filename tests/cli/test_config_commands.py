@@ -3,8 +3,8 @@
 import json
 import tomllib
 
+from covey import Config
 from covey.config.problems import settings
-from covey.config.settings import Config
 
 WRONG = """
 rounds = "10"

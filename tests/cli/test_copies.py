@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from covey.api import run
-from covey.config.settings import Config
+from covey import Config, run
 from covey.runs.pages import on_record
 from covey.runtime.copies import copies_of, hash_of
 from covey.runtime.folder import RunFolder

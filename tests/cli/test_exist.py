@@ -5,8 +5,7 @@ from typing import Literal
 import pytest
 
 import covey
-from covey.base.errors import ConfigError, RunError
-from covey.config.settings import Config
+from covey import Config, ConfigError, RunError
 from covey.runtime.folder import RunFolder
 from runtime.test_on_round import clients, model
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from covey.api import load, run
+from covey import Config, load, run
 from covey.build.run import build_run
-from covey.config.settings import Config
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import ForgetResult, forget

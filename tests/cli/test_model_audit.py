@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 from auditor.tiny import halves, train
-from covey.data.examples import Examples
+from covey import Examples
 from json_schemas import check_json
 
 MINE = """

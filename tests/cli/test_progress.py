@@ -5,9 +5,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from covey.api import run
+from covey import Config, run
 from covey.cli import runs as progress
-from covey.config.settings import Config
 
 
 @pytest.fixture

@@ -11,12 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.api import load, resume, run
-from covey.base.errors import ConfigError, ModelError, RunError
+from covey import Config, ConfigError, ModelError, Returning, RunError, load, resume, run
 from covey.base.events import ClientLeft
-from covey.config.settings import Config
 from covey.runtime.folder import RunFolder
-from covey.runtime.receipts import Returning
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 3, "deniability_threshold": 2}

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 import covey as package
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from runtime.test_on_round import clients
 
 SETTINGS = {

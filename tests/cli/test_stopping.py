@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import resume
+from covey import resume
 from covey.base import errors
 from covey.cli.app import exit_code, main
 from covey.ledger.store import Ledger

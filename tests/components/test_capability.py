@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey import Capability, Claim
 from covey.algorithms.fedavg import FedAvg, LocalTraining
 from covey.algorithms.ifca import Ifca
-from covey.components.registry import Capability, Claim, conflicts
+from covey.components.registry import conflicts
 
 Some = frozenset[Capability]
 some = st.frozensets(st.sampled_from(Capability), max_size=5)

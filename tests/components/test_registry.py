@@ -8,15 +8,12 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from covey.algorithms.algorithm import Algorithm
+from covey import Algorithm, ClusterSelection, Component, ConfigError, select_by_loss
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.ifca import Ifca
-from covey.algorithms.selection import ClusterSelection, select_by_loss
-from covey.base.errors import ConfigError
 from covey.components import registry
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import (
-    Component,
     create,
     find,
     is_built_in,

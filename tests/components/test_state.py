@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import covey
+from covey import ComponentState, ConfigError, Params, RiskEstimate, States, keep, kept
 from covey.algorithms.selection import Prices
 from covey.algorithms.state import RiskEstimates, Waiting
-from covey.base.errors import ConfigError
-from covey.base.names import Handle, Params
-from covey.base.risk import RiskEstimate
-from covey.components.state import ComponentState, States, decoded, encoded, keep, kept, without
+from covey.base.names import Handle
+from covey.components.state import decoded, encoded, without
 from covey.membership.shadow import ShadowFederation, ShadowFederations
 
 

@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from covey.base.errors import ConfigError
-from covey.config.settings import Config, load_config
+from covey import Config, ConfigError, load_config
 
 
 def found(settings: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from covey.base.errors import ConfigError
-from covey.config.settings import Config
+from covey import Config, ConfigError
 
 REFUSED = """
 data.name = "linear-mixture"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from covey import Config
 from covey.config.problems import schema, settings
-from covey.config.settings import Config, flat
+from covey.config.settings import flat
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

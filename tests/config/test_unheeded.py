@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from covey.api import run
+from covey import Config, run
 from covey.config.problems import settings
-from covey.config.settings import Config, flat
+from covey.config.settings import flat
 from covey.config.unheeded import unheeded, why_unheeded
 
 SMALL = {

@@ -8,9 +8,8 @@ import struct
 import numpy as np
 from PIL import Image
 
+from covey import DataSet, Source
 from covey.components.registry import create
-from covey.data.examples import Source
-from covey.data.source import DataSet
 
 
 def read_source(name, folder) -> Source:

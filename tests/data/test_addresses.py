@@ -2,7 +2,7 @@
 
 import pytest
 
-from covey.base.errors import DataError
+from covey import DataError
 from covey.data.files import check_data, publications, read_file
 
 PUBLICATIONS = {each.source: each for each in publications()}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from covey.base.errors import ConfigError, DataError
+from covey import ConfigError, DataError
 from covey.base.files import gunzip, read_bounded
 from covey.data import arrays as npz
 from covey.data.arrays import read_client

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from covey.base.errors import DataError
-from covey.base.rng import Streams
-from covey.data.clients import ClientData, PopulationRequest, brought_population
+from covey import ClientData, DataError, PopulationRequest, Streams
+from covey.data.clients import brought_population
 from covey.data.examples import Preference
 from covey.data.population import PopulationSpec
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from covey.base.errors import DataError
+from covey import DataError
 from covey.data import formats as celeba
 from covey.data.formats import parse_image
 from data.layouts import encoded, face, read_source, write_celeba

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.base.errors import DataError
+from covey import DataError
 from covey.data.formats import parse_batch
 
 PATH = Path("data_batch_9")

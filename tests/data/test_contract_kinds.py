@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from covey import DataSet, Examples, Partition, Shift, Source
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create, find
-from covey.data.examples import Examples, Source
 from covey.data.files import publications
-from covey.data.partition import Partition
-from covey.data.shift import Shift
-from covey.data.source import DataSet, DataSource
+from covey.data.source import DataSource
 from plugins.data_hospitals import Hospitals
 from plugins.data_stripes import Stripes
 from plugins.partition_shards import Shards
@@ -101,7 +99,7 @@ def test_shards_of_two_clients_are_of_few_classes():
 
 
 def test_a_shift_of_what_is_no_image_is_refused_in_words():
-    from covey.base.errors import DataError
+    from covey import DataError
 
     with pytest.raises(DataError, match=r"population\.shift is for uint8 images"):
         SHIFTS[0].apply(torch.zeros(2, 3), torch.zeros(2), generator())

@@ -1,6 +1,7 @@
 import torch
 
-from covey.data.examples import Client, Examples, Preference, to_floats
+from covey import Examples
+from covey.data.examples import Client, Preference, to_floats
 
 IMAGES = Examples(
     torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1),

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.base.errors import ChecksumError, DataError
+from covey import ChecksumError, DataError
 from covey.data.files import check_data, data_folder, find_file, read_file, verify
 from covey.data.sets import Cifar10, Mnist
 

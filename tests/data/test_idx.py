@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.base.errors import DataError
+from covey import DataError
 from covey.data.formats import parse_idx
 
 PATH = Path("some-images-idx3-ubyte.gz")

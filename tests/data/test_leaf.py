@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from covey.base.errors import DataError
+from covey import DataError
 from covey.data.formats import read_part
 from covey.data.sets import Femnist
 from data.layouts import read_source, write_idx, write_leaf, written

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.base.rng import Streams
+from covey import Streams
 from covey.data.examples import Preference
 from covey.data.mixture import MixtureSpec, mixture_population
 from covey.data.population import GroupSpec, Population, PopulationSpec

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import covey
-from covey.base.errors import DataError
-from covey.base.rng import Streams
+from covey import DataError, Streams
 from covey.build.clients import Overrides, population_and_notes
 from covey.build.run import ClientSecrets, client_runtime_of, data_hash
 from covey.config.settings import that_matter

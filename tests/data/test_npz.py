@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import DataError
+from covey import DataError
 from covey.data.arrays import read_clients
 
 LABELS = np.array([0, 2])

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.base.errors import DataError
+from covey import DataError
 from covey.data.partition import apportion, divide, divide_by_class, divide_by_writer
 
 seeds = st.integers(0, 2**32 - 1)

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.base.errors import DataError
-from covey.base.rng import Streams
-from covey.data.examples import Examples, Preference, Source
+from covey import DataError, Examples, Source, Streams
+from covey.data.examples import Preference
 from covey.data.partition import ByWriter, Dirichlet, Iid
 from covey.data.population import GroupSpec, PopulationSpec, build_population, population_of
 from covey.data.shift import Brightness, NoShift, Rotation, ShiftRange

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.data.examples import Preference
 from covey.data.population import read_preferences, weight_from_threshold
 

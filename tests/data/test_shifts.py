@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.data.shift import Brightness, NoShift, Rotation, ShiftRange, brighten, rotate
 
 sizes = st.tuples(*[st.integers(1, n) for n in (4, 3, 12, 12)])

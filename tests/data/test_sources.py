@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from covey.base.errors import ChecksumError, ConfigError, DataError
+from covey import ChecksumError, ConfigError, DataError
 from data.layouts import read_source, write_idx
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.data.population import read_organisations
 from covey.deploy.checks import check
 from covey.deploy.folder import Plan, write_federation

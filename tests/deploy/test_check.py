@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.base.errors import RunError
+from covey import RunError
 from covey.deploy.checks import FLOWER, check, knock, node_port_findings
 from covey.deploy.keys import Finding, server_findings
 

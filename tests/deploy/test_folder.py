@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.deploy.folder import SWITCHES, Plan, write_federation
 from deploy.conftest import NOW
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.deploy.folder import Plan
 
 EVERY = "0.0.0.0"  # noqa: S104 - looked at, not listened on

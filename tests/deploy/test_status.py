@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.base.errors import RunError
+from covey import RunError
 from covey.deploy.checks import NoAnswerError, Node, Run, nodes_of, status_of
 
 LISTED = {

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import covey
-from covey.runs.run import Run
+from covey import Run
 
 SMALL = {
     "rounds": 2,

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 import covey
-from covey.base.errors import RunError
+from covey import Run, RunError
 from covey.ledger.store import Ledger
 from covey.report.dossier import check_dossier
 from covey.report.dossier_facts import annex_iv, dossier_facts, likelihoods
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerRecord
 from covey.unlearning.signature import sign

@@ -10,12 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.base.rng import Streams
-from covey.data.examples import Examples
-from covey.engine.cpu import ParallelEngine, ReferenceEngine
-from covey.engine.protocol import Engine, TrainingJob
+from covey import Engine, Examples, Recipe, ReferenceEngine, Streams, TrainingJob
+from covey.engine.cpu import ParallelEngine
 from covey.engine.ray import RayEngine, shared_hosts
-from covey.engine.recipe import Recipe
 from covey.engine.vmap import VmapEngine
 from covey.models.build import initial_params
 

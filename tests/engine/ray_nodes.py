@@ -18,12 +18,9 @@ import ray
 import torch
 from ray.cluster_utils import Cluster
 
-from covey.base.rng import Streams
-from covey.data.examples import Examples
+from covey import Engine, Examples, Recipe, Streams, TrainingJob
 from covey.engine.cpu import ParallelEngine
-from covey.engine.protocol import Engine, TrainingJob
 from covey.engine.ray import RayEngine
-from covey.engine.recipe import Recipe
 from covey.models.build import initial_params
 from covey.models.networks import MnistCnn
 

@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey import Recipe
 from covey.engine.protocol import batch_indices
-from covey.engine.recipe import Recipe
 
 
 def drawn(num_examples: int, recipe: Recipe, seed: int = 0) -> list[list[int]]:

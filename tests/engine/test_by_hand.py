@@ -6,9 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from covey.data.examples import Examples
-from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
+from covey import Engine, Examples, Recipe, Scored, ScoringJob, TrainingJob
 
 MakeEngine = Callable[[nn.Module], Engine]
 PointJob = Callable[..., TrainingJob]

@@ -8,10 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from covey.base.names import Params
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.protocol import Engine, ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
+from covey import Engine, Params, Recipe, ReferenceEngine, ScoringJob, TrainingJob
 from covey.models.build import initial_params
 
 MakeEngine = Callable[[nn.Module], Engine]

@@ -3,9 +3,9 @@
 import pytest
 from torch import nn
 
+from covey import Capability, Engine, EngineFactory
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import Capability, create
-from covey.engine.protocol import Engine, EngineFactory
+from covey.components.registry import create
 from covey.engine.recipe import MULTICLASS
 from plugins.engine_single import Single
 

@@ -8,13 +8,25 @@ import pytest
 import torch
 from torch import nn
 
-from covey.base.names import Params
+from covey import (
+    Adam,
+    Engine,
+    Loss,
+    Objective,
+    Optimizer,
+    Params,
+    Proximal,
+    Recipe,
+    ReferenceEngine,
+    Schedule,
+    Sgd,
+    TrainingJob,
+)
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create, options_of, reference
-from covey.engine.cpu import ParallelEngine, ReferenceEngine
-from covey.engine.optimizers import Adam, Optimizer, Sgd, TorchOptimizer
-from covey.engine.protocol import Engine, TrainingJob
-from covey.engine.recipe import TASKS, Loss, Objective, Proximal, Recipe, Schedule
+from covey.engine.cpu import ParallelEngine
+from covey.engine.optimizers import TorchOptimizer
+from covey.engine.recipe import TASKS
 from covey.engine.vmap import VmapEngine
 
 MakeEngine = Callable[[nn.Module], Engine]

@@ -7,11 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from covey.api import run
-from covey.base.errors import ModelError
-from covey.config.settings import Config
+from covey import Config, ModelError, Recipe, run
 from covey.engine.protocol import batch_indices, num_steps
-from covey.engine.recipe import Recipe
 
 ENGINES = ("reference", "parallel", "vmap")
 

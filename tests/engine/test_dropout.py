@@ -6,13 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from covey.base.errors import ModelError
-from covey.base.rng import Streams
-from covey.data.examples import Examples
-from covey.engine.cpu import ParallelEngine, ReferenceEngine
+from covey import (
+    Engine,
+    Examples,
+    ModelError,
+    Recipe,
+    ReferenceEngine,
+    ScoringJob,
+    Streams,
+    TrainingJob,
+)
+from covey.engine.cpu import ParallelEngine
 from covey.engine.dropout import seeded_dropout
-from covey.engine.protocol import Engine, ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
 from covey.engine.vmap import VmapEngine
 
 MakeModule = Callable[..., nn.Module]

@@ -6,14 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.base.errors import ModelError
-from covey.base.rng import Streams
-from covey.data.examples import Examples
-from covey.engine.cpu import ParallelEngine, ReferenceEngine
+from covey import Examples, ModelError, Recipe, ReferenceEngine, ScoringJob, Streams, TrainingJob
+from covey.engine.cpu import ParallelEngine
 from covey.engine.descent import check_private
 from covey.engine.dropout import seeded_dropout
-from covey.engine.protocol import ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
 from covey.engine.vmap import VmapEngine
 from covey.models.build import check_model, initial_params
 

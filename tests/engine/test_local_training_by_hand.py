@@ -8,24 +8,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.base.errors import ConfigError
-from covey.components.registry import Capability
-from covey.engine.optimizers import Adam, AdamW, Sgd, TorchOptimizer
-from covey.engine.protocol import Engine, TrainingJob
-from covey.engine.recipe import (
+from covey import (
+    Adam,
+    AdamW,
+    Capability,
+    ConfigError,
     Cosine,
     CrossEntropy,
+    Engine,
     Focal,
     Huber,
     Loss,
     Objective,
-    OwnObjective,
     Proximal,
     Recipe,
     Schedule,
+    Sgd,
     Stepwise,
+    TrainingJob,
     WarmUp,
 )
+from covey.engine.optimizers import TorchOptimizer
+from covey.engine.recipe import OwnObjective
 from covey.engine.vmap import VmapEngine
 
 MakeEngine = Callable[[nn.Module], Engine]

@@ -8,12 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.base.rng import Streams
-from covey.data.examples import Examples
+from covey import Examples, Recipe, ScoringJob, Streams, TrainingJob
 from covey.engine import cpu as parallel
 from covey.engine.cpu import ParallelEngine, Precision
-from covey.engine.protocol import ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
 
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]

@@ -11,13 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from covey.base.errors import ConfigError, ModelError
-from covey.base.rng import Streams
-from covey.data.examples import Examples, to_floats
-from covey.engine.cpu import ParallelEngine, ReferenceEngine
+from covey import (
+    ConfigError,
+    Engine,
+    Examples,
+    ModelError,
+    Recipe,
+    ReferenceEngine,
+    Streams,
+    TrainingJob,
+)
+from covey.data.examples import to_floats
+from covey.engine.cpu import ParallelEngine
 from covey.engine.descent import clipped_sum, private_gradients, sampling_rate
-from covey.engine.protocol import Engine, TrainingJob, num_steps
-from covey.engine.recipe import Recipe
+from covey.engine.protocol import num_steps
 from covey.engine.vmap import VmapEngine
 
 MakeEngine = Callable[[nn.Module], Engine]

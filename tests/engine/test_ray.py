@@ -18,11 +18,21 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import covey
-from covey.base.errors import ConfigError, DataError, EngineError
-from covey.base.names import Params
+from covey import (
+    Config,
+    ConfigError,
+    DataError,
+    EngineError,
+    EngineFactory,
+    Examples,
+    Objective,
+    Params,
+    Recipe,
+    ScoringJob,
+    TrainingJob,
+)
 from covey.components.registry import create
-from covey.config.settings import Config, that_matter
-from covey.data.examples import Examples
+from covey.config.settings import that_matter
 from covey.engine import ray as on_ray
 from covey.engine.cpu import (
     ParallelEngine,
@@ -31,9 +41,8 @@ from covey.engine.cpu import (
     training_work,
     without_recording,
 )
-from covey.engine.protocol import EngineFactory, ScoringJob, TrainingJob
 from covey.engine.ray import RayEngine, pack, unpack
-from covey.engine.recipe import MULTICLASS, Objective, OwnLoss, Recipe
+from covey.engine.recipe import MULTICLASS, OwnLoss
 
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]

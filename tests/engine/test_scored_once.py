@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from covey.base.rng import Streams
-from covey.data.examples import Examples
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.protocol import Scored, ScoredOnce, ScoringJob
+from covey import Examples, ReferenceEngine, Scored, ScoringJob, Streams
+from covey.engine.protocol import ScoredOnce
 from covey.models.build import initial_params
 
 

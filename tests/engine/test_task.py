@@ -7,12 +7,19 @@ import pytest
 import torch
 from torch import nn
 
-from covey.base.errors import DataError
-from covey.base.rng import Streams
-from covey.data.examples import Examples
-from covey.engine.cpu import ParallelEngine, ReferenceEngine
-from covey.engine.protocol import Engine, ScoringJob, TrainingJob
-from covey.engine.recipe import MULTICLASS, MULTILABEL, REGRESSION, TASKS, Recipe, Task
+from covey import (
+    DataError,
+    Engine,
+    Examples,
+    Recipe,
+    ReferenceEngine,
+    ScoringJob,
+    Streams,
+    Task,
+    TrainingJob,
+)
+from covey.engine.cpu import ParallelEngine
+from covey.engine.recipe import MULTICLASS, MULTILABEL, REGRESSION, TASKS
 from covey.engine.vmap import VmapEngine
 
 INPUTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, -1.0], [0.5, 0.5]])

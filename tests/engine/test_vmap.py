@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from covey.base.errors import ModelError
-from covey.base.names import Params
-from covey.engine.cpu import ParallelEngine, ReferenceEngine
+from covey import ModelError, Params, Recipe, ReferenceEngine, Sgd, TrainingJob
+from covey.engine.cpu import ParallelEngine
 from covey.engine.dropout import MaskShape, drawn_masks
 from covey.engine.kinds import Auto
-from covey.engine.optimizers import Sgd, Step, Tensors
-from covey.engine.protocol import TrainingJob, free_memory, out_of_memory
-from covey.engine.recipe import MULTICLASS, Recipe
+from covey.engine.optimizers import Step, Tensors
+from covey.engine.protocol import free_memory, out_of_memory
+from covey.engine.recipe import MULTICLASS
 from covey.engine.vmap import (
     VmapEngine,
     activation_bytes,

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import covey
-from covey.base.errors import ConfigError, ModelError
-from covey.base.rng import Streams
+from covey import ConfigError, FeatureMap, ModelError, Streams
 from covey.components.registry import create
-from covey.models.features import FeatureMap, FrozenFeatures, build_features
+from covey.models.features import FrozenFeatures, build_features
 
 BANKS = ("gabor", "random-patches")
 SMALL = {"filters": 7, "size": 4, "pool": 2}

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 import covey
-from covey.base.errors import ConfigError
-from covey.base.rng import Streams
+from covey import ConfigError, Streams
 from covey.models.build import LinearHead, LinearHeadNetwork, build_model, check_model
 
 weight = [1.0]  # as if read from a file

@@ -19,14 +19,12 @@ from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 
 import covey
+from covey import Config, Examples, Run
 from covey.base.events import Event
-from covey.config.settings import Config
-from covey.data.examples import Examples
 from covey.deploy.keys import NodeKey
 from covey.flower.apps import Federated, InProcessGrid, client_app
 from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events
 

@@ -11,12 +11,10 @@ import tomli_w
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from covey import Examples, Run, ScoringJob
 from covey.base.events import AnswerRefused, Event
-from covey.data.examples import Examples
-from covey.engine.protocol import ScoringJob
 from covey.flower.apps import Federated, InProcessGrid, client_app
 from covey.ledger.store import Ledger
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import rebuilt_run
 from covey.runtime.session import read_events

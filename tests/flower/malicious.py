@@ -9,13 +9,11 @@ import numpy as np
 import torch
 
 from conftest import NOBODY, client
+from covey import Config, Params, Streams, __version__
 from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.remote import ClientContext, ClientRequest, GroupSum, SumStep
 from covey.algorithms.sums import sums_of_numbers
-from covey.base.names import Params, __version__
-from covey.base.rng import Streams
 from covey.build.run import build_run
-from covey.config.settings import Config
 from covey.flower.apps import outside_a_run
 from covey.flower.masked import letter_in
 from covey.flower.messages import Question, make_message

@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+from covey import Run
 from covey.flower.apps import Federated, covey_mod, outside_a_run
-from covey.runs.run import Run
 from flower.conftest import Built, as_sent, settings_with
 
 SETTINGS = settings_with(

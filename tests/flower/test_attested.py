@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
 
-from covey.base.errors import ConfigError
+from covey import ConfigError, Examples
 from covey.base.events import AnonymitySetsFormed, OrganisationsAttested
-from covey.data.examples import Examples
 from covey.flower.apps import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder

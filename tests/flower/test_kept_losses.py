@@ -8,8 +8,8 @@ import pytest
 import tomli_w
 import torch
 
+from covey import RunError
 from covey.algorithms.state import OWN_RECORDS, ClientMemory
-from covey.base.errors import RunError
 from covey.flower.node import Node
 from covey.runs.own_records import exposed_records
 from flower.conftest import settings_with

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey import Examples
 from covey.base.events import AnswerRefused, WeightReduced
-from covey.data.examples import Examples
 from covey.flower.server import NORM_FACTOR, NormRule, reduced_weights
 from flower.liars import CLIENTS, NAMES, Lie, Ten, reasons, scaled, sets_all, told
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from covey.base.names import __version__
+from covey import __version__
 from covey.flower.messages import Question
 from covey.heads.sums import Sums
 from covey.secure_sums.messages import Survivors

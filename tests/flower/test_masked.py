@@ -9,9 +9,9 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 import covey
+from covey import ConfigError, Run, RunError
 from covey.algorithms.remote import ClientRequest
 from covey.algorithms.sums import Moves
-from covey.base.errors import ConfigError, RunError
 from covey.base.events import (
     AnswerRefused,
     AnswersMissing,
@@ -27,7 +27,6 @@ from covey.flower.masked import LETTER, letter_in, with_letter
 from covey.flower.messages import Question
 from covey.flower.node import Node
 from covey.heads.sums import Sums
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.secure_sums.messages import Reason
 from flower.conftest import Built, all_of, settings_with

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from covey import RunError
 from covey.algorithms.state import ClientMemory
-from covey.base.errors import RunError
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported
 from covey.flower.node import MemoryFolder, Node
 from covey.runtime.states import load_state

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from covey.api import load
+from covey import load
 from flower.deployment import Deployment, invited
 
 pytestmark = [

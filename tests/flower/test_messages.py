@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from torch import Tensor
 
+from covey import Params
 from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
-from covey.base.names import Params
 from covey.flower.apps import InProcessGrid, outside_a_run
 from covey.flower.identity import InvalidMessageError
 from covey.flower.messages import (

@@ -8,11 +8,10 @@ from flwr.proto.node_pb2 import NodeInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.data.examples import Examples
+from covey import Examples, Run
 from covey.flower.apps import InProcessGrid
 from covey.flower.identity import InvalidMessageError, NameBindings, NodeIdentity, identity_of
 from covey.ledger.store import Ledger
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from flower.liars import NAMES, Ten, reasons, written
 

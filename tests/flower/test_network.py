@@ -14,11 +14,9 @@ import tomli_w
 import torch
 
 import covey
-from covey.api import load
+from covey import Run, load, load_config
 from covey.base.events import AnswersMissing, ClientLeft, CohortSampled
-from covey.config.settings import load_config
 from covey.ledger.store import Ledger
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from flower.conftest import all_of, same_risks, told
 from flower.deployment import Deployment, Submitted, free_ports, invited, until

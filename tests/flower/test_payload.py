@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import load
+from covey import load
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from flower.deployment import Deployment, invited, until

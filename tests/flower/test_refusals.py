@@ -15,15 +15,13 @@ import tomli_w
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
+from covey import Config, Params, Run
 from covey.base.events import AnswerRefused, AnswersMissing, Event
-from covey.base.names import Params
-from covey.config.settings import Config
 from covey.flower.apps import Federated
 from covey.flower.identity import InvalidMessageError
 from covey.flower.messages import PendingQuestion, question_of, reply_of
 from covey.flower.node import shared_settings_hash
 from covey.ledger.store import Ledger
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events
 from flower.conftest import Built, settings_with

@@ -12,12 +12,10 @@ import torch
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import covey
-from covey.base.errors import ConfigError, RunError
+from covey import ConfigError, Examples, Run, RunError
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
-from covey.data.examples import Examples
 from covey.heads.state import ClusterSums
 from covey.ledger.store import Ledger
-from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.runtime.states import checkpoint_paths, load_state
 from flower.conftest import Built, all_of, same_risks, settings_with

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.rng import Streams
+from covey import Streams
 from covey.heads.state import SumNoise, noisy_head
 from covey.heads.sums import (
     CLIENT_STEPS,

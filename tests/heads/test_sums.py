@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.base.errors import ModelError
+from covey import ModelError
 from covey.heads.sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of, weight_steps
 
 D, CLASSES = 5, 3

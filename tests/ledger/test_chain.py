@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.base.errors import LedgerError
+from covey import LedgerError
 from covey.ledger.chain import GENESIS, Link, Record, link, seal, verify
 from covey.ledger.packing import canonical_body
 

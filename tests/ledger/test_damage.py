@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
-from covey.base.errors import LedgerError
+from covey import LedgerError
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.base.errors import LedgerError, LedgerLocked
+from covey import LedgerError, LedgerLocked
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, update
 
-from covey.base.errors import LedgerError
+from covey import LedgerError
 from covey.ledger.chain import REWIND, Record
 from covey.ledger.requests import NewRequest, Request, ServedRequest, seal_tables
 from covey.ledger.store import Ledger

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covey import LedgerError
 from covey.base.columns import Column, HandleColumn, HandleMap, Lists, Words
-from covey.base.errors import LedgerError
 from covey.base.events import AnonymitySetsFormed, ClientsAssigned, event_from, kind_and_body
 from covey.ledger.chain import Record, seal
 from covey.ledger.packing import FEWEST, PackedBody, Packer, canonical_body, packed_text

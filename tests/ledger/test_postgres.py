@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from sqlalchemy import insert
 
-from covey.base.errors import LedgerError, LedgerLocked
+from covey import LedgerError, LedgerLocked
 from covey.ledger.backends import backend_of, errors_explained
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients

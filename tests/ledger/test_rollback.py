@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.base.errors import LedgerError, LedgerMismatch
+from covey import LedgerError, LedgerMismatch
 from covey.ledger.chain import REWIND, Record, current_records, seal, superseded, superseded_up_to
 from covey.ledger.store import Ledger
 

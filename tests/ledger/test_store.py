@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, delete
 
-from covey.base.errors import LedgerError, LedgerMismatch
+from covey import LedgerError, LedgerMismatch
 from covey.ledger.chain import GENESIS, Record
 from covey.ledger.requests import seal_tables
 from covey.ledger.store import Ledger

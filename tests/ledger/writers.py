@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from covey.base.errors import LedgerError, LedgerLocked
+from covey import LedgerError, LedgerLocked
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 

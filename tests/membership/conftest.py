@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from covey.base.names import Params
-from covey.data.examples import Client, Examples
-from covey.engine.protocol import Scored, ScoringJob, TrainingJob
-from covey.membership.truth import Target
+from covey import Examples, Params, Scored, ScoringJob, Target, TrainingJob
+from covey.data.examples import Client
 
 MakeClient = Callable[..., Client]
 MakeTarget = Callable[..., Target]

@@ -8,21 +8,27 @@ import pytest
 import torch
 from torch import nn
 
-from covey.aggregation.base import ClientUpdate, mean_per_cluster
-from covey.base.errors import ConfigError
-from covey.base.names import Params
+from covey import (
+    Attack,
+    ClientUpdate,
+    ConfigError,
+    Examples,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    Signals,
+    Streams,
+    Target,
+    TrainingJob,
+    mean_per_cluster,
+)
 from covey.base.params import subtract
-from covey.base.rng import Streams
 from covey.components.registry import create
-from covey.data.examples import Client, Examples
+from covey.data.examples import Client
 from covey.data.shift import rotate
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.protocol import TrainingJob
-from covey.engine.recipe import Recipe
-from covey.membership.attacks import Attack, Signals
 from covey.membership.audit import QUARTERS, Auditor, ClusterAuditResult, examine_cluster
 from covey.membership.references import RetrainRecipe
-from covey.membership.truth import Reference, Target
+from covey.membership.truth import Reference
 from covey.models.build import initial_params
 
 STREAMS = Streams(0).at("audit")

@@ -6,18 +6,10 @@ import numpy as np
 import pytest
 from numpy import ndarray
 
+from covey import Attack, Signals
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create, options_of, reference
-from covey.membership.attacks import (
-    Attack,
-    Lira,
-    LiraOffline,
-    Rmia,
-    RmiaOffline,
-    Signals,
-    lira_offline,
-    lira_online,
-)
+from covey.membership.attacks import Lira, LiraOffline, Rmia, RmiaOffline, lira_offline, lira_online
 from plugins.attack_margin import Margin
 
 BUILT = {name: create("attack", name, {}, "--attack", Attack) for name in BUILT_INS["attack"]}

@@ -6,16 +6,22 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from covey.base.errors import ConfigError
+from covey import (
+    ConfigError,
+    Engine,
+    Examples,
+    RiskContext,
+    RiskEstimate,
+    RiskEstimator,
+    Streams,
+    Target,
+    Withheld,
+)
 from covey.base.events import RiskMeasured
-from covey.base.risk import RiskEstimate, Withheld
-from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create, options_of, reference
-from covey.data.examples import Client, Examples
-from covey.engine.protocol import Engine
-from covey.membership.estimators import RiskContext, RiskEstimator
-from covey.membership.truth import Reference, Target
+from covey.data.examples import Client
+from covey.membership.truth import Reference
 from plugins.risk_confidence import ConfidenceGap
 
 Lossy = Callable[..., Examples]

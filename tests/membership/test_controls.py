@@ -6,12 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from covey.base.names import Params
-from covey.base.risk import RiskEstimate
-from covey.base.rng import Streams
-from covey.data.examples import Examples
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.recipe import Recipe
+from covey import Examples, Params, Recipe, ReferenceEngine, RiskEstimate, Streams
 from covey.membership.audit import negative_control, positive_control
 from covey.models.build import initial_params
 

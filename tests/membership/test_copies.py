@@ -9,13 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.risk import RiskEstimate, Withheld
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
-from covey.engine.protocol import Engine
+from covey import Engine, Examples, RiskContext, RiskEstimate, Streams, Withheld
+from covey.data.examples import Client
 from covey.membership.estimators import (
     FederatedEstimator,
-    RiskContext,
     masked_loss_counter,
     own_counts,
     self_estimates,

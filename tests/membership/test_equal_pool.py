@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from covey.base.rng import Streams
+from covey import Attack, Signals, Streams
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create
-from covey.membership.attacks import Attack, Signals, auc, cross_fitted
+from covey.membership.attacks import auc, cross_fitted
 from covey.membership.intervals import tpr_at
 
 N, REFERENCES = 1000, 16

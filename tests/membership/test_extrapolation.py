@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.risk import RiskEstimate
+from covey import RiskEstimate
 from covey.membership.intervals import moderated, power_law, predicted
 
 

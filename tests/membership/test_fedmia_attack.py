@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.membership.attacks import auc, fedmia
 
 

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from covey import Examples, ReferenceEngine, RiskContext, RiskEstimate, Streams, Target
 from covey.algorithms.remote import ClientResponse, loss_counter
-from covey.base.risk import RiskEstimate
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples, Preference
-from covey.engine.cpu import ReferenceEngine
-from covey.membership.estimators import EDGES, FOLDS, FederatedEstimator, RiskContext
-from covey.membership.truth import Target
+from covey.data.examples import Client, Preference
+from covey.membership.estimators import EDGES, FOLDS, FederatedEstimator
 
 NETWORK = torch.nn.Linear(2, 2)
 COUNTS = (np.full((FOLDS, len(EDGES) + 1), 3), np.full((FOLDS, len(EDGES) + 1), 2))

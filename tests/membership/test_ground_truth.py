@@ -8,13 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from covey.base.names import Params
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
+from covey import (
+    Engine,
+    Examples,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    Scored,
+    ScoringJob,
+    Streams,
+    TrainingJob,
+)
+from covey.data.examples import Client
 from covey.data.shift import rotate
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
 from covey.membership.intervals import blind_baseline
 from covey.membership.truth import (
     Membership,

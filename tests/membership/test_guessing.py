@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor, nn
 
-from covey.base.risk import RiskEstimate, Withheld
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
-from covey.engine.cpu import ReferenceEngine
+from covey import Examples, ReferenceEngine, RiskEstimate, Streams, Target, Withheld
+from covey.data.examples import Client
 from covey.engine.recipe import TASKS
 from covey.membership.truth import (
     Assessment,
-    Target,
     best_constant,
     has_finite_examples,
     has_non_finite_values,

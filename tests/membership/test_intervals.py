@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from covey.base.rng import Streams
+from covey import Streams
 from covey.membership.attacks import auc
 from covey.membership.intervals import attack_metrics, clopper_pearson, hanley_mcneil, roc, tpr_at
 

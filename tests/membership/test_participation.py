@@ -4,8 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.rng import Streams
-from covey.data.examples import Examples
+from covey import Examples, Streams
 from covey.membership.attacks import auc
 from covey.membership.references import client_scores, participation_game, reserved_clients
 from covey.membership.truth import Reference

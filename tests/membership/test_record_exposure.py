@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from numpy import ndarray
 from scipy.stats import norm
 
-from covey.base.errors import ConfigError
-from covey.membership.attacks import Signals
+from covey import ConfigError, Signals
 from covey.membership.references import exposed_counts, record_exposures
 
 

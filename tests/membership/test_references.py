@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from covey.base.names import Params
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
-from covey.engine.recipe import Recipe
+from covey import Examples, Params, Recipe, Streams
+from covey.data.examples import Client
 from covey.membership.references import RetrainRecipe, halves, reference_sets, train_references
 from covey.membership.truth import Candidates, Reference, strata_of
 

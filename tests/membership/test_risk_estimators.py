@@ -6,20 +6,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from covey.base.risk import Finding, RiskEstimate, Withheld
-from covey.base.rng import Streams
-from covey.data.examples import Client, Examples
-from covey.engine.protocol import Engine
+from covey import Engine, Examples, RiskContext, RiskEstimate, Streams, Target, Withheld
+from covey.base.risk import Finding
+from covey.data.examples import Client
 from covey.membership.attacks import auc, cross_fitted
 from covey.membership.estimators import (
     ClientEstimator,
     FederatedEstimator,
     OracleEstimator,
-    RiskContext,
     self_estimates,
 )
 from covey.membership.intervals import stratified
-from covey.membership.truth import Reference, Target, true_risk
+from covey.membership.truth import Reference, true_risk
 
 Lossy = Callable[..., Examples]
 MakeClient = Callable[..., Client]

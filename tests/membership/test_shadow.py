@@ -11,17 +11,26 @@ import pytest
 import torch
 from torch import nn
 
-from covey.aggregation.base import ClientUpdate, mean_per_cluster
-from covey.base.names import Params
+from covey import (
+    ClientUpdate,
+    Engine,
+    Examples,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    RiskEstimate,
+    Scored,
+    ScoringJob,
+    Streams,
+    Target,
+    TrainingJob,
+    Withheld,
+    keep,
+    mean_per_cluster,
+)
 from covey.base.params import model_hash, subtract
-from covey.base.risk import RiskEstimate, Withheld
-from covey.base.rng import Streams
-from covey.components.state import keep
-from covey.data.examples import Client, Examples
+from covey.data.examples import Client
 from covey.data.shift import NoShift, Rotation, ShiftRange
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
 from covey.membership.shadow import (
     ShadowFederation,
     ShadowFederations,
@@ -29,7 +38,7 @@ from covey.membership.shadow import (
     plan_shadows,
     shadow,
 )
-from covey.membership.truth import Assessment, Reference, Target, true_risk
+from covey.membership.truth import Assessment, Reference, true_risk
 from covey.models.build import initial_params
 
 RECIPE = Recipe(local_epochs=6, batch_size=5, learning_rate=0.1, momentum=0.9)

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from covey.membership.attacks import Signals, auc, shokri, shokri_features
+from covey import Signals
+from covey.membership.attacks import auc, shokri, shokri_features
 
 
 def test_features_by_hand():

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import log_softmax
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.membership.attacks import check_references, log_complement, logit, of_label
 
 moderate = arrays(np.float64, (5, 4), elements=st.floats(-8, 8))

@@ -6,9 +6,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from covey.aggregation.base import Aggregation, AggregationResult, ClientUpdate, mean_per_cluster
-from covey.base.names import Params
-from covey.base.rng import Streams
+from covey import Aggregation, AggregationResult, ClientUpdate, Params, Streams, mean_per_cluster
 
 
 class Mixing(Aggregation):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from covey.aggregation.base import ClientUpdate, ClusterwiseAggregation
+from covey import ClientUpdate, ClusterwiseAggregation
 
 
 class TrimmedByNumber(ClusterwiseAggregation):

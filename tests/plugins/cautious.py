@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from covey.algorithms.selection import ClusterSelection, SelectionInputs
+from covey import ClusterSelection, SelectionInputs
 
 
 class Cautious(ClusterSelection):

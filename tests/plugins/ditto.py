@@ -7,9 +7,7 @@ Li, Hu, Beirami, Smith, Ditto: Fair and Robust Federated Learning Through Person
 """
 
 import covey
-from covey.algorithms.algorithm import Clients
-from covey.algorithms.state import ServerState
-from covey.base.rng import Streams
+from covey import Clients, ServerState, Streams
 
 
 class Pull(covey.Objective):

@@ -7,10 +7,7 @@ from pydantic import Field
 from torch import nn
 
 import covey
-from covey.base.names import Params
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
-from covey.engine.recipe import Task
+from covey import Engine, Params, ReferenceEngine, Scored, ScoringJob, Task, TrainingJob
 
 
 class Counting:

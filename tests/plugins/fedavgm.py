@@ -13,10 +13,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from covey.algorithms.algorithm import Algorithm, Clients
-from covey.algorithms.state import RoundResult, ServerState
-from covey.base.rng import Streams
-from covey.components.state import ComponentState
+from covey import Algorithm, Clients, ComponentState, RoundResult, ServerState, Streams
 
 
 class Velocity(ComponentState):

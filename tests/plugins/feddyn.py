@@ -13,9 +13,7 @@ from typing import Any
 from torch import Tensor
 
 import covey
-from covey.algorithms.algorithm import Clients
-from covey.algorithms.state import ServerState
-from covey.base.rng import Streams
+from covey import Clients, ServerState, Streams
 
 
 class Drift(covey.ComponentState):

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from covey.components.registry import Capability
-from covey.engine.recipe import Loss
+from covey import Capability, Loss
 
 
 class GeneralizedCrossEntropy(Loss):

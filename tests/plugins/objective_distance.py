@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from covey.engine.recipe import Objective
+from covey import Objective
 
 
 class AbsoluteDistance(Objective):

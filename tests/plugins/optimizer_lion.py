@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.engine.optimizers import Optimizer
+from covey import Optimizer
 
 
 class LionSteps(torch.optim.Optimizer):

@@ -9,10 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import covey
-from covey.algorithms.algorithm import Clients
-from covey.algorithms.state import RoundResult, ServerState
-from covey.base.rng import Streams
-from covey.components.state import ComponentState
+from covey import Clients, ComponentState, RoundResult, ServerState, Streams
 
 
 class Losses(ComponentState):

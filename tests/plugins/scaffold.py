@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 import covey
-from covey.algorithms.algorithm import Clients
-from covey.algorithms.state import ServerState
-from covey.base.rng import Streams
+from covey import Clients, ServerState, Streams
 
 
 class Control(covey.ComponentState):

@@ -1,6 +1,6 @@
 """A schedule of a user's own: a rate that falls along a power of what is left."""
 
-from covey.engine.recipe import Schedule
+from covey import Schedule
 
 
 class Polynomial(Schedule):

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from covey.aggregation.server import ServerOptimizer
-from covey.components.state import ComponentState, States, keep, kept
+from covey import ComponentState, ServerOptimizer, States, keep, kept
 
 Params = Mapping[str, torch.Tensor]
 

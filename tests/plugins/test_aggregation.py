@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from covey.api import resume, run
-from covey.base.errors import ConfigError
+from covey import Config, ConfigError, resume, run
 from covey.build.aggregators import server_step_of
 from covey.components.state import decoded, encoded
-from covey.config.settings import Config
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.server_optimizer_fedavgm import Nesterov
 

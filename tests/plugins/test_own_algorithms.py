@@ -15,14 +15,12 @@ import pytest
 import torch
 
 import covey
-from covey.algorithms.algorithm import Algorithm, Clients, Setup, Strategy
+from covey import Algorithm, Clients, ConfigError, RoundResult, ServerState, Setup, Streams
+from covey.algorithms.algorithm import Strategy
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.solved import Solved
-from covey.algorithms.state import RoundResult, ServerState
-from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, Event, ModelsMerged
 from covey.base.params import add, scale
-from covey.base.rng import Streams
 from covey.build.aggregators import sums_of
 from covey.cli.app import main
 from covey.ledger.store import Ledger

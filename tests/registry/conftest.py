@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import run
+from covey import run
 from registry.tiny import TINY
 
 Make = Callable[[Path], object]

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from covey.api import run
+from covey import run
 from covey.desk.runs import found_runs
 from covey.ledger.store import Ledger
 from covey.runtime.folder import now

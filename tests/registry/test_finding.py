@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import load
-from covey.base.errors import RunError
-from covey.config.settings import Config
+from covey import Config, RunError, load
 from covey.desk import runs as walk
 from covey.desk.runs import found_runs, named_run
 from covey.ledger.store import Ledger

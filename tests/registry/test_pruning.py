@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from covey.api import load
-from covey.base.errors import RunError
+from covey import RunError, load
 from covey.desk.pruning import prune, retention
 from covey.desk.runs import PRUNED, found_runs
 from covey.ledger.store import Ledger

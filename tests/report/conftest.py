@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from covey import History
 from covey.base.events import (
     ClientExposed,
     ClientsAssigned,
@@ -22,7 +23,7 @@ from covey.base.events import (
     RunStarted,
     SumPerturbed,
 )
-from covey.base.history import History, history_of
+from covey.base.history import history_of
 from covey.base.names import Handle
 from covey.report.queries import Reported
 

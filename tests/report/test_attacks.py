@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covey
+from covey import History
 from covey.base.events import ModelAttacked
-from covey.base.history import History, with_entry
+from covey.base.history import with_entry
 from covey.report.attacks import LOSS, Attacked, final_risks, strongest
 from covey.report.comparison import client_rows, comparison
 from covey.report.more_figures import violations_figure

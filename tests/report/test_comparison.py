@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from covey import History
 from covey.base.events import ClientExposed, ClientsAssigned, Event
-from covey.base.history import History, history_of
+from covey.base.history import history_of
 from covey.report.comparison import comparison, labels, means
 from covey.report.queries import Reported
 from covey.report.summary import moves, spread

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from covey import History
 from covey.base.events import (
     AnswerRefused,
     ClientExposed,
@@ -20,7 +21,7 @@ from covey.base.events import (
     RunFinished,
     RunStarted,
 )
-from covey.base.history import History, history_of
+from covey.base.history import history_of
 from covey.membership.truth import without_estimate
 from covey.report.comparison import comparison, means
 from covey.report.page import write_report

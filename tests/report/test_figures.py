@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from covey import History
 from covey.base.events import PricesSet
-from covey.base.history import History, after
+from covey.base.history import after
 from covey.report.figures import (
     accuracy_figure,
     clusters_figure,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import covey
+from covey import Run
 from covey.report.comparison import client_rows
 from covey.report.queries import metrics_csv, round_rows
-from covey.runs.run import Run
 
 
 @pytest.fixture(scope="module")

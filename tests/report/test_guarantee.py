@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from covey.base.history import History
+from covey import History
 from covey.dp.accountant import gaussian_epsilon
 from covey.report.comparison import comparison
 from covey.report.more_figures import epsilon_figure, spent_figure

@@ -2,7 +2,7 @@ import csv
 import math
 from io import StringIO
 
-from covey.base.history import History
+from covey import History
 from covey.report.queries import metrics_csv
 
 

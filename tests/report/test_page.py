@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.base.history import History
+from covey import History
 from covey.dp.current_guarantee import NOT_ACCOUNTED
 from covey.report.page import write_report
 from covey.report.queries import Reported

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import covey
-from covey.runs.run import Run
+from covey import Run
 from runtime.test_on_round import clients, model
 
 SETTINGS = {"rounds": 2, "method.name": "fedavg", "redteam.source": "none"}

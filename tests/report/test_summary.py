@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from covey import History
 from covey.base.events import AnonymitySetsFormed, ClientLeft
-from covey.base.history import History, history_of
+from covey.base.history import history_of
 from covey.report.summary import budget_of, summary
 
 

@@ -1,5 +1,5 @@
+from covey import History
 from covey.base.events import GroupsSought, RiskUnknown
-from covey.base.history import History
 from covey.report.summary import estimate, happenings, number
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from covey.api import load, run
-from covey.config.settings import Config
+from covey import Config, load, run
 from covey_papers.reproduce.answered_runs import Leaving, outcomes
 
 TINY = Leaving(

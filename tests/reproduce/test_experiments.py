@@ -2,8 +2,7 @@
 
 import pytest
 
-from covey.base.errors import ConfigError
-from covey.config.settings import Config
+from covey import Config, ConfigError
 from covey_papers.reproduce.federations import EVERY_ANSWER, MEASURES, NAMES
 from covey_papers.reproduce.federations import LEAVING_MEASURES as OF_LEAVING
 from covey_papers.reproduce.figures import SIDES

@@ -4,8 +4,7 @@ from statistics import fmean
 
 import pytest
 
-from covey.api import load
-from covey.config.settings import Config
+from covey import Config, load
 from covey_papers.reproduce.federations import MEASURES, UNBOUNDED, Seen, federations
 from covey_papers.reproduce.record import digest
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, full

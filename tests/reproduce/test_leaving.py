@@ -2,8 +2,7 @@
 
 import pytest
 
-from covey.api import load
-from covey.config.settings import Config
+from covey import Config, load
 from covey_papers.reproduce.federations import EVERY_ANSWER, leaving
 from covey_papers.reproduce.record import digest
 from covey_papers.reproduce.specification import Column

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from covey import Config
 from covey.build.run import build_run
-from covey.config.settings import Config
 from covey.membership.truth import blind_risk, true_risk
 from covey.runtime.auditing import load_completed
 from covey.runtime.folder import RunFolder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey_papers.reproduce.specification import printed_table
 
 BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared" / "data"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.config.settings import Config
+from covey import Config
 from covey_papers.reproduce.specification import (
     ALIKE,
     experiments,

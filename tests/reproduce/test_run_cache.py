@@ -5,10 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from covey.api import load
-from covey.base.errors import DataError
+from covey import Config, DataError, load
 from covey.components.registry import Section
-from covey.config.settings import Config
 from covey_papers.reproduce.federations import federations
 from covey_papers.reproduce.record import Shelf, digest, sources
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, full, shelf, times

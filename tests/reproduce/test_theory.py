@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.rng import Streams
+from covey import Streams
 from covey.build.run import build_run
 from covey.data.mixture import MixtureSpec
 from covey_papers.reproduce.mixtures import Setting, models_of, start_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import covey
-from covey.base.errors import ConfigError, DataError, ModelError
+from covey import ConfigError, DataError, ModelError
 
 
 def net() -> nn.Module:

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from covey.api import load, run
-from covey.config.settings import Config
-from covey.runs.run import Run
+from covey import Config, Run, load, run
 from runtime.left_runs import left_runs
 
 Make = Callable[[Path], object]

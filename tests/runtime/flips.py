@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.base.errors import CoveyError
+from covey import CoveyError
 
 FLIPS = 200
 

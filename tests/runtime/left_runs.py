@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from covey.api import run
-from covey.config.settings import Config
-from covey.runtime.verification import verify
+from covey import Config, run, verify
 from covey.unlearning.proof import proof_document, proof_json
 from covey.unlearning.proof_text import Facts
 from covey.unlearning.signature import Check, sign, signing_key

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from cli.conftest import command
-from covey.api import load, run
-from covey.base.errors import CoveyError, LedgerError
-from covey.config.settings import Config
+from covey import Config, CoveyError, LedgerError, load, run, verify
 from covey.ledger.store import Ledger
 from covey.report.dossier import FORMAT, VERSION, check_dossier
 from covey.runtime.folder import RunFolder
@@ -22,7 +20,6 @@ from covey.runtime.receipts import (
     witness_head,
     witnessed_size,
 )
-from covey.runtime.verification import verify
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import (
     Check,

@@ -10,21 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from covey.api import load, resume, run
-from covey.base.errors import CoveyError, DataError, RunError
+from covey import Config, CoveyError, DataError, Examples, Run, RunError, load, resume, run, verify
 from covey.base.events import ClientsAssigned, HeadsSolved, RecordsChanged, RunRolledBack
 from covey.base.params import model_hash
 from covey.build.run import build_run
-from covey.config.settings import Config
-from covey.data.examples import Examples
 from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS
-from covey.runs.run import Run
 from covey.runtime.damage import damages
 from covey.runtime.folder import RunFolder
 from covey.runtime.states import checkpointed_rounds, load_state
-from covey.runtime.verification import verify
 from runtime import solved_runs as runs
 from runtime.solved_runs import LAMBDA, POOLING, model_of, recorded
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from covey.base.errors import ConfigError, RunError
+from covey import ConfigError, RunError
 from covey.ledger.requests import Request
 from covey.runtime.copies import (
     Copy,

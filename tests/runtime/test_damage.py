@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import load, resume, run
-from covey.base.errors import LedgerError, RunError
+from covey import LedgerError, RunError, load, resume, run, verify
 from covey.ledger.store import Ledger
 from covey.runs.sweeps import examine, repair
 from covey.runtime.damage import proof_damages
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import secrets_of
 from covey.runtime.states import state_problem, updates_problem
-from covey.runtime.verification import verify
 from runtime.flips import FLIPS, flipped, refused
 
 TORTURE = (pytest.mark.slow, pytest.mark.torture)
@@ -150,7 +148,7 @@ def test_no_flip_in_a_proof_is_silent_and_its_page_is_made_anew(play):
 
 
 def test_no_flip_in_a_secret_is_silent(tmp_path, monkeypatch):
-    from covey.base.rng import Streams
+    from covey import Streams
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     kept = secrets_of(Streams(1), "os", tmp_path / "secret")

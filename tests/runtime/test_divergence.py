@@ -9,11 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.api import audit, game, resume, run
-from covey.base.errors import ConfigError, RunError
+from covey import Config, ConfigError, Run, RunError, audit, game, resume, run
 from covey.base.events import AnswerRefused, ClientExposed, ClusterAudited, Event, RiskMeasured
-from covey.config.settings import Config
-from covey.runs.run import Run
 
 RISKS = (
     *("risk", "risk_standard_error", "risk_round", "true_risk"),

@@ -2,9 +2,9 @@
 
 import pytest
 
+from covey import RunError
 from covey.aggregation import mean as private
 from covey.base import rng
-from covey.base.errors import RunError
 from covey.build.run import build_run
 from covey.dp.accountant import gaussian_epsilon
 from covey.engine import descent as steps

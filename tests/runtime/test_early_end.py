@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import covey
-from covey.api import EarlyStopping
-from covey.base.errors import ConfigError, RunError
-from covey.base.history import History, RoundRow
+from covey import Config, ConfigError, EarlyStopping, History, RunError
+from covey.base.history import RoundRow
 from covey.cli.app import app
 from covey.config.sections import StoppingConfig
-from covey.config.settings import Config
 from covey.config.unheeded import unheeded
 from covey.desk.runs import Reading, entry_of_folder
 from covey.ledger.store import Ledger

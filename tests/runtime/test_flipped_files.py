@@ -4,9 +4,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from covey.api import load
-from covey.base.errors import RunError
-from covey.base.risk import RiskEstimate
+from covey import RiskEstimate, RunError, load
 from covey.build.clients import DataProfile
 from covey.config.settings import that_matter
 from covey.flower.node import MemoryFolder, NodeMemory

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from covey.runtime.verification import verify
+from covey import verify
 from covey.unlearning.signature import Check
 from runtime.left_runs import derived
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import LedgerError
+from covey import LedgerError
 from covey.base.events import (
     ClientLeft,
     ClientsAssigned,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from covey import Streams
 from covey.algorithms.releases import theta_alone
-from covey.base.rng import Streams
 from covey.heads.perturbed import HeadNoise
 from covey.heads.sums import Rows, sums_of, target_norm
 from covey.runtime.dp_audit import (

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from covey.api import run
+from covey import run
 
 
 def outcome(result):

@@ -15,14 +15,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import covey
-from covey.base.errors import ConfigError
-from covey.base.rng import Streams
+from covey import Config, ConfigError, Run, Streams
 from covey.build.clients import Overrides
 from covey.build.run import build_run
-from covey.config.settings import Config
 from covey.data.examples import Preference
 from covey.membership.truth import Reference, beats_chance, blind_risk
-from covey.runs.run import Run
 from runtime.bad_input import BAD, Reader, net, points, texts
 
 SETTINGS: dict[str, Any] = {

@@ -2,10 +2,8 @@
 
 import pytest
 
-from covey.api import run
+from covey import Config, History, run
 from covey.base.events import AnswerRefused, ClientsAssigned
-from covey.base.history import History
-from covey.config.settings import Config
 from covey.runtime.ending import _accepted  # pyright: ignore[reportPrivateUsage]
 
 SETTINGS = {

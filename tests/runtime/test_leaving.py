@@ -8,21 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.api import resume, run
-from covey.base.errors import RunError
+from covey import Config, ReferenceEngine, RunError, Streams, resume, run, verify
 from covey.base.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunStarted
-from covey.base.rng import Streams
 from covey.build.algorithms import has_independent_clusters
 from covey.build.run import build_run
-from covey.config.settings import Config
-from covey.engine.cpu import ReferenceEngine
 from covey.ledger.store import Ledger
 from covey.models.build import build_model
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import client_plans, forget
 from covey.runtime.session import read_events
 from covey.runtime.states import read_updates, stored_rounds
-from covey.runtime.verification import verify
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}

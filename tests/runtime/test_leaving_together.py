@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from covey.api import load, resume, run
-from covey.base.errors import RunError
+from covey import Config, Returning, RunError, load, resume, run, verify
 from covey.base.events import ClientLeft, RunRolledBack
 from covey.base.names import Basis
 from covey.build.run import build_run
-from covey.config.settings import Config
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import (
@@ -23,9 +21,7 @@ from covey.runtime.leaving import (
     explain_client,
     forget,
 )
-from covey.runtime.receipts import Returning
 from covey.runtime.session import read_events
-from covey.runtime.verification import verify
 
 ONE, OTHER = PAIR = ("client-00002", "client-00005")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from covey import verify
 from covey.ledger.chain import Record
-from covey.runtime.verification import verify
 from covey.unlearning.proof import proof_json, subject_mark
 from runtime.left_runs import LEAVER, OTHER, Left, derived
 from runtime.lying import Liar, Lie, told_by

@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.api import run
-from covey.base.errors import RunError
+from covey import Config, Examples, RunError, run
 from covey.base.events import HeadsSolved
-from covey.config.settings import Config
-from covey.data.examples import Examples
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events

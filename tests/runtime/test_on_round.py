@@ -7,15 +7,10 @@ import torch
 from torch import nn
 
 import covey
-from covey.base.rng import Streams
-from covey.config.settings import Config
-from covey.data.examples import Examples
-from covey.engine.cpu import ParallelEngine, ReferenceEngine
-from covey.engine.protocol import TrainingJob
-from covey.engine.recipe import Recipe
+from covey import Config, Examples, PlayedRound, Recipe, ReferenceEngine, Streams, TrainingJob
+from covey.engine.cpu import ParallelEngine
 from covey.engine.vmap import VmapEngine
 from covey.runtime.folder import RunFolder
-from covey.runtime.session import PlayedRound
 
 SETTINGS = {
     "rounds": 4,

@@ -6,12 +6,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 import covey
-from covey.base.history import History
-from covey.config.settings import Config
+from covey import Config, History, Returning
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import RecordReader
-from covey.runtime.receipts import Returning
 from covey.runtime.session import read_history
 from covey.unlearning.plan import AnswerRules, WantedAnswer
 

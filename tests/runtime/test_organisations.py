@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import resume, run
-from covey.base.errors import ConfigError, RunError
+from covey import ConfigError, RunError, resume, run, verify
 from covey.base.events import AnonymitySetsFormed, ClusterWaited, OrganisationsAttested
 from covey.build.run import build_run
 from covey.data.population import read_organisations
@@ -14,7 +13,6 @@ from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import client_plans, forget
 from covey.runtime.session import read_events
-from covey.runtime.verification import verify
 
 NAMES = tuple(f"client-{i:05}" for i in range(12))
 SYBILS = NAMES[:4]

@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from covey.api import audit, run
-from covey.base.errors import ConfigError, CoveyError, DataError, ModelError
-from covey.runs.run import Run
+from covey import ConfigError, CoveyError, DataError, ModelError, Run, audit, run
 
 MODULE = """
 import math

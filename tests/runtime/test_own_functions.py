@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from covey.api import run
-from covey.base.errors import ConfigError, DataError
+from covey import ConfigError, DataError, run
 
 MODULE = """
 import torch

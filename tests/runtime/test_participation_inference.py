@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from covey import api
-from covey.api import run
-from covey.base.errors import RunError
+from covey import Config, Examples, RunError, api, run
 from covey.build.run import build_run
-from covey.config.settings import Config
-from covey.data.examples import Examples
 from covey.membership.truth import Reference
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import forget

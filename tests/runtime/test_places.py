@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.api import run
+from covey import Config, run
 from covey.build.clients import DataProfile
-from covey.config.settings import Config
 from covey.ledger.store import Ledger
 from covey.runtime.copies import Mention, masked, record_copy
 from covey.runtime.folder import RunFolder

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import load, resume, run
+from covey import Config, load, resume, run, verify
 from covey.base import files as atomic_io
-from covey.config.settings import Config
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import lost_secret
 from covey.runtime.session import TRACES
 from covey.runtime.states import load_state, newest_whole_state
-from covey.runtime.verification import verify
 from runtime.power import Change, Cut, Recorder, cuts, sampled
 
 TORTURE = (pytest.mark.slow, pytest.mark.torture)

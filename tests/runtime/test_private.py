@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from covey.api import resume, run
-from covey.base.errors import ModelError
+from covey import ModelError, Streams, resume, run
 from covey.base.events import (
     AnonymitySetsFormed,
     ChoicesPerturbed,
@@ -20,7 +19,6 @@ from covey.base.events import (
     RiskMeasured,
     SumPerturbed,
 )
-from covey.base.rng import Streams
 from covey.dp.run_guarantees import representative_noise
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder

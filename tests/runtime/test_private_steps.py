@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from covey.base.errors import ModelError
+from covey import Config, Engine, ModelError, Params, Scored, ScoringJob, TrainingJob
 from covey.base.events import Event, StepsPerturbed
-from covey.base.names import Params
 from covey.base.params import model_hash
 from covey.build.algorithms import ReplayOptions, clients_of, compose
 from covey.build.risk import Components
 from covey.build.run import build_run
-from covey.config.settings import Config
-from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob, num_steps
+from covey.engine.protocol import num_steps
 from covey.ledger.store import Ledger
 from covey.runtime.session import read_events
 

@@ -5,9 +5,7 @@ import sqlite3
 import pytest
 import torch
 
-from covey.api import resume, run
-from covey.base.errors import LedgerError, LedgerLocked, LedgerMismatch, RunError
-from covey.config.settings import Config
+from covey import Config, LedgerError, LedgerLocked, LedgerMismatch, RunError, resume, run
 from covey.ledger.store import Ledger
 from covey.runtime import loop
 

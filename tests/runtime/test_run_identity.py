@@ -8,9 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from covey.api import load, resume, run
-from covey.base.errors import ConfigError, LedgerError, RunError
-from covey.config.settings import Config, without_passwords
+from covey import Config, ConfigError, LedgerError, RunError, load, resume, run
+from covey.config.settings import without_passwords
 from covey.ledger.store import Ledger
 from covey.runtime.session import settings_hash
 

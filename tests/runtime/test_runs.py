@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from covey.api import load, run
-from covey.base.errors import ConfigError, DataError, RunError
+from covey import Config, ConfigError, DataError, RunError, load, run
 from covey.base.events import ClientsAssigned, CohortSampled
 from covey.base.history import pooled_clusters
 from covey.build.algorithms import notes
-from covey.config.settings import Config
 from covey.ledger.store import Ledger
 from covey.runtime.session import read_events
 

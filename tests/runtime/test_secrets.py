@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from covey.base.errors import RunError
-from covey.base.rng import Streams
+from covey import RunError, Streams
 from covey.runtime.secrets import Secrets, secrets_of
 
 STREAMS = Streams(4)

@@ -8,21 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.api import load, resume, run
-from covey.base.errors import RunError
+from covey import Config, Returning, RunError, load, resume, run, verify
 from covey.base.events import ClientsAssigned, HeadsSolved, RunRolledBack
 from covey.base.params import model_hash
 from covey.build.run import build_run
-from covey.config.settings import Config
 from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
 from covey.heads.sums import weight_steps
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import forget
-from covey.runtime.receipts import Returning
 from covey.runtime.states import checkpointed_rounds, load_state
-from covey.runtime.verification import verify
 from runtime.solved_runs import POOLING, SOLVED, model_of, recorded
 
 ONE, OTHER, THIRD = "client-00003", "client-00005", "client-00001"

@@ -9,21 +9,27 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey.api import audit, load, run
-from covey.base.errors import DataError
+from covey import (
+    Config,
+    DataError,
+    Examples,
+    ReferenceEngine,
+    Run,
+    Scored,
+    Source,
+    Streams,
+    audit,
+    load,
+    run,
+)
 from covey.base.metrics import fairness
-from covey.base.rng import Streams
-from covey.config.settings import Config
-from covey.data.examples import Examples, Preference, Source
+from covey.data.examples import Preference
 from covey.data.population import GroupSpec, PopulationSpec, build_population
 from covey.data.shift import NoShift, ShiftRange
-from covey.engine.cpu import ReferenceEngine
-from covey.engine.protocol import Scored
 from covey.engine.recipe import MULTILABEL
 from covey.report.comparison import client_rows
 from covey.report.queries import final_figures, round_figures, round_line
 from covey.runs.pages import page_of
-from covey.runs.run import Run
 from covey.runtime.evaluation import ModelsInUse, accuracies, labelled_predictions
 from covey.web.charts import accuracy_plot
 

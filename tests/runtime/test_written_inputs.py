@@ -10,10 +10,8 @@ import torch
 from torch import nn
 
 import covey
-from covey.algorithms.state import ServerState
-from covey.components.state import kept
+from covey import ServerState, Signals, kept
 from covey.data.shift import ShiftRange
-from covey.membership.attacks import Signals
 from covey.membership.audit import scored_by
 from covey.models.features import FrozenFeatures
 from covey.runtime.auditing import named_attack

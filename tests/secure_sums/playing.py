@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from covey.base.rng import Streams
+from covey import Streams
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Ed25519Identities
 from covey.secure_sums.messages import Terms

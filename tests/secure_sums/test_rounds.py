@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import ConfigError
+from covey import ConfigError
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.messages import (
     Deliveries,

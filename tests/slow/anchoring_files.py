@@ -6,13 +6,13 @@ They read the run that `run_readers` played.
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from covey import verify
 from covey.components.registry import only_from
 from covey.data.population import read_organisations
 from covey.runtime.folder import RunFolder
 from covey.runtime.planning import read_run_record
 from covey.runtime.receipts import head_update, read_update, witness_head
 from covey.runtime.secrets import unacknowledged
-from covey.runtime.verification import verify
 from covey.unlearning.signature import (
     fingerprint,
     key_records,

@@ -12,7 +12,7 @@ import numpy as np
 import tomli_w
 from PIL import Image
 
-from covey.config.settings import Config, load_config
+from covey import Config, load_config
 from covey.data.arrays import read_client
 from covey.data.files import Publication
 from covey.data.formats import (

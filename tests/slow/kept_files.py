@@ -6,9 +6,7 @@ from pathlib import Path
 import tomli_w
 import torch
 
-from covey.api import run
-from covey.base.risk import RiskEstimate
-from covey.base.rng import Streams
+from covey import RiskEstimate, Streams, run, verify
 from covey.build.clients import DataProfile
 from covey.deploy.node import Script, connection_of
 from covey.flower.node import MemoryFolder, NodeMemory
@@ -18,7 +16,6 @@ from covey.runtime.inputs import FederationMetadata
 from covey.runtime.planning import read_run_record
 from covey.runtime.secrets import secrets_of
 from covey.runtime.states import load_checkpoint, load_state, newest_checkpoint, save_checkpoint
-from covey.runtime.verification import verify
 from covey.unlearning.signature import key_records, signing_key
 from slow.mutations import of_json, of_safetensors, of_toml
 from slow.reading import Reader, kept, written

@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.api import load, run
-from covey.config.settings import load_config
-from covey.runs.run import Run
+from covey import Run, load, load_config, run
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"

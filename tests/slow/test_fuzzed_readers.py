@@ -5,8 +5,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from covey.api import load, run
-from covey.base.errors import CoveyError
+from covey import CoveyError, load, run
 from covey.flower.apps import outside_a_run
 from covey.flower.identity import InvalidMessageError
 from slow.anchoring_files import anchoring_readers, attested_readers

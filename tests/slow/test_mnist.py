@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import load
+from covey import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.results]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mnist.toml"

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import run
-from covey.config.settings import Config, load_config
+from covey import Config, load_config, run
 from covey.dp.run_guarantees import NoisePlan, multiplier
 
 pytestmark = [pytest.mark.slow, pytest.mark.results]

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.api import run
-from covey.config.settings import load_config
+from covey import load_config, run
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "private-solved.toml"

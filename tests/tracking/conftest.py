@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.api import run
-from covey.runs.run import Run
+from covey import Run, run
 from covey.runs.sweeps import Follower
 from covey.runtime.folder import RunFolder
 from covey.trackers import tracker_of

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.api import load, run
-from covey.base.errors import ConfigError
+from covey import ConfigError, Run, TrackedRun, load, run
 from covey.report.queries import final_figures
-from covey.runs.run import Run
-from covey.trackers import TrackedRun, tracker_of
+from covey.trackers import tracker_of
 from tracking.conftest import (
     LINES,
     TINY,

@@ -14,10 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covey
+from covey import Config, ConfigError, load, resume
 from covey import trackers as background
-from covey.api import load, resume
-from covey.base.errors import ConfigError
-from covey.config.settings import Config
 from covey.runs.sweeps import Follower
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import settings_hash

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import RunError
+from covey import RunError
 from covey.base.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunRolledBack
 from covey.unlearning.participation import AnonymitySet, Participation, participation_of
 from covey.unlearning.plan import (

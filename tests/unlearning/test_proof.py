@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from covey.base.errors import LedgerError
+from covey import LedgerError
 from covey.unlearning.participation import representative_probability
 from covey.unlearning.proof import (
     answer_sentences,

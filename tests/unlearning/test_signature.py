@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import ConfigError, LedgerError
+from covey import ConfigError, LedgerError
 from covey.unlearning.signature import (
     KeyRecord,
     SigningKey,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.base.errors import LedgerError
+from covey import LedgerError
 from covey.unlearning.signature import KeyRecord, PublicKey, SigningKey
 from covey.unlearning.verifying import LATEST, TreeHead, origin_of
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey.api import run
-from covey.desk.case import register_at
+from covey import register_at, run
 from covey.desk.intake import add_case
 from covey.web.app import application
 from web.stories import HOSTILE_FOLDER, INERT, Story, audit_of, written

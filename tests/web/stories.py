@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from covey import Config
 from covey.base.events import (
     AnonymitySetsFormed,
     ClientsAssigned,
@@ -22,7 +23,6 @@ from covey.base.events import (
     SumPerturbed,
     kind_and_body,
 )
-from covey.config.settings import Config
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.base.errors import RunError
+from covey import RunError
 from covey.web.app import serve
 from web.servers import serving
 
