@@ -81,7 +81,7 @@ def settings() -> Callable[..., Config]:
 DEADLY = """
 import os, signal, sys
 from covey.ledger.store import Ledger
-from covey.runtime import changing, loop, record_changes, unlearning_executor
+from covey.runtime import answers, changing, loop, record_changes
 
 when, what, calls, *words = sys.argv[1:]
 left = int(calls)
@@ -102,8 +102,8 @@ place, name = {
     "append": (Ledger, "append"),
     "serve": (Ledger, "serve"),
     "answered": (Ledger, "answered"),
-    "delete": (unlearning_executor, "delete_from"),
-    "keep": (unlearning_executor, "keep_subtracted"),
+    "delete": (answers, "delete_from"),
+    "keep": (answers, "keep_subtracted"),
     "save": (loop, "save_state"),
     "records": (changing, "keep_records"),
     "state": (changing, "keep_subtracted"),
