@@ -22,7 +22,9 @@ import covey
 from covey import Config, Examples, Run
 from covey.base.events import Event
 from covey.deploy.keys import NodeKey
-from covey.flower.apps import Federated, InProcessGrid, client_app
+from covey.flower.apps import Federated
+from covey.flower.client import client_app
+from covey.flower.inprocess import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
 from covey.runtime.folder import RunFolder

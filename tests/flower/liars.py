@@ -13,7 +13,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from covey import Examples, Run, ScoringJob
 from covey.base.events import AnswerRefused, Event
-from covey.flower.apps import Federated, InProcessGrid, client_app
+from covey.flower.apps import Federated
+from covey.flower.client import client_app
+from covey.flower.inprocess import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import rebuilt_run

@@ -14,7 +14,7 @@ from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.remote import ClientContext, ClientRequest, GroupSum, SumStep
 from covey.algorithms.sums import sums_of_numbers
 from covey.build.run import build_run
-from covey.flower.apps import outside_a_run
+from covey.flower.inprocess import outside_a_run
 from covey.flower.masked import letter_in
 from covey.flower.messages import Question, make_message
 from covey.flower.node import Node, answer_message

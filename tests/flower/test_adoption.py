@@ -17,7 +17,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from covey import Run
-from covey.flower.apps import Federated, covey_mod, outside_a_run
+from covey.flower.apps import Federated
+from covey.flower.client import covey_mod
+from covey.flower.inprocess import outside_a_run
 from flower.conftest import Built, as_sent, settings_with
 
 SETTINGS = settings_with(

@@ -6,7 +6,8 @@ import pytest
 from flwr.app import Context, RecordDict
 from pydantic import TypeAdapter
 
-from covey.flower.apps import client_app, outside_a_run, reply_from
+from covey.flower.client import client_app
+from covey.flower.inprocess import outside_a_run, reply_from
 from covey.flower.messages import Hello, Question, make_message
 from flower.conftest import settings_with
 

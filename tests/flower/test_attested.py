@@ -7,7 +7,7 @@ from flwr.proto.node_pb2 import NodeInfo
 
 from covey import ConfigError, Examples
 from covey.base.events import AnonymitySetsFormed, OrganisationsAttested
-from covey.flower.apps import InProcessGrid
+from covey.flower.inprocess import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from flower.liars import NAMES, Ten, reasons, told

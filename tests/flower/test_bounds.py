@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from covey.algorithms.remote import ClientContext, ClientRequest
 from covey.base.events import AnswerRefused
-from covey.flower.apps import InProcessGrid, outside_a_run
 from covey.flower.identity import InvalidMessageError
+from covey.flower.inprocess import InProcessGrid, outside_a_run
 from covey.flower.messages import (
     MAX_CLASSES,
     MAX_NAME,

@@ -22,7 +22,8 @@ from covey.base.events import (
     SumGivenUp,
 )
 from covey.deploy.keys import NodeKey
-from covey.flower.apps import client_app, reply_from
+from covey.flower.client import client_app
+from covey.flower.inprocess import reply_from
 from covey.flower.masked import LETTER, letter_in, with_letter
 from covey.flower.messages import Question
 from covey.flower.node import Node

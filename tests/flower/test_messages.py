@@ -18,8 +18,8 @@ from torch import Tensor
 
 from covey import Params
 from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
-from covey.flower.apps import InProcessGrid, outside_a_run
 from covey.flower.identity import InvalidMessageError
+from covey.flower.inprocess import InProcessGrid, outside_a_run
 from covey.flower.messages import (
     Hello,
     PendingQuestion,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Examples, Run
-from covey.flower.apps import InProcessGrid
 from covey.flower.identity import InvalidMessageError, NameBindings, NodeIdentity, identity_of
+from covey.flower.inprocess import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from flower.liars import NAMES, Ten, reasons, written

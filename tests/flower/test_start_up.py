@@ -22,8 +22,8 @@ UNUSED = {
 CLIENT = """
 import json, pickle, sys
 from flwr.app import Context, RecordDict
-from covey.flower.apps import client_app
-from covey.flower.apps import outside_a_run, reply_from
+from covey.flower.client import client_app
+from covey.flower.inprocess import outside_a_run, reply_from
 
 outside_a_run()
 file, messages = pickle.load(sys.stdin.buffer)

@@ -270,5 +270,5 @@ def _refuse_memory(recipe: Recipe) -> None:
         raise ConfigError(
             "The settings' algorithm or objective lets clients keep something from round "
             "to round, of which a training function of one's own knows nothing. Train as "
-            "the settings say (covey.flower.apps.client_app), or choose another."
+            "the settings say (covey.flower.client.client_app), or choose another."
         )

@@ -407,10 +407,10 @@ def _app(out: Path, plan: Plan) -> Files:
         b'"""A federation of covey, for Flower."""\n',
         READABLE,
     )
-    for side in ("server", "client"):
+    for side, file in (("server", "apps"), ("client", "client")):
         module = (
             f'"""The {side} of the federation."""\n\n'
-            f"from covey.flower import {side}_app as app\n\n"
+            f"from covey.flower.{file} import {side}_app as app\n\n"
             f'__all__ = ["app"]\n'
         )
         yield f"app/coveyapp/{side}_app.py", module.encode(), READABLE

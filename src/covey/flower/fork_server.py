@@ -27,7 +27,7 @@ from pathlib import Path
 
 from covey.flower import launcher
 
-LOADED = ("flwr.supernode.cli", "httpcore", "covey.flower.apps")
+LOADED = ("flwr.supernode.cli", "httpcore", "covey.flower.client")
 """What the answers to messages need; httpx loads httpcore at its first request."""
 
 POLL_SECONDS = 1.0
