@@ -10,7 +10,7 @@ import covey
 from covey.base.files import file_hash, read_bounded
 
 SOURCES = Path(covey.__file__).parent
-OWN = {"bounded_io.py", "web/layout.py"}  # the reader itself, and covey's own pages
+OWN = {"base/files.py", "web/pages.py"}  # the reader itself, and covey's own pages
 
 
 def unbounded(path: Path) -> list[str]:

@@ -39,7 +39,7 @@ from covey.ledger.store import Ledger
 out, off, settings = sys.argv[1:]
 settings = tomllib.loads(settings)
 run(config=Config.of({**settings, "tracking": [], "rounds": 1}), out=off)
-loaded = ("covey.trackers", "mlflow", "plugins", "tensorboard", "wandb")
+loaded = ("mlflow", "plugins", "tensorboard", "wandb")
 print([each for each in loaded if each in sys.modules], flush=True)
 append, left = Ledger.append, [2]
 

@@ -427,17 +427,16 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Show runs in a browser on this machine, live; nothing is written without --write."""
-    from covey.web.app import serve
-
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(
             f"Pages in a browser need {' and '.join(missing)}, and covey was installed "
             f'without. Install them: pip install "covey[serve]".'
         )
+    from covey.web.app import serve as served
 
     with suppress(OSError, AttributeError):  # Windows has no niceness
         os.nice(NICENESS)
-    server = serve(roots or [Path(DEFAULT_ROOT)], port, _tell_next, write=write)
+    server = served(roots or [Path(DEFAULT_ROOT)], port, _tell_next, write=write)
     told: Served = {"link": server.link}
     stated(told, f"Open {server.link}", as_json=as_json)
     sys.stdout.flush()
