@@ -53,11 +53,7 @@ FULL: Mapping[str, tuple[Settings, tuple[int, ...]]] = {
         {
             "data": {"name": "cifar10"},
             "population": BRIGHT
-            | {
-                "examples_per_client": 62,
-                "minority_share": 0.2,
-                "minority": [0.5, 0.8],
-            },
+            | {"examples_per_client": 62, "minority_share": 0.2, "minority": [0.5, 0.8]},
             "train": {**HARD, "local_epochs": 5},
         },
         LATER,
@@ -66,11 +62,7 @@ FULL: Mapping[str, tuple[Settings, tuple[int, ...]]] = {
         {
             "data": {"name": "cifar10"},
             "population": BRIGHT
-            | {
-                "examples_per_client": 250,
-                "minority_share": 0.1,
-                "minority": [-1.2, -0.9],
-            },
+            | {"examples_per_client": 250, "minority_share": 0.1, "minority": [-1.2, -0.9]},
             "train": HARD,
         },
         EACH,
@@ -107,7 +99,7 @@ QUICK: Mapping[str, tuple[Settings, tuple[int, ...]]] = {
     "digits, 12 clients": (
         {**DIGITS, "rounds": 12, "population": FEW, "model": {"name": "mlp"}},
         (4, 8),
-    ),
+    )
 }
 
 
@@ -215,10 +207,7 @@ def _look(run: BuiltRun, target: covey.Target, told: Mapping[str, RiskMeasured])
 
 
 def _controls(run: BuiltRun, clusters: Sequence[Params]) -> Iterator[dict[str, object]]:
-    unseen, streams = (
-        Examples.joined(run.reference.by_group),
-        run.streams.at("controls"),
-    )
+    unseen, streams = (Examples.joined(run.reference.by_group), run.streams.at("controls"))
     few = unseen.first(min(len(unseen), LEARNT))
     learnt = positive_control(run.engine, run.init(streams), BY_HEART, few, streams)
     known = {"random labels": learnt}

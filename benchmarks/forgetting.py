@@ -65,10 +65,7 @@ SOLVED: Settings = {
 }
 FEDERATIONS: Mapping[str, tuple[Settings, tuple[str, ...]]] = {
     "anonymity sets": (BASE | {"merge": SETS}, ("deny", "roll_back", "retrain")),
-    "stored updates": (
-        BASE | {"unlearning": {"store_updates": 1}},
-        ("calibrate", "retrain"),
-    ),
+    "stored updates": (BASE | {"unlearning": {"store_updates": 1}}, ("calibrate", "retrain")),
     "solved heads": (BASE | SOLVED, ("subtract", "retrain")),
 }
 """Settings, and the answers that the leaver is given in turn, each in a run of its own."""

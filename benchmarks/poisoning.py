@@ -316,9 +316,7 @@ ON_MINORITY: tuple[Attacked, ...] = (
 def options(parser: ArgumentParser) -> None:
     """Add what this benchmark takes."""
     parser.add_argument(
-        "--on-minority",
-        action="store_true",
-        help="By the geometric median, three seeds.",
+        "--on-minority", action="store_true", help="By the geometric median, three seeds."
     )
 
 

@@ -101,10 +101,7 @@ def precisions(known: References) -> dict[str, dict[float, list[float]]]:
         rankers = [i for i in others if i // 2 % 2 == 1]
         members = known.inside[:, model]
         judged = _lira(known, model, judges)
-        scores = {
-            **_scores(known, model),
-            LIRA: _lira(known, model, rankers)[members],
-        }
+        scores = {**_scores(known, model), LIRA: _lira(known, model, rankers)[members]}
         outside = np.sort(judged[~members])[::-1]
         for rate in RATES:
             vulnerable = judged[members] > outside[int(rate * len(outside))]
@@ -118,9 +115,7 @@ def precisions(known: References) -> dict[str, dict[float, list[float]]]:
 
 def _lira(known: References, model: int, references: list[int]) -> ndarray:
     return lira_online(
-        known.confidences[:, model],
-        known.confidences[:, references],
-        known.inside[:, references],
+        known.confidences[:, model], known.confidences[:, references], known.inside[:, references]
     )
 
 

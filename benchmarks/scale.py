@@ -267,9 +267,6 @@ FIGURES: Mapping[str, tuple[Take, Take]] = {
         partial(_anonymity_sets, 100, 1_000),
         partial(_anonymity_sets, 10_000, 1_000_000),
     ),
-    "ledger": (
-        partial(_ledger, 5, 200, 400),
-        partial(_ledger, 1_000, 10_000, 1_000_000),
-    ),
+    "ledger": (partial(_ledger, 5, 200, 400), partial(_ledger, 1_000, 10_000, 1_000_000)),
 }
 """By name, at its least size and in full."""

@@ -88,10 +88,7 @@ PFL = Shape((50,) * 1000, (3, 32, 32), "femnist-cnn", batch=10, cohort=50)
 BLAZEFL = Shape((500,) * 100, (3, 32, 32), _lenet_62k, batch=50, epochs=5)
 MANY = Shape((10,) * 10_000, (1, 1, 5), "linear", batch=10)
 ADAMW = replace(
-    MNIST,
-    sizes=(250,) * 40,
-    learning_rate=1e-3,
-    settings={"train": {"optimizer": "adamw"}},
+    MNIST, sizes=(250,) * 40, learning_rate=1e-3, settings={"train": {"optimizer": "adamw"}}
 )
 SHAPES: Mapping[str, Shape] = {
     "mnist-float32": MNIST,
@@ -322,11 +319,7 @@ def _peer(python: Path, program: str, task: Path, threads: int) -> Iterator[Work
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={
-                **ours,
-                "PYTHONPATH": str(PEERS.parents[1]),
-                "FLWR_TELEMETRY_ENABLED": "0",
-            },
+            env={**ours, "PYTHONPATH": str(PEERS.parents[1]), "FLWR_TELEMETRY_ENABLED": "0"},
             start_new_session=True,
         )
     assert process.stdin is not None

@@ -47,23 +47,13 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
     with TemporaryDirectory() as place:
         keys = {"secrets.key_path": f"{place}/key.pem"}
         with suppress(_StopError):
-            covey.run(
-                clients=data,
-                config={**config, **keys},
-                out=f"{place}/run",
-                on_round=_stop,
-            )
+            covey.run(clients=data, config={**config, **keys}, out=f"{place}/run", on_round=_stop)
         run = covey.load(f"{place}/run", clients=data)
         for name in list(data)[:: max(1, clients // answers)][:answers]:
             (answer,) = run.forget(name, "subtract")
             checks = run.verify(answer.answered.proof)
             failed = [each.name for each in checks if each.ok is False]
-            rows.append(
-                {
-                    "seconds": answer.seconds,
-                    "failed checks": ", ".join(failed) or "none",
-                }
-            )
+            rows.append({"seconds": answer.seconds, "failed checks": ", ".join(failed) or "none"})
     return {f"{clients:,} clients, {features:,} features": rows}
 
 

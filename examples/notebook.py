@@ -59,8 +59,6 @@ clients[clients.risk > clients.threshold]
 
 # %%
 swept = covey.sweep(
-    {**settings, "rounds": 2},
-    over={"method.name": ["fedavg", "ifca-mir"]},
-    out="sweeps/notebook",
+    {**settings, "rounds": 2}, over={"method.name": ["fedavg", "ifca-mir"]}, out="sweeps/notebook"
 )
 swept.frame()[["method.name", "accuracy", "violations"]]

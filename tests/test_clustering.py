@@ -147,9 +147,7 @@ def test_the_weighted_choice_is_the_argmin_of_the_formula(inputs: SelectionInput
 
 
 @given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)))
-def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(
-    inputs: SelectionInputs,
-):
+def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(inputs: SelectionInputs):
     offered = inputs.available.tolist()
 
     def cost(i: int, j: int, risks: list[float]) -> float | None:
@@ -172,9 +170,7 @@ def test_zero_risk_weight_is_ifca(inputs: SelectionInputs):
 
 
 @given(selection_inputs(risk=parts(32, 64, of=64)))
-def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(
-    inputs: SelectionInputs,
-):
+def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(inputs: SelectionInputs):
     inputs = replace(
         inputs,
         risk_weights=torch.ones_like(inputs.risk_weights),

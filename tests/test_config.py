@@ -226,10 +226,7 @@ def test_a_config_cannot_be_changed():
         (["seed=3", " rounds = 9 "], {"seed": 3, "rounds": 9}),
         (["method.name=ifca"], {"method": {"name": "ifca"}}),
         (['method.name="ifca"'], {"method": {"name": "ifca"}}),
-        (
-            ["population.thresholds=[0.6, 0.6]"],
-            {"population": {"thresholds": [0.6] * 2}},
-        ),
+        (["population.thresholds=[0.6, 0.6]"], {"population": {"thresholds": [0.6] * 2}}),
         (["method.risk_weight=0.5"], {"method": {"risk_weight": 0.5}}),
         (["data.dir=/a=b"], {"data": {"dir": "/a=b"}}),
         (["seed=1", "seed=2"], {"seed": 2}),
@@ -250,31 +247,16 @@ def test_what_is_set_wins_over_the_file(tmp_path: Path):
     ("settings", "parts"),
     [
         ({"colour": 1}, ("Unknown setting 'colour'", "rounds", "Correct")),
-        (
-            {"train": {"learningrate": 1}},
-            ("'train.learningrate'", "learning_rate", "Correct"),
-        ),
-        (
-            {"population": {"groups": [{"share": 1, "shfit": [0, 1]}]}},
-            ("population.groups.0",),
-        ),
+        ({"train": {"learningrate": 1}}, ("'train.learningrate'", "learning_rate", "Correct")),
+        ({"population": {"groups": [{"share": 1, "shfit": [0, 1]}]}}, ("population.groups.0",)),
         ({"rounds": 0}, ("rounds = 0", "greater than 0", "Change")),
         ({"seed": -1}, ("seed = -1", "Change")),
         ({"rounds": "many"}, ("rounds = 'many'", "integer", "Change")),
         ({"rounds": 1.5}, ("rounds = 1.5", "integer")),
         ({"train": 3}, ("train = 3", "Change")),
-        (
-            {"train": {"learning_rate": 0}},
-            ("train.learning_rate = 0", "greater than 0"),
-        ),
-        (
-            {"train": {"learning_rate": float("nan")}},
-            ("train.learning_rate = nan", "Change"),
-        ),
-        (
-            {"train": {"learning_rate": float("inf")}},
-            ("train.learning_rate = inf", "Change"),
-        ),
+        ({"train": {"learning_rate": 0}}, ("train.learning_rate = 0", "greater than 0")),
+        ({"train": {"learning_rate": float("nan")}}, ("train.learning_rate = nan", "Change")),
+        ({"train": {"learning_rate": float("inf")}}, ("train.learning_rate = inf", "Change")),
         ({"train": {"participation": 1.1}}, ("train.participation = 1.1", "Change")),
         ({"train": {"optimizer": "adma"}}, ("train.optimizer = 'adma'", "'adam'")),
         ({"method": {"name": "scaffold"}}, ("method.name = 'scaffold'", "'ifca-mir'")),
@@ -313,10 +295,7 @@ def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        (
-            {"population": {"minority": [25, 0]}},
-            ("population.minority", "[25.0, 0.0]", "Swap"),
-        ),
+        ({"population": {"minority": [25, 0]}}, ("population.minority", "[25.0, 0.0]", "Swap")),
         (
             {"population": {"thresholds": [0.8, 0.5]}},
             ("population.thresholds", "[0.8, 0.5]", "Swap"),
@@ -358,11 +337,7 @@ def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
         ),
         (
             {"model": {"task": "regression"}, "redteam": {"source": "shadow"}},
-            (
-                "redteam.source = 'shadow'",
-                "task = 'regression'",
-                "labels that are classes",
-            ),
+            ("redteam.source = 'shadow'", "task = 'regression'", "labels that are classes"),
         ),
         (
             {"model": {"task": "regression"}, "method": {"pooling": "risk"}},
@@ -393,10 +368,7 @@ def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
             },
             ("linear-mixture", "audit.non_members", "'pooled'", "'matched'"),
         ),
-        (
-            {"data": {"noise": 0.1}},
-            ("data.noise", "data.noise = 0.1", "'digits'", "Remove it"),
-        ),
+        ({"data": {"noise": 0.1}}, ("data.noise", "data.noise = 0.1", "'digits'", "Remove it")),
         (
             {"privacy": {"record_noise": 1.0}},
             ("privacy.record_noise", "privacy.record_clip = 0", "Set it"),
@@ -410,10 +382,7 @@ def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
             ("privacy.record_clip", "'bfloat16'", "Leave"),
         ),
         (
-            {
-                "privacy": {"client_clip": 1.0, "client_noise": 1.0},
-                "method": {"pooling": 0.5},
-            },
+            {"privacy": {"client_clip": 1.0, "client_noise": 1.0}, "method": {"pooling": 0.5}},
             ("pooling = 0.5", "privacy.client_noise = 1.0", "Set method.pooling = 0"),
         ),
     ],
@@ -444,18 +413,9 @@ def test_settings_that_disagree_are_refused(settings: dict[str, Any], parts: tup
             {"method": {"pooling": 0.5}},
             ("method.pooling = 0.5", "how many examples", "Set method.pooling = 0"),
         ),
-        (
-            {"redteam": {"source": "oracle"}},
-            ("redteam.source = 'oracle'", "every client's data"),
-        ),
-        (
-            {"model": {"task": "multilabel"}},
-            ("model.task = 'multilabel'", "one class per example"),
-        ),
-        (
-            {"redteam": {"source": "shadow"}},
-            ("redteam.source = 'shadow'", "data on the server"),
-        ),
+        ({"redteam": {"source": "oracle"}}, ("redteam.source = 'oracle'", "every client's data")),
+        ({"model": {"task": "multilabel"}}, ("model.task = 'multilabel'", "one class per example")),
+        ({"redteam": {"source": "shadow"}}, ("redteam.source = 'shadow'", "data on the server")),
         (
             {"privacy": {"record_clip": 1.0, "record_noise": 1.0}},
             ("privacy.record_noise = 1.0", "every client's data", "record_noise = 0"),
@@ -548,12 +508,7 @@ def test_an_impossible_share_is_refused():
     assert_clear_sentences(message, "method.target_share", "1.5")
 
 
-SOUND = {
-    "name": "anonymity-sets",
-    "noise": "sound",
-    "partition": "public-random",
-    "epsilon": 4.0,
-}
+SOUND = {"name": "anonymity-sets", "noise": "sound", "partition": "public-random", "epsilon": 4.0}
 
 
 @pytest.mark.parametrize(
@@ -590,10 +545,7 @@ CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
             {**CLIENTS, "merge": {"name": "my.own:merge"}},
             ("'my.own:merge'", "privacy.client_noise"),
         ),
-        (
-            {**CLIENTS, "merge": {"weights": "examples"}},
-            ("merge.weights = 'examples'",),
-        ),
+        ({**CLIENTS, "merge": {"weights": "examples"}}, ("merge.weights = 'examples'",)),
         ({**CLIENTS, "merge": {"noise": "paper"}}, ("merge.noise = 'none'", "'paper'")),
         (
             {**CLIENTS, "train": {"participation": 0.5}},

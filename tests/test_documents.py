@@ -43,10 +43,7 @@ def test_the_page_on_installing_lists_every_extra_and_names_the_wheel():
     wheels = set(re.findall(r"covey-(\S+?)-py3-none-any\.whl", page))
     assert wheels == {project["version"]}
     asked = re.findall(r"\.whl\[([\w,]+)\]|\.\[([\w,]+)\]", page)
-    assert {name for pair in asked for name in ",".join(pair).split(",")} <= {
-        "",
-        *listed,
-    }
+    assert {name for pair in asked for name in ",".join(pair).split(",")} <= {"", *listed}
 
 
 def test_every_command_is_listed():
@@ -155,8 +152,7 @@ def test_every_setting_is_documented_with_its_default():
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_that_a_page_names_exists(page):
     named = re.findall(
-        r"`((?:src|docs|tests|examples|benchmarks)/[\w/.-]+)`",
-        (ROOT / page).read_text(),
+        r"`((?:src|docs|tests|examples|benchmarks)/[\w/.-]+)`", (ROOT / page).read_text()
     )
     assert [path for path in named if not (ROOT / path).exists()] == []
 

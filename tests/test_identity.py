@@ -31,11 +31,7 @@ def test_what_changes_a_result_is_kept_by_its_whole_name():
 
 
 def test_nested_settings_become_flat():
-    assert flat({"a": 1, "b": {"c": 2, "d": {"e": [3]}}}) == {
-        "a": 1,
-        "b.c": 2,
-        "b.d.e": [3],
-    }
+    assert flat({"a": 1, "b": {"c": 2, "d": {"e": [3]}}}) == {"a": 1, "b.c": 2, "b.d.e": [3]}
 
 
 LOOKS_AT = {

@@ -285,10 +285,7 @@ def test_every_interval_holds_its_own_estimate(models: int, clients: int, seed: 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_shuffles")
 @pytest.mark.parametrize("are_alike", [True, False])
-def test_intervals_cover_the_gap_of_the_population_that_the_clients_come_from(
-    *,
-    are_alike: bool,
-):
+def test_intervals_cover_the_gap_of_the_population_that_the_clients_come_from(*, are_alike: bool):
     # Where groups are alike, chance alone makes gaps, in the clients and once more in
     # each resample: percentiles of the resamples lie above the truth, which is 0.
     draw, held = np.random.default_rng(0), list[bool]()

@@ -41,8 +41,7 @@ def selection_inputs(draw: st.DrawFn, most: int = 7, *, priced: bool = True) -> 
     return SelectionInputs(
         losses=row(eighths(0, 24), clients * clusters).view(clients, clusters),
         risks=row(
-            st.integers(32, 60).map(lambda n: n / 64) | st.just(math.nan),
-            clients * clusters,
+            st.integers(32, 60).map(lambda n: n / 64) | st.just(math.nan), clients * clusters
         ).view(clients, clusters),
         risk_errors=torch.zeros(clients, clusters),
         risk_weights=torch.zeros(clients),
@@ -97,9 +96,7 @@ def test_raising_one_clusters_price_drives_nobody_away(
 
 
 @given(selection_inputs(priced=False))
-def test_at_no_price_whoever_accepts_a_cluster_chooses_as_by_threshold(
-    inputs: SelectionInputs,
-):
+def test_at_no_price_whoever_accepts_a_cluster_chooses_as_by_threshold(inputs: SelectionInputs):
     accepts = (inputs.risks <= inputs.risk_thresholds[:, None]).any(dim=1)
     assert torch.equal(unconstrained_choice(inputs)[accepts], select_by_threshold(inputs)[accepts])
     unsuited = ~accepts
@@ -223,9 +220,7 @@ def test_a_priced_cluster_changes_hands_by_hand():
     assert select_priced(inputs, 1 / 3).tolist() == [1, 0, 0, 1, 1, 1]
     # at 7/8 client 3, who accepts both, wants it too, and client 0 again: no room for 3
     inputs = replace(
-        inputs,
-        prices=torch.tensor([7 / 8, 0]),
-        current=torch.tensor([1, 0, 0, 1, 1, 1]),
+        inputs, prices=torch.tensor([7 / 8, 0]), current=torch.tensor([1, 0, 0, 1, 1, 1])
     )
     assert unconstrained_choice(inputs).tolist() == [0, 0, 0, 0, 1, 1]
     assert select_priced(inputs, 1 / 3).tolist() == [1, 0, 0, 1, 1, 1]

@@ -50,8 +50,7 @@ def test_a_different_seed_changes_every_stream(one: int, other: int, path: tuple
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [(("1",), (1,)), (("ab",), ("a", "b")), ((), ("",)), ((1, 23), (12, 3))],
+    ("one", "other"), [(("1",), (1,)), (("ab",), ("a", "b")), ((), ("",)), ((1, 23), (12, 3))]
 )
 def test_paths_that_read_alike_are_different_paths(
     one: tuple[str | int, ...], other: tuple[str | int, ...]

@@ -63,9 +63,7 @@ def test_packed_events_are_those_that_were_told(
             assert list(of_kinds(plain, *kinds)) == wanted
 
 
-def test_a_round_takes_next_to_no_memory_once_it_is_old(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_round_takes_next_to_no_memory_once_it_is_old(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(told, "PIECE", 256)
     handles = [f"h-{i:012x}" for i in range(20)]
 

@@ -5,18 +5,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from pfl.aggregate.simulate import (  # pyright: ignore[reportMissingImports]
-    SimulatedBackend,
-)
+from pfl.aggregate.simulate import SimulatedBackend  # pyright: ignore[reportMissingImports]
 from pfl.algorithm.base import NNAlgorithmParams  # pyright: ignore[reportMissingImports]
-from pfl.algorithm.federated_averaging import (  # pyright: ignore[reportMissingImports]
-    FederatedAveraging,
-)
+from pfl.algorithm.federated_averaging import FederatedAveraging  # pyright: ignore[reportMissingImports]
 from pfl.callback.base import TrainingProcessCallback  # pyright: ignore[reportMissingImports]
 from pfl.data.dataset import Dataset  # pyright: ignore[reportMissingImports]
-from pfl.data.federated_dataset import (  # pyright: ignore[reportMissingImports]
-    FederatedDataset,
-)
+from pfl.data.federated_dataset import FederatedDataset  # pyright: ignore[reportMissingImports]
 from pfl.data.sampling import get_user_sampler  # pyright: ignore[reportMissingImports]
 from pfl.hyperparam import NNTrainHyperParams  # pyright: ignore[reportMissingImports]
 from pfl.metrics import Metrics  # pyright: ignore[reportMissingImports]

@@ -7,13 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["problems"]
 
-LOADED = {
-    "script": "src",
-    "img": "src",
-    "iframe": "src",
-    "source": "src",
-    "link": "href",
-}
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 
 
 class _Page(HTMLParser):

@@ -37,12 +37,7 @@ def output_pages() -> Mapping[str, str]:
     files = _page("JSON files", list(FILES))
     failed = _page("What a command prints that failed", [ERROR])
     index = "\n".join([HEAD, "", *_listed(), "", hidden_tree(_addresses())])
-    return {
-        f"{FOLDER}/index": index,
-        **found,
-        f"{FOLDER}/files": files,
-        f"{FOLDER}/errors": failed,
-    }
+    return {f"{FOLDER}/index": index, **found, f"{FOLDER}/files": files, f"{FOLDER}/errors": failed}
 
 
 def _by_command() -> dict[str, list[str]]:

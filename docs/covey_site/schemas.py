@@ -14,26 +14,14 @@ from pydantic_core.core_schema import DataclassSchema, TypedDictSchema
 from covey.cli.outputs import FAILURE, FILES, OUTPUTS
 from covey_papers.cli import outputs as papers
 
-__all__ = [
-    "ERROR",
-    "FILES",
-    "OUTPUTS",
-    "file_name",
-    "schema_of",
-    "title_of",
-    "written_schemas",
-]
+__all__ = ["ERROR", "FILES", "OUTPUTS", "file_name", "schema_of", "title_of", "written_schemas"]
 
 Schema = dict[str, Any]
 
 FOLDER = "reference/json/schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ERROR = "any command that could not answer"
-OUTPUTS: Mapping[str, Any] = {
-    **OUTPUTS,
-    **papers.OUTPUTS,
-    ERROR: FAILURE,
-}
+OUTPUTS: Mapping[str, Any] = {**OUTPUTS, **papers.OUTPUTS, ERROR: FAILURE}
 """The types of what is printed, by command and the option that asks for it."""
 FILES: Mapping[str, Any] = {**FILES, **papers.FILES}
 """The types of what is written, by file."""
@@ -119,10 +107,7 @@ def _told(cls: type) -> tuple[str, dict[str, str]]:
 def _bases(cls: type) -> list[type]:
     """Return what a class inherits from; a typed dict forgets it but for one name."""
     known = [each for each in cls.__mro__[1:] if each is not object and each is not dict]
-    return [
-        *known,
-        *(b for b in getattr(cls, "__orig_bases__", ()) if isinstance(b, type)),
-    ]
+    return [*known, *(b for b in getattr(cls, "__orig_bases__", ()) if isinstance(b, type))]
 
 
 def _attributes(listed: str) -> Iterator[tuple[str, str]]:

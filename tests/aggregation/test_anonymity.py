@@ -192,18 +192,12 @@ def test_cosine_compares_the_models_and_not_the_updates():
         for i, (x, y) in enumerate([(9.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 9.0)])
     ]
     merge = anonymity_aggregator(replace(LOOKING, min_anonymity=2, distance="cosine"))
-    assert formed(merge((of(0.0, 0.0),), updates, PUBLIC)).sets == (
-        ("0", "1"),
-        ("2", "3"),
-    )
+    assert formed(merge((of(0.0, 0.0),), updates, PUBLIC)).sets == (("0", "1"), ("2", "3"))
     # the diameter is the updates' L2 distance, whatever formed the sets
     assert formed(merge((of(0.0, 0.0),), updates, PUBLIC)).diameters == (8.0, 8.0)
     # from (-5, 0) the models are (4, 0), (-4, 0), (-5, 1), (-5, 9): 0 has nobody near
     # it and takes 3, the least far
-    assert formed(merge((of(-5.0, 0.0),), updates, PUBLIC)).sets == (
-        ("0", "3"),
-        ("1", "2"),
-    )
+    assert formed(merge((of(-5.0, 0.0),), updates, PUBLIC)).sets == (("0", "3"), ("1", "2"))
 
 
 @given(st.integers(2, 5), seeds)
@@ -308,10 +302,7 @@ def test_the_statistics_of_batches_get_no_noise_and_are_no_coordinates():
     updates = [ClientUpdate(h, 0, normalised(*pair), 1.0) for h, pair in values.items()]
     start = normalised(0.0, 0.0)
     hiding = replace(
-        LOOKING,
-        min_anonymity=2,
-        max_distance=5.0,
-        noise=noise_scale("paper", "l2", 1e3),
+        LOOKING, min_anonymity=2, max_distance=5.0, noise=noise_scale("paper", "l2", 1e3)
     )
     merged = anonymity_aggregator(hiding)((start,), updates, PUBLIC)
     assert formed(merged) == AnonymitySetsFormed(

@@ -92,9 +92,7 @@ def test_the_order_of_the_clients_does_not_matter(name: str, seed: int, random):
     updates = updates_of([0] * 9 + [2] * 7, seed)
     shuffled = random.sample(updates, len(updates))
     for one, other in zip(
-        aggregated(name, MODELS, updates),
-        aggregated(name, MODELS, shuffled),
-        strict=True,
+        aggregated(name, MODELS, updates), aggregated(name, MODELS, shuffled), strict=True
     ):
         torch.testing.assert_close(dict(one), dict(other))
 
@@ -143,13 +141,7 @@ def test_options_that_are_settings_of_the_section_stand_there():
     assert config.merge.min_anonymity == 4
     assert config.merge.options == {}
     assert config == Config.of(
-        {
-            "merge": {
-                "name": "anonymity-sets",
-                "min_anonymity": 4,
-                "deniability_threshold": 2,
-            }
-        }
+        {"merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 2}}
     )
     with pytest.raises(ConfigError, match="both are the same setting"):
         Config.of(
@@ -166,12 +158,4 @@ def test_options_that_are_settings_of_the_section_stand_there():
 def test_no_check_of_noise_is_passed_by_in_a_table_of_options():
     options = {"noise": "sound", "epsilon": 4.0, "partition": "public-random"}
     with pytest.raises(ConfigError, match=r"merge\.weights"):
-        Config.of(
-            {
-                "merge": {
-                    "name": "anonymity-sets",
-                    "weights": "examples",
-                    "options": options,
-                }
-            }
-        )
+        Config.of({"merge": {"name": "anonymity-sets", "weights": "examples", "options": options}})

@@ -103,17 +103,10 @@ def test_fedavg_and_its_red_team_are_those_in_the_open():
         ({"merge": {"name": "anonymity-sets"}}, "the server to see single updates"),
         ({"merge": {"name": "median"}}, "the server to see single updates"),
         ({"method": {"name": "ifca"}}, "clients to send nothing but sums"),
-        (
-            {"unlearning": {"store_updates": 1}},
-            "clients' updates to be kept",
-        ),
+        ({"unlearning": {"store_updates": 1}}, "clients' updates to be kept"),
         (
             {
-                "privacy": {
-                    "secure_sums": True,
-                    "client_noise": 1.0,
-                    "client_clip": 1.0,
-                },
+                "privacy": {"secure_sums": True, "client_noise": 1.0, "client_clip": 1.0},
                 "merge": {"weights": "equal"},
             },
             "nobody clips them",

@@ -76,9 +76,7 @@ def test_the_unit_of_the_weights_does_not_matter(
     once = mean_per_cluster(THREE_MODELS, updates_of(choices, shares), NO_DRAWS)
     scaled = updates_of(choices, [unit * share for share in shares])
     for left, right in zip(
-        once.clusters,
-        mean_per_cluster(THREE_MODELS, scaled, NO_DRAWS).clusters,
-        strict=True,
+        once.clusters, mean_per_cluster(THREE_MODELS, scaled, NO_DRAWS).clusters, strict=True
     ):
         assert_close(left, right)
 
@@ -116,9 +114,7 @@ def test_equal_weights_give_the_mean_of_the_clients_models(choices: list[int]):
 
 
 @given(clusters_of.filter(bool))
-def test_names_shapes_dtypes_and_the_callers_tensors_stay_as_they_are(
-    choices: list[int],
-):
+def test_names_shapes_dtypes_and_the_callers_tensors_stay_as_they_are(choices: list[int]):
     updates = updates_of(choices)
     merged = mean_per_cluster(THREE_MODELS, updates, NO_DRAWS).clusters
     for before, after in zip(THREE_MODELS, merged, strict=True):

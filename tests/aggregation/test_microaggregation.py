@@ -120,9 +120,7 @@ def test_shifting_all_points_changes_no_set(
 
 
 @LOOKING
-def test_what_all_points_share_may_be_much_larger_than_what_sets_them_apart(
-    divide: Partition,
-):
+def test_what_all_points_share_may_be_much_larger_than_what_sets_them_apart(divide: Partition):
     updates = cloud(30, 0)
     assert divide(updates + 1e8, 3, 0) == divide(updates, 3, 0)
 
@@ -214,8 +212,7 @@ def test_blind_sets_are_of_equal_size_and_put_any_two_together_equally_often():
 
 
 @pytest.mark.parametrize(
-    ("long", "short", "sets"),
-    [(0, -1, ((0, 1), (2, 3))), (-1, 0, ((0, 2), (1, 3)))],
+    ("long", "short", "sets"), [(0, -1, ((0, 1), (2, 3))), (-1, 0, ((0, 2), (1, 3)))]
 )
 def test_models_wider_than_one_read_are_read_as_a_whole(long: int, short: int, sets: Sets):
     rectangle = torch.zeros(4, 2 * COLUMNS + 1)

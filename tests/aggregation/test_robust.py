@@ -87,10 +87,7 @@ def test_krum_compares_what_training_moves():
 
 def test_updates_of_bounded_norm_by_hand():
     # |(3, 4)| = 5 is shortened to 2.5: (1.5, 2);  |(0, 1)| = 1 stays
-    assert moved(NormBounded(max_norm=2.5), point(3.0, 4.0), point(0.0, 1.0)) == [
-        0.75,
-        1.5,
-    ]
+    assert moved(NormBounded(max_norm=2.5), point(3.0, 4.0), point(0.0, 1.0)) == [0.75, 1.5]
     # statistics by themselves: 30 to 2.5
     update = {"w": torch.tensor([1.0]), "bn.running_var": torch.tensor([30.0])}
     (model,) = aggregated(
@@ -100,23 +97,14 @@ def test_updates_of_bounded_norm_by_hand():
 
 
 def test_weights_count_where_norms_are_bounded():
-    updates = [
-        ClientUpdate("A", 0, point(8.0), 3.0),
-        ClientUpdate("B", 0, point(-1.0), 1.0),
-    ]
+    updates = [ClientUpdate("A", 0, point(8.0), 3.0), ClientUpdate("B", 0, point(-1.0), 1.0)]
     merged = NormBounded(max_norm=1.0).aggregate((point(0.0),), updates, Streams(0))
     assert merged.clusters[0]["w"].tolist() == [0.5]  # (3 * 1 - 1) / 4
 
 
 @pytest.mark.parametrize(
     ("aggregation", "fewest"),
-    [
-        (TrimmedMean(), 3),
-        (Median(), 1),
-        (Krum(), 5),
-        (Krum(outliers=2), 7),
-        (Krum(chosen=4), 7),
-    ],
+    [(TrimmedMean(), 3), (Median(), 1), (Krum(), 5), (Krum(outliers=2), 7), (Krum(chosen=4), 7)],
 )
 def test_a_cluster_with_too_few_clients_waits(aggregation: Aggregation, fewest: int):
     start = point(10.0)

@@ -103,10 +103,7 @@ def test_what_no_gradient_moves_follows_the_aggregate(name: str):
         for key in ("bn.running_var", "bn.num_batches_tracked", "mask"):
             assert torch.equal(models[0][key], target[0][key])
         for key, value in drawn(0).items():
-            assert (models[0][key].shape, models[0][key].dtype) == (
-                value.shape,
-                value.dtype,
-            )
+            assert (models[0][key].shape, models[0][key].dtype) == (value.shape, value.dtype)
     assert same(drawn(0), drawn(0))
 
 

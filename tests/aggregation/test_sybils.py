@@ -32,11 +32,7 @@ from covey.unlearning.plan import AnswerRules, at_risk, options
 K, X, ROUNDS = 4, 3, 12
 VICTIM, SYBILS = "victim", ("sybil-0", "sybil-1", "sybil-2")
 HONEST = tuple(f"honest-{i}" for i in range(8))
-WHOSE = {
-    VICTIM: "v",
-    **dict.fromkeys(SYBILS, "s"),
-    **{name: name for name in HONEST},
-}
+WHOSE = {VICTIM: "v", **dict.fromkeys(SYBILS, "s"), **{name: name for name in HONEST}}
 RULES = AnswerRules(X, stored_updates=False, restorable=(0,), next_round=ROUNDS)
 QUIET = AnonymityConfig(K, "mdav", "l2", 0.0, noise_scale("none", "l2", 0.0))
 

@@ -183,11 +183,7 @@ def test_clients_who_train_alone_keep_their_models_while_absent(
 
 
 def watched_by(
-    script: RedTeam,
-    steps: Steps,
-    models: Models,
-    cohort: tuple[Client, ...],
-    every: int,
+    script: RedTeam, steps: Steps, models: Models, cohort: tuple[Client, ...], every: int
 ) -> Playing:
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
     return strategy.wrapped(red_teamed, script, every, {c.handle: c for c in cohort})
@@ -299,11 +295,7 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
         }
 
     cohort = (point("a", 1, 1), point("b", 1, 0))
-    plain = ifca_mir(
-        models(1.0, -1.0),
-        steps,
-        SelectionConfig(select_by_threshold),
-    )
+    plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_by_threshold))
     strategy = plain.wrapped(self_assessed, judge, 2)
     state, story = played_rounds(strategy, cohort, 6)
     assert [each for each in looked if each] == [["a", "b"], ["a", "b"]]  # rounds 2, 4
@@ -349,10 +341,7 @@ def test_a_users_bad_selection_is_refused_in_clear_words(
 
 @pytest.mark.parametrize("values", [torch.tensor([1, 0]), np.array([1, 0]), [1, 0]])
 def test_a_users_good_selection_is_obeyed(
-    steps: Steps,
-    point: Point,
-    models: Models,
-    values: Tensor,
+    steps: Steps, point: Point, models: Models, values: Tensor
 ):
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(choosing(values)))
     cohort = (point("a", 1, 1), point("b", 1, 0))

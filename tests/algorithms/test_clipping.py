@@ -17,10 +17,7 @@ STREAMS = Streams(0)
 
 @pytest.fixture
 def cohort(point: Point) -> tuple[Client, ...]:
-    return (
-        *(point(name, 1, 1) for name in "abc"),
-        *(point(name, 1, 0) for name in "xyz"),
-    )
+    return (*(point(name, 1, 1) for name in "abc"), *(point(name, 1, 0) for name in "xyz"))
 
 
 def rounds(strategy: Playing, cohort: tuple[Client, ...], count: int) -> list[RoundResult]:

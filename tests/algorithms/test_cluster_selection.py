@@ -144,11 +144,7 @@ def test_choices_under_noise_are_told_with_their_epsilon(people: Cohort):
     played = through(how, [people, people[:2], ()])
     told = [choice.events for _, choice in played]
     everybody, two = (tuple(c.handle for c in some) for some in (people, people[:2]))
-    assert told == [
-        (ChoicesPerturbed(0.5, everybody),),
-        (ChoicesPerturbed(0.5, two),),
-        (),
-    ]
+    assert told == [(ChoicesPerturbed(0.5, everybody),), (ChoicesPerturbed(0.5, two),), ()]
     assert [choice.events for _, choice in through(SelectionConfig(select_by_loss), [people])] == [
         ()
     ]

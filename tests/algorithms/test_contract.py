@@ -351,9 +351,7 @@ def test_known_groups_are_kept_for_some_rounds_and_then_clients_choose(world: Wo
     assert the_assignment(story[2]).by == "clients"
 
 
-def test_a_split_is_kept_for_some_rounds_and_newcomers_take_the_lowest_loss(
-    world: World,
-):
+def test_a_split_is_kept_for_some_rounds_and_newcomers_take_the_lowest_loss(world: World):
     early, late = world.population[:6], world.population
     state, story = played(world.warm(kept_rounds=3), [early, early, late, late, late])
     assert [the_assignment(events).by for events in story] == [
@@ -374,11 +372,7 @@ def test_a_split_is_kept_for_some_rounds_and_newcomers_take_the_lowest_loss(
 
 def test_a_warm_start_shares_then_splits_then_lets_clients_choose(world: World):
     state, story = played(STRATEGIES["warm"](world), [world.population] * 3)
-    assert [the_assignment(events).by for events in story] == [
-        "shared",
-        "split",
-        "clients",
-    ]
+    assert [the_assignment(events).by for events in story] == ["shared", "split", "clients"]
     (sought,) = (event for event in story[1] if isinstance(event, GroupsSought))
     assert sought.chosen in sought.gaps
     groups = {client.handle: client.group for client in world.population}

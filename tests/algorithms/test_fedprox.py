@@ -41,10 +41,7 @@ def test_the_pull_is_the_objective_of_the_settings(tmp_path: Path):
 
 def test_two_objectives_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"objective of its own.*Leave one"):
-        model_hash(
-            tmp_path / "two",
-            **{"method.name": "fedprox", "train.objective": "proximal"},
-        )
+        model_hash(tmp_path / "two", **{"method.name": "fedprox", "train.objective": "proximal"})
 
 
 def update(handle: str, kept: float | None) -> ClientUpdate:

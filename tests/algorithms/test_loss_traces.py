@@ -62,9 +62,7 @@ def both(request: pytest.FixtureRequest) -> tuple[BuiltRun, ServerState, ServerS
     return runs[0], played(runs[0]), played(runs[1])
 
 
-def test_no_model_changes_by_what_clients_keep(
-    both: tuple[BuiltRun, ServerState, ServerState],
-):
+def test_no_model_changes_by_what_clients_keep(both: tuple[BuiltRun, ServerState, ServerState]):
     _, kept, plain = both
     assert model_hash(kept.clusters) == model_hash(plain.clusters)
     assert kept.assignment == plain.assignment
@@ -179,9 +177,7 @@ def test_records_are_ranked_by_how_far_they_came_down_to_the_final_model(folder:
     assert [each.score for each in found.records] == sorted(drop, reverse=True)
 
 
-def test_without_the_final_model_they_are_ranked_by_the_drop_to_the_last_loss(
-    tmp_path: Path,
-):
+def test_without_the_final_model_they_are_ranked_by_the_drop_to_the_last_loss(tmp_path: Path):
     clients = {
         name: (torch.randn(12, 3, generator=torch.Generator().manual_seed(i)), labels)
         for i, (name, labels) in enumerate(
@@ -207,9 +203,7 @@ def wards() -> dict[str, Any]:
     return {f"ward-{i}": (x, torch.arange(12) % 2) for i, x in enumerate(inputs)}
 
 
-def test_code_that_settings_name_is_run_where_a_program_passes_the_clients(
-    tmp_path: Path,
-):
+def test_code_that_settings_name_is_run_where_a_program_passes_the_clients(tmp_path: Path):
     told = settings({"keep_losses": True}, method={"name": "fedavg"})
     told["population"] = {}
     covey.run(clients=wards, config=told, out=tmp_path / "run")

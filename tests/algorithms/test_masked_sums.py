@@ -68,16 +68,9 @@ def test_noise_on_the_sums_is_the_same_under_masks():
     def noisy(*, secure: bool) -> BuiltRun:
         given = {
             **SOLVED,
-            "model": {
-                **SOLVED["model"],
-                "options": {**SOLVED["model"]["options"], "norm": 3.8},
-            },
+            "model": {**SOLVED["model"], "options": {**SOLVED["model"]["options"], "norm": 3.8}},
             "method": {"name": "solved", "num_clusters": 1},
-            "privacy": {
-                "secure_sums": secure,
-                "client_clip": 0.3,
-                "client_noise": 0.05,
-            },
+            "privacy": {"secure_sums": secure, "client_clip": 0.3, "client_noise": 0.05},
         }
         run = build_run(covey.Config.model_validate(given))
         return replace(run, streams=replace(run.streams, secret=7))

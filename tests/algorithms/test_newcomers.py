@@ -69,17 +69,11 @@ def test_founders_are_who_trained_a_cluster_when_clients_first_chose_and_stay_so
     assert first.state.kept(Founders).clusters == FOUNDED
     moved = first.state.with_choices(first.clusters)
     later = bounded_newcomers(
-        SelectionResult(moved, {**FOUNDED, "s": 1, "t": 1, "u": 1}, ()),
-        moved,
-        0.25,
-        STREAMS,
+        SelectionResult(moved, {**FOUNDED, "s": 1, "t": 1, "u": 1}, ()), moved, 0.25, STREAMS
     )
     assert later.events == (NewcomersWaited(1, 8, 3, 1),)
     # Without an earlier cluster the first choices found them.
-    assert chosen({"a": 1, "b": 0}, founded={}).state.kept(Founders).clusters == {
-        "a": 1,
-        "b": 0,
-    }
+    assert chosen({"a": 1, "b": 0}, founded={}).state.kept(Founders).clusters == {"a": 1, "b": 0}
     assert "a" not in first.state.without({"a"}).kept(Founders).clusters
 
 

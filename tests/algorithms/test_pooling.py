@@ -92,9 +92,7 @@ def values(played: RoundResult) -> list[float]:
     return [float(model["w"]) for model in played.state.clusters]
 
 
-def test_equal_shares_pull_towards_the_mean_over_examples(
-    two_groups: Mapping[str, Client],
-):
+def test_equal_shares_pull_towards_the_mean_over_examples(two_groups: Mapping[str, Client]):
     # theta_all = (1 * 0 + 3 * 4) / 4 = 3; half way from 0 is 1.5, from 4 is 3.5
     played = after_one_round((weight(0.0), weight(4.0)), two_groups, (0.5, 0.5))
     assert values(played) == pytest.approx([1.5, 3.5])
@@ -107,9 +105,7 @@ def test_a_cluster_gives_what_it_keeps(two_groups: Mapping[str, Client]):
     assert values(played) == pytest.approx([0.5 * 12 / 3.5, 4.0])
 
 
-def test_a_layer_given_up_by_one_cluster_comes_from_the_other(
-    two_groups: Mapping[str, Client],
-):
+def test_a_layer_given_up_by_one_cluster_comes_from_the_other(two_groups: Mapping[str, Client]):
     clusters = tuple(
         {"first": torch.tensor([x]), "head": torch.tensor([10 * x])} for x in (1.0, 2.0)
     )
@@ -249,9 +245,7 @@ def test_an_unknown_risk_starts_protected(ten: Mapping[str, Client]):
     assert shares_after(ten, 0.0, None) == START
 
 
-def test_nothing_more_is_shared_with_a_model_no_better_than_guessing(
-    ten: Mapping[str, Client],
-):
+def test_nothing_more_is_shared_with_a_model_no_better_than_guessing(ten: Mapping[str, Client]):
     refused = figure(0.9, 0.01)
     assert shares_after(ten, START, refused, elsewhere=GUESS + 0.01) == START
     assert shares_after(ten, START, refused, elsewhere=GUESS - 0.01) > START
@@ -266,10 +260,7 @@ def test_a_cluster_with_nearly_all_examples_keeps_its_model(ten: Mapping[str, Cl
 
 
 @given(
-    share=SHARES,
-    risk=st.floats(0.3, 1.0),
-    error=st.floats(0.0, 0.2),
-    higher=st.floats(0.0, 0.5),
+    share=SHARES, risk=st.floats(0.3, 1.0), error=st.floats(0.0, 0.2), higher=st.floats(0.0, 0.5)
 )
 def test_a_higher_risk_is_never_pooled_less_and_no_share_falls(
     ten: Mapping[str, Client], share: float, risk: float, error: float, higher: float

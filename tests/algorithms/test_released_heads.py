@@ -22,10 +22,7 @@ SETTINGS: dict[str, Any] = {
     "rounds": 2,
     "model": {
         "name": "linear-head",
-        "options": {
-            "norm": 3.87,
-            "feature_options": {"filters": 4, "size": 3, "pool": 2},
-        },
+        "options": {"norm": 3.87, "feature_options": {"filters": 4, "size": 3, "pool": 2}},
     },
     "method": {
         "name": "solved",
@@ -46,10 +43,7 @@ def settings(**sections) -> dict[str, Any]:
     } | sections
     options = found["method"].get("options", {})
     return found | {
-        "method": {
-            **found["method"],
-            "options": {**SETTINGS["method"]["options"], **options},
-        }
+        "method": {**found["method"], "options": {**SETTINGS["method"]["options"], **options}}
     }
 
 
@@ -173,11 +167,7 @@ def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monke
     proof = json.loads(written.read_text())
     (left,) = facts[0].weights.keys() - facts[1].weights.keys()
     weight = facts[0].weights[left]
-    assert proof["earlier_heads"] == {
-        "heads": 1,
-        "weight": weight,
-        "bound": noise.success(weight),
-    }
+    assert proof["earlier_heads"] == {"heads": 1, "weight": weight, "bound": noise.success(weight)}
     assert any("0.5 is a guess" in each for each in proof["limits"])
 
 
@@ -185,12 +175,7 @@ def bare() -> dict[str, Any]:
     return settings(
         privacy={"record_clip": 0, "record_noise": 0},
         method={"options": {"exposure": 1.0, "regularisation": 1.0}},
-        model={
-            "options": {
-                "norm": 3.87,
-                "feature_options": {"filters": 12, "size": 3, "pool": 3},
-            }
-        },
+        model={"options": {"norm": 3.87, "feature_options": {"filters": 12, "size": 3, "pool": 3}}},
     )
 
 

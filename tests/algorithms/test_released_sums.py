@@ -21,16 +21,9 @@ NOISY = {
     "rounds": 3,
     "model": {
         "name": "linear-head",
-        "options": {
-            "norm": 3.8,
-            "feature_options": {"filters": 4, "size": 3, "pool": 2},
-        },
+        "options": {"norm": 3.8, "feature_options": {"filters": 4, "size": 3, "pool": 2}},
     },
-    "method": {
-        "name": "solved",
-        "num_clusters": 1,
-        "options": {"regularisation": 0.125},
-    },
+    "method": {"name": "solved", "num_clusters": 1, "options": {"regularisation": 0.125}},
     "privacy": {"client_clip": 0.3, "client_noise": 0.05},
     "redteam": {"source": "none"},
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
@@ -168,17 +161,11 @@ def test_only_clusters_whose_clients_changed_are_released_again():
     clients = run.clients(run.population.clients, 1)
     assert run.strategy.subtraction is not None
     again = run.strategy.subtraction.solve(
-        first.state,
-        ClientsAssigned(moved, "clients"),
-        clients,
-        run.streams.at("round", 1),
+        first.state, ClientsAssigned(moved, "clients"), clients, run.streams.at("round", 1)
     )
     assert {fact.cluster for fact in facts_of([again], SumPerturbed)} == {0, 1}
     back = release_of(
-        again.state,
-        again.state.kept(ClusterSums),
-        noise_of(run),
-        run.streams.at("round", 2),
+        again.state, again.state.kept(ClusterSums), noise_of(run), run.streams.at("round", 2)
     )
     assert back.facts == ()
 

@@ -32,10 +32,7 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("diverged", [0, 1])
 def test_rounds_of_a_simulation_are_the_same_to_the_bit(
-    steps: Steps,
-    point: Callable[..., Client],
-    name: str,
-    diverged: int,
+    steps: Steps, point: Callable[..., Client], name: str, diverged: int
 ):
     cohort = tuple(point(f"c{i}", float(i), i % 2) for i in range(9))
     if diverged:

@@ -38,10 +38,7 @@ def lonely(steps: Steps, models: Models) -> Callable[..., Playing]:
 @pytest.fixture
 def cohort(point: Point) -> tuple[Client, ...]:
     """Three that prefer the first model, and one that prefers the second."""
-    return (
-        *(point(name, 1, 1) for name in "abc"),
-        point("z", 1, 0),
-    )
+    return (*(point(name, 1, 1) for name in "abc"), point("z", 1, 0))
 
 
 def rounds(

@@ -137,11 +137,7 @@ def test_a_runs_audit_of_one_client_finds_the_same(heart: nn.Module, sides: Side
     recipe = Recipe(local_epochs=1, batch_size=10, learning_rate=0.1, momentum=0.0)
     retrained = RetrainRecipe(lambda _: target.params, lambda *_: {}, recipe, rounds=0)
     auditor = Auditor(
-        attacks,
-        from_updates=False,
-        references=2,
-        retrain_recipe=retrained,
-        observe=lambda *_: None,
+        attacks, from_updates=False, references=2, retrain_recipe=retrained, observe=lambda *_: None
     )
     engine = ReferenceEngine(heart)
     run = examine_cluster(engine, target, Reference(()), auditor, Streams(7))

@@ -58,10 +58,7 @@ def test_the_page_is_readable_narrow_and_wide_light_and_dark(found: ModelAudit, 
     page = found.write_html(tmp_path / "audit.html")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        looks: list[tuple[Literal["light", "dark"], int]] = [
-            ("light", 400),
-            ("dark", 1300),
-        ]
+        looks: list[tuple[Literal["light", "dark"], int]] = [("light", 400), ("dark", 1300)]
         for scheme, width in looks:
             context = browser.new_context(
                 viewport={"width": width, "height": 900}, color_scheme=scheme

@@ -39,9 +39,7 @@ def member(make_client):
 
 
 def asking(
-    task: RequestType,
-    models: tuple[Params, ...] = MODELS,
-    offered: tuple[bool, ...] = (True,) * 3,
+    task: RequestType, models: tuple[Params, ...] = MODELS, offered: tuple[bool, ...] = (True,) * 3
 ) -> ClientRequest:
     recipe = Recipe(local_steps=1, learning_rate=1.0)
     return ClientRequest(task, models, offered, ("round", 3), {"ONE": ClientContext()}, recipe)

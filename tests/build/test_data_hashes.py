@@ -51,17 +51,9 @@ def test_it_is_the_hash_of_whoever_is_there_now(steps):
             case "leaves":
                 there = there[:i] + there[i + 1 :]
             case "changes":
-                there = (
-                    *there[:i],
-                    replace(there[i], train=examples(2, -at)),
-                    *there[i + 1 :],
-                )
+                there = (*there[:i], replace(there[i], train=examples(2, -at)), *there[i + 1 :])
             case "swaps":
-                there = (
-                    *there[:i],
-                    replace(there[i], handle=f"h-{at}"),
-                    *there[i + 1 :],
-                )
+                there = (*there[:i], replace(there[i], handle=f"h-{at}"), *there[i + 1 :])
             case "comes":
                 there = (*there, replace(ALL[at], handle=f"h-new-{at}"))
             case _:

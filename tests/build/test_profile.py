@@ -12,11 +12,7 @@ from covey.runtime.inputs import FederationMetadata
 
 @pytest.mark.parametrize(
     ("images", "whole", "dtype"),
-    [
-        (True, False, torch.uint8),
-        (False, False, torch.float32),
-        (False, True, torch.int64),
-    ],
+    [(True, False, torch.uint8), (False, False, torch.float32), (False, True, torch.int64)],
 )
 def test_no_examples_are_of_the_clients_kind_also_when_read_again(
     images: bool,  # noqa: FBT001

@@ -276,10 +276,7 @@ def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, steps
         with read_register(at / "register") as register:
             for case in register.cases().values():
                 assert case.state == "answered"
-                assert {each.answer for each in case.answered.values()} == {
-                    "retrain",
-                    "subtract",
-                }
+                assert {each.answer for each in case.answered.values()} == {"retrain", "subtract"}
         for name in ("program", "solved"):
             run = load(at / "runs" / name)
             assert len(proofs(run.folder)) == 2

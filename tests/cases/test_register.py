@@ -201,10 +201,7 @@ def test_a_changed_register_is_not_read(tmp_path):
 
 
 def test_there_is_no_register_until_a_case_begins_one(tmp_path):
-    with (
-        pytest.raises(ConfigError, match="requests add"),
-        read_register(tmp_path / "register"),
-    ):
+    with pytest.raises(ConfigError, match="requests add"), read_register(tmp_path / "register"):
         pass
 
 
@@ -243,11 +240,5 @@ def test_add_and_close_outlive_a_kill_at_every_change(tmp_path, dying, step):
         raise AssertionError("it never ends")
     assert n > 10
     assert ends == {
-        (
-            "RequestReceived",
-            "RunsSearched",
-            "CaseClosing",
-            "CaseClosed",
-            "TracesOverwritten",
-        )
+        ("RequestReceived", "RunsSearched", "CaseClosing", "CaseClosed", "TracesOverwritten")
     }

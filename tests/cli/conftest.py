@@ -14,11 +14,7 @@ from json_schemas import check_printed
 def command(*words: object) -> tuple[int, str, str]:
     """Run a command: (exit code, standard output, standard error)."""
     out, err = StringIO(), StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        redirect_stdout(out),
-        redirect_stderr(err),
-    ):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "path", list(sys.path))
         patch.setattr(sys, "argv", ["covey", *map(str, words)])
         with pytest.raises(SystemExit) as ended:

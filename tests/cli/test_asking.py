@@ -19,11 +19,7 @@ SETTINGS = {
     "model": {"name": "mlp"},
     "redteam": {"source": "none"},
     "method": {"name": "fedavg"},
-    "merge": {
-        "name": "anonymity-sets",
-        "min_anonymity": 4,
-        "deniability_threshold": 3,
-    },
+    "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
     "engine": {"name": "reference"},
 }
 
@@ -93,10 +89,7 @@ def typed(monkeypatch):
         ),
         ([LEAVER, OTHER, "--salt", "00", "--answer", "retrain"], "found 2 names"),
         ([LEAVER, "--salt", "0g", "--answer", "retrain"], "A salt is hexadecimal"),
-        (
-            [LEAVER, "--salt", "00" * 16, "--answer", "retrain"],
-            "knows no client 'client-00003'",
-        ),
+        ([LEAVER, "--salt", "00" * 16, "--answer", "retrain"], "knows no client 'client-00003'"),
     ],
 )
 def test_what_cannot_be_asked_changes_nothing(covey, folder, words, said):

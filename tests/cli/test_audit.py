@@ -78,14 +78,7 @@ def test_it_says_the_same_again_and_from_python(audited):
 def test_a_person_gets_a_table_and_an_attack_of_ones_own(copy_of_ran, covey, tmp_path):
     folder = copy_of_ran
     (tmp_path / "own_attack.py").write_text(MINE)
-    words = [
-        "--references",
-        "2",
-        "--attack",
-        "loss",
-        "--attack",
-        "own_attack:confident",
-    ]
+    words = ["--references", "2", "--attack", "loss", "--attack", "own_attack:confident"]
     code, out, err = covey("audit", folder, *words)
     assert code == 0, err
     assert "balanced accuracy" in out

@@ -22,10 +22,9 @@ def test_init_and_check_tell_what_they_did(covey, answer, tmp_path):
     code, out, _ = covey("deploy", "check", key.parent, "--json")
     checked = json.loads(out)
     assert (code, checked["valid"]) == (1, False)
-    assert {
-        "level": "error",
-        "about": "key",
-    }.items() <= next(each for each in checked["findings"] if each["about"] == "key").items()
+    assert {"level": "error", "about": "key"}.items() <= next(
+        each for each in checked["findings"] if each["about"] == "key"
+    ).items()
     code, out, _ = covey("deploy", "check", key.parent)
     assert code == 1
     assert len(out.splitlines()) == len(checked["findings"])

@@ -63,13 +63,7 @@ def test_the_page_lists_what_the_command_tells_and_the_run_knows_nothing_of_it(r
     outline.feed(page.read_text())
     assert outline.open == []
     head, *rows = outline.rows
-    assert head == [
-        "Rank",
-        "Record",
-        "Score, nats",
-        "First loss",
-        "Last loss",
-    ]
+    assert head == ["Rank", "Record", "Score, nats", "First loss", "Last loss"]
     assert [(r[0], r[1]) for r in rows] == [
         (str(r["rank"]), str(r["place"])) for r in told["records"]
     ]
@@ -94,18 +88,8 @@ def test_the_page_needs_nothing_but_itself(run, covey, tmp_path):
 def test_what_a_client_is_called_is_no_markup(tmp_path):
     name = '<script>alert("x")</script>'
     record = {"place": 1, "row": 7, "rank": 1, "score": 0.5, "first": 1.0, "last": 0.1}
-    told = {
-        "client": name,
-        "held": 9,
-        "rounds": 4,
-        "score_told": "<b>",
-        "median_score": 0.1,
-    }
-    more = {
-        "kept_in": "&",
-        "rows_known": True,
-        "records": [record],
-    }
+    told = {"client": name, "held": 9, "rounds": 4, "score_told": "<b>", "median_score": 0.1}
+    more = {"kept_in": "&", "rows_known": True, "records": [record]}
     text = write_exposed_records({**told, **more}, tmp_path / "page.html").read_text()
     assert "<script" not in text
     assert "<b>9</b>" in text

@@ -53,19 +53,14 @@ def test_the_headline_is_one_object_with_known_keys(answer, tmp_path):
     assert len(found["notes"]) == 1
     assert told["page"] == "here/reproduction.html"
     names = {path.name for path in (tmp_path / "here").iterdir()}
-    assert names == {
-        *("deniable-headline.json", "deniable-headline.csv", "reproduction.html"),
-    }
+    assert names == {*("deniable-headline.json", "deniable-headline.csv", "reproduction.html")}
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("table-9",), "There is no experiment 'table-9'"),
-        (
-            ("ifca-mir-figure-8", "--column", "MNIST,"),
-            "takes one of 'MNIST', 'FEMNIST'",
-        ),
+        (("ifca-mir-figure-8", "--column", "MNIST,"), "takes one of 'MNIST', 'FEMNIST'"),
         ((), "takes an experiment, `all`, or --list"),
         (("ifca-mir-figure-8", "--set", "rounds"), "--set takes section.key=value"),
         (("ifca-mir-figure-8", "--set", "round=1"), "Unknown setting 'round'"),
@@ -117,10 +112,7 @@ def test_the_record_says_how_to_ask_for_it_again(tiny):
     folder, told = tiny
     record = json.loads((folder / "ifca-mir-figure-8-quick.json").read_text())
     command = " ".join(
-        (
-            "covey reproduce ifca-mir-figure-8 --quick --column MNIST --repeats 2",
-            *TINY,
-        )
+        ("covey reproduce ifca-mir-figure-8 --quick --column MNIST --repeats 2", *TINY)
     )
     assert record["command"] == command
     assert record["seeds"] == [0, 1]

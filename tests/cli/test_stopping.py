@@ -99,10 +99,7 @@ def test_a_stopped_sweep_names_itself(monkeypatch, tmp_path):
         (["--set", "ledger.url=nonsense://x"], "Give a path, sqlite:///PATH"),
         (["--set", "ledger.url=postgresql://u@h/d"], "End it with ?run=NAME"),
         (["--set", "ledger.url=nowhere/ledger.sqlite"], "No such file or directory"),
-        (
-            ["--set", "ledger.url=postgresql://u@127.0.0.1:1/d?run=a"],
-            "Check the URL",
-        ),
+        (["--set", "ledger.url=postgresql://u@127.0.0.1:1/d?run=a"], "Check the URL"),
     ],
 )
 def test_a_start_that_fails_leaves_nothing_behind(covey, tmp_path, words, said):

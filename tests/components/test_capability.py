@@ -25,11 +25,7 @@ def test_a_conflict_is_one_sentence_with_both_parts_and_a_remedy():
 
 @pytest.mark.parametrize(
     ("needys", "others", "said"),
-    [
-        ("Set a.", "Set b.", "Set a."),
-        ("", "Set b.", "Set b."),
-        ("", "", "Change one of the two."),
-    ],
+    [("Set a.", "Set b.", "Set a."), ("", "Set b.", "Set b."), ("", "", "Change one of the two.")],
 )
 def test_the_needy_parts_remedy_comes_first(needys: str, others: str, said: str):
     images = frozenset({Capability.IMAGES})

@@ -161,9 +161,7 @@ def test_a_function_is_taken_with_its_options_bound():
     assert reference(bound) == by_loss
 
 
-def test_an_installed_plugin_is_found_by_its_entry_point(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_an_installed_plugin_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch):
     installed = {"selection.cautious": MINE, "algorithm.else": "somewhere:Else"}
     monkeypatch.setattr(registry, "_installed", lambda: installed)
     assert known_names("selection")[-1] == "cautious"

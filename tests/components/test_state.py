@@ -183,8 +183,7 @@ def with_leavers() -> States:
         inner=(Inner(1, {"A": torch.ones(1), "B": torch.zeros(1)}, (point,)),),
     )
     other = Other(
-        members=(frozenset({"A"}), frozenset({"B", "A"})),
-        rounds=({"A": 1, "B": 2}, {"A": 3}),
+        members=(frozenset({"A"}), frozenset({"B", "A"})), rounds=({"A": 1, "B": 2}, {"A": 3})
     )
     return keep(keep({}, state), other)
 
@@ -223,10 +222,7 @@ class Odd(ComponentState):
 @pytest.mark.parametrize(
     ("value", "parts"),
     [
-        (
-            {("A", 1): 2.0},
-            ("words or whole numbers", "('A', 1)", "mappings in mappings"),
-        ),
+        ({("A", 1): 2.0}, ("words or whole numbers", "('A', 1)", "mappings in mappings")),
         (np.ones(2), ("found a ndarray", "Odd", "tensors, numbers, words")),
         (object(), ("found a object", "Keep it as one of these")),
     ],

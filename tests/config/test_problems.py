@@ -52,11 +52,7 @@ def test_every_mistake_of_a_file_is_told_at_once():
         ({"train": {"lerning_rate": 1}}, "train.lerning_rate", "train.learning_rate"),
         ({"trian": {"learning_rate": 1}}, "trian", "train"),
         ({"learning_rate": 1}, "learning_rate", "train.learning_rate"),
-        (
-            {"population": {"selection": "loss"}},
-            "population.selection",
-            "method.selection",
-        ),
+        ({"population": {"selection": "loss"}}, "population.selection", "method.selection"),
         ({"method": {"name": "ifca_mir"}}, "method.name", "ifca-mir"),
         ({"data": {"name": "fasion-mnist"}}, "data.name", "fashion-mnist"),
         ({"method": {"pooling": "riks"}}, "method.pooling", "risk"),

@@ -40,19 +40,13 @@ def test_every_setting_says_what_it_may_be():
     [
         ("rounds", "an integer greater than 0"),
         ("train.participation", "a number greater than 0 and less than or equal to 1"),
-        (
-            "train.optimizer",
-            "one of 'adam', 'adamw', 'sgd' or package.module:name",
-        ),
+        ("train.optimizer", "one of 'adam', 'adamw', 'sgd' or package.module:name"),
         (
             "merge.server_optimizer",
             "one of 'none', 'momentum', 'adam', 'yogi' or package.module:name",
         ),
         ("population.minority", "[low, high], each a number"),
-        (
-            "population.groups",
-            "a list of tables of share, shift, examples_per_client",
-        ),
+        ("population.groups", "a list of tables of share, shift, examples_per_client"),
         ("privacy.secure_sums", "true or false"),
         ("data.dir", "a string"),
     ],

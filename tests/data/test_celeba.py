@@ -56,8 +56,7 @@ def test_only_the_first_images_of_a_part_are_read_and_a_note_says_so(tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["list_attr_celeba.txt", "list_eval_partition.txt", "img_align_celeba/000003.jpg"],
+    "name", ["list_attr_celeba.txt", "list_eval_partition.txt", "img_align_celeba/000003.jpg"]
 )
 def test_a_missing_file_is_named_with_where_to_put_it(tmp_path, name):
     write_celeba(tmp_path / "celeba")
@@ -71,12 +70,7 @@ def test_a_missing_file_is_named_with_where_to_put_it(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "old", "new", "said"),
     [
-        (
-            "list_attr_celeba.txt",
-            "000003.jpg",
-            "000009.jpg",
-            "after 000003.jpg, found ''",
-        ),
+        ("list_attr_celeba.txt", "000003.jpg", "000009.jpg", "after 000003.jpg, found ''"),
         ("list_attr_celeba.txt", "-1\n", "\n", "40 times -1 or 1 after 000001.jpg"),
         ("list_attr_celeba.txt", "jpg  1", "jpg  2", "found '2 -1 -1"),
         ("list_eval_partition.txt", "000002.jpg 1", "000002.jpg", "2 images of part 0"),

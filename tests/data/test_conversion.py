@@ -99,10 +99,7 @@ SAME: Mapping[str, Any] = {
 @pytest.mark.parametrize("found", SAME.values(), ids=list(SAME))
 def test_every_kind_says_the_same(found: Any):
     examples = only(found)
-    assert (examples.inputs.dtype, examples.labels.dtype) == (
-        torch.float32,
-        torch.int64,
-    )
+    assert (examples.inputs.dtype, examples.labels.dtype) == (torch.float32, torch.int64)
     assert torch.equal(examples.inputs, T(X))
     assert torch.equal(examples.labels, T(Y))
 
@@ -214,24 +211,15 @@ BAD_CLIENT: Mapping[str, tuple[Any, str]] = {
     "no items": (Items([]), "found none. Leave it out"),
     "an empty list": ([], "found none. Leave it out"),
     "NaN": ((np.full((4, 3), np.nan), Y), "inputs must be finite"),
-    "infinite labels": (
-        (X, Y / 0.0 if False else np.full(4, np.inf)),
-        "labels must be",
-    ),
+    "infinite labels": ((X, Y / 0.0 if False else np.full(4, np.inf)), "labels must be"),
     "texts": ((np.array(["a", "b"]), Y[:2]), "must be numbers, found <U1"),
     "complex": ((X.astype(complex), Y), "must be numbers, found complex"),
-    "complex tensor": (
-        (T(X).to(torch.complex64), T(Y)),
-        "dense tensor of real numbers",
-    ),
+    "complex tensor": ((T(X).to(torch.complex64), T(Y)), "dense tensor of real numbers"),
     "sparse": ((T(X).to_sparse(), T(Y)), "dense tensor of real numbers"),
     "ragged lists": (([[1.0], [1.0, 2.0]], [0, 1]), "one array of numbers"),
     "objects": ((np.array([{}, {}]), Y[:2]), "must be numbers, found object"),
     "odd images": ((np.zeros((4, 3), np.uint8), Y), "either second or last"),
-    "no label column": (
-        FRAME.drop(columns="label"),
-        "data.label.*found none among a, b",
-    ),
+    "no label column": (FRAME.drop(columns="label"), "data.label.*found none among a, b"),
     "two label columns": (FRAME.assign(y=0), "found 2: label, y"),
     "labels alone": (FRAME[["label"]], "no other. Add columns of inputs"),
     "a column of texts": (FRAME.assign(d="x"), "column 'd' must be numbers"),
@@ -241,10 +229,7 @@ BAD_CLIENT: Mapping[str, tuple[Any, str]] = {
         "column 'd' must be finite",
     ),
     "labels of texts": (FRAME.assign(label=list("abba")), "Number classes"),
-    "unlike columns": (
-        {"image": np.zeros((2, 4, 4)), "id": Y[:2], "y": Y[:2]},
-        "Keep one",
-    ),
+    "unlike columns": ({"image": np.zeros((2, 4, 4)), "id": Y[:2], "y": Y[:2]}, "Keep one"),
     "texts in items": (
         HuggingFace([{"text": "good", "label": 1}, {"text": "bad", "label": 0}]),
         "must be numbers",

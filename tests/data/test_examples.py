@@ -4,8 +4,7 @@ from covey import Examples
 from covey.data.examples import Client, Preference, to_floats
 
 IMAGES = Examples(
-    torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1),
-    torch.tensor([7, 8, 9]),
+    torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1), torch.tensor([7, 8, 9])
 )
 
 

@@ -16,9 +16,7 @@ def no_settings(monkeypatch):
     return monkeypatch
 
 
-def test_the_data_folder_is_the_configured_one_then_the_variable_then_the_cache(
-    no_settings,
-):
+def test_the_data_folder_is_the_configured_one_then_the_variable_then_the_cache(no_settings):
     assert data_folder("") == Path.home() / ".cache" / "covey"
     no_settings.setenv("XDG_CACHE_HOME", "/caches")
     assert data_folder("") == Path("/caches/covey")
@@ -38,13 +36,7 @@ def test_a_file_is_found_in_its_folder_or_beside_it_zipped_or_not(tmp_path, plac
 def test_a_missing_file_is_named_with_where_to_look_and_where_to_get_it(tmp_path):
     with pytest.raises(DataError) as caught:
         read_file(Cifar10.publication, "test_batch", tmp_path)
-    for part in (
-        "test_batch",
-        str(tmp_path),
-        "cs.toronto.edu",
-        "COVEY_DATA",
-        "data.dir",
-    ):
+    for part in ("test_batch", str(tmp_path), "cs.toronto.edu", "COVEY_DATA", "data.dir"):
         assert part in str(caught.value)
 
 

@@ -17,10 +17,7 @@ from covey.data.shift import NoShift, ShiftRange
 NOWHERE = ShiftRange(NoShift(), 0.0, 0.0)
 SPEC = PopulationSpec(
     clients=10,
-    groups=(
-        GroupSpec("minority", 0.3, NOWHERE, 40),
-        GroupSpec("majority", 0.7, NOWHERE, 60),
-    ),
+    groups=(GroupSpec("minority", 0.3, NOWHERE, 40), GroupSpec("majority", 0.7, NOWHERE, 60)),
     shift_per="image",
     holdout=0.2,
     audit_examples=30,
@@ -103,10 +100,7 @@ def test_noise_of_zero_leaves_nothing_unknown():
 
 def test_what_one_draws_does_not_hang_on_how_many_there_are():
     mixture = MixtureSpec(3, 0.5, 1.0)
-    few, more = (
-        population(mixture),
-        population(mixture, replace(SPEC, audit_examples=0)),
-    )
+    few, more = (population(mixture), population(mixture, replace(SPEC, audit_examples=0)))
     for one, same in zip(few.clients, more.clients, strict=True):
         assert torch.equal(one.train.inputs, same.train.inputs)
     assert torch.equal(few.test[0].labels, more.test[0].labels)

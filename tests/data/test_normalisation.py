@@ -71,10 +71,7 @@ def test_clients_that_a_program_passes_are_treated_as_simulated_ones():
             assert torch.equal(client.train.inputs, expected)
             assert torch.equal(client.holdout.inputs, normalised(before.holdout.inputs))
     assert data_hash(simulated) == data_hash(passed) != data_hash(raw)
-    for was, now in (
-        (raw.test, simulated.test),
-        (raw.non_members, simulated.non_members),
-    ):
+    for was, now in ((raw.test, simulated.test), (raw.non_members, simulated.non_members)):
         for before, after in zip(was, now, strict=True):
             assert torch.equal(after.inputs, normalised(before.inputs))
 

@@ -88,11 +88,7 @@ def test_no_base_image_is_used_twice_and_none_is_lost(seed, clients, share, pool
 def test_a_population_is_determined_by_the_seed(seed):
     first, second = build(SHIFTED, seed=seed), build(SHIFTED, seed=seed)
     for one, other in zip(first.clients, second.clients, strict=True):
-        assert (one.name, one.handle, one.group) == (
-            other.name,
-            other.handle,
-            other.group,
-        )
+        assert (one.name, one.handle, one.group) == (other.name, other.handle, other.group)
         assert same(one.train, other.train)
         assert same(one.holdout, other.holdout)
     assert everything(first) == everything(second)
@@ -255,10 +251,7 @@ def test_per_group_the_same_image_is_turned_by_each_groups_angle():
     groups = tuple(replace(group, examples_per_client=1) for group in spec.groups)
     one = Examples(image, torch.zeros(1, dtype=torch.int64))
     population = build_population(
-        Source("one", one, one, num_classes=1),
-        replace(spec, groups=groups),
-        Streams(0),
-        prefer,
+        Source("one", one, one, num_classes=1), replace(spec, groups=groups), Streams(0), prefer
     )
     for client in population.clients:
         turned = torch.rot90(image, client.group or 0, dims=(2, 3))
@@ -337,10 +330,7 @@ def test_of_several_labels_the_most_even_one_is_dealt_by():
     several = torch.stack([digit < 9, digit % 2 == 0, digit < 1], dim=1).long()
     spec = replace(PLAIN, partition=Dirichlet(dirichlet_alpha=0.01))
     population = build_population(
-        replace(tens, train=replace(tens.train, labels=several)),
-        spec,
-        Streams(0),
-        prefer,
+        replace(tens, train=replace(tens.train, labels=several)), spec, Streams(0), prefer
     )
     even = [len(set(c.train.labels[:, 1].tolist())) for c in population.clients]
     assert sum(count == 1 for count in even) > len(even) / 2

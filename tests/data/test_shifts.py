@@ -61,12 +61,7 @@ def test_brightness_is_clipped_and_a_negative_factor_inverts():
     image = torch.tensor([[0, 100, 200]], dtype=torch.uint8)[None, None]
     images = image.expand(4, 1, 1, 3)
     changed = brighten(images, torch.tensor([0.5, 2.0, -1.0, -2.0]))
-    assert changed[:, 0, 0].tolist() == [
-        [0, 50, 100],
-        [0, 200, 255],
-        [255, 155, 55],
-        [255, 55, 0],
-    ]
+    assert changed[:, 0, 0].tolist() == [[0, 50, 100], [0, 200, 255], [255, 155, 55], [255, 55, 0]]
 
 
 @pytest.mark.parametrize("transform", [rotate, brighten])

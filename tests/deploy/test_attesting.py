@@ -53,10 +53,7 @@ def test_whoever_registers_sees_what_is_attested(attest):
 def test_a_file_that_the_settings_name_is_taken_over(attest, tmp_path):
     (tmp_path / "whose.toml").write_text('alice = "A"\nbob = "B"\ncarol = "C"')
     folder = attest(f"{TWO}[population]\norganisations = '{tmp_path}/whose.toml'\n")
-    assert read_organisations(folder / "organisations.csv") == {
-        "alice": "A",
-        "bob": "B",
-    }
+    assert read_organisations(folder / "organisations.csv") == {"alice": "A", "bob": "B"}
 
 
 def test_without_organisations_nothing_is_written_of_them(attest):

@@ -68,18 +68,12 @@ def test_a_new_folder_is_fine_on_the_server(federate, now):
     folder = federate()
     assert bad(check(folder, now)) == []
     last = check(folder, now)[-1]
-    assert (last.about, last.detail) == (
-        "127.0.0.1:8443",
-        "nothing is there yet: start server.sh",
-    )
+    assert (last.about, last.detail) == ("127.0.0.1:8443", "nothing is there yet: start server.sh")
 
 
 def test_a_new_folder_is_fine_on_a_node_but_for_its_data(federate, now):
     node = federate() / "nodes" / "alice"
-    assert bad(check(node, now)) == [
-        ("error", "data"),
-        ("warning", "127.0.0.1:8443"),
-    ]
+    assert bad(check(node, now)) == [("error", "data"), ("warning", "127.0.0.1:8443")]
     np.savez(node / "mine.npz", x=np.zeros((3, 8, 8), np.uint8), y=np.arange(3))
     edited("node.toml", '# data = "examples.npz"', 'data = "mine.npz"')(node)
     assert bad(check(node, now)) == [("warning", "127.0.0.1:8443")]
@@ -144,12 +138,7 @@ SERVER_BREAKS = {
     "authority-mode": (opened("certificates/ca.key"), "error", "ca.key", "chmod go="),
     "node-key-mode": (opened("nodes/bob/key"), "error", "key", "mode 0640"),
     "other-key": (swapped, "error", "server.key", "found another"),
-    "no-key": (
-        written("certificates/server.key", b"x"),
-        "error",
-        "server.key",
-        "found",
-    ),
+    "no-key": (written("certificates/server.key", b"x"), "error", "server.key", "found"),
     "other-authority": (self_signed, "error", "server.pem", "signature of another"),
     "no-certificate": (
         written("certificates/server.pem", b"x"),
@@ -317,11 +306,7 @@ CURIOUS, MALICIOUS = "that keeps to the protocol", "from a malicious server too"
     ("settings", "level", "told"),
     [
         (MEANS + UNMEASURED, "warning", f"clients' updates from a server {CURIOUS}"),
-        (
-            MEANS + COUNTED,
-            "warning",
-            f"counts of losses and updates from a server {CURIOUS}",
-        ),
+        (MEANS + COUNTED, "warning", f"counts of losses and updates from a server {CURIOUS}"),
         (HEADS + COUNTED, "warning", f"counts of losses from a server {CURIOUS}"),
         (HEADS + UNMEASURED, "ok", f"sums over records {MALICIOUS}"),
     ],

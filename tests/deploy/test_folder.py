@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    load_ssh_private_key,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from covey import ConfigError
 from covey.deploy.folder import SWITCHES, Plan, write_federation
@@ -130,10 +127,7 @@ def test_a_folder_is_never_overwritten(federate, tmp_path):
     with pytest.raises(ConfigError, match="must be new or empty"):
         federate()
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        folder.name,
-        "config.toml",
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [folder.name, "config.toml"]
 
 
 def test_an_empty_folder_is_taken(tmp_path, federate):

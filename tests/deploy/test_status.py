@@ -76,9 +76,7 @@ JSON = '{"success": false, "error-message": "Using covey\\n\\nIt is away."}'
 
 
 @pytest.mark.parametrize(
-    "script",
-    [f"printf '%s' '{JSON}'", "echo 'It is away.' >&2; exit 1"],
-    ids=["json", "text"],
+    "script", [f"printf '%s' '{JSON}'", "echo 'It is away.' >&2; exit 1"], ids=["json", "text"]
 )
 def test_a_server_that_does_not_answer_is_one_sentence(federate, programs, script):
     (programs / "flwr").write_text(f"#!/bin/sh\n{script}\n")

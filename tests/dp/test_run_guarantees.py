@@ -131,11 +131,7 @@ def test_one_bare_choice_leaves_choices_open():
 
 @pytest.mark.parametrize(
     ("method", "by", "are_open"),
-    [
-        ("isolated", "chance", False),
-        ("local", "clients", False),
-        ("ifca", "clients", True),
-    ],
+    [("isolated", "chance", False), ("local", "clients", False), ("ifca", "clients", True)],
 )
 def test_choices_are_named_only_where_somebody_chooses(
     method: str, by: Literal["chance", "clients"], *, are_open: bool

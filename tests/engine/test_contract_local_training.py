@@ -35,12 +35,7 @@ MakeJobs = Callable[..., list[TrainingJob]]
 
 SIZES = (10, 4, 10, 7)
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.05)
-BASES = {
-    "loss": Loss,
-    "objective": Objective,
-    "optimizer": Optimizer,
-    "schedule": Schedule,
-}
+BASES = {"loss": Loss, "objective": Objective, "optimizer": Optimizer, "schedule": Schedule}
 NAMED = [(kind, name) for kind in BASES for name in BUILT_INS[kind]]
 
 
@@ -111,9 +106,7 @@ def test_training_agrees_with_the_reference(
 
 @pytest.mark.parametrize("recipe", APART.values(), ids=APART.keys())
 def test_optimizers_of_torchs_agree_with_the_reference(
-    build_module: BuildModule,
-    make_jobs: MakeJobs,
-    recipe: Recipe,
+    build_module: BuildModule, make_jobs: MakeJobs, recipe: Recipe
 ):
     module = build_module("plain")
     assert_agrees(ENGINES["parallel"], module, make_jobs(module, SIZES, recipe))
@@ -121,9 +114,7 @@ def test_optimizers_of_torchs_agree_with_the_reference(
 
 @pytest.mark.parametrize("recipe", PARTS.values(), ids=PARTS.keys())
 def test_private_training_agrees_with_the_reference(
-    build_module: BuildModule,
-    make_jobs: MakeJobs,
-    recipe: Recipe,
+    build_module: BuildModule, make_jobs: MakeJobs, recipe: Recipe
 ):
     module = build_module("plain")
     private = replace(recipe, record_clip=0.5, record_noise=0.1)

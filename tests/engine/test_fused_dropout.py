@@ -146,9 +146,7 @@ def test_other_draws_are_refused_by_the_name_of_the_operation():
         noisy(torch.ones(1, 2, 4))
 
 
-def test_one_recurrent_layer_has_nothing_to_drop(
-    make_jobs: Callable[..., list[TrainingJob]],
-):
+def test_one_recurrent_layer_has_nothing_to_drop(make_jobs: Callable[..., list[TrainingJob]]):
     with pytest.warns(UserWarning, match="num_layers"):
         module = OverRows(nn.GRU(4, 4, dropout=0.5, batch_first=True))
     check_private(module)

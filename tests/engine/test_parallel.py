@@ -109,8 +109,7 @@ def test_jobs_of_next_to_nothing_go_in_bundles(
 
 
 @pytest.mark.parametrize(
-    ("limit", "sizes"),
-    [(1e9, [3, 3, 1]), (0.0, [1] * 7), (250.0, [2, 2, 2, 1])],
+    ("limit", "sizes"), [(1e9, [3, 3, 1]), (0.0, [1] * 7), (250.0, [2, 2, 2, 1])]
 )
 def test_bundles_are_as_large_as_their_work_allows(
     limit: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch

@@ -36,12 +36,7 @@ SomeImages = Callable[..., Examples]
 
 SIZES = (10, 4, 10, 7, 0, 1)
 RECIPE = Recipe(
-    local_epochs=2,
-    batch_size=4,
-    learning_rate=0.1,
-    momentum=0.5,
-    record_clip=0.5,
-    record_noise=0.7,
+    local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5, record_clip=0.5, record_noise=0.7
 )
 CLIPPING = replace(RECIPE, record_noise=0.0)
 
@@ -129,11 +124,7 @@ def test_the_noise_has_the_deviation_it_should(private_engine: MakeEngine):
     # L = 2, z = 1.5, C = 3: one step of rate 1 moves each weight by N(0, (1.5 * 3 / 2)^2).
     # 200,000 of them: the deviation is off by 1% with 6 standard errors, the mean by 4.
     recipe = Recipe(
-        local_steps=1,
-        batch_size=2,
-        learning_rate=1.0,
-        record_clip=3.0,
-        record_noise=1.5,
+        local_steps=1, batch_size=2, learning_rate=1.0, record_clip=3.0, record_noise=1.5
     )
     job = still_job(100_000, recipe, Streams(0))
     (trained,) = private_engine(nn.Linear(100_000, 2, bias=False)).train([job])

@@ -50,14 +50,7 @@ MakeRay = Callable[..., RayEngine]
 
 SIZES = (10, 4, 10, 7, 10, 1, 25)
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
-DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.int64,
-    torch.uint8,
-    torch.bool,
-)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 
 
 def assert_same_bits(left: Params, right: Params) -> None:
@@ -65,11 +58,7 @@ def assert_same_bits(left: Params, right: Params) -> None:
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
-@given(
-    st.sampled_from(DTYPES),
-    st.lists(st.integers(0, 4), max_size=3),
-    st.booleans(),
-)
+@given(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3), st.booleans())
 def test_a_tensor_that_is_packed_comes_back(dtype, shape, turned):
     count = torch.Size(shape).numel()
     tensor = (torch.arange(count) * 7 % 5).to(dtype).reshape(shape)
@@ -107,10 +96,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
     ("address", "said"),
     [
         ("ray://127.0.0.1:10001", "Run covey on a node of the cluster"),
-        (
-            "127.0.0.1:1",
-            r"needs a cluster at '127\.0\.0\.1:1', but: .*ray start --head",
-        ),
+        ("127.0.0.1:1", r"needs a cluster at '127\.0\.0\.1:1', but: .*ray start --head"),
         ("here:there", "needs a cluster at 'here:there'"),
     ],
 )
@@ -143,10 +129,7 @@ RECIPES = {
     "plain": RECIPE,
     "memory": replace(RECIPE, objective=Remembering()),
     "private": replace(RECIPE, record_clip=0.5, record_noise=1.0),
-    "own loss": replace(
-        RECIPE,
-        loss=OwnLoss(function=lambda outputs, _: outputs[:, 0] ** 2),
-    ),
+    "own loss": replace(RECIPE, loss=OwnLoss(function=lambda outputs, _: outputs[:, 0] ** 2)),
 }
 
 
@@ -171,17 +154,11 @@ def test_a_result_is_the_parallel_engines_to_the_bit(
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_scores_and_precision_are_the_parallel_engines_to_the_bit(
-    ray_engine: MakeRay,
-    make_module: MakeModule,
-    make_jobs: MakeJobs,
-    precision: Precision,
+    ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs, precision: Precision
 ):
     module = make_module(nn.BatchNorm2d(2))
     jobs = make_jobs(module, (*SIZES, 0), RECIPE)
-    here, there = (
-        ParallelEngine(module, 2, precision),
-        ray_engine(module, precision=precision),
-    )
+    here, there = (ParallelEngine(module, 2, precision), ray_engine(module, precision=precision))
     for trained, oracle in zip(there.train(jobs), here.train(jobs), strict=True):
         assert_same_bits(trained, oracle)
     scoring = [ScoringJob(job.start, job.examples) for job in jobs]

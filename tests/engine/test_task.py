@@ -51,10 +51,7 @@ def test_several_labels_by_hand():
     outputs = torch.tensor([[0.0, math.log(3)], [2.0, -2.0]])
     labels = torch.tensor([[1, 0], [1, 1]])
     # -log 1/2 and -log 1/4; log(1 + e^-2) and log(1 + e^2)
-    expected = [
-        1.5 * math.log(2),
-        (math.log1p(math.exp(-2)) + math.log1p(math.exp(2))) / 2,
-    ]
+    expected = [1.5 * math.log(2), (math.log1p(math.exp(-2)) + math.log1p(math.exp(2))) / 2]
     losses = MULTILABEL.losses(outputs, labels)
     torch.testing.assert_close(losses, torch.tensor(expected))
     predictions = MULTILABEL.predictions(outputs)

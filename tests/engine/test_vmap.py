@@ -140,14 +140,7 @@ def test_chunks_by_hand():
     found = grouped("aabab", [1, 5, 2, 9, 3], lambda _: 2)
     assert found == [[3, 1], [0], [4, 2]]
     many = grouped([0] * 20, range(20), lambda _: 1)
-    assert [i for (i,) in many] == [
-        *range(7, -1, -1),
-        *range(15, 7, -1),
-        19,
-        18,
-        17,
-        16,
-    ]
+    assert [i for (i,) in many] == [*range(7, -1, -1), *range(15, 7, -1), 19, 18, 17, 16]
 
 
 @given(st.lists(st.lists(st.integers(1, 3), max_size=5), min_size=1, max_size=6))

@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 import tomli_w
 import torch
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo

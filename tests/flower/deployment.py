@@ -82,10 +82,7 @@ class Deployment:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        names: Iterable[str] | None = None,
-        server_options: Sequence[str] = (),
+        self, folder: Path, names: Iterable[str] | None = None, server_options: Sequence[str] = ()
     ) -> None:
         self.folder = folder
         every = sorted(path.name for path in (folder / "nodes").iterdir())

@@ -50,9 +50,7 @@ HONEST: dict[str, Any] = json.loads(
     str(encode(Hello(VERSION, "t", "n", "same", (1, 8, 8), True, 10))["covey"]["json"])  # type: ignore[index]  # noqa: FBT003
 )
 ASKED = PendingQuestion(
-    "h",
-    Question(VERSION, "run", "t", "n", "train", 10, 1, (True,)),
-    {0: {"w": torch.zeros(2)}},
+    "h", Question(VERSION, "run", "t", "n", "train", 10, 1, (True,)), {0: {"w": torch.zeros(2)}}
 )
 
 
@@ -285,10 +283,7 @@ def test_who_is_not_three_times_as_slow_is_waited_for(rounds: Rounds):
     assert rounds.play(3) == [4] * 3
 
 
-@given(
-    st.floats(1, 10_000),
-    st.lists(st.floats(0, 10_000), min_size=1, max_size=2).map(sorted),
-)
+@given(st.floats(1, 10_000), st.lists(st.floats(0, 10_000), min_size=1, max_size=2).map(sorted))
 def test_a_limit_is_within_the_configured_one_and_grows_with_the_others_time(limit, halves):
     found = [time_limit(limit, half) for half in halves]
     assert sorted(found) == found

@@ -51,8 +51,7 @@ SAME = {
         redteam={"source": "federated"},
     ),
     "noisy choices": settings_with(
-        method={"initialisation": "random", "name": "ifca"},
-        privacy={"selection_noise": 0.5},
+        method={"initialisation": "random", "name": "ifca"}, privacy={"selection_noise": 0.5}
     ),
     "a linear head, on normalised images": settings_with(
         data={"normalise": "image"},

@@ -19,11 +19,7 @@ TRAIN = {**SOME, "participation": 1.0}
 IFCA = {"name": "ifca", "initialisation": "random"}
 
 
-@pytest.mark.parametrize(
-    "method",
-    [IFCA, {"name": "fedavg"}],
-    ids=("ifca", "fedavg"),
-)
+@pytest.mark.parametrize("method", [IFCA, {"name": "fedavg"}], ids=("ifca", "fedavg"))
 def test_nodes_keep_what_simulated_clients_keep(build, method):
     train = {**TRAIN, "keep_losses": True}
     settings = settings_with(train=train, rounds=5, redteam=NOBODY)

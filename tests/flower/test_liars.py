@@ -125,10 +125,7 @@ def test_a_round_full_of_tiny_updates_refuses_no_usual_one(honest, tiny):
     assert outsized(rule, [1.0] + [min(tiny, 1e-3)] * len(honest)) == set()
 
 
-@given(
-    st.lists(st.tuples(st.floats(1, 9), st.floats(1, 9)), min_size=3, max_size=9),
-    st.data(),
-)
+@given(st.lists(st.tuples(st.floats(1, 9), st.floats(1, 9)), min_size=3, max_size=9), st.data())
 def test_no_minority_moves_the_mean_by_more_than_five_honest_clients_each(honest, data):
     either = st.tuples(lengths, lengths)
     every = honest + data.draw(st.lists(either, max_size=len(honest) - 1))

@@ -75,12 +75,7 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "lay",
-    [
-        pytest.param(linked, marks=SLOW),
-        pytest.param(shutil.copy, marks=SLOW),
-        shuffled,
-    ],
+    "lay", [pytest.param(linked, marks=SLOW), pytest.param(shutil.copy, marks=SLOW), shuffled]
 )
 def test_the_same_records_at_another_node_are_in_the_same_sums(server, lay):
     """Five nodes are set up once more, with new folders and paths."""

@@ -316,12 +316,7 @@ def test_a_node_refuses_a_roster_with_a_key_that_it_does_not_know(build):
 
 
 @SLOW
-@pytest.mark.parametrize(
-    "step",
-    [
-        *("keys", "shares", "masked", "agreements", "unmasking"),
-    ],
-)
+@pytest.mark.parametrize("step", [*("keys", "shares", "masked", "agreements", "unmasking")])
 def test_a_server_that_was_killed_begins_a_round_with_another_number(build, step):
     federation = build(ONE)
     sessions: list[str] = []

@@ -55,12 +55,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 models = st.dictionaries(st.text(min_size=1, max_size=9), tensors(), max_size=3)
 estimates = st.fixed_dictionaries(
-    {
-        "risk": real,
-        "standard_error": real,
-        "round_index": st.integers(),
-        "inside": st.booleans(),
-    }
+    {"risk": real, "standard_error": real, "round_index": st.integers(), "inside": st.booleans()}
 )
 slips = st.fixed_dictionaries(
     {
@@ -305,10 +300,7 @@ def taken(make_client, digits):
 @pytest.mark.parametrize(
     ("updates", "kept"),
     [
-        (
-            [1.0, -2.0, 3.0, 12.5],
-            [1.0, -2.0, 3.0, 12.5],
-        ),  # 5 x median(1, 2, 3, 12.5) = 12.5
+        ([1.0, -2.0, 3.0, 12.5], [1.0, -2.0, 3.0, 12.5]),  # 5 x median(1, 2, 3, 12.5) = 12.5
         ([1.0, -2.0, 3.0, -12.75], [1.0, -2.0, 3.0]),
         ([1.0, 1.0, 5.0], [1.0, 1.0, 5.0]),
         ([1.0, 1.0, 5.25], [1.0, 1.0]),

@@ -246,9 +246,7 @@ source = "seeded"
 
 
 @pytest.mark.usefixtures("private_home")
-def test_nodes_sign_and_send_sums_under_masks_that_are_those_of_the_simulation(
-    tmp_path,
-):
+def test_nodes_sign_and_send_sums_under_masks_that_are_those_of_the_simulation(tmp_path):
     federation = as_simulated(tmp_path, 4, MASKED)
     settings, run = federation / "covey.toml", federation / "runs" / "masked"
     with Deployment(federation) as deployment:

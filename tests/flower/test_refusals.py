@@ -38,10 +38,7 @@ GIVEN = settings_with(
     rounds=4, train=TRAIN, method={"name": "isolated"}, redteam={"source": "none"}
 )
 COUNTING = settings_with(
-    rounds=4,
-    train=TRAIN,
-    method={"name": "fedavg"},
-    redteam={"source": "federated", "every": 1},
+    rounds=4, train=TRAIN, method={"name": "fedavg"}, redteam={"source": "federated", "every": 1}
 )
 
 
@@ -141,18 +138,12 @@ UPDATES: dict[str, tuple[Damage, str]] = {
     "not a number": (filled(np.nan), FINITE),
     "infinite": (filled(-np.inf), FINITE),
     "flat": (of_all(np.ravel), r"must be torch.float32 of shape \(\d+, \d+\)"),
-    "in half precision": (
-        of_all(lambda v: v.astype(np.float16)),
-        "must be torch.float32",
-    ),
+    "in half precision": (of_all(lambda v: v.astype(np.float16)), "must be torch.float32"),
     "without a name": (
         lambda sent: sent.with_update(lambda u: dict(list(u.items())[1:])),
         "must have the model's names",
     ),
-    "larger than the model": (
-        of_all(lambda v: np.tile(v, 2048)),
-        "as large as the model's",
-    ),
+    "larger than the model": (of_all(lambda v: np.tile(v, 2048)), "as large as the model's"),
     "ten times as long": (of_all(lambda v: 10 * v), "far larger than the others'"),
     "garbage bytes": (lambda sent: sent.with_bytes(b"\x93NUMPY garbage"), READABLE),
     "a lying header": (lambda s: s.with_bytes(lying_about_its_shape()), READABLE),
@@ -181,7 +172,7 @@ CLUSTER: dict[str, tuple[Damage, str]] = {
     "not the given cluster": (
         lambda s: s.saying(cluster=1 - written(s.question)["slip"]["given"]),
         r"must name one of the clusters \[[01]\]",
-    ),
+    )
 }
 COUNTS: dict[str, tuple[Damage, str]] = {
     "a fold too few": (lambda sent: sent.saying(members=counts(rows=4)), TABLE),
@@ -214,14 +205,8 @@ ALSO: dict[str, tuple[Damage, str]] = {
 ALSO_COUNTS: dict[str, tuple[Damage, str]] = {
     "no counts": (lambda sent: sent.saying(members=None), TABLE),
     "a bin too many": (lambda sent: sent.saying(held_out=counts(bins=82)), TABLE),
-    "a ragged table": (
-        lambda sent: sent.saying(members=[[], *counts(rows=4)]),
-        TABLE,
-    ),
-    "more than a sum can hold": (
-        lambda sent: sent.saying(members=[[2**62] * 81] * 5),
-        TABLE,
-    ),
+    "a ragged table": (lambda sent: sent.saying(members=[[], *counts(rows=4)]), TABLE),
+    "more than a sum can hold": (lambda sent: sent.saying(members=[[2**62] * 81] * 5), TABLE),
 }
 AT_ONCE = 3
 """Damages in one run: to the liar's second answer, its third and its fourth."""
@@ -471,10 +456,7 @@ def test_who_does_not_fit_in_is_told_why_and_the_run_goes_on(build):
     ids=["secrets", "training", "own-key", "own-folder"],
 )
 def test_settings_are_agreed_on_but_for_what_lies_where(other, agrees):
-    found, expected = (
-        shared_settings_hash(Config.of(other)),
-        shared_settings_hash(Config.of({})),
-    )
+    found, expected = (shared_settings_hash(Config.of(other)), shared_settings_hash(Config.of({})))
     assert (found == expected) is agrees
 
 

@@ -42,10 +42,7 @@ SAME = {
     "a warm start": solved(source="federated"),
     "on what is held out": solved(initialisation="random", select_on="holdout"),
     "pooled": solved(initialisation="random", options={"pooling": 0.3}),
-    "some at a time": {
-        **solved(initialisation="random"),
-        "train": {"participation": 0.7},
-    },
+    "some at a time": {**solved(initialisation="random"), "train": {"participation": 0.7}},
     "by the risk that each finds": solved(
         source="client", initialisation="random", selection="threshold"
     ),
@@ -87,10 +84,7 @@ def listened(federation: Built) -> list[tuple[str, int, str]]:
 
 @pytest.mark.parametrize(
     ("settings", "until"),
-    [
-        pytest.param(solved(3, initialisation="random"), 3, marks=SLOW),
-        (solved(4), 2),
-    ],
+    [pytest.param(solved(3, initialisation="random"), 3, marks=SLOW), (solved(4), 2)],
 )
 def test_who_moves_is_asked_for_sums_and_nobody_once_nobody_moves(build, settings, until):
     federation = build(settings)
@@ -416,9 +410,7 @@ def test_who_stays_and_does_not_answer_is_missing_and_told(build):
 
 @pytest.mark.parametrize(
     ("changed", "told"),
-    [
-        ({"method": {"initialisation": "groups"}}, "to know every client's group"),
-    ],
+    [({"method": {"initialisation": "groups"}}, "to know every client's group")],
 )
 def test_what_no_server_can_see_is_refused(changed: dict[str, Any], told: str):
     settings: dict[str, Any] = {**solved(), "engine": {"name": "flower"}}

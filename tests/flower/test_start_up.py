@@ -51,11 +51,7 @@ def test_a_client_answers_without_what_only_a_server_needs(build):
     assert {"hello", "train"} <= set(asked)
     told = pickle.dumps((built.files[100], [pickle.loads(q) for q in asked.values()]))  # noqa: S301
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT],
-        input=told,
-        capture_output=True,
-        check=False,
-        env=os.environ,
+        [sys.executable, "-c", CLIENT], input=told, capture_output=True, check=False, env=os.environ
     )
     assert done.returncode == 0, done.stderr.decode()
     assert UNUSED & set(json.loads(done.stdout.splitlines()[-1])) == set()

@@ -14,11 +14,7 @@ D, CLASSES, EACH = 7, 3, 5
 
 def rows_of(draw: np.random.Generator, size: int = EACH, weight: int = 256) -> Rows:
     features = torch.from_numpy(draw.normal(0, 1, (size, D - 1))).float()
-    return Rows(
-        feature_grid(features),
-        torch.from_numpy(draw.integers(0, CLASSES, size)),
-        weight,
-    )
+    return Rows(feature_grid(features), torch.from_numpy(draw.integers(0, CLASSES, size)), weight)
 
 
 def heads_of(clusters: list[list[Rows]], pooling: float, regularisation: float) -> ClusterSums:

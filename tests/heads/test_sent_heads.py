@@ -25,9 +25,7 @@ def test_scores_without_a_client_are_the_same_bits_from_either(share, weight):
     head = solved_head(sums, Sums.nothing(D, CLASSES), 0.0, 0.3)
     model = params_of(head.theta)
     sent = SentHead.of(
-        model["head.weight"],
-        model["head.bias"],
-        head.root.contiguous() if share else None,
+        model["head.weight"], model["head.bias"], head.root.contiguous() if share else None
     )
     here = scores_without_client(head, own, share)
     assert torch.equal(here, scores_without_client(sent, own, share))

@@ -103,14 +103,7 @@ def deaths() -> Deaths:
 
     def die(deed: Callable[[str], object], places: str, step: int = 1) -> list[str]:
         done = subprocess.run(
-            [
-                sys.executable,
-                __file__,
-                deed.__code__.co_filename,
-                deed.__name__,
-                places,
-                str(step),
-            ],
+            [sys.executable, __file__, deed.__code__.co_filename, deed.__name__, places, str(step)],
             check=True,
             stdout=subprocess.PIPE,
             text=True,

@@ -196,10 +196,7 @@ def test_a_read_only_file_can_be_read_and_not_written():
 def test_a_read_only_folder_takes_no_ledger():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o555)
-        with (
-            without_privileges(),
-            pytest.raises(LedgerError, match="Permission denied"),
-        ):
+        with without_privileges(), pytest.raises(LedgerError, match="Permission denied"):
             Ledger.create(Path(folder) / "ledger.sqlite", noon)
 
 

@@ -18,10 +18,7 @@ def noon() -> str:
 
 @pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)])
 def remains(
-    request: pytest.FixtureRequest,
-    life,
-    deaths,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, life, deaths, tmp_path_factory: pytest.TempPathFactory
 ) -> list[Path]:
     """What deaths at every fourth statement, or at each, left behind, in their order."""
     places = f"{tmp_path_factory.mktemp('remains')}/{{}}/ledger.sqlite"
@@ -83,9 +80,7 @@ def test_another_process_is_locked_out_until_the_writer_dies(life, tmp_path: Pat
         "print('open', flush=True); sys.stdin.read()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()

@@ -55,10 +55,7 @@ def die_again_and_again(
 
 @pytest.mark.parametrize(
     ("number", "seconds", "kills"),
-    [
-        pytest.param(4, 5, 1, marks=pytest.mark.slow),
-        pytest.param(8, 60, 2, marks=TORTURE),
-    ],
+    [pytest.param(4, 5, 1, marks=pytest.mark.slow), pytest.param(8, 60, 2, marks=TORTURE)],
 )
 def test_what_a_killed_server_acknowledged_is_there_once(
     postgres, number: int, seconds: int, kills: int, tmp_path: Path

@@ -20,10 +20,7 @@ from ledger.served import SERVED
 NAMES = {f"{n:04x}": f"client-{n:05d}-of-{'some' * 12}where" for n in range(120)}
 HANDLE = "0007"
 NAME = NAMES[HANDLE]
-ANSWER = [
-    Record(None, "ClientLeft", {"handle": HANDLE}),
-    Record(None, REWIND, {"round_index": 0}),
-]
+ANSWER = [Record(None, "ClientLeft", {"handle": HANDLE}), Record(None, REWIND, {"round_index": 0})]
 NOBODY = Request("nobody", HANDLE, "auto", None, "pending", "long ago")
 
 
@@ -95,8 +92,7 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
         (back,) = ledger.ask_all([NewRequest("7f3a", "retrain", mark=mark)])
         assert (back.mark, back.served) == (mark, None)
         ledger.serve(
-            [ServedRequest(back, None, SERVED)],
-            [Record(None, "ClientLeft", {"handle": "7f3a"})],
+            [ServedRequest(back, None, SERVED)], [Record(None, "ClientLeft", {"handle": "7f3a"})]
         )
         assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]
         assert len(ledger.tombstones()) == 2

@@ -43,11 +43,7 @@ print(json.dumps([told[early], told[rounds]]))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others tell no peak of memory")
 @pytest.mark.parametrize(
-    "rounds",
-    [
-        pytest.param(2_000, marks=pytest.mark.slow),
-        pytest.param(100_000, marks=TORTURE),
-    ],
+    "rounds", [pytest.param(2_000, marks=pytest.mark.slow), pytest.param(100_000, marks=TORTURE)]
 )
 def test_memory_and_time_stay_what_they_were_after_a_thousand_rounds(rounds: int, tmp_path: Path):
     ran = subprocess.run(

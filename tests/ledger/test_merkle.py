@@ -123,10 +123,7 @@ def test_every_leaf_is_shown_to_be_in_the_tree_by_few_hashes(size, data):
 def test_every_tree_is_shown_to_begin_with_those_before_it(size, data):
     small = data.draw(st.integers(1, size))
     found = leaves(size)
-    path, roots = (
-        consistency_proof(found, small),
-        (root_of(found[:small]), root_of(found)),
-    )
+    path, roots = (consistency_proof(found, small), (root_of(found[:small]), root_of(found)))
     assert is_consistent((small, size), roots, path)
     assert len(path) <= math.ceil(math.log2(size)) + 1
     assert is_consistent((0, size), (EMPTY, roots[1]), [])

@@ -45,11 +45,7 @@ numbers = (
     st.lists(st.integers(0, 2**63 - 2), min_size=FEWEST, max_size=24)
     | st.lists(st.integers(0, 300) | st.none(), min_size=FEWEST, max_size=24)
     | st.lists(st.booleans(), min_size=FEWEST, max_size=24)
-    | st.lists(
-        st.floats(allow_nan=False, allow_infinity=False),
-        min_size=FEWEST,
-        max_size=24,
-    )
+    | st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=FEWEST, max_size=24)
     | st.lists(st.integers() | st.booleans(), min_size=FEWEST, max_size=24)
 )
 lists = st.lists(st.lists(words, max_size=9), max_size=9)

@@ -67,9 +67,7 @@ AUDITOR = Auditor(
     observe=lambda _, __: None,
 )
 UNTRAINED = replace(
-    AUDITOR,
-    from_updates=False,
-    retrain_recipe=replace(AUDITOR.retrain_recipe, rounds=0),
+    AUDITOR, from_updates=False, retrain_recipe=replace(AUDITOR.retrain_recipe, rounds=0)
 )
 """References that learnt nothing: quick, where it does not matter what they say."""
 

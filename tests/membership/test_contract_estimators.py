@@ -52,12 +52,7 @@ def target(lossy: Lossy, make_client: MakeClient, make_target: MakeTarget) -> Ta
     draw = np.random.default_rng(0)
     return make_target(
         *(
-            make_client(
-                f"c{i}",
-                lossy(draw.exponential(0.5, 30)),
-                lossy(draw.random(20)),
-                group=0,
-            )
+            make_client(f"c{i}", lossy(draw.exponential(0.5, 30)), lossy(draw.random(20)), group=0)
             for i in range(3)
         )
     )

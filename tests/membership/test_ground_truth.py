@@ -76,11 +76,7 @@ def test_positive_control_a_model_of_random_labels_is_attackable(
     assert truth.auc is not None
     assert truth.auc > 0.7
     (audit,) = audit_clusters(
-        engine,
-        [params],
-        Membership(((member,),), ((member,),), ((),)),
-        reference,
-        STREAMS,
+        engine, [params], Membership(((member,),), ((member,),), ((),)), reference, STREAMS
     )
     assert audit.true_risk == pytest.approx(truth.risk, abs=0.1)
     assert "members can be told apart" in audit.reason

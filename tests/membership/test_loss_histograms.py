@@ -42,9 +42,7 @@ def test_the_outermost_bins_take_everything():
 
 
 @given(st.lists(st.tuples(seeds, st.integers(0, 20)), min_size=1, max_size=5))
-def test_the_sum_of_the_clients_counts_is_the_count_of_their_union(
-    clients: list[tuple[int, int]],
-):
+def test_the_sum_of_the_clients_counts_is_the_count_of_their_union(clients: list[tuple[int, int]]):
     losses = [drawn_losses(seed, size) for seed, size in clients]
     summed = sum(
         loss_counts(each, np.random.default_rng(i)).sum(axis=0) for i, each in enumerate(losses)

@@ -125,10 +125,7 @@ def test_no_image_serves_two_reserved_clients_or_two_groups(make_client):
 
 
 def test_a_group_with_too_few_reserved_clients_is_left_out(make_client):
-    clients = [
-        make_client("a", images(6), group=0),
-        make_client("b", images(7), group=1),
-    ]
+    clients = [make_client("a", images(6), group=0), make_client("b", images(7), group=1)]
     shared = Reference((images(60), images(60)))
     assert {g: len(s) for g, s in reserved_clients(clients, shared, AT).items()} == {0: 5}
 

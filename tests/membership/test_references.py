@@ -100,9 +100,7 @@ def test_every_candidate_has_models_that_learnt_it_and_models_that_did_not(
         assert (inside.sum(axis=1) == 2).all()
 
 
-def test_a_reference_is_as_large_as_the_cluster_and_learns_its_half(
-    mixed: tuple[Client, ...],
-):
+def test_a_reference_is_as_large_as_the_cluster_and_learns_its_half(mixed: tuple[Client, ...]):
     found = candidates_of(mixed, Reference((numbered(1000, 60), numbered(2000, 60))))
     assert any(len(stratum.background) for stratum in found.strata)
     (inside,) = halves(found, 2, STREAMS).T[:1]

@@ -194,10 +194,7 @@ def test_a_diverged_model_tells_nothing(
     nothing, unseen = lossy([math.nan] * 20), lossy([math.nan] * 20)
     member = make_client("a", nothing, unseen, group=0)
     target = make_target(member)
-    for figure in (
-        federated(look_up, target),
-        oracle(look_up, target, Reference((unseen,))),
-    ):
+    for figure in (federated(look_up, target), oracle(look_up, target, Reference((unseen,)))):
         assert isinstance(figure, RiskEstimate)
         assert (figure.risk, figure.auc) == (0.5, 0.5)
 

@@ -233,8 +233,7 @@ def test_shadows_are_rebuilt_when_more_than_one_client_in_ten_changes(world: Wor
 def test_members_and_non_members_of_a_shadow_share_no_image(world: World):
     # The pool's images are told apart by their index, written into the first pixels.
     pool = Examples(
-        torch.zeros(200, 1, 8, 8, dtype=torch.uint8),
-        torch.zeros(200, dtype=torch.int64),
+        torch.zeros(200, 1, 8, 8, dtype=torch.uint8), torch.zeros(200, dtype=torch.int64)
     )
     pool.inputs[:, 0, 0, 0] = torch.arange(200, dtype=torch.uint8)
     scored: list[list[int]] = []
@@ -310,9 +309,7 @@ def test_extrapolating_shadows_are_kept_too(world: World):
 def test_everybody_trains_along_in_the_shared_rounds(world: World):
     diary = Diary(world.setup)
     diary.setup = replace(
-        diary.setup,
-        shared_rounds=2,
-        population_profile=((0, 3),) * 30 + ((1, 4),) * 2,
+        diary.setup, shared_rounds=2, population_profile=((0, 3),) * 30 + ((1, 4),) * 2
     )
     target = Target(0, init(Streams(0)), many(world), 3)
     hands = shadow(world.engine, diary.setup)(target, ROUND_STREAMS)

@@ -15,10 +15,7 @@ class Mixing(Aggregation):
     share: Annotated[float, Field(ge=0, le=1)] = 0.1
 
     def aggregate(
-        self,
-        models: tuple[Params, ...],
-        updates: Iterable[ClientUpdate],
-        streams: Streams,
+        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
         found = mean_per_cluster(models, updates, streams)
         mean = {

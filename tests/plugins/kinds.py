@@ -99,10 +99,7 @@ CASES = {
         "selection_options = {margin = 0.01, weight = 0.5}\n"
         '[redteam]\nsource = "federated"',
         {
-            "method": {
-                "selection": Cautious(margin=0.01, weight=0.5),
-                "initialisation": "random",
-            },
+            "method": {"selection": Cautious(margin=0.01, weight=0.5), "initialisation": "random"},
             "redteam": {"source": "federated"},
         },
     ),
@@ -128,10 +125,7 @@ CASES = {
         {"beta": 0.5},
         '[merge]\nserver_optimizer = "plugins.server_optimizer_fedavgm:Nesterov"\n'
         'server_optimizer_options = {beta = 0.5}\n[method]\ninitialisation = "random"',
-        {
-            "merge": {"server_optimizer": Nesterov(beta=0.5)},
-            "method": {"initialisation": "random"},
-        },
+        {"merge": {"server_optimizer": Nesterov(beta=0.5)}, "method": {"initialisation": "random"}},
     ),
     "risk estimator": Case(
         "risk_estimator",
@@ -183,10 +177,7 @@ CASES = {
         {"shards_per_client": 3},
         '[population]\npartition = "plugins.partition_shards:Shards"\n'
         'partition_options = {shards_per_client = 3}\n[method]\nname = "fedavg"',
-        {
-            "population": {"partition": Shards(shards_per_client=3)},
-            "method": {"name": "fedavg"},
-        },
+        {"population": {"partition": Shards(shards_per_client=3)}, "method": {"name": "fedavg"}},
     ),
     "model": Case(
         "model",
@@ -268,10 +259,7 @@ CASES = {
         '[train]\nloss = "plugins.loss_generalized:GeneralizedCrossEntropy"\n'
         "loss_options = {q = 0.5}\n"
         '[method]\nname = "fedavg"',
-        {
-            "train": {"loss": GeneralizedCrossEntropy(q=0.5)},
-            "method": {"name": "fedavg"},
-        },
+        {"train": {"loss": GeneralizedCrossEntropy(q=0.5)}, "method": {"name": "fedavg"}},
     ),
     "objective": Case(
         "objective",
@@ -280,9 +268,6 @@ CASES = {
         '[train]\nobjective = "plugins.objective_distance:AbsoluteDistance"\n'
         "objective_options = {mu = 0.01}\n"
         '[method]\nname = "fedavg"',
-        {
-            "train": {"objective": AbsoluteDistance(mu=0.01)},
-            "method": {"name": "fedavg"},
-        },
+        {"train": {"objective": AbsoluteDistance(mu=0.01)}, "method": {"name": "fedavg"}},
     ),
 }

@@ -26,10 +26,7 @@ class ConfidenceGap(covey.RiskEstimator):
     note: ClassVar[str] = "Risk is that of an attack by a coin, a lower bound."
 
     def estimate(
-        self,
-        target: covey.Target,
-        context: covey.RiskContext,
-        streams: covey.Streams,
+        self, target: covey.Target, context: covey.RiskContext, streams: covey.Streams
     ) -> covey.RiskEstimate | covey.Withheld:
         sure = [
             self._confidence(target, context, [client.train for client in target.members]),

@@ -21,10 +21,7 @@ class Nesterov(ServerOptimizer):
     beta: float = 0.9
 
     def step(
-        self,
-        models: tuple[Params, ...],
-        aggregated: tuple[Params, ...],
-        states: States,
+        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
     ) -> tuple[tuple[Params, ...], States]:
         before = kept(states, Velocity).of or ({},) * len(models)
         moved = [self._moved(*each) for each in zip(models, aggregated, before, strict=True)]

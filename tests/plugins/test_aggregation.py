@@ -65,12 +65,7 @@ def test_options_of_an_aggregation_are_checked_by_name(tmp_path: Path):
 
 def test_a_server_optimizer_by_name_and_as_an_object():
     named = Config.of(
-        {
-            "merge": {
-                "server_optimizer": NESTEROV,
-                "server_optimizer_options": {"beta": 0.5},
-            }
-        }
+        {"merge": {"server_optimizer": NESTEROV, "server_optimizer_options": {"beta": 0.5}}}
     )
     passed = Config.of({"merge": {"server_optimizer": Nesterov(beta=0.5)}})
     assert named == passed

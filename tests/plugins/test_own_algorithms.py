@@ -315,10 +315,7 @@ def told(clusters: Callable[[dict[str, int]], dict[str, int]], by: str = "shared
     [
         (told(lambda c: dict(list(c.items())[1:])), "do not name client h-.* trained"),
         (told(lambda _: {}), "do not name client h-.*, which trained"),
-        (
-            told(lambda c: {**c, "h-nobody": 0}),
-            "name client h-nobody, which this round",
-        ),
+        (told(lambda c: {**c, "h-nobody": 0}), "name client h-nobody, which this round"),
         (told(lambda c: c, "final"), "name last choices"),
         (told(lambda c: dict.fromkeys(c, 1)), "clusters 0 to 0, found 1 for"),
     ],
@@ -399,10 +396,7 @@ def test_what_a_round_returns_is_checked(
     ("change", "expected"),
     [
         (lambda _: None, "`finalize` must return a covey.RoundResult, found None"),
-        (
-            with_entry(lambda v: v + 1),
-            "must leave the models as they are in `finalize`",
-        ),
+        (with_entry(lambda v: v + 1), "must leave the models as they are in `finalize`"),
         (told(lambda c: c), "as ClientsAssigned"),
     ],
     ids=["None", "other models", "no last choice"],
@@ -442,9 +436,7 @@ class Broken(FedAvg):
 
 
 def test_the_command_line_tells_file_and_line_of_any_part(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     file = tmp_path / "broken_algorithm.py"
     file.write_text(OWN_ALGORITHM)
@@ -478,8 +470,7 @@ def draws_python(result: RoundResult) -> RoundResult:
 
 
 @pytest.mark.parametrize(
-    ("change", "whose"),
-    [(draws_torch, "torch"), (draws_numpy, "numpy"), (draws_python, "Python")],
+    ("change", "whose"), [(draws_torch, "torch"), (draws_numpy, "numpy"), (draws_python, "Python")]
 )
 def test_global_random_state_is_noticed_and_told_once(
     change: Change,

@@ -124,16 +124,7 @@ def an_unknown_version(folder):
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        garbage,
-        no_settings,
-        other_settings,
-        flipped,
-        other_kind,
-        cut,
-        an_unknown_version,
-    ],
+    "damage", [garbage, no_settings, other_settings, flipped, other_kind, cut, an_unknown_version]
 )
 def test_a_damaged_run_is_an_entry_with_its_fault(put, roots, damage):
     damage(put("bad"))

@@ -144,14 +144,7 @@ def _end(plot: Plot) -> list[Event]:
         for j in range(plot.num_clusters)
     ]
     exposed = [
-        ClientExposed(
-            h,
-            j,
-            0.5,
-            audits[j].true_risk,
-            audits[j].standard_error,
-            audits[j].true_risk,
-        )
+        ClientExposed(h, j, 0.5, audits[j].true_risk, audits[j].standard_error, audits[j].true_risk)
         for h, j in zip(HANDLES, plot.clusters, strict=True)
     ]
     gaps = [FairnessMeasured("demographic_parity", 0.1, 0.3, 0.005)] if plot.groups else []

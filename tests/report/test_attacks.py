@@ -21,9 +21,7 @@ ATTACKS = st.lists(st.builds(Attacked, st.sampled_from("abc"), st.floats(0, 1), 
 
 
 @given(ATTACKS)
-def test_the_strongest_attack_is_one_that_was_run_and_none_is_above_it(
-    attacks: list[Attacked],
-):
+def test_the_strongest_attack_is_one_that_was_run_and_none_is_above_it(attacks: list[Attacked]):
     found = strongest(attacks)
     assert (found is None) == (not attacks)
     assert found is None or (found in attacks and found.risk == max(a.risk for a in attacks))
@@ -35,9 +33,7 @@ def attacked(history: History, cluster: int, risk: float, of: str = "") -> Histo
     return with_entry(history, None, [fact])
 
 
-def test_violations_follow_the_strongest_attack_and_name_it(
-    histories: dict[str, History],
-):
+def test_violations_follow_the_strongest_attack_and_name_it(histories: dict[str, History]):
     # .70 and .55 by the loss threshold: h0, h1 and h2 are above what they accept.
     history = histories["two clusters"]
     assert (violations(history)["count"], violations(history)["attacks"]) == (3, [LOSS])
@@ -73,17 +69,13 @@ def test_the_same_attack_again_replaces_the_first(histories: dict[str, History])
     assert summary(twice)["clusters"][1]["strongest_attack"]["risk"] == 0.58
 
 
-def test_runs_are_compared_by_the_attack_that_all_of_them_met(
-    histories: dict[str, History],
-):
+def test_runs_are_compared_by_the_attack_that_all_of_them_met(histories: dict[str, History]):
     after = attacked(histories["two clusters"], 1, 0.65)
     (row,) = comparison([Reported("a run", after, "")])
     assert row["violations"] == violations(after, LOSS)["count"] == 3
 
 
-def test_frames_pictures_and_exposures_say_what_the_violations_say(
-    histories: dict[str, History],
-):
+def test_frames_pictures_and_exposures_say_what_the_violations_say(histories: dict[str, History]):
     after = attacked(histories["two clusters"], 1, 0.65)
     rows = {row["name"]: row for row in client_rows(after, {h: h for h in ("h0", "h3")})}
     assert (rows["h3"]["true_risk"], rows["h3"]["attack"]) == (0.65, "lira")
@@ -101,9 +93,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def test_an_audit_raises_the_headline_to_its_strongest_attack_until_models_change(
-    tmp_path: Path,
-):
+def test_an_audit_raises_the_headline_to_its_strongest_attack_until_models_change(tmp_path: Path):
     run = covey.run(config=SMALL, out=tmp_path / "run")
     before = run.summary
     assert before["violations"]["attacks"] == [LOSS]

@@ -18,11 +18,7 @@ def test_a_row_per_run_with_equal_keys(two_seeds: list[Reported]):
     assert [row["name"] for row in rows] == [run.name for run in two_seeds]
     assert len({tuple(row) for row in rows}) == 1
     first = rows[0]
-    assert (first["method"], first["selection"], first["seed"]) == (
-        "ifca-mir",
-        "threshold",
-        0,
-    )
+    assert (first["method"], first["selection"], first["seed"]) == ("ifca-mir", "threshold", 0)
     assert (first["accuracy_minority"], first["accuracy_majority"]) == (0.80, 0.95)
     assert (first["violations"], first["violations_lower"]) == (3, 2)  # see Plot
     assert first["true_risk_minority"] == 0.70  # the minority's home is cluster 0

@@ -54,10 +54,7 @@ def ended(history: History, diverged: int, audits: Callable[..., ClusterAudited]
     sound = audits(other, 0.7)
     events = [
         ModelDiverged(diverged, 3, WHY),
-        *sorted(
-            [sound, without_estimate(audits(diverged, 0.7), WHY)],
-            key=lambda e: e.cluster,
-        ),
+        *sorted([sound, without_estimate(audits(diverged, 0.7), WHY)], key=lambda e: e.cluster),
         *(
             ClientExposed(h, j, 0.5, *((None,) * 3 if j == diverged else (0.7, 0.01, 0.7)))
             for h, j in CLIENTS.items()
@@ -139,10 +136,7 @@ def test_a_diverged_run_never_counts_as_zero_among_others(one_of_two, audits):
         exposures=tuple(ClientExposed(h, j, 0.5, 0.7, 0.01, 0.7) for h, j in CLIENTS.items()),
     )
     config = "seed = {}\n[method]\nname = 'ifca'\n"
-    runs = [
-        Reported("a", one_of_two, config.format(0)),
-        Reported("b", sound, config.format(1)),
-    ]
+    runs = [Reported("a", one_of_two, config.format(0)), Reported("b", sound, config.format(1))]
     rows = comparison(runs)
     assert [row["violations"] for row in rows] == [None, 4]
     assert [row["diverged"] for row in rows] == [[0], []]

@@ -160,11 +160,7 @@ def test_the_front_is_what_nothing_dominates(pairs: list[tuple[int, int]]):
 
 
 def test_settings_on_the_front_are_filled_in_each_panel():
-    rows = [
-        setting("fedavg", 5.0, 0.6),
-        setting("ifca", 9.0, 0.5),
-        setting("lost", None, 0.9),
-    ]
+    rows = [setting("fedavg", 5.0, 0.6), setting("ifca", 9.0, 0.5), setting("lost", None, 0.9)]
     figure = pareto_figure(rows)
     assert "fedavg | ifca | lost" in words(figure)
     faces = [

@@ -30,10 +30,7 @@ def test_rounds_are_those_of_the_metrics_file(run: Run) -> None:
     lines = csv.DictReader(StringIO(metrics_csv(run.history)))
     for line, row in zip(lines, round_rows(run.history), strict=True):
         shared = {k: v for k, v in row.items() if not k.endswith("standard_error")}
-        assert {
-            **line,
-            **{k: str(v) for k, v in shared.items() if v is not None},
-        } == line
+        assert {**line, **{k: str(v) for k, v in shared.items() if v is not None}} == line
         unknown = {k for k, v in shared.items() if v is None}
         assert all(line[key] == "nan" for key in unknown)
 

@@ -121,10 +121,7 @@ def test_what_happened_is_told_in_words(pages: dict[str, str]):
         ("no red team", "no red team looked at it"),
         ("own data", "unknown: the clients have no known groups"),
         ("refused", "refused: they do not match"),
-        (
-            "refused",
-            "unknown: no model in use has a true risk: refused: they do not match",
-        ),
+        ("refused", "unknown: no model in use has a true risk: refused: they do not match"),
         ("unfinished", "unknown: it is measured when a run ends"),
         ("unfinished", "This run is not finished"),
         ("not started", "unknown: no round has been played yet"),

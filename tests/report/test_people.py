@@ -45,13 +45,7 @@ ANSWERS: list[list[tuple[str, str]]] = [
     [("h0", "retrain"), ("h1", "retrain")],
     [("h2", "deny"), ("h3", "subtract"), ("h0", "deny"), ("h1", "roll_back")],
     [(h, "subtract") for h in ("h2", "h3", "h4", "h5")],
-    [
-        ("h5", "calibrate"),
-        ("h4", "deny"),
-        ("h3", "retrain"),
-        ("h2", "deny"),
-        ("h0", "deny"),
-    ],
+    [("h5", "calibrate"), ("h4", "deny"), ("h3", "retrain"), ("h2", "deny"), ("h0", "deny")],
 ]
 several = pytest.mark.parametrize("told", ANSWERS, ids=str)
 
@@ -189,10 +183,7 @@ def test_who_joins_is_in_the_run_and_what_nodes_tell_is_of_those_in_it():
     joined = ClientsJoined(("h5", "h9"))
     told = ClientsReported({"h0": 0.5, "h9": 0.7}, {"h0": True, "h9": True})
     story = history_of(
-        [
-            (0, [started(HANDLES)]),
-            (1, [joined, told, ClientsAssigned({"h9": 1}, "clients")]),
-        ]
+        [(0, [started(HANDLES)]), (1, [joined, told, ClientsAssigned({"h9": 1}, "clients")])]
     )
     assert story.clients == {*HANDLES, "h9"}
     assert story.started is not None

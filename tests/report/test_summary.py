@@ -26,16 +26,10 @@ def hidden(history: History, x: int | None, *, stored: bool = False) -> History:
 
 def test_the_budget_by_hand(histories: dict[str, History]):
     some = histories["unfinished"]
-    assert budget_of(hidden(some, 2))["budget"] == {
-        "denials_left": 1,
-        "next_forces_rollback": 0.0,
-    }
+    assert budget_of(hidden(some, 2))["budget"] == {"denials_left": 1, "next_forces_rollback": 0.0}
     # without h0 its set has two members: neither h1 nor h2 has one to spare any more
     after = replace(hidden(some, 2), left=(ClientLeft("h0", "deny", "da7a"),))
-    assert budget_of(after)["budget"] == {
-        "denials_left": 0,
-        "next_forces_rollback": 2 / 5,
-    }
+    assert budget_of(after)["budget"] == {"denials_left": 0, "next_forces_rollback": 2 / 5}
 
 
 def test_there_is_no_budget_where_nothing_can_be_denied(histories: dict[str, History]):
@@ -49,9 +43,7 @@ def test_there_is_no_budget_where_nothing_can_be_denied(histories: dict[str, His
         assert reason in told["budget_reason"]
 
 
-def test_why_no_true_risk_is_known_is_what_the_audits_found(
-    histories: dict[str, History],
-):
+def test_why_no_true_risk_is_known_is_what_the_audits_found(histories: dict[str, History]):
     finished = [each for each in histories.values() if each.exposures]
     assert finished
     for reason in ("too few records", "refused: the sides do not match"):

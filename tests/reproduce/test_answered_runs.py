@@ -35,14 +35,7 @@ def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     out = tmp_path / "bench"
     found = {each.name: each for each in outcomes(TINY, 0, out, lambda _: None)}
 
-    assert list(found) == [
-        "retrain",
-        "federaser",
-        "isolated",
-        "k4-x2",
-        "k4-x3",
-        "k4-x4",
-    ]
+    assert list(found) == ["retrain", "federaser", "isolated", "k4-x2", "k4-x3", "k4-x4"]
     asked = sum(found["retrain"].answers.values())
     assert asked > 0
     assert found["retrain"].answers == {"retrain": asked}

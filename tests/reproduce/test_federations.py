@@ -89,9 +89,7 @@ def test_a_factor_without_a_divisor_is_unbounded(played, swapped):
     of = {cell.measure: cell for cell in swapped.cells if cell.row == "FedAvg"}
     told = of["violations: IFCA's / own"]
     pairs = zip(
-        values(played, "IFCA", "violations"),
-        values(played, "FedAvg", "violations"),
-        strict=True,
+        values(played, "IFCA", "violations"), values(played, "FedAvg", "violations"), strict=True
     )
     assert told.values == tuple(a / b if b else None for a, b in pairs)
     assert None in told.values  # in some seed FedAvg leaves nobody above

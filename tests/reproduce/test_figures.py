@@ -46,11 +46,7 @@ def legend(figure: Figure) -> dict[str, str]:
 def bars(axes: Axes) -> list[tuple[float, float, str]]:
     """Place, height and colour of each bar."""
     return [
-        (
-            bar.get_x() + bar.get_width() / 2,
-            bar.get_height(),
-            to_hex(bar.get_facecolor()),
-        )
+        (bar.get_x() + bar.get_width() / 2, bar.get_height(), to_hex(bar.get_facecolor()))
         for bar in axes.patches
         if isinstance(bar, Rectangle)
     ]

@@ -118,11 +118,7 @@ def test_what_was_not_played_at_all_is_told(page):
 def test_records_of_a_folder_come_by_name(tmp_path):
     for each in (BRIEF, TABLE, replace(TABLE, name="another")):
         write_record(tmp_path / f"{each.stem}.json", each)
-    assert [each.stem for each in records(tmp_path)] == [
-        "another",
-        "tiny-quick",
-        "tiny",
-    ]
+    assert [each.stem for each in records(tmp_path)] == ["another", "tiny-quick", "tiny"]
 
 
 def test_a_csv_has_a_line_per_cell_with_every_value():
@@ -135,10 +131,7 @@ def test_a_csv_has_a_line_per_cell_with_every_value():
     assert float(ifca["mean"]) == pytest.approx(0.7)
     low, high = (float(ifca[key]) for key in ("low", "high"))
     # t(0.975, 2) = 4.3027 times 0.1 / sqrt(3)
-    assert (low, high) == (
-        pytest.approx(0.4516, abs=1e-4),
-        pytest.approx(0.9484, abs=1e-4),
-    )
+    assert (low, high) == (pytest.approx(0.4516, abs=1e-4), pytest.approx(0.9484, abs=1e-4))
     assert ifca["values"] == "0.6 0.7 0.8"
     assert rows[0]["printed"] == rows[0]["where"] == ""
     assert rows[2]["values"] == "1 unknown 2"

@@ -38,10 +38,7 @@ def test_the_claimed_range_follows_from_no_cell(found, ratios):
     assert claims == {
         "abstract, lower end": (1.6, min(ratios.values())),
         "abstract, upper end": (500_769.0, max(ratios.values())),
-        "section 4, k = 8, FMNIST, non-iid": (
-            500_769.0,
-            pytest.approx(22.747, abs=1e-3),
-        ),
+        "section 4, k = 8, FMNIST, non-iid": (500_769.0, pytest.approx(22.747, abs=1e-3)),
     }
     assert "1.23 to 340,550 times" in found.notes[0]
     assert "22.7" in found.notes[0]

@@ -52,10 +52,7 @@ def test_another_result_has_another_digest(settings):
             {"method": {"name": "ifca"}},
             {"method": {"name": "ifca", "selection": "threshold", "risk_weight": 0.3}},
         ),
-        (
-            {"method": {"name": "local"}},
-            {"method": {"name": "local", "initialisation": "random"}},
-        ),
+        ({"method": {"name": "local"}}, {"method": {"name": "local", "initialisation": "random"}}),
     ],
     ids=str,
 )

@@ -146,10 +146,7 @@ def test_distances_are_those_of_gradient_descent_by_hand(quiet: Descent):
                 for client in run.population.clients
                 if client.group == j
                 for x, y in [
-                    (
-                        client.train.inputs.double().numpy(),
-                        client.train.labels.double().numpy(),
-                    )
+                    (client.train.inputs.double().numpy(), client.train.labels.double().numpy())
                 ]
             ]
             thetas[j] = theta - np.mean(gradients, axis=0)

@@ -96,11 +96,7 @@ BAD: dict[str, Bad] = {
     "keys": (lambda: of(config={3: 4}), ConfigError, "names of settings as keys"),
     "key": (lambda: of(config={"train.rate": 4}), ConfigError, "train.rate"),
     "value": (lambda: of(config={"seed.x": 4, "seed": 1}), ConfigError, "seed twice"),
-    "array": (
-        lambda: of(config={"merge.name": np.ones(2)}),
-        ConfigError,
-        r"merge\.name",
-    ),
+    "array": (lambda: of(config={"merge.name": np.ones(2)}), ConfigError, r"merge\.name"),
     "a name": (lambda: of(model="mlp"), ModelError, r"found a str.*model\.name"),
     "no module": (lambda: of(model=lambda: 3), ModelError, "lambda.* returned a int"),
     "arguments": (lambda: of(model=nn.Linear), ModelError, "Linear raised TypeError"),
@@ -113,16 +109,8 @@ BAD: dict[str, Bad] = {
     ),
     "outputs": (lambda: of(model=nn.Linear(4, 3)), ModelError, "2 outputs"),
     "inputs": (lambda: of(model=nn.Linear(5, 2)), ModelError, "Linear failed"),
-    "later": (
-        lambda: of(model=lambda: Raises(4, 2)),
-        ModelError,
-        "c0: .*Raises.*row 2",
-    ),
-    "detached": (
-        lambda: of(model=lambda: Detached(4, 2)),
-        ModelError,
-        "of c0: a step of training",
-    ),
+    "later": (lambda: of(model=lambda: Raises(4, 2)), ModelError, "c0: .*Raises.*row 2"),
+    "detached": (lambda: of(model=lambda: Detached(4, 2)), ModelError, "of c0: a step of training"),
     "squeezed": (
         lambda: of(one_left(), Squeezes),
         ModelError,
@@ -154,11 +142,7 @@ BAD: dict[str, Bad] = {
         ModelError,
         "parallel engine",
     ),
-    "task": (
-        lambda: of({"ada": (torch.ones(4, 4), torch.ones(4))}),
-        DataError,
-        "ada: model.task",
-    ),
+    "task": (lambda: of({"ada": (torch.ones(4, 4), torch.ones(4))}), DataError, "ada: model.task"),
     "shapes": (
         lambda: of([points()["c0"], (torch.ones(4, 5), [0, 1, 0, 1])]),
         DataError,

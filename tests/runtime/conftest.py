@@ -139,9 +139,7 @@ def killed() -> Callable[..., None]:
     def kill(program: str, where: str, calls: int, *words: object) -> None:
         command = [*where.split(), str(calls), *map(str, words)]
         child = subprocess.run(
-            [sys.executable, "-c", DEADLY + program, *command],
-            capture_output=True,
-            check=False,
+            [sys.executable, "-c", DEADLY + program, *command], capture_output=True, check=False
         )
         assert child.returncode == -signal.SIGKILL, child.stderr.decode()
 

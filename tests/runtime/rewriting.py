@@ -17,8 +17,7 @@ def rewrite(folder: Path, old: str, new: str) -> int:
             body, changed = body.replace(old, new, 1), position
         head = link(head, round_index, kind, body)
         place.execute(
-            "UPDATE events SET body = ?, hash = ? WHERE position = ?",
-            (body, head, position),
+            "UPDATE events SET body = ?, hash = ? WHERE position = ?", (body, head, position)
         )
     place.commit()
     place.close()

@@ -19,11 +19,7 @@ SOLVED: dict[str, Any] = {
     "method": {
         "name": "solved",
         "selection": "loss",
-        "options": {
-            "initialisation": "random",
-            "pooling": POOLING,
-            "regularisation": LAMBDA,
-        },
+        "options": {"initialisation": "random", "pooling": POOLING, "regularisation": LAMBDA},
     },
     "redteam": {"source": "none"},
 }

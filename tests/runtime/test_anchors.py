@@ -151,9 +151,7 @@ def test_a_history_that_was_rewritten_and_sealed_again_is_refused_everywhere(cop
         witness_head(copy / "witness", head_update(RunFolder(folder), known))
 
 
-def test_an_operator_who_rewrites_everything_it_holds_is_caught_by_who_holds_something(
-    copy,
-):
+def test_an_operator_who_rewrites_everything_it_holds_is_caught_by_who_holds_something(copy):
     """The chain, the receipts and the proof in the run's folder: all made anew."""
     folder = copy / "run"
     rewrite(folder, '"accuracy":', '"accuracy": ')
@@ -250,9 +248,7 @@ def test_a_strangers_receipt_and_a_strangers_cosignature_are_refused(copy):
     assert told["witness"].ok is False
 
 
-def test_an_old_proof_holds_after_its_key_was_replaced_and_a_new_one_cannot_backdate(
-    copy,
-):
+def test_an_old_proof_holds_after_its_key_was_replaced_and_a_new_one_cannot_backdate(copy):
     new = rotate_key()
     told = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
     assert all(check.ok is not False for check in told.values())

@@ -105,10 +105,7 @@ def test_a_second_time_after_a_crash_tells_the_same(folder: RunFolder, tmp_path:
 
 
 def test_an_export_without_a_record_is_found_where_exports_lie(folder: RunFolder):
-    for path in (
-        folder.path / "cluster-0.safetensors",
-        folder.exports / "x.safetensors",
-    ):
+    for path in (folder.path / "cluster-0.safetensors", folder.exports / "x.safetensors"):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(model_bytes(OLD))
     kept = folder.path / "cluster-1.safetensors"
@@ -158,10 +155,7 @@ def test_the_record_of_a_run_inside_the_run_outlives_it(folder: RunFolder, tmp_p
     for _ in range(2):
         erase_from_copies(folder, "anna", NAMES)
     assert copies_of(inner) == ()
-    assert fates(folder, 3) == {
-        "outside": ("outside", True),
-        "inside": ("deleted", True),
-    }
+    assert fates(folder, 3) == {"outside": ("outside", True), "inside": ("deleted", True)}
 
 
 def test_what_is_written_again_for_nobody_replaces_its_record(folder: RunFolder, tmp_path: Path):

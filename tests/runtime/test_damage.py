@@ -47,9 +47,7 @@ def test_no_flip_in_a_state_or_in_stored_updates_is_silent(play):
         assert not flipped(state, FLIPS, lambda: bool(state_problem(state, ledger)))
         assert not updates_problem(folder.updates, 1, ledger.files)
         assert not flipped(
-            updates,
-            FLIPS,
-            lambda: bool(updates_problem(folder.updates, 1, ledger.files)),
+            updates, FLIPS, lambda: bool(updates_problem(folder.updates, 1, ledger.files))
         )
 
 

@@ -91,9 +91,7 @@ def test_the_noise_on_gradients_is_delivered_and_its_lack_is_caught(audited, mon
     assert audited(500, **RECORD).holds
     right = steps.clipped_sum
     monkeypatch.setattr(
-        steps,
-        "clipped_sum",
-        lambda model, batch, clip, task: right(model, batch, 4 * clip, task),
+        steps, "clipped_sum", lambda model, batch, clip, task: right(model, batch, 4 * clip, task)
     )
     assert not audited(500, **RECORD).holds
 

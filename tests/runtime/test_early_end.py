@@ -77,10 +77,7 @@ def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(values, pa
 def test_of_equal_rounds_the_first_is_the_best_and_risks_are_better_if_lower():
     rows = [row(0, 0.5), row(1, 0.7), row(2, 0.7), row(3, None)]
     assert best_round(rows, "accuracy") == (1, 0.7)
-    assert best_round([replace(r, over=5 - r.round_index) for r in rows], "over") == (
-        3,
-        2.0,
-    )
+    assert best_round([replace(r, over=5 - r.round_index) for r in rows], "over") == (3, 2.0)
     assert best_round(rows, "over") is None
 
 
@@ -102,19 +99,13 @@ def test_everybody_says_so(ended):
         facts = dossier_facts(RecordReader().read(ledger))["run"]
     assert facts["ended_early"] == SAID
     assert (facts["rounds_planned"], facts["rounds_played"]) == (9, 3)
-    entry = entry_of_folder(
-        ended.folder,
-        "run",
-        Reading(at=datetime.now(UTC)),
-    )
+    entry = entry_of_folder(ended.folder, "run", Reading(at=datetime.now(UTC)))
     assert (entry.state, entry.reason, entry.rounds_played) == ("finished", SAID, 3)
     listed = CliRunner().invoke(app, ["runs", "list", str(ended.folder.parent)])
     assert SAID in listed.output
 
 
-def test_resuming_does_nothing_more_and_whoever_leaves_is_replayed_up_to_the_end(
-    tmp_path,
-):
+def test_resuming_does_nothing_more_and_whoever_leaves_is_replayed_up_to_the_end(tmp_path):
     run = played(tmp_path / "run")
     head = run.ledger_head
     assert again(run.folder).ledger_head == head
@@ -188,12 +179,7 @@ def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_p
     keep = {"every": 30, "keep": "thin", "best": "accuracy"}
     changes = {"redteam": {"source": "none"}, "method": {"name": "fedavg"}}
     run = played(
-        tmp_path / "run",
-        stop=None,
-        rounds=14,
-        train=learning,
-        checkpoints=keep,
-        **changes,
+        tmp_path / "run", stop=None, rounds=14, train=learning, checkpoints=keep, **changes
     )
     every = {each.round_index: each.accuracy or 0.0 for each in run.history.rounds}
     best = max(every.values())

@@ -82,9 +82,7 @@ def own(tmp_path_factory):
     chosen = settings("method.selection=mine:choose")
     answer = ["--answer", "retrain", "--json"]
     ran, left = covey(
-        here,
-        ["run", *chosen, "--out", "run"],
-        ["forget", "run", "client-00003", *answer],
+        here, ["run", *chosen, "--out", "run"], ["forget", "run", "client-00003", *answer]
     )
     assert mark.read_text(), ran
     assert left[0] == 0, left

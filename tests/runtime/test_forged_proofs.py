@@ -78,10 +78,7 @@ FACTS: dict[str, tuple[Forge, str]] = {
     "another distance": (put(max_distance=0.5), "max_distance: the ledger gives None"),
     "asked in 1999": (put(asked="1999-01-01T00:00:00.000+00:00"), "asked: the ledger"),
     "answered in 1999": (put(answered="1999-01-01T00:00:00.000+00:00"), "answered:"),
-    "answered in 2099": (
-        put(answered="2099-01-01T00:00:00.000+00:00"),
-        "answered: after",
-    ),
+    "answered in 2099": (put(answered="2099-01-01T00:00:00.000+00:00"), "answered: after"),
     "answered some day": (put(answered="lately"), "asked and answered must be moments"),
     "nothing touched": (put(touched=[]), "touched: the ledger gives"),
     "touched in another round": (later_touch, "touched: the ledger gives"),
@@ -112,11 +109,7 @@ FACTS: dict[str, tuple[Forge, str]] = {
 
 ANSWERS: dict[str, tuple[str, Forge, str]] = {
     "a denial as a retraining": ("deny", put(answer="retrain"), "answer: the ledger"),
-    "a denial as a calibration": (
-        "deny",
-        put(answer="calibrate"),
-        "answer: the ledger",
-    ),
+    "a denial as a calibration": ("deny", put(answer="calibrate"), "answer: the ledger"),
     "a denial as a roll-back": ("deny", put(answer="roll_back"), "a roll-back plays"),
     "a denial as a replay": (
         "deny",
@@ -131,11 +124,7 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
         "answer: the ledger gives 'deny'",
     ),
     "a denial that keeps nothing": ("deny", put(sealed_record_kept=False), "sealed_re"),
-    "a retraining that keeps": (
-        "retrain",
-        put(sealed_record_kept=True),
-        "sealed_record",
-    ),
+    "a retraining that keeps": ("retrain", put(sealed_record_kept=True), "sealed_record"),
     "a roll-back as a retraining": (
         "roll_back",
         put(answer="retrain", replayed="anew", sealed_record_kept=False),
@@ -143,11 +132,7 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
     ),
     "a longer replay": ("roll_back", put(rounds_replayed=9), "rounds_replayed: the"),
     "an earlier replay": ("roll_back", put(first_replayed_round=0), "first_"),
-    "a later break": (
-        "roll_back",
-        put(first_affected_round=2),
-        "first_affected_round:",
-    ),
+    "a later break": ("roll_back", put(first_affected_round=2), "first_affected_round:"),
     "choices made anew": ("roll_back", put(replayed="anew"), "replayed: the ledger"),
     "a calibration as a retraining": (
         "calibrate",
@@ -167,11 +152,7 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
         of_sums(before=NO_MODEL),
         "subtracted: the ledger gives",
     ),
-    "sums that are others afterwards": (
-        "subtract",
-        of_sums(after=NO_MODEL),
-        "subtracted: ",
-    ),
+    "sums that are others afterwards": ("subtract", of_sums(after=NO_MODEL), "subtracted: "),
     "fewer clients in the sums": (
         "subtract",
         of_sums(clients_after=0),
@@ -200,21 +181,13 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
     ),
     "an earlier subtraction": ("subtract", put(first_replayed_round=1), "first_"),
     "a longer subtraction": ("subtract", put(rounds_replayed=2), "rounds_replayed: "),
-    "a subtraction that was played anew": (
-        "subtract",
-        put(replayed="anew"),
-        "replayed: ",
-    ),
+    "a subtraction that was played anew": ("subtract", put(replayed="anew"), "replayed: "),
     "a subtraction that keeps nothing": (
         "subtract",
         put(sealed_record_kept=False),
         "sealed_record_kept: the ledger",
     ),
-    "own sums that nobody kept": (
-        "subtract",
-        put(own_sums_kept=True),
-        "own_sums_kept: not what",
-    ),
+    "own sums that nobody kept": ("subtract", put(own_sums_kept=True), "own_sums_kept: not what"),
     "own sums that are not told": (
         "subtract, kept",
         lambda d: d.pop("own_sums_kept"),

@@ -119,8 +119,7 @@ def test_a_glance_tells_all_but_who_is_where(played: Path):
 def changed(place: Path, position: int) -> None:
     with closing(sqlite3.connect(place)) as connection, connection:
         connection.execute(
-            "UPDATE events SET body = replace(body, '0', '1') WHERE position = ?",
-            (position,),
+            "UPDATE events SET body = replace(body, '0', '1') WHERE position = ?", (position,)
         )
 
 

@@ -54,15 +54,7 @@ def the_same_draw(rows: Sequence[Rows], _: Streams) -> Tensor:
     return released_head(NOISE, rows, Streams(1))
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        half_the_noise,
-        double_the_weight,
-        not_scaled,
-        the_same_draw,
-    ],
-)
+@pytest.mark.parametrize("fault", [half_the_noise, double_the_weight, not_scaled, the_same_draw])
 def test_a_fault_is_caught(fault):
     assert not audited(fault).holds
 

@@ -51,9 +51,7 @@ def test_the_red_team_moves_no_model_of_those_who_ignore_it(play, source):
     population = {"audit_examples": 60 if source == "oracle" else 0}
     quiet = play(method={"name": "ifca"}, population=population)
     watched = play(
-        method={"name": "ifca"},
-        population=population,
-        redteam={"source": source, "pool": 200},
+        method={"name": "ifca"}, population=population, redteam={"source": source, "pool": 200}
     )
     assert watched.history.assignment == quiet.history.assignment
     if source != "shadow":  # its pool takes test images, but no client's

@@ -58,9 +58,7 @@ def test_all_kinds_of_data_and_settings_make_the_same_run(tmp_path: Path):
     assert made("sets", sets, {**SETTINGS, "rounds": np.int64(2)}) == tensors
 
 
-def test_ids_reach_an_embedding_whole_and_attention_drops_by_the_clients_streams(
-    tmp_path: Path,
-):
+def test_ids_reach_an_embedding_whole_and_attention_drops_by_the_clients_streams(tmp_path: Path):
     state = torch.get_rng_state()
     made = [
         covey.run(Reader, texts(), {**SETTINGS, **engine}, tmp_path / str(index))
@@ -76,8 +74,7 @@ def test_ids_reach_an_embedding_whole_and_attention_drops_by_the_clients_streams
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"engine.name": "vmap"}, {"privacy": {"record_clip": 1.0, "record_noise": 0.1}}],
+    "settings", [{"engine.name": "vmap"}, {"privacy": {"record_clip": 1.0, "record_noise": 0.1}}]
 )
 def test_ids_train_in_one_batch_and_under_noise(settings: dict[str, Any], tmp_path: Path):
     def flat() -> nn.Module:
@@ -111,11 +108,7 @@ def test_ids_in_files_reach_an_embedding(tmp_path: Path, monkeypatch: pytest.Mon
     data.mkdir()
     for name, (ids, labels) in texts().items():
         np.savez(data / f"{name}.npz", x=ids.numpy(), y=labels.numpy())
-    settings = {
-        **SETTINGS,
-        "data": {"name": "npz", "dir": str(data)},
-        "model.name": "readers:bag",
-    }
+    settings = {**SETTINGS, "data": {"name": "npz", "dir": str(data)}, "model.name": "readers:bag"}
     result = covey.run(config=settings, out=tmp_path / "run")
     assert result.params(0)["0.weight"].shape == (50, 4)
 
@@ -192,9 +185,7 @@ def test_a_threshold_leaves_the_weight_that_all_have():
     assert fixed["c0"] == Preference(risk_weight=0.1, risk_threshold=0.5)
 
 
-def test_thresholds_are_kept_under_handles_for_a_run_that_is_carried_on(
-    tmp_path: Path,
-):
+def test_thresholds_are_kept_under_handles_for_a_run_that_is_carried_on(tmp_path: Path):
     class StopError(Exception):
         pass
 
@@ -204,10 +195,7 @@ def test_thresholds_are_kept_under_handles_for_a_run_that_is_carried_on(
 
     clients = {f"patient-{name}": pair for name, pair in points().items()}
     thresholds = dict.fromkeys(clients, 0.5)
-    config = {
-        **SETTINGS,
-        "method": {"selection": "threshold", "initialisation": "random"},
-    }
+    config = {**SETTINGS, "method": {"selection": "threshold", "initialisation": "random"}}
     whole = covey.run(net, clients, config, tmp_path / "whole", thresholds=thresholds)
     with pytest.raises(StopError):
         covey.run(net, clients, config, tmp_path / "cut", stop, thresholds=thresholds)

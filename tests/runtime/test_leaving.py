@@ -273,9 +273,7 @@ def test_removing_a_client_and_another_commutes(small, copied, tmp_path):
 def test_calibrating_keeps_lengths_and_loses_the_leaver(small, tmp_path):
     folder = tmp_path / "run"
     config = small(
-        method={"name": "fedavg"},
-        unlearning={"store_updates": 1},
-        train={"local_epochs": 2},
+        method={"name": "fedavg"}, unlearning={"store_updates": 1}, train={"local_epochs": 2}
     )
     before = run(config=config, out=folder)
     handle = before.names[LEAVER]

@@ -144,21 +144,9 @@ LIES: dict[str, tuple[str, Lie, str]] = {
     "sums that lose others too": ("subtract", seven_more, "record: subtracted: 1 left"),
     "others in another cluster": ("subtract", moved, "record: subtracted: in round 2"),
     "somebody else's proof": ("retrain", made_out, "record: subject: the ledger gives"),
-    "somebody else's answer": (
-        "retrain",
-        made_out_in_the_chain,
-        "subject: the ledger still names",
-    ),
-    "of somebody without a name": (
-        "retrain",
-        made_out_without_a_name,
-        "record: names: in round",
-    ),
-    "of another handle": (
-        "retrain",
-        of_another_handle,
-        "record: names: the table still",
-    ),
+    "somebody else's answer": ("retrain", made_out_in_the_chain, "subject: the ledger still names"),
+    "of somebody without a name": ("retrain", made_out_without_a_name, "record: names: in round"),
+    "of another handle": ("retrain", of_another_handle, "record: names: the table still"),
     "an answer without a mark": ("retrain", unmarked, "subject: the ledger's event"),
     "a request that is not in the chain": (
         "deny",

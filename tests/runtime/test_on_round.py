@@ -92,10 +92,7 @@ def test_rounds_that_are_played_anew_are_marked(tmp_path):
             folder.queue_request("c1", "retrain")
 
     played(folder.path, leaving)
-    first, again = (
-        [(0, False), (1, False), (2, False)],
-        [(0, True), (1, True), (2, True)],
-    )
+    first, again = ([(0, False), (1, False), (2, False)], [(0, True), (1, True), (2, True)])
     assert [(each.round, each.again) for each in told] == [*first, *again, (3, False)]
     assert "c1" in told[0].values
     assert "c1" not in told[-1].values

@@ -124,8 +124,5 @@ def test_another_ledger_is_read_from_its_beginning(held, tmp_path):
     for folder in (held.folder, other.folder, held.folder):
         with Ledger.read(RunFolder(folder).ledger) as ledger:
             found, fresh = reader.read(ledger), RecordReader().read(ledger)
-            assert (tuple(found.hashes), found.records) == (
-                tuple(fresh.hashes),
-                fresh.records,
-            )
+            assert (tuple(found.hashes), found.records) == (tuple(fresh.hashes), fresh.records)
             assert found.history == fresh.history

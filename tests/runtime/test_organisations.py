@@ -114,10 +114,7 @@ def test_what_is_unknown_or_too_few_is_refused(hidden, tmp_path):
     with pytest.raises(ConfigError, match=f"says nothing of '{NAMES[-1]}'"):
         run(config=hidden(some, min_organisations=3), out=tmp_path / "run")
     with pytest.raises(ConfigError, match="as many organisations as there are, 1"):
-        run(
-            config=hidden(dict.fromkeys(NAMES, "x"), min_organisations=2),
-            out=tmp_path / "run",
-        )
+        run(config=hidden(dict.fromkeys(NAMES, "x"), min_organisations=2), out=tmp_path / "run")
     with pytest.raises(ConfigError, match="that nobody forms"):
         run(config=hidden(WHOSE, min_organisations=2, name="mean"), out=tmp_path / "run")
 

@@ -169,10 +169,7 @@ def test_bad_data_of_a_function(name: str, mine: str, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [
-        ("model_fails", "raised KeyError: 'layer'"),
-        ("no_model", "must return an nn.Module"),
-    ],
+    [("model_fails", "raised KeyError: 'layer'"), ("no_model", "must return an nn.Module")],
 )
 def test_a_bad_model_function(name: str, said: str, mine: str, tmp_path: Path):
     with pytest.raises(ModelError, match=f"{mine}:{name}.*{said}"):

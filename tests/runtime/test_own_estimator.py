@@ -112,10 +112,7 @@ class OnClients(ConfidenceGap):
 
 
 def test_clients_may_measure_with_it_and_tell_nobody(tmp_path: Path):
-    config = TINY | {
-        "population.examples_per_client": 80,
-        "redteam.source": OnClients(fewest=5),
-    }
+    config = TINY | {"population.examples_per_client": 80, "redteam.source": OnClients(fewest=5)}
     run = covey.run(config=config, out=tmp_path / "run")
     assert measured(run) == []
     unknown = [isinstance(each, RiskUnknown) for each in run.history.told]

@@ -46,9 +46,7 @@ def mine(tmp_path, monkeypatch):
 
 
 def test_own_selection_decides(play, mine):
-    result = play(
-        method={"selection": f"{mine}:first", "initialisation": "random"},
-    )
+    result = play(method={"selection": f"{mine}:first", "initialisation": "random"})
     assert set(result.history.assignment.values()) == {0}
     assert [type(e).__name__ for _, e in result.history.notable][:2] == [
         "RiskUnknown",
@@ -86,10 +84,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
 ):
     named = {key: value.replace("MINE", mine) for key, value in section.items()}
     with pytest.raises(ConfigError, match=said):
-        run(
-            config=settings(data={"name": f"{mine}:hospitals"}, method=named),
-            out=tmp_path / "run",
-        )
+        run(config=settings(data={"name": f"{mine}:hospitals"}, method=named), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -79,8 +79,7 @@ def test_who_left_is_asked_about_apart(learnt, tmp_path):
 
 def test_non_members_unlike_the_members_are_refused(learnt):
     black = Examples(
-        torch.zeros(1400, 1, 8, 8, dtype=torch.uint8),
-        torch.zeros(1400, dtype=torch.int64),
+        torch.zeros(1400, 1, 8, 8, dtype=torch.uint8), torch.zeros(1400, dtype=torch.int64)
     )
     with pytest.raises(RunError, match="a classifier that never sees the model"):
         played(learnt, reference=Reference((black, black)))

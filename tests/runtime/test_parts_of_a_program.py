@@ -106,11 +106,7 @@ def test_a_cell_that_ran_twice_is_the_same_part(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        ("self.share *", "2 * self.share *"),
-        ("clamp(max", "clamp(min=0, max"),
-        ("4.0", "5.0"),
-    ],
+    [("self.share *", "2 * self.share *"), ("clamp(max", "clamp(min=0, max"), ("4.0", "5.0")],
     ids=["itself", "a function of its cell", "a number of its cell"],
 )
 def test_a_part_with_another_source_is_refused(
@@ -158,11 +154,7 @@ def test_a_script_grows_by_the_line_that_forgets_somebody(tmp_path: Path):
     for text in (SCRIPT, SCRIPT + line, SCRIPT + line + loads):
         script.write_text(text)
         done = subprocess.run(
-            [sys.executable, script],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
+            [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         line = ""

@@ -68,10 +68,7 @@ def check(cut: Cut, config: Config, place: Path) -> None:
         return
     with Ledger.read(folder.ledger_path) as ledger:
         ledger.verify()
-        newest, last = (
-            newest_whole_state(folder.checkpoints, ledger),
-            ledger.last_round(),
-        )
+        newest, last = (newest_whole_state(folder.checkpoints, ledger), ledger.last_round())
         after = load_state(newest)[0].round_index if newest else 0
         assert last is None or after >= min(last, config.rounds)
         assert config.secrets.source == "seeded" or not lost_secret(folder.secret_marker, ledger)
@@ -119,10 +116,7 @@ def test_a_run_goes_on_to_the_same_end(number, recorded, tmp_path):
         if not (folder / "config.toml").is_file():
             run(config=found.config, out=folder)
         ended = resume(folder)
-        assert (ended.summary["model_hash"], ended.ledger_head) == (
-            found.model,
-            found.head,
-        )
+        assert (ended.summary["model_hash"], ended.ledger_head) == (found.model, found.head)
 
 
 @pytest.mark.parametrize("number", [3, pytest.param(60, marks=TORTURE)], ids=str)

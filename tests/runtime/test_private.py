@@ -64,10 +64,7 @@ def quick(play):
 
 @pytest.mark.parametrize(
     ("sections", "sizes"),
-    [
-        ({}, (2, 2, 2)),
-        ({"train": {"participation": 0.9}}, (2,)),
-    ],
+    [({}, (2, 2, 2)), ({"train": {"participation": 0.9}}, (2,))],
     ids=["everybody", "sampled"],
 )
 def test_sound_noise_is_what_epsilon_takes(quick, sections, sizes):
@@ -131,11 +128,7 @@ def test_who_came_is_hidden_where_privacy_rests_on_it(quick):
         {"method": FEDAVG, "merge": SOUND},
         {
             "method": {"name": "ifca", "initialisation": "random"},
-            "privacy": {
-                "record_clip": 1.0,
-                "record_noise": 1.0,
-                "selection_noise": 4.0,
-            },
+            "privacy": {"record_clip": 1.0, "record_noise": 1.0, "selection_noise": 4.0},
         },
     ],
     ids=["coins-sums", "speakers-representatives", "batches-gradients-choices"],
@@ -155,9 +148,7 @@ def test_no_secret_draw_comes_from_numpy(quick, monkeypatch, sections):
 
 
 @pytest.mark.parametrize(
-    "method",
-    [{"name": "ifca"}, {"name": "ifca-mir"}],
-    ids=["ifca", "weighted"],
+    "method", [{"name": "ifca"}, {"name": "ifca-mir"}], ids=["ifca", "weighted"]
 )
 def test_every_choice_is_told_the_last_one_too(quick, method):
     result = quick(

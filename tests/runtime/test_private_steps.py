@@ -58,19 +58,12 @@ def first_round(config: Config, secret: int | None = None) -> tuple[str, tuple[E
 
 @pytest.mark.parametrize(
     "method",
-    [
-        {"name": "fedavg"},
-        {"name": "ifca-mir"},
-        {"name": "ifca-mir", "initialisation": "random"},
-    ],
+    [{"name": "fedavg"}, {"name": "ifca-mir"}, {"name": "ifca-mir", "initialisation": "random"}],
     ids=["fedavg", "warm", "random"],
 )
 def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, method: dict[str, Any]):
     config = settings(
-        method=method,
-        privacy=PRIVATE,
-        train={"batch_size": 8},
-        redteam={"source": "none"},
+        method=method, privacy=PRIVATE, train={"batch_size": 8}, redteam={"source": "none"}
     )
     run = build_run(config)
     witness = Witness(run.engine)

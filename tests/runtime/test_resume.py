@@ -74,11 +74,7 @@ def test_what_choices_left_behind_is_in_the_checkpoint(play, cut):
     """Prices decide the rounds to come."""
     whole = play(
         rounds=8,
-        method={
-            "selection": "priced",
-            "target_share": 0.4,
-            "initialisation": "groups",
-        },
+        method={"selection": "priced", "target_share": 0.4, "initialisation": "groups"},
         population={"clients": 10, "thresholds": [0.5, 0.6]},
         train={"participation": 0.8},
     )

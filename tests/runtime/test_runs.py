@@ -52,11 +52,7 @@ def test_groups_start_from_the_truth_and_say_so(play):
 
 @pytest.mark.parametrize(
     ("merge", "source", "said"),
-    [
-        ("anonymity-sets", "seeded", 1),
-        ("anonymity-sets", "os", 0),
-        ("mean", "seeded", 0),
-    ],
+    [("anonymity-sets", "seeded", 1), ("anonymity-sets", "os", 0), ("mean", "seeded", 0)],
 )
 def test_what_the_seed_gives_away_is_said(merge, source, said):
     config = Config.of({"merge": {"name": merge}, "secrets": {"source": source}})
@@ -66,8 +62,7 @@ def test_what_the_seed_gives_away_is_said(merge, source, said):
 
 def test_pooling_brings_a_clients_examples_into_every_model(play):
     result = play(
-        method={"initialisation": "groups", "pooling": 0.5},
-        population={"audit_examples": 60},
+        method={"initialisation": "groups", "pooling": 0.5}, population={"audit_examples": 60}
     )
     exposures = {each.handle: each.exposure for each in result.history.exposures}
     for audit, handles in zip(

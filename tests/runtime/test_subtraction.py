@@ -85,9 +85,7 @@ def test_the_heads_are_those_of_everybody_elses_sums(folder, config, whole, gone
         lost = [s["clients_before"] - s["clients_after"] for s in told["subtracted"]]
         assert sum(lost) == len(gone)
         checks = verify(
-            each.answered.proof,
-            folder,
-            name_and_salt=(each.client, each.answered.salt),
+            each.answered.proof, folder, name_and_salt=(each.client, each.answered.salt)
         )
         assert [c.name for c in checks if not c.ok] == ["trust", "operator"]
     rewinds = [e for _, e in recorded(folder) if isinstance(e, RunRolledBack)]

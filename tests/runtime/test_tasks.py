@@ -94,9 +94,7 @@ def test_a_run_on_numbers_is_the_same_again(numbers: Run, tmp_path: Path):
     assert load(numbers.folder).ledger_head == numbers.ledger_head
 
 
-def test_several_labels_are_learnt_and_their_accuracy_is_the_share_that_is_right(
-    several: Run,
-):
+def test_several_labels_are_learnt_and_their_accuracy_is_the_share_that_is_right(several: Run):
     assert several.summary["accuracy"]["overall"] > 0.8
 
 
@@ -154,9 +152,7 @@ def test_several_labels_of_a_simulated_population_by_hand():
     assert all(each.low is None for each in gaps)
 
 
-def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy(
-    numbers: Run,
-):
+def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy(numbers: Run):
     found = numbers.summary
     assert found["accuracy"] == {"overall": None, "by_group": {}}
     error = found["squared_error"]

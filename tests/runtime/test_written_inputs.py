@@ -124,26 +124,14 @@ class Plays(covey.Algorithm):
         ({"merge": Aggregates()}, "merge", r"1\.bias"),
         (
             {
-                "method": {
-                    "name": "ifca-mir",
-                    "selection": Selects(),
-                    "initialisation": "random",
-                },
+                "method": {"name": "ifca-mir", "selection": Selects(), "initialisation": "random"},
                 "redteam.source": "federated",
             },
             "selection",
             "losses",
         ),
-        (
-            {"merge.server_optimizer": Steps(what="aggregated")},
-            "server optimizer",
-            r"1\.bias",
-        ),
-        (
-            {"merge.server_optimizer": Steps(what="value")},
-            "server optimizer",
-            r"value.*1\.bias",
-        ),
+        ({"merge.server_optimizer": Steps(what="aggregated")}, "server optimizer", r"1\.bias"),
+        ({"merge.server_optimizer": Steps(what="value")}, "server optimizer", r"value.*1\.bias"),
         ({"method": Plays()}, "algorithm", r"clusters.*1\.bias"),
     ],
     ids=lambda each: "" if isinstance(each, dict) else each,

@@ -87,8 +87,7 @@ def test_neighbourhoods_grow_slowly_and_keep_their_promise():
 
 @settings(max_examples=60)
 @given(
-    st.lists(st.dictionaries(st.integers(0, 14), st.integers(0, 2)), max_size=6),
-    st.integers(2, 4),
+    st.lists(st.dictionaries(st.integers(0, 14), st.integers(0, 2)), max_size=6), st.integers(2, 4)
 )
 def test_moves_leave_no_part_too_small(wishes, minimum):
     """Clusters' sums are released after every round of moves, over whoever is in them."""

@@ -24,16 +24,7 @@ from covey.secure_sums.messages import (
     Unmasking,
 )
 from covey.secure_sums.server import ServerRound
-from secure_sums.playing import (
-    LENGTH,
-    Playing,
-    identities,
-    numbers,
-    played,
-    seeded,
-    terms,
-    total,
-)
+from secure_sums.playing import LENGTH, Playing, identities, numbers, played, seeded, terms, total
 
 FEW = numbers(6)
 NAMES = tuple(FEW)
@@ -330,13 +321,7 @@ def test_deliveries_of_strangers_or_too_few_are_refused():
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"minimum": 2},
-        {"neighbours": 3},
-        {"majority": 0.4},
-        {"majority": 1.0},
-        {"length": 0},
-    ],
+    [{"minimum": 2}, {"neighbours": 3}, {"majority": 0.4}, {"majority": 1.0}, {"length": 0}],
 )
 def test_terms_that_protect_nobody_are_refused(wrong):
     with pytest.raises(ConfigError, match="secure sums"):

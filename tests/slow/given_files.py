@@ -42,10 +42,7 @@ def settings_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield "preferences.csv", Reader(table, honest, lambda: read_preferences(table))
     tables = folder / "preferences.toml"
     honest = b"[site-1]\nrisk_threshold = 0.6\n[site-2]\nrisk_threshold = 0.7\n"
-    yield (
-        "preferences.toml",
-        Reader(tables, honest, lambda: read_preferences(tables), of_toml),
-    )
+    yield ("preferences.toml", Reader(tables, honest, lambda: read_preferences(tables), of_toml))
 
 
 def _npz() -> bytes:
@@ -77,10 +74,7 @@ def data_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     told = {"users": ["a"], "num_samples": [1], "user_data": {"a": user}}
     honest = written(leaf, json.dumps(told).encode())
     files = Publication("femnist", "leaf", {}, "")
-    yield (
-        "LEAF",
-        Reader(leaf, honest, lambda: read_part(files, "train", folder), of_json),
-    )
+    yield ("LEAF", Reader(leaf, honest, lambda: read_part(files, "train", folder), of_json))
     batch = folder / "data_batch_1"
     content = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [3, 9]}
 

@@ -20,11 +20,7 @@ from covey.unlearning.signature import key_records, signing_key
 from slow.mutations import of_json, of_safetensors, of_toml
 from slow.reading import Reader, kept, written
 
-SMALL = {
-    "rounds": 2,
-    "population": {"clients": 8, "audit_examples": 20},
-    "model": {"name": "mlp"},
-}
+SMALL = {"rounds": 2, "population": {"clients": 8, "audit_examples": 20}, "model": {"name": "mlp"}}
 
 
 def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
@@ -48,10 +44,7 @@ def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
 
     yield "proofs", Reader(proof, honest, checked(), of_json)
     yield "proofs, with a ledger", Reader(proof, honest, checked(path), of_json)
-    yield (
-        "public keys",
-        Reader(public, public.read_bytes(), lambda: key_records(public)),
-    )
+    yield ("public keys", Reader(public, public.read_bytes(), lambda: key_records(public)))
     yield "signing key", Reader(own, own.read_bytes(), lambda: signing_key(own))
     yield "ledger", kept(home.ledger_path, lambda: read_run_record(home))
     yield "config.toml of a run", kept(home.config_path, home.config, of_toml)

@@ -80,11 +80,5 @@ def array_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
         size = told.get("shape")
         return with_array(**{**told, "shape": tuple(size) if isinstance(size, list) else size})
 
-    yield (
-        "arrays",
-        Reader(path, honest.data, lambda: with_array(data=path.read_bytes())),
-    )
-    yield (
-        "shapes of arrays",
-        Reader(path, json.dumps(shape).encode(), with_shape, of_json),
-    )
+    yield ("arrays", Reader(path, honest.data, lambda: with_array(data=path.read_bytes())))
+    yield ("shapes of arrays", Reader(path, json.dumps(shape).encode(), with_shape, of_json))

@@ -10,11 +10,7 @@ import tomli_w
 from hypothesis import strategies as st
 
 DEEP, NESTED, DIGITS = "@deep@", "@nested@", "@digits@"
-SPELT = {
-    DEEP: b"[" * 50_000,
-    NESTED: b"[" * 700 + b"]" * 700,
-    DIGITS: b"9" * 5_000,
-}
+SPELT = {DEEP: b"[" * 50_000, NESTED: b"[" * 700 + b"]" * 700, DIGITS: b"9" * 5_000}
 """What no library writes: put in where these words stand."""
 
 ODD = (

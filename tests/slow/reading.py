@@ -36,8 +36,6 @@ def written(path: Path, content: bytes) -> bytes:
 
 
 def kept(
-    path: Path,
-    read: Callable[[], object],
-    known: Callable[[bytes], Mangled] | None = None,
+    path: Path, read: Callable[[], object], known: Callable[[bytes], Mangled] | None = None
 ) -> Reader:
     return Reader(path, path.read_bytes(), read, known)

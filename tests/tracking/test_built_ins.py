@@ -13,15 +13,7 @@ import pytest
 from covey import ConfigError, Run, TrackedRun, load, run
 from covey.report.queries import final_figures
 from covey.trackers import tracker_of
-from tracking.conftest import (
-    LINES,
-    TINY,
-    curves_of,
-    mlflow_run,
-    scalars_of,
-    single,
-    tell,
-)
+from tracking.conftest import LINES, TINY, curves_of, mlflow_run, scalars_of, single, tell
 
 pytestmark = pytest.mark.filterwarnings("default::Warning")  # the libraries' own
 
@@ -41,17 +33,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
         for name in NAMES
     }
-    settings = {
-        **TINY,
-        "population": {"audit_examples": 0, "exclude": NAMES[5:]},
-    }
+    settings = {**TINY, "population": {"audit_examples": 0, "exclude": NAMES[5:]}}
     out = tmp_path_factory.mktemp("tracked") / "run"
-    found = run(
-        clients=clients,
-        config=settings,
-        out=out,
-        thresholds=dict.fromkeys(NAMES[:5], 0.6),
-    )
+    found = run(clients=clients, config=settings, out=out, thresholds=dict.fromkeys(NAMES[:5], 0.6))
     found.report()
     return found
 

@@ -21,15 +21,7 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.session import settings_hash
 from covey.trackers import Background
 from plugins.tracker_lines import Lines
-from tracking.conftest import (
-    LINES,
-    TINY,
-    curves_of,
-    lines_of,
-    mlflow_run,
-    scalars_of,
-    single,
-)
+from tracking.conftest import LINES, TINY, curves_of, lines_of, mlflow_run, scalars_of, single
 
 KILLED = """
 import os, signal, sys, tomllib

@@ -16,20 +16,13 @@ BROKEN = "plugins.tracker_broken:Broken"
 
 @pytest.mark.parametrize(
     ("when", "how"),
-    [
-        ("begin", "fails"),
-        ("log", "fails"),
-        ("end", "fails"),
-        ("close", "fails"),
-        ("log", "hangs"),
-    ],
+    [("begin", "fails"), ("log", "fails"), ("end", "fails"), ("close", "fails"), ("log", "hangs")],
 )
 def test_the_run_ends_as_it_would_have(play, caplog, monkeypatch, when, how):
     monkeypatch.setattr(background, "PATIENCE", 3.0)
     with caplog.at_level(logging.WARNING, "covey"):
         played = play(
-            tracking=[BROKEN, LINES],
-            tracking_options={BROKEN: {"when": when, "how": how}},
+            tracking=[BROKEN, LINES], tracking_options={BROKEN: {"when": when, "how": how}}
         )
     assert played.summary["finished"]
     assert [t for t, _ in lines_of(played.folder)] == [0, 1, 2, "end"]

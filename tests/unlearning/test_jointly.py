@@ -27,8 +27,7 @@ RULES = AnswerRules(2, stored_updates=False, restorable=(0, 1, 2, 3, 4), next_ro
 
 # per round, the clients that are there, and how many of them are in the first set
 rounds = st.lists(
-    st.tuples(st.permutations(CLIENTS), st.integers(2, 8), st.integers(0, 8)),
-    max_size=4,
+    st.tuples(st.permutations(CLIENTS), st.integers(2, 8), st.integers(0, 8)), max_size=4
 )
 leavers = st.lists(st.sampled_from(CLIENTS), min_size=1, max_size=4, unique=True)
 
@@ -232,11 +231,7 @@ def test_who_was_denied_and_retrained_counts_once_and_in_no_set():
 )
 def test_who_left_lingers_in_others_choices_until_they_choose_anew(how, first, trace):
     story = participation_of(
-        [
-            LEFT,
-            (None, RunRolledBack(3, 6, "recorded")),
-            (None, RunRolledBack(first, 6, how)),
-        ]
+        [LEFT, (None, RunRolledBack(3, 6, "recorded")), (None, RunRolledBack(first, 6, how))]
     )
     assert story.first_round("A") is None
     assert story.first_trace("A") == trace

@@ -106,10 +106,7 @@ def test_who_speaks_for_a_leaver():
 def test_sizes_left_by_hand():
     found = participation_of(STORY)
     # round 0: D, of {C, D, E} only E was near it, and has left; round 1: A and C
-    assert [(s.round_index, left) for s, left in sizes_left(found, "D")] == [
-        (0, 0),
-        (1, 2),
-    ]
+    assert [(s.round_index, left) for s, left in sizes_left(found, "D")] == [(0, 0), (1, 2)]
     # who has left already is counted once
     assert [left for _, left in sizes_left(found, "E")] == [1]
 

@@ -41,9 +41,7 @@ def in_columns(event: Event) -> Event:
             return event
 
 
-@given(
-    st.lists(st.tuples(parts, cohorts, st.booleans(), st.booleans()), max_size=5),
-)
+@given(st.lists(st.tuples(parts, cohorts, st.booleans(), st.booleans()), max_size=5))
 def test_columns_tell_what_texts_tell(rounds):
     plain: list[tuple[int, Event]] = []
     mixed: list[tuple[int, Event]] = []

@@ -268,11 +268,7 @@ LESS_OFTEN = replace(HIDDEN, restorable=(0, 2))
         ("D", HIDDEN, Option("roll_back", "", 2, 2, 1)),
         ("D", replace(HIDDEN, restorable=(0,)), Option("retrain", "", 1, 0, 3)),
         ("B", LESS_OFTEN, Option("roll_back", "", 2, 2, 1)),
-        (
-            "A",
-            replace(HIDDEN, deniability_threshold=3),
-            Option("retrain", "", 0, 0, 3),
-        ),
+        ("A", replace(HIDDEN, deniability_threshold=3), Option("retrain", "", 0, 0, 3)),
         ("nobody", HIDDEN, Option("deny")),
     ],
     ids=["kept", "too-small", "came-later", "no-state", "thinned", "strict", "absent"],

@@ -421,11 +421,7 @@ def test_a_denial_says_that_nothing_was_taken_out():
 
 def test_a_roll_back_says_which_rounds_still_include_the_requester():
     assert says(ROLLED_BACK, "from just before round 5.", "from 1 to 4, before")
-    assert says(
-        ROLLED_BACK,
-        "3 checkpoints; 1 reports",
-        "requester's raw updates that the run had",
-    )
+    assert says(ROLLED_BACK, "3 checkpoints; 1 reports", "requester's raw updates that the run had")
     assert says(ROLLED_BACK, "operating system", "no candidate's update is held")
     whole = replace(ROLLED_BACK, first_round=4)
     assert says(whole, "No round before them includes the requester")
@@ -512,9 +508,7 @@ def test_a_page_shows_markup_and_does_not_obey_it():
 
 
 @every_answer
-def test_three_sentences_come_first_then_what_was_done_then_what_is_not_said(
-    facts: Facts,
-):
+def test_three_sentences_come_first_then_what_was_done_then_what_is_not_said(facts: Facts):
     document = signed(facts)
     shown = html.unescape(proof_page(document))
     assert len(document["summary"]) == 3

@@ -292,9 +292,7 @@ def verdict(signer, at, place: Path) -> bool | None:
     return check_key(record, at).ok
 
 
-def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(
-    tmp_path: Path,
-):
+def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(tmp_path: Path):
     place, now = tmp_path / "key.pem", datetime.now(UTC)
     public, second = public_keys_path(place), timedelta(seconds=60)
     old = signing_key(place).public_key()

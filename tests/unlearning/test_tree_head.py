@@ -37,11 +37,7 @@ def test_the_lines_are_those_of_a_checkpoint():
 
 def test_a_signature_of_the_public_go_checksum_database_verifies():
     # sum.golang.org's key, and its tree of 1 record, from the design of Go's module proxy
-    name, _, key = [
-        "sum.golang.org",
-        "033de0ae",
-        "Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8",
-    ]
+    name, _, key = ["sum.golang.org", "033de0ae", "Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8"]
     raw = base64.b64decode(key)
     assert raw[0] == 1
     from covey.unlearning.verifying import _key_id

@@ -18,11 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 
-SETTINGS = (
-    "method.name=fedavg",
-    "rounds=6",
-    "population.audit_examples=200",
-)
+SETTINGS = ("method.name=fedavg", "rounds=6", "population.audit_examples=200")
 COVEY = (sys.executable, "-m", "covey")
 
 

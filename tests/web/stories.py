@@ -159,10 +159,7 @@ def ticking(began: datetime) -> Callable[[], str]:
 def written(path: Path, story: Story, *, live: bool = False) -> Iterator[Writer]:
     """Lend the writer of a new run in a folder; `live`: by the real clock."""
     config = Config.of(
-        {
-            "rounds": story.rounds,
-            "method": {"name": "ifca-mir", "num_clusters": story.clusters},
-        }
+        {"rounds": story.rounds, "method": {"name": "ifca-mir", "num_clusters": story.clusters}}
     )
     folder = RunFolder.create(path, config)
     began = datetime.now(UTC) - timedelta(seconds=20 * story.rounds + 20)

@@ -164,10 +164,7 @@ def seconds_until_shown(page: Page, text: str, happens: Callable[[], object]) ->
 
 
 def test_what_happens_is_seen_without_reloading(
-    browser: Browser,
-    live: Writer,
-    tmp_path: Path,
-    record_property: Callable[[str, object], None],
+    browser: Browser, live: Writer, tmp_path: Path, record_property: Callable[[str, object], None]
 ):
     with serving(tmp_path) as server, visiting(browser.new_context(), server) as visit:
         visit.open(visit.links("tbody")[0])

@@ -57,9 +57,7 @@ def test_names_stand_apart_and_everything_inside(lines: list[list[tuple[float, f
 
 
 @given(lines=LINES)
-def test_the_table_has_the_newest_figures_and_not_too_many(
-    lines: list[list[tuple[float, float]]],
-):
+def test_the_table_has_the_newest_figures_and_not_too_many(lines: list[list[tuple[float, float]]]):
     table = table_of(plot(lines))
     longest = max(len(each) for each in lines)
     assert table.rows[-1][0] == f"{longest - 1:g}"

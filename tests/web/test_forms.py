@@ -140,8 +140,7 @@ def test_without_write_no_form_is_shown_or_taken(root: Path):
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"received": "soon"}, {"basis": "whim"}, {"name": ""}, {"number": "../1"}],
+    "fields", [{"received": "soon"}, {"basis": "whim"}, {"name": ""}, {"number": "../1"}]
 )
 def test_a_mistake_is_told_and_changes_nothing(root: Path, fields: dict[str, str]):
     client = browser(root)

@@ -10,14 +10,7 @@ from covey.web.app import application
 from covey.web.guard import HEADERS
 from web.conftest import ADDRESS, PORT, TestClient, Visitor
 
-PATHS = (
-    "/",
-    "/compare",
-    "/runs/any",
-    "/static/page.css",
-    "/nothing",
-    "/runs/any/events",
-)
+PATHS = ("/", "/compare", "/runs/any", "/static/page.css", "/nothing", "/runs/any/events")
 
 
 @pytest.fixture

@@ -69,11 +69,7 @@ def test_it_listens_on_this_machine_alone_until_it_is_stopped(tmp_path: Path):
     command = [sys.executable, "-m", "covey", "serve", str(tmp_path), "--port", "0"]
     with (
         subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
         ) as served,
         ended(served),
     ):

@@ -302,10 +302,7 @@ def _hidden_by_sketches(
         most = own.sketch.surely_within(config.max_distance)
         near = _near(config, points, sets, most)
         formed = sets_event(j, own.handles, sets, _told(config, points, sets), near)
-        facts += (
-            *sketched_events(own.sketch.numbers, formed),
-            *_events_beside(config, formed),
-        )
+        facts += (*sketched_events(own.sketch.numbers, formed), *_events_beside(config, formed))
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
             weight = sum(own.weights[i] for i in each)
@@ -318,9 +315,7 @@ def _hidden_by_sketches(
 
 
 def noise_scale(
-    noise: Literal["none", "released", "paper"],
-    distance: Literal["l2", "cosine"],
-    std: float,
+    noise: Literal["none", "released", "paper"], distance: Literal["l2", "cosine"], std: float
 ) -> NoiseScale:
     """Return the noise of this name.
 
@@ -334,8 +329,7 @@ def noise_scale(
         return lambda _, __: std
     apart = _angle if distance == "cosine" else _mean_row_distance
     return lambda models, members: max(
-        (apart(models[a], models[b]) for a, b in combinations(members, 2)),
-        default=0.0,
+        (apart(models[a], models[b]) for a, b in combinations(members, 2)), default=0.0
     )
 
 
@@ -355,10 +349,7 @@ def _waits(config: AnonymityConfig, handles: Sequence[Handle]) -> bool:
 
 
 def _partition(
-    config: AnonymityConfig,
-    points: Points | None,
-    handles: Sequence[Handle],
-    streams: Streams,
+    config: AnonymityConfig, points: Points | None, handles: Sequence[Handle], streams: Streams
 ) -> Sets:
     sets = _divided(config, points, len(handles), streams)
     if config.min_organisations == 1:
@@ -515,10 +506,7 @@ class AnonymitySets(Aggregation):
 
     def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
         """Yield the options of noises that are not there."""
-        for option, noises in (
-            ("radius", ("paper", "sound")),
-            ("delta", ("sound",)),
-        ):
+        for option, noises in (("radius", ("paper", "sound")), ("delta", ("sound",))):
             if self.noise not in noises:
                 yield option, reserved(f"{section}.noise", noises, self.noise)
 
@@ -547,10 +535,7 @@ class AnonymitySets(Aggregation):
         )
 
     def aggregate(
-        self,
-        models: tuple[Params, ...],
-        updates: Iterable[ClientUpdate],
-        streams: Streams,
+        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
         """Move every cluster model by one perturbed update per anonymity set.
 
@@ -592,9 +577,7 @@ class AnonymitySets(Aggregation):
         """Return the same aggregation, of updates that are shortened before."""
 
         def aggregate(
-            models: tuple[Params, ...],
-            updates: Iterable[ClientUpdate],
-            streams: Streams,
+            models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
         ) -> AggregationResult:
             short = bounded_by_median(tuple(updates), self.max_relative_norm)
             return hide(models, short, streams)

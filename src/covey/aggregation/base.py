@@ -231,10 +231,7 @@ class Aggregation(Component):
 
     @abstractmethod
     def aggregate(
-        self,
-        models: tuple[Params, ...],
-        updates: Iterable[ClientUpdate],
-        streams: Streams,
+        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
         """Return the next cluster models.
 
@@ -372,8 +369,7 @@ def refusal_events(refused: Iterable[RefusedUpdate]) -> tuple[AnswerRefused, ...
         first.setdefault(each.handle, each)
     return tuple(
         AnswerRefused(
-            handle,
-            f"its update of {each.entry} {'and the others ' * each.together}{NOT_FINITE}",
+            handle, f"its update of {each.entry} {'and the others ' * each.together}{NOT_FINITE}"
         )
         for handle, each in first.items()
     )

@@ -231,10 +231,7 @@ class Mean(Aggregation):
     waits: ClassVar[bool] = False
 
     def aggregate(
-        self,
-        models: tuple[Params, ...],
-        updates: Iterable[ClientUpdate],
-        streams: Streams,
+        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
         """Move every cluster model by the weighted mean of its clients' updates."""
         return mean_per_cluster(models, updates, streams)

@@ -149,9 +149,7 @@ def krum_scores(
 ) -> Float[Tensor, " clients"]:
     """Return the sum of each point's squared distances to its nearest neighbours."""
     away = torch.cdist(
-        points.double(),
-        points.double(),
-        compute_mode="donot_use_mm_for_euclid_dist",
+        points.double(), points.double(), compute_mode="donot_use_mm_for_euclid_dist"
     )
     nearest = away.square().sort(dim=1).values
     return nearest[:, 1 : neighbours + 1].sum(dim=1)  # the first is its own
@@ -251,10 +249,7 @@ class NormBounded(Aggregation):
             yield "max_norm", reserved(f"{section}.max_relative_norm", ("0",), here)
 
     def aggregate(
-        self,
-        models: tuple[Params, ...],
-        updates: Iterable[ClientUpdate],
-        streams: Streams,
+        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
         """Move every cluster model by the mean of its clients' bounded updates."""
         if self.max_relative_norm > 0:

@@ -56,10 +56,7 @@ class ServerOptimizer(Component):
 
     @abstractmethod
     def step(
-        self,
-        models: tuple[Params, ...],
-        aggregated: tuple[Params, ...],
-        states: States,
+        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
     ) -> tuple[tuple[Params, ...], States]:
         """Return the next cluster models, and what all components keep.
 
@@ -138,10 +135,7 @@ class Momentum(ServerOptimizer):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
     def step(
-        self,
-        models: tuple[Params, ...],
-        aggregated: tuple[Params, ...],
-        states: States,
+        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
     ) -> tuple[tuple[Params, ...], States]:
         """Move every cluster that its clients moved by its velocity."""
         before = kept(states, Velocity).velocity
@@ -197,10 +191,7 @@ class AdaptiveOptimizer(ServerOptimizer):
         """Return the second moment after a change with this square."""
 
     def step(
-        self,
-        models: tuple[Params, ...],
-        aggregated: tuple[Params, ...],
-        states: States,
+        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
     ) -> tuple[tuple[Params, ...], States]:
         """Move every cluster that its clients moved."""
         before = kept(states, AdaptiveState)

@@ -67,10 +67,7 @@ MAX_EXAMPLE_SHARE = 0.9
 
 
 def pooled(
-    strategy: Strategy,
-    control: Control,
-    layers: Layers,
-    everybody: Mapping[Handle, Client],
+    strategy: Strategy, control: Control, layers: Layers, everybody: Mapping[Handle, Client]
 ) -> Strategy:
     """Pull every cluster model towards the shared one after each round.
 
@@ -166,10 +163,7 @@ def _shares(state: ServerState) -> tuple[float, ...]:
 
 
 def _refused(
-    state: ServerState,
-    j: int,
-    members: Sequence[Handle],
-    clients: Mapping[Handle, Client],
+    state: ServerState, j: int, members: Sequence[Handle], clients: Mapping[Handle, Client]
 ) -> float:
     """Return which share of these clients refuses the risk; 0 without a new figure."""
     known = [state.known_risks(handle)[j] for handle in members]

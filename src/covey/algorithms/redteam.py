@@ -111,9 +111,7 @@ def due_to_measure(state: ServerState, cohort: Cohort, every: int) -> Cohort:
 
 
 def with_own_estimates(
-    state: ServerState,
-    found: Mapping[Handle, Sequence[RiskEstimate | None]],
-    every: int,
+    state: ServerState, found: Mapping[Handle, Sequence[RiskEstimate | None]], every: int
 ) -> ServerState:
     """Return the state in which clients remember what they just found out."""
     void = divergences(state)
@@ -142,11 +140,7 @@ def _last_measurement(state: ServerState, handle: Handle) -> int:
 
 
 def _newer(
-    found: RiskEstimate | None,
-    old: RiskEstimate | None,
-    round_index: int,
-    *,
-    inside: bool,
+    found: RiskEstimate | None, old: RiskEstimate | None, round_index: int, *, inside: bool
 ) -> RiskEstimate | None:
     if found is None or not found.calibrated or (old and old.inside and not inside):
         return old

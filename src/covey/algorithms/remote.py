@@ -245,8 +245,7 @@ class RemoteClients:
         """Let every client train from its cluster's model; yield what comes back."""
         contexts = {
             c.handle: ClientContext(
-                given=assignment[c.handle],
-                memory_round=inputs.memory.rounds.get(c.handle),
+                given=assignment[c.handle], memory_round=inputs.memory.rounds.get(c.handle)
             )
             for c in cohort
         }
@@ -536,8 +535,7 @@ def masked_training(send: Send, recipe: Recipe, min_cohort: int) -> Train:
             available=(True,) * len(clusters),
             contexts={
                 c.handle: ClientContext(
-                    given=assignment[c.handle],
-                    memory_round=inputs.memory.rounds.get(c.handle),
+                    given=assignment[c.handle], memory_round=inputs.memory.rounds.get(c.handle)
                 )
                 for c in cohort
             },

@@ -181,10 +181,7 @@ class RemoteRecords:
         return self.send(self._request(task, contexts, where), cohort)
 
     def _request(
-        self,
-        task: RequestType,
-        contexts: Mapping[Handle, ClientContext],
-        where: tuple[int, int],
+        self, task: RequestType, contexts: Mapping[Handle, ClientContext], where: tuple[int, int]
     ) -> ClientRequest:
         width, t = where
         return ClientRequest(

@@ -131,11 +131,7 @@ class Steps:
         return replace(self, train=train)
 
     def train_and_aggregate(
-        self,
-        state: ServerState,
-        cohort: Cohort,
-        chosen: ClientsAssigned,
-        streams: Streams,
+        self, state: ServerState, cohort: Cohort, chosen: ClientsAssigned, streams: Streams
     ) -> RoundResult:
         """Train every client from its cluster's model, and merge (lines 13-17).
 
@@ -175,16 +171,9 @@ class Steps:
         after = with_memory(after, noted, {handle for handle, _ in accepted}).keeping(
             Stalled(clusters=stalled)
         )
-        facts = (
-            *noise,
-            *aggregated.events,
-            *abandonment_events(state, after),
-            fact,
-        )
+        facts = (*noise, *aggregated.events, *abandonment_events(state, after), fact)
         return RoundResult(
-            after.with_models(models),
-            (*refusal_events(refused), chosen, *facts),
-            aggregated.stored,
+            after.with_models(models), (*refusal_events(refused), chosen, *facts), aggregated.stored
         )
 
     def _models_after(

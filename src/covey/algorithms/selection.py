@@ -557,10 +557,7 @@ def choice_events(epsilon: float | None, cohort: Cohort) -> tuple[ChoicesPerturb
 
 
 def selection_inputs(
-    state: ServerState,
-    cohort: Cohort,
-    losses: Losses,
-    streams: Streams,
+    state: ServerState, cohort: Cohort, losses: Losses, streams: Streams
 ) -> SelectionInputs:
     """Return what the clients of a cohort know when they choose."""
     known = [state.known_risks(client.handle) for client in cohort]

@@ -49,10 +49,7 @@ MEANS = "mean features"
 
 
 def first_clusters(
-    how: tuple[Initialisation, int],
-    state: ServerState,
-    clients: Clients,
-    streams: Streams,
+    how: tuple[Initialisation, int], state: ServerState, clients: Clients, streams: Streams
 ) -> tuple[ClientsAssigned, tuple[Event, ...]]:
     """Return the first clusters: known, by chance, or found in the mean features.
 
@@ -136,11 +133,7 @@ class Solved(Algorithm):
 
     requires = frozenset({Capability.EXCLUSIVE_CLASSES})
     rules_out = frozenset(
-        {
-            Capability.SINGLE_UPDATES,
-            Capability.STORED_UPDATES,
-            Capability.TRAINED_UPDATES,
-        }
+        {Capability.SINGLE_UPDATES, Capability.STORED_UPDATES, Capability.TRAINED_UPDATES}
     )
     summary: ClassVar[str] = "solves its models from sums, and trains none"
     subtracts: ClassVar[bool] = True
@@ -247,10 +240,7 @@ class Solved(Algorithm):
             return without_leavers(state, leavers.cohort, asked)
 
         def solve(
-            state: ServerState,
-            chosen: ClientsAssigned,
-            clients: Clients,
-            streams: Streams,
+            state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
         ) -> RoundResult:
             asked = asking(state, clients, again=True)
             asked, chosen = self._ready(state, chosen, asked)
@@ -261,11 +251,7 @@ class Solved(Algorithm):
         return Strategy(init, play_round, self.finalize, subtraction)
 
     def _round(
-        self,
-        state: ServerState,
-        clients: Clients,
-        streams: Streams,
-        asked: Asked,
+        self, state: ServerState, clients: Clients, streams: Streams, asked: Asked
     ) -> RoundResult:
         """Let clients choose, count their sums, and solve every cluster's head."""
         if not len(clients):
@@ -314,11 +300,7 @@ class Solved(Algorithm):
         return dialled and state.kept(ReleasedHeads).rounds >= self.releases
 
     def _solved(
-        self,
-        state: ServerState,
-        chosen: ClientsAssigned,
-        asked: Asked,
-        streams: Streams,
+        self, state: ServerState, chosen: ClientsAssigned, asked: Asked, streams: Streams
     ) -> RoundResult:
         """Count the sums of clients that chose, and solve every cluster's head."""
         state, clusters, waited = asked.parted(state, chosen.clusters)
@@ -327,10 +309,7 @@ class Solved(Algorithm):
         weights = self._weights(state, clusters, asked)
         counted = counted_sums(state, clusters, weights, asked)
         k = len(state.clusters)
-        dials = {
-            "pooling": (self.pooling,) * k,
-            "regularisation": (self.regularisation,) * k,
-        }
+        dials = {"pooling": (self.pooling,) * k, "regularisation": (self.regularisation,) * k}
         sums = counted.model_copy(update=dials)
         in_each = sums.clients_per_cluster()
         release = self._release(state, sums, asked, streams)
@@ -371,12 +350,7 @@ class Solved(Algorithm):
         return RoundResult(state.with_choices(final.clusters), (*events, final))
 
     def _choice(
-        self,
-        state: ServerState,
-        clients: Clients,
-        streams: Streams,
-        *,
-        last: bool = False,
+        self, state: ServerState, clients: Clients, streams: Streams, *, last: bool = False
     ) -> tuple[ServerState, ClientsAssigned, tuple[Event, ...]]:
         """Return what each client takes: by the start, as before, or by comparing."""
         if self.num_clusters == 1:

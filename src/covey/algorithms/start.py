@@ -46,9 +46,7 @@ class Split:
 
 
 def gap_split(
-    points: Float[ndarray, "clients features"],
-    num_clusters: int,
-    generator: np.random.Generator,
+    points: Float[ndarray, "clients features"], num_clusters: int, generator: np.random.Generator
 ) -> Split:
     """Split by k-means, and say how far the data are from having no groups.
 
@@ -173,8 +171,7 @@ def _shared_round(
     everybody = clients.all_in(0, "shared")
     stalled = state.kept(Stalled).clusters
     alone = replace(initial_state(state.clusters[:1]), round_index=state.round_index).keeping(
-        Stalled(clusters=stalled & {0}),
-        state.kept(ClientMemory),
+        Stalled(clusters=stalled & {0}), state.kept(ClientMemory)
     )
     played = clients.train_and_aggregate(alone, everybody, streams, updates)
     models = len(state.clusters)
@@ -247,10 +244,7 @@ def _candidates(
     if by_updates.gap >= CLEAR_GAP or not seen:
         return {"updates": by_updates}
     statistics = np.stack([_statistics(client) for client in cohort])
-    return {
-        "updates": by_updates,
-        "input statistics": split("input statistics", statistics),
-    }
+    return {"updates": by_updates, "input statistics": split("input statistics", statistics)}
 
 
 def _statistics(client: Client) -> Float[ndarray, " twice_channels"]:

@@ -59,9 +59,7 @@ class OwnSums(ComponentState):
         return found
 
     def over(
-        self,
-        counted: Mapping[Handle, tuple[int, int]],
-        compute: Callable[[Handle], Sums],
+        self, counted: Mapping[Handle, tuple[int, int]], compute: Callable[[Handle], Sums]
     ) -> "OwnSums":
         """Return the sums of all who are counted at some weight, and of nobody else."""
         found = {h: self._of(h, compute) for h, (_, weight) in counted.items() if weight}
@@ -92,9 +90,7 @@ class SumParts(ComponentState):
 
 
 def masked_sums(
-    clients: Mapping[Handle, Callable[[], Sums]],
-    shape: tuple[int, int],
-    minimum: int,
+    clients: Mapping[Handle, Callable[[], Sums]], shape: tuple[int, int], minimum: int
 ) -> Sums:
     """Return the sums over these clients, each of which sends its own under masks.
 
@@ -183,10 +179,7 @@ class Moves:
 
 
 def with_waiting_moves(
-    state: ServerState,
-    wishes: Mapping[Handle, int],
-    minimum: int,
-    summed: Summed | None = None,
+    state: ServerState, wishes: Mapping[Handle, int], minimum: int, summed: Summed | None = None
 ) -> tuple[ServerState, dict[Handle, int], tuple[MovesWaited, ...]]:
     """Return whose sums are counted where, so that no part of them is of too few clients.
 
@@ -475,10 +468,7 @@ class Asked:
         return self.records.sums([(self.everybody[handle], weight)], d)
 
     def ready(
-        self,
-        state: ServerState,
-        clusters: Mapping[Handle, int],
-        weights: Mapping[Handle, int],
+        self, state: ServerState, clusters: Mapping[Handle, int], weights: Mapping[Handle, int]
     ) -> "Asked":
         """Return the same, with the sums at hand of everybody who comes or moves."""
         known, counted = _before_and_after(state, clusters, weights)
@@ -515,10 +505,7 @@ class Asked:
 
 
 def counted_sums(
-    state: ServerState,
-    clusters: Mapping[Handle, int],
-    weights: Mapping[Handle, int],
-    asked: Asked,
+    state: ServerState, clusters: Mapping[Handle, int], weights: Mapping[Handle, int], asked: Asked
 ) -> ClusterSums:
     """Return the sums after these choices: who moved is taken off, and added anew."""
     known, counted = _before_and_after(state, clusters, weights)
@@ -599,9 +586,7 @@ def _before_and_after(
 
 
 def _differing(
-    these: Mapping[Handle, tuple[int, int]],
-    those: Mapping[Handle, tuple[int, int]],
-    j: int,
+    these: Mapping[Handle, tuple[int, int]], those: Mapping[Handle, tuple[int, int]], j: int
 ) -> list[tuple[Handle, int]]:
     """Return who is in a cluster of these and not, or at another weight, of those."""
     return [

@@ -81,11 +81,7 @@ class Answers:
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Look the answers up."""
         return [
-            scored(
-                job.params[LOG_PROBS][job.examples.inputs],
-                job.examples.labels,
-                MULTICLASS,
-            )
+            scored(job.params[LOG_PROBS][job.examples.inputs], job.examples.labels, MULTICLASS)
             for job in jobs
         ]
 
@@ -132,9 +128,7 @@ def _check_classes(
         )
 
 
-def _log_probs(
-    outputs: Float[Tensor, "records classes"],
-) -> Float[Tensor, "records classes"]:
+def _log_probs(outputs: Float[Tensor, "records classes"]) -> Float[Tensor, "records classes"]:
     """Return log-probabilities; rows that are probabilities already are not scores."""
     sums = outputs.sum(dim=1)
     if bool((outputs >= 0).all()) and bool(((sums - 1).abs() < 1e-3).all()):
@@ -390,9 +384,7 @@ def too_few(records: Records) -> str:
 
 
 def without_figures(
-    records: Records,
-    reason: str,
-    controls: Mapping[str, Control] = MappingProxyType({}),
+    records: Records, reason: str, controls: Mapping[str, Control] = MappingProxyType({})
 ) -> ModelAudit:
     """Return an audit that found nothing, and why."""
     return ModelAudit(

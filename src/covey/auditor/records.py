@@ -84,10 +84,7 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
             f"{ours[0]} of {ours[1]} and {theirs[0]} of {theirs[1]}. Prepare both alike."
         )
     everything = Examples.joined([inside, outside])
-    inputs, names = (
-        hashes(everything.inputs),
-        hashes(everything.inputs, everything.labels),
-    )
+    inputs, names = (hashes(everything.inputs), hashes(everything.inputs, everything.labels))
     both = set(inputs[: len(inside)]) & set(inputs[len(inside) :])
     kept = [place for place, each in enumerate(inputs) if each not in both]
     places = np.array(sorted(kept, key=names.__getitem__), dtype=np.int64)

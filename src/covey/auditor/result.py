@@ -19,13 +19,7 @@ from covey.report.more_figures import roc_figure
 from covey.report.page import rendered
 from covey.report.summary import interval
 
-RATES = (
-    "auc",
-    "balanced_accuracy",
-    "advantage",
-    "tpr_at_1_percent",
-    "tpr_at_01_percent",
-)
+RATES = ("auc", "balanced_accuracy", "advantage", "tpr_at_1_percent", "tpr_at_01_percent")
 VIEW = (
     "The auditor's view: it knows the members, asks the model for its class scores, and "
     "compares them with references where there are any. Intervals (95%) are over records: "

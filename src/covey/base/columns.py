@@ -6,14 +6,7 @@ values: they equal the tuples and mappings of the same content, and change as li
 
 from array import array
 from bisect import bisect_left
-from collections.abc import (
-    ItemsView,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-    ValuesView,
-)
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from itertools import pairwise
 from json.encoder import encode_basestring_ascii
 from typing import Any, Generic, TypeVar, cast, overload

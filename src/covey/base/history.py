@@ -383,8 +383,7 @@ class History:
 
 
 def history_of(
-    entries: Iterable[tuple[int | None, Sequence[Event]]],
-    superseded: Iterable[Event] = (),
+    entries: Iterable[tuple[int | None, Sequence[Event]]], superseded: Iterable[Event] = ()
 ) -> History:
     """Fold a whole run: its rounds, and what happened between them (None).
 

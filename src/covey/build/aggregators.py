@@ -40,9 +40,7 @@ from covey.unlearning.plan import SumKind
 
 
 def aggregator_of(
-    config: Config,
-    clients: int,
-    organisations: Mapping[Handle, str] | None = None,
+    config: Config, clients: int, organisations: Mapping[Handle, str] | None = None
 ) -> Aggregator:
     """Return the aggregation of a federation of so many clients.
 

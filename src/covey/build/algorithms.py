@@ -187,9 +187,7 @@ def _reached(components: Components, usual: Recipe) -> tuple[Backend, Callable[[
 
 
 def _replayed(
-    usual: Recipe,
-    training: Callable[[Recipe], Training],
-    replay: ReplayOptions,
+    usual: Recipe, training: Callable[[Recipe], Training], replay: ReplayOptions
 ) -> tuple[Recipe, Train]:
     """Return how clients train in this round: as usual, unless they only calibrate."""
     if replay.stored_updates is None:
@@ -238,9 +236,7 @@ def _noisy_selection(
         return found
 
     return report_noisy_min(
-        cost=cost,
-        bound=_chance_loss(config, classes),
-        noise=config.privacy.selection_noise,
+        cost=cost, bound=_chance_loss(config, classes), noise=config.privacy.selection_noise
     )
 
 

@@ -192,10 +192,7 @@ def with_preferences(
     Raises:
         ConfigError: naming the client whose number lies outside [0, 1].
     """
-    taus, betas = (
-        _shares("thresholds", thresholds),
-        _shares("risk_weights", risk_weights),
-    )
+    taus, betas = (_shares("thresholds", thresholds), _shares("risk_weights", risk_weights))
     if not taus and not betas:
         return config
     _refuse_random_handles(config)
@@ -438,10 +435,7 @@ def request_of(config: Config, streams: Streams) -> PopulationRequest:
 
 def _check_fits(config: Config, source: DataSource, spec: PopulationSpec) -> None:
     """Refuse what these data, or these clients, do not have."""
-    dealt = {
-        "population.shift": spec.groups[0].shift.shift,
-        "population.partition": spec.partition,
-    }
+    dealt = {"population.shift": spec.groups[0].shift.shift, "population.partition": spec.partition}
     claims = [*source.claims(f"data.name = {config.data.name!r}")]
     for key, each in dealt.items() if source.simulates else ():
         name = getattr(config.population, key.partition(".")[2])

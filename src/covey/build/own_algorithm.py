@@ -414,10 +414,7 @@ class _OwnRounds:
             return None
 
         def solve(
-            state: ServerState,
-            chosen: ClientsAssigned,
-            clients: Clients,
-            streams: Streams,
+            state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
         ) -> RoundResult:
             watch, watched = _Watch.on(self, clients)
             solve = made.solve

@@ -58,10 +58,7 @@ def user_self_assessment(name: str, judge: Judge) -> Judge:
     measure = user_function(f"risk estimator {name}", judge)
 
     def checked(
-        models: tuple[Params, ...],
-        cohort: Sequence[Client],
-        context: RiskContext,
-        streams: Streams,
+        models: tuple[Params, ...], cohort: Sequence[Client], context: RiskContext, streams: Streams
     ) -> Judged:
         found: Mapping[Handle, list[RiskEstimate | None]] = measure(
             models, cohort, context, streams
@@ -231,11 +228,7 @@ def retrain_recipe(components: Components) -> RetrainRecipe:
 
 def _round_of(components: Components) -> PlayRound:
     """Return a round of this run's own steps, for data that the server holds."""
-    config, population, engine = (
-        components.config,
-        components.population,
-        components.engine,
-    )
+    config, population, engine = (components.config, components.population, components.engine)
     records, algorithm = components.records, algorithm_of(config)
     own = None if records is None else algorithm.reference_round(records)
     if own is not None:

@@ -343,10 +343,7 @@ def _surroundings(config: Config) -> Iterator[Claim]:
     claim = engine.claim(f"engine.name = {config.engine.name!r}")
     yield replace(claim, remedy="Choose another engine.")
     yield from plain_claims(config)
-    labels = {
-        "multiclass": Capability.EXCLUSIVE_CLASSES,
-        "regression": Capability.NUMBER_LABELS,
-    }
+    labels = {"multiclass": Capability.EXCLUSIVE_CLASSES, "regression": Capability.NUMBER_LABELS}
     task = config.model.task
     others = frozenset(each for name, each in labels.items() if name != task)
     yield Claim(f"model.task = {task!r}", rules_out=others)

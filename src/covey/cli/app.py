@@ -177,8 +177,7 @@ app = typer.Typer(
 )
 
 JsonOption = Annotated[
-    bool,
-    typer.Option("--json", help="Print exactly one JSON object on standard output."),
+    bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")
 ]
 
 READING = (
@@ -209,36 +208,25 @@ def _globally(
     version: Annotated[
         bool,
         typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Say which covey this is.",
+            "--version", callback=_print_version, is_eager=True, help="Say which covey this is."
         ),
     ] = False,
     quiet: Annotated[
         bool,
         typer.Option(
-            "--quiet",
-            "-q",
-            callback=be_quiet,
-            help="Show no progress, only results and errors.",
+            "--quiet", "-q", callback=be_quiet, help="Show no progress, only results and errors."
         ),
     ] = False,
     verbose: Annotated[
         bool,
         typer.Option(
-            "--verbose",
-            "-v",
-            callback=be_verbose,
-            help="Log each step to standard error.",
+            "--verbose", "-v", callback=be_verbose, help="Log each step to standard error."
         ),
     ] = False,
     log_file: Annotated[
         Path | None,
         typer.Option(
-            "--log-file",
-            callback=log_into,
-            help="Log each step to the end of this file.",
+            "--log-file", callback=log_into, help="Log each step to the end of this file."
         ),
     ] = None,
 ) -> None:
@@ -314,11 +302,7 @@ def _told(kind: str, message: str, code: int, *, show: bool = False) -> int:
     """Say what went wrong: to people, and with --json to programs as well."""
     if show:
         errors.print(
-            f"covey: {message}",
-            style="red",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
+            f"covey: {message}", style="red", highlight=False, soft_wrap=True, markup=False
         )
     if "--json" in sys.argv and not _answered.get():
         told = {"error": {"type": kind, "message": message, "exit_code": code}}

@@ -52,19 +52,11 @@ TrainOption = Annotated[
     ),
 ]
 OutOption = Annotated[
-    Path | None,
-    typer.Option(help="With --model: a folder for audit.html and audit.json."),
+    Path | None, typer.Option(help="With --model: a folder for audit.html and audit.json.")
 ]
 
 MODEL_REFERENCES = 8
-HEADS = (
-    "attack",
-    "AUC",
-    "balanced accuracy",
-    "advantage",
-    "TPR at 1% FPR",
-    "at 0.1%",
-)
+HEADS = ("attack", "AUC", "balanced accuracy", "advantage", "TPR at 1% FPR", "at 0.1%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +118,7 @@ def check_model_options(
 
 
 def audit_any_model(
-    asked: ModelRequest,
-    attacks: list[str] | None,
-    references: int | None,
-    *,
-    as_json: bool,
+    asked: ModelRequest, attacks: list[str] | None, references: int | None, *, as_json: bool
 ) -> None:
     """Audit a model, print what was found, and write it where that is wanted.
 
@@ -235,8 +223,7 @@ def audit(
     epsilon: Annotated[
         bool,
         typer.Option(
-            "--epsilon",
-            help="Instead: put the run's noise to the test, one release at a time.",
+            "--epsilon", help="Instead: put the run's noise to the test, one release at a time."
         ),
     ] = False,
     model: ModelOption = None,
@@ -313,11 +300,7 @@ def _test_noise(run: Path, as_json: bool) -> None:
     """Print what canaries say of one release; exit code 1 if they refute its epsilon."""
     began = time.monotonic()
     found = covey.audit_epsilon(run)
-    told = {
-        "run": str(run),
-        **found,
-        "seconds": round(time.monotonic() - began, 1),
-    }
+    told = {"run": str(run), **found, "seconds": round(time.monotonic() - began, 1)}
     refuted = found["refuted"]
     verdict = (
         "nothing speaks against what is accounted for"
@@ -388,14 +371,7 @@ def _text(told: Mapping[str, Any]) -> str:
     """Return the overall figures as a table, with 95% intervals, and what is missing."""
     from covey.report.page import audit_rows
 
-    heads = (
-        "cluster",
-        "attack",
-        "balanced accuracy",
-        "AUC",
-        "TPR at 1% FPR",
-        "at 0.1%",
-    )
+    heads = ("cluster", "attack", "balanced accuracy", "AUC", "TPR at 1% FPR", "at 0.1%")
     lines = [tabled(heads, (tuple(row.values()) for row in audit_rows(told)))]
     for each in told["clusters"]:
         reasons = [*filter(None, [each["reason"]]), *each["unknown"]]
@@ -416,8 +392,7 @@ def records(
     client: Annotated[str, typer.Argument(help="Of a run: the client's name.")] = "",
     share: Annotated[float, typer.Option(help="Which part of its records: at least one.")] = 0.02,
     page: Annotated[
-        Path | None,
-        typer.Option("--page", help="Write them as an HTML page for the client, too."),
+        Path | None, typer.Option("--page", help="Write them as an HTML page for the client, too.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -43,8 +43,7 @@ COMMANDS = {
     ),
     "guarantee": Row("covey.cli.guarantees", "Say what settings promise before a run is played."),
     "report": Row(
-        "covey.cli.inspect",
-        "Write a run's report again, or one that compares several runs.",
+        "covey.cli.inspect", "Write a run's report again, or one that compares several runs."
     ),
     "export": Row(
         "covey.cli.inspect",
@@ -55,12 +54,10 @@ COMMANDS = {
         "Write a signed folder: what a run's models may give away, and on what evidence.",
     ),
     "data": Row(
-        "covey.cli.tools",
-        "List the data files that covey can read, or check those that are there.",
+        "covey.cli.tools", "List the data files that covey can read, or check those that are there."
     ),
     "forget": Row(
-        "covey.cli.leaving",
-        "Answer clients that ask to leave a run, and prove what was answered.",
+        "covey.cli.leaving", "Answer clients that ask to leave a run, and prove what was answered."
     ),
     "join": Row(
         "covey.cli.leaving",
@@ -71,49 +68,38 @@ COMMANDS = {
         "Replace a client's records, or add to them, and solve the models again.",
     ),
     "requests": Row(
-        "covey.cli.requests",
-        "Answer people who ask to leave, over all runs that know them.",
+        "covey.cli.requests", "Answer people who ask to leave, over all runs that know them."
     ),
     "explain": Row(
-        "covey.cli.leaving",
-        "Show what is held on a client, and where, before anything is erased.",
+        "covey.cli.leaving", "Show what is held on a client, and where, before anything is erased."
     ),
     "records": Row(
         "covey.cli.audit",
         "List a client's most exposed records, on the machine where their losses lie.",
     ),
     "verify": Row(
-        "covey.cli.ledger",
-        "Check a proof or a dossier offline; exit code 1 if a check fails.",
+        "covey.cli.ledger", "Check a proof or a dossier offline; exit code 1 if a check fails."
     ),
-    "head": Row(
-        "covey.cli.ledger",
-        "Sign the head of a run's ledger, for a witness.",
-    ),
+    "head": Row("covey.cli.ledger", "Sign the head of a run's ledger, for a witness."),
     "witness": Row(
         "covey.cli.ledger",
         "Cosign the head of a ledger that grew, and refuse one that was rewritten.",
     ),
     "keys": Row(
-        "covey.cli.ledger",
-        "List the keys that sign proofs, replace the one in use, or revoke one.",
+        "covey.cli.ledger", "List the keys that sign proofs, replace the one in use, or revoke one."
     ),
     "doctor": Row(
-        "covey.cli.inspect",
-        "Say what is damaged in a run, and what it can be recovered from.",
+        "covey.cli.inspect", "Say what is damaged in a run, and what it can be recovered from."
     ),
     "run": Row("covey.cli.runs", "Play a federation and write its report."),
     "resume": Row(
-        "covey.cli.runs",
-        "Carry a run on after it was stopped, to the result it would have had.",
+        "covey.cli.runs", "Carry a run on after it was stopped, to the result it would have had."
     ),
     "runs": Row(
-        "covey.cli.inspect",
-        "List the runs below some folders, show one, or delete old ones.",
+        "covey.cli.inspect", "List the runs below some folders, show one, or delete old ones."
     ),
     "sweep": Row(
-        "covey.cli.runs",
-        "Play every combination with every seed, and compare them pair by pair.",
+        "covey.cli.runs", "Play every combination with every seed, and compare them pair by pair."
     ),
     "config": Row(
         "covey.cli.tools",

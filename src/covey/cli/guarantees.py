@@ -47,8 +47,7 @@ def guarantee(
     radius: Annotated[float, typer.Option(min=0, help="Delta, or the clip.")] = 1.0,
     coordinates: Annotated[int, typer.Option(min=1, help=COORDINATES)] = 61_706,
     deniability: Annotated[
-        bool,
-        typer.Option("--deniability", help="Which k and x keep forced replays rare?"),
+        bool, typer.Option("--deniability", help="Which k and x keep forced replays rare?")
     ] = False,
     clients: Annotated[int, typer.Option(min=2, help="In every round.")] = 50,
     rounds: Annotated[int, typer.Option(min=1)] = 50,
@@ -122,11 +121,7 @@ def _of_the_paper(
 
 
 def _of_a_run(
-    plan: NoisePlan,
-    sigma: float | None,
-    epsilon: float | None,
-    radius: float,
-    coordinates: int,
+    plan: NoisePlan, sigma: float | None, epsilon: float | None, radius: float, coordinates: int
 ) -> dict[str, Any]:
     """Return what a mechanism guarantees, beside the size of its noise."""
     from covey.dp.run_guarantees import adversary_views, forecast, multiplier, noise_size

@@ -79,8 +79,7 @@ def export(
     client: Annotated[str | None, typer.Option(help="The model this client uses.")] = None,
     cluster: Annotated[int | None, typer.Option(help="This cluster's model.")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="The file to write; default in RUN/exports."),
+        Path | None, typer.Option("--out", help="The file to write; default in RUN/exports.")
     ] = None,
     recipient: Annotated[
         str,
@@ -137,8 +136,7 @@ def _round_of(run: covey.Run, text: str) -> int | None:
 def dossier(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     out: Annotated[
-        Path | None,
-        typer.Option(help="A new folder, or NAME.zip; default in RUN/dossiers."),
+        Path | None, typer.Option(help="A new folder, or NAME.zip; default in RUN/dossiers.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -211,8 +209,7 @@ def prune_runs(
         typer.Option(help="The folder of the register of requests. Default: `requests` in a root."),
     ] = None,
     yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Delete it. Without this, only say what would."),
+        bool, typer.Option("--yes", help="Delete it. Without this, only say what would.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -413,12 +410,10 @@ NEEDED = ("starlette", "uvicorn")
 @app.command()
 def serve(
     roots: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Folders that runs lie below. Default: runs"),
+        list[Path] | None, typer.Argument(help="Folders that runs lie below. Default: runs")
     ] = None,
     port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="On this machine only; 0: any that is free."),
+        int, typer.Option(min=0, max=65535, help="On this machine only; 0: any that is free.")
     ] = PORT,
     write: Annotated[
         bool,

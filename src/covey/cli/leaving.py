@@ -161,8 +161,7 @@ def leave(
     run: RunArgument,
     clients: Annotated[list[str] | None, typer.Argument(help="Names of clients.")] = None,
     answer: Annotated[
-        str | None,
-        typer.Option(help="auto (the cheapest honest one), " + ", ".join(ANSWERS)),
+        str | None, typer.Option(help="auto (the cheapest honest one), " + ", ".join(ANSWERS))
     ] = None,
     basis: Annotated[
         str | None,
@@ -171,8 +170,7 @@ def leave(
         ),
     ] = None,
     salt: Annotated[
-        str | None,
-        typer.Option(help="Of a client that left and asks for a stronger answer."),
+        str | None, typer.Option(help="Of a client that left and asks for a stronger answer.")
     ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show every answer and its cost; do nothing.")
@@ -280,12 +278,7 @@ def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
         signed: list[AnsweredRequest] = []
         try:
             done = run.forget(
-                [*asked.clients],
-                asked.answer,
-                asked.basis,
-                observe,
-                signed.append,
-                _tell_receipt,
+                [*asked.clients], asked.answer, asked.basis, observe, signed.append, _tell_receipt
             )
         except BaseException:  # what was signed is told, whatever stops the others
             for each in signed:
@@ -293,11 +286,7 @@ def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
             raise
     answers = [_answer_json(each) for each in done]
     told = {"run": str(run.folder), "answers": answers, **budget_of(run.history)}
-    stated(
-        told,
-        "\n".join(_answer_text(run.folder, each) for each in answers),
-        as_json=as_json,
-    )
+    stated(told, "\n".join(_answer_text(run.folder, each) for each in answers), as_json=as_json)
     run.report()
     answered = {each.client for each in done}
     if late := [c for c in map(_name, asked.clients) if c not in answered]:
@@ -362,8 +351,7 @@ def explain(
     run: RunArgument,
     client: Annotated[str, typer.Argument(help="The client's name.")],
     page: Annotated[
-        Path | None,
-        typer.Option("--page", help="Write it as an HTML page to print, too."),
+        Path | None, typer.Option("--page", help="Write it as an HTML page to print, too.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -405,14 +393,7 @@ def _plan_json(found: ClientPlan) -> dict[str, Any]:
 
 
 def _plan_text(found: ClientPlan) -> str:
-    heads = (
-        "answer",
-        "possible",
-        "rounds to replay",
-        "seconds",
-        "bytes deleted",
-        "then",
-    )
+    heads = ("answer", "possible", "rounds to replay", "seconds", "bytes deleted", "then")
     rows = [
         (
             option.answer,
@@ -468,8 +449,7 @@ def join(
         float | None, typer.Option(help="The risk that it accepts, from 0 to 1.")
     ] = None,
     risk_weight: Annotated[
-        float | None,
-        typer.Option(help="How much a risk weighs in its choice, from 0 to 1."),
+        float | None, typer.Option(help="How much a risk weighs in its choice, from 0 to 1.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -22,8 +22,7 @@ def verify(
         Path | None, typer.Option("--ledger", help="The folder of the run it is of.")
     ] = None,
     key: Annotated[
-        Path | None,
-        typer.Option("--key", help="The signer's public keys, from elsewhere, as PEM."),
+        Path | None, typer.Option("--key", help="The signer's public keys, from elsewhere, as PEM.")
     ] = None,
     mine: Annotated[
         tuple[str, str] | None,
@@ -78,11 +77,7 @@ def head(
     if out is not None:
         replace_whole(out, update.text().encode())
     told = {"run": str(run), "size": update.head.size, "checkpoint": update.head.note()}
-    stated(
-        told,
-        update.head.note().rstrip() if out else update.text().rstrip(),
-        as_json=as_json,
-    )
+    stated(told, update.head.note().rstrip() if out else update.text().rstrip(), as_json=as_json)
 
 
 @app.command()
@@ -120,8 +115,7 @@ def keys(
         bool, typer.Option("--rotate", help="Set the key aside and make another.")
     ] = False,
     revoke: Annotated[
-        str | None,
-        typer.Option(metavar="FINGERPRINT", help="Nothing counts that it signs."),
+        str | None, typer.Option(metavar="FINGERPRINT", help="Nothing counts that it signs.")
     ] = None,
     path: Annotated[
         Path | None, typer.Option(help="The private key's file; else the user's own.")

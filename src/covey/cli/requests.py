@@ -89,7 +89,7 @@ def case_text(told: Mapping[str, Any]) -> str:
     """Return one case for a person."""
     lines = [
         f"case {told['case']}: {told['name']}, {told['basis']}, received "
-        f"{told['received']}, due {_due(told)}, {told['state']}",
+        f"{told['received']}, due {_due(told)}, {told['state']}"
     ]
     if told["owner"]:
         lines.append(f"responsible: {told['owner']}")
@@ -191,10 +191,7 @@ app.add_typer(cases, name="requests")
 
 RegisterOption = Annotated[
     Path | None,
-    typer.Option(
-        "--register",
-        help="The folder of the register. Default: `requests` in the root.",
-    ),
+    typer.Option("--register", help="The folder of the register. Default: `requests` in the root."),
 ]
 CaseArgument = Annotated[str, typer.Argument(metavar="CASE", help="The case's number.")]
 CasesArgument = Annotated[
@@ -212,8 +209,7 @@ def add(
     name: Annotated[str, typer.Argument(help="As the runs know the client.")],
     received: Annotated[str, typer.Option(help="When it came: YEAR-MONTH-DAY.")],
     basis: Annotated[
-        str,
-        typer.Option(help="erasure, withdrawal, objection, restriction or none."),
+        str, typer.Option(help="erasure, withdrawal, objection, restriction or none.")
     ],
     case: Annotated[str, typer.Option(help="The case's number. Default: the next.")] = "",
     owner: Annotated[str, typer.Option(help="Who is responsible for it.")] = "",
@@ -305,16 +301,9 @@ def answer_all(
     from covey.desk.case import register_at
 
     below = _roots(roots)
-    with (
-        register_at(_register(register, below)) as held,
-        shown("requests") as observe,
-    ):
+    with register_at(_register(register, below)) as held, shown("requests") as observe:
         done = answer_cases(held, below, numbers or [], answer, observe=observe)
-    stated(
-        {"outcomes": [each.told() for each in done]},
-        outcomes_text(done),
-        as_json=as_json,
-    )
+    stated({"outcomes": [each.told() for each in done]}, outcomes_text(done), as_json=as_json)
     if any(not each.answer for each in done):
         raise typer.Exit(FAILED_CHECK)
 
@@ -367,8 +356,7 @@ def sign(
     day: Annotated[str, typer.Option("--on", help="When it was done.")] = "",
     note: Annotated[str, typer.Option(help="What was done.")] = "",
     kept: Annotated[
-        str,
-        typer.Option(help="Why something of them is kept: the letter tells it."),
+        str, typer.Option(help="Why something of them is kept: the letter tells it.")
     ] = "",
     roots: RootsOption = None,
     register: RegisterOption = None,

@@ -238,9 +238,7 @@ def submitted(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> No
     words = ["run", str(home / "app"), "covey", "--stream", "--run-config"]
     where = str(out.resolve()).replace('"', '\\"')
     told = subprocess.run(  # noqa: S603 - the deployment's own command
-        [str(home / "flwr.sh"), *words, f'out="{where}"'],
-        stdout=sys.stderr,
-        check=False,
+        [str(home / "flwr.sh"), *words, f'out="{where}"'], stdout=sys.stderr, check=False
     )
     ended = (out / "config.toml").is_file() and covey.load(out).history.finished is not None
     if told.returncode or not ended:
@@ -261,8 +259,7 @@ OutOption = Annotated[
     Path | None, typer.Option("--out", help="The run's new folder; default runs/NAME.")
 ]
 BaselineOption = Annotated[
-    bool,
-    typer.Option("--with-baseline", help="Play FedAvg beside it, on the same data."),
+    bool, typer.Option("--with-baseline", help="Play FedAvg beside it, on the same data.")
 ]
 
 
@@ -353,11 +350,7 @@ def _free_name(settings: Config) -> Path:
 
 
 def _concluded(
-    result: covey.Run,
-    assembled: BuiltRun | None,
-    seconds: float,
-    *,
-    as_json: bool,
+    result: covey.Run, assembled: BuiltRun | None, seconds: float, *, as_json: bool
 ) -> None:
     from covey.runtime.folder import RunFolder
 

@@ -131,12 +131,7 @@ def data(
         {f"{f.source}: {f.url.removesuffix(f.name)}" for f in found if f.state == "missing"}
     )
     text = "\n".join(
-        [
-            f"in {where}",
-            *lines,
-            *(["", "get what is missing:"] if missing else []),
-            *missing,
-        ]
+        [f"in {where}", *lines, *(["", "get what is missing:"] if missing else []), *missing]
     )
     stated(answer, text, as_json=as_json)
     if action == "check" and corrupt:
@@ -162,8 +157,7 @@ def init_folder(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The server's only port.")] = 8000,
     insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="No encryption: anybody can join and read."),
+        bool, typer.Option("--insecure", help="No encryption: anybody can join and read.")
     ] = False,
     organisation: Annotated[
         list[str] | None,

@@ -64,12 +64,10 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "every client trains the cluster model with the lowest loss",
             ),
             "ifca-mir": BuiltIn(
-                "covey.algorithms.ifca:IfcaMir",
-                "every client chooses its cluster by `selection`",
+                "covey.algorithms.ifca:IfcaMir", "every client chooses its cluster by `selection`"
             ),
             "local": BuiltIn(
-                "covey.algorithms.fedavg:LocalTraining",
-                "every client has a model of its own",
+                "covey.algorithms.fedavg:LocalTraining", "every client has a model of its own"
             ),
             "solved": BuiltIn(
                 "covey.algorithms.solved:Solved",
@@ -138,8 +136,7 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
         "model": {
             "mnist-cnn": BuiltIn("covey.models.networks:MnistCnn", "two convolutions, each pooled"),
             "femnist-cnn": BuiltIn(
-                "covey.models.networks:FemnistCnn",
-                "two convolutions, 128 neurons",
+                "covey.models.networks:FemnistCnn", "two convolutions, 128 neurons"
             ),
             "vgg": BuiltIn("covey.models.networks:Vgg", "VGG-11 with BatchNorm"),
             "convnet": BuiltIn("covey.models.networks:ConvNet", "two convolutions without pooling"),
@@ -155,8 +152,7 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "the logits: 10; 0.3 suits gradient descent over image features)",
             ),
             "python": BuiltIn(
-                "covey.models.build:PassedModel",
-                "a program passed the model (`docs/python.md`)",
+                "covey.models.build:PassedModel", "a program passed the model (`docs/python.md`)"
             ),
         },
         "partition": {
@@ -220,20 +216,16 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
         },
         "risk_estimator": {
             "federated": BuiltIn(
-                "covey.membership.estimators:FederatedEstimator",
-                "counts from the clients",
+                "covey.membership.estimators:FederatedEstimator", "counts from the clients"
             ),
             "shadow": BuiltIn(
-                "covey.membership.shadow:ShadowEstimator",
-                "federations of the server",
+                "covey.membership.shadow:ShadowEstimator", "federations of the server"
             ),
             "client": BuiltIn(
-                "covey.membership.estimators:ClientEstimator",
-                "each client by itself, nothing sent",
+                "covey.membership.estimators:ClientEstimator", "each client by itself, nothing sent"
             ),
             "oracle": BuiltIn(
-                "covey.membership.estimators:OracleEstimator",
-                "the true risk, in simulations",
+                "covey.membership.estimators:OracleEstimator", "the true risk, in simulations"
             ),
             "none": BuiltIn("covey.membership.estimators:NoEstimator", "nothing"),
         },
@@ -243,8 +235,7 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "covey.engine.recipe:Focal", "less of what is sure already, by `gamma`"
             ),
             "huber": BuiltIn(
-                "covey.engine.recipe:Huber",
-                "a square up to `delta`, then a line; for numbers",
+                "covey.engine.recipe:Huber", "a square up to `delta`, then a line; for numbers"
             ),
             "task": BuiltIn("covey.engine.recipe:TaskLoss", "that of `model.task`"),
         },
@@ -257,8 +248,7 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
         },
         "optimizer": {
             "adam": BuiltIn(
-                "covey.engine.optimizers:Adam",
-                "with `betas`, `epsilon`, `weight_decay`",
+                "covey.engine.optimizers:Adam", "with `betas`, `epsilon`, `weight_decay`"
             ),
             "adamw": BuiltIn("covey.engine.optimizers:AdamW", "Adam with decoupled `weight_decay`"),
             "sgd": BuiltIn(
@@ -269,13 +259,11 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
         "schedule": {
             "constant": BuiltIn("covey.engine.recipe:Constant", "one rate"),
             "cosine": BuiltIn(
-                "covey.engine.recipe:Cosine",
-                "half a period of the cosine, down to `final`",
+                "covey.engine.recipe:Cosine", "half a period of the cosine, down to `final`"
             ),
             "step": BuiltIn("covey.engine.recipe:Stepwise", "times `gamma` after `every` rounds"),
             "warm-up": BuiltIn(
-                "covey.engine.recipe:WarmUp",
-                "a line from `first` up, `over` so many rounds",
+                "covey.engine.recipe:WarmUp", "a line from `first` up, `over` so many rounds"
             ),
         },
         "selection": {
@@ -298,13 +286,9 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             ),
         },
         "server_optimizer": {
-            "none": BuiltIn(
-                "covey.aggregation.server:NoServerOptimizer",
-                "the aggregated models",
-            ),
+            "none": BuiltIn("covey.aggregation.server:NoServerOptimizer", "the aggregated models"),
             "momentum": BuiltIn(
-                "covey.aggregation.server:Momentum",
-                "FedAvgM (options `momentum`, `learning_rate`)",
+                "covey.aggregation.server:Momentum", "FedAvgM (options `momentum`, `learning_rate`)"
             ),
             "adam": BuiltIn(
                 "covey.aggregation.server:Adam",

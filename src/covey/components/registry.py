@@ -445,11 +445,7 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
 
 
 def create(
-    kind: str,
-    name: str,
-    options: Mapping[str, object],
-    key: str,
-    base: type[Component],
+    kind: str, name: str, options: Mapping[str, object], key: str, base: type[Component]
 ) -> Any:  # noqa: ANN401 - a component of the kind, or a user's function
     """Return a component with these options, or a user's function with them bound.
 

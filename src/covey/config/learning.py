@@ -19,8 +19,7 @@ from covey.components.registry import (
 from covey.components.slots import ComponentSection, Options, options_table, slot
 
 Stated = Annotated[
-    tuple[Annotated[tuple[str, Share, Share], Field(strict=False)], ...],
-    Field(strict=False),
+    tuple[Annotated[tuple[str, Share, Share], Field(strict=False)], ...], Field(strict=False)
 ]
 
 
@@ -33,8 +32,7 @@ class DataConfig(ComponentSection):
     name: str = slot("data")
     options: Options = options_table("name")
     dir: str = Field(
-        default="",
-        description="folder with the files; else `$COVEY_DATA`, else the user cache",
+        default="", description="folder with the files; else `$COVEY_DATA`, else the user cache"
     )
     label: str = Field(
         default="",
@@ -52,8 +50,7 @@ class DataConfig(ComponentSection):
         default=10, description="`linear-mixture`: d, of the inputs x ~ N(0, I)"
     )
     noise: NotNegative = Field(
-        default=0.5,
-        description="`linear-mixture`: standard deviation of y around `<x, theta*>`",
+        default=0.5, description="`linear-mixture`: standard deviation of y around `<x, theta*>`"
     )
     separation: Annotated[float, Field(gt=0)] = Field(
         default=2.0,
@@ -94,12 +91,10 @@ class PopulationConfig(ComponentSection):
         default=0.15, description="share of the clients in the minority"
     )
     minority: Range = Field(
-        default=(0.0, 25.0),
-        description="range of the shift in the minority, [low, high]",
+        default=(0.0, 25.0), description="range of the shift in the minority, [low, high]"
     )
     majority: Range = Field(
-        default=(25.0, 50.0),
-        description="range of the shift in the majority, [low, high]",
+        default=(25.0, 50.0), description="range of the shift in the majority, [low, high]"
     )
     groups: Annotated[tuple[GroupConfig, ...], Field(strict=False)] = Field(
         default=(),
@@ -130,8 +125,7 @@ class PopulationConfig(ComponentSection):
         default=0.2, description="share of a client's examples that it never trains on"
     )
     audit_examples: Count = Field(
-        default=400,
-        description="non-members kept for the true audit, shifted like each group",
+        default=400, description="non-members kept for the true audit, shifted like each group"
     )
     thresholds: Shares = Field(
         default=(0.5, 0.8), description="range of the risk thresholds, drawn per client"
@@ -154,8 +148,7 @@ class PopulationConfig(ComponentSection):
         'and the draws. Handles follow from the seed; refused with `secrets.source = "os"`',
     )
     exclude: Texts = Field(
-        default=(),
-        description="names of clients that never take part; nobody else changes",
+        default=(), description="names of clients that never take part; nobody else changes"
     )
 
 
@@ -262,18 +255,15 @@ class MethodConfig(ComponentSection):
     name: str = slot("algorithm")
     options: Options = options_table("name")
     num_clusters: Positive = Field(
-        default=2,
-        description="how many models clients choose among, or are divided over",
+        default=2, description="how many models clients choose among, or are divided over"
     )
     initialisation: Literal["random", "warm", "groups"] = Field(
-        default="warm",
-        description="`random` (the papers), `warm`, `groups` (an oracle, marked so)",
+        default="warm", description="`random` (the papers), `warm`, `groups` (an oracle, marked so)"
     )
     selection: str = slot("selection", "how a client takes its cluster. ")
     selection_options: Options = options_table("selection")
     select_on: Literal["train", "holdout"] = Field(
-        default="train",
-        description="compare the models on `train` or `holdout` examples",
+        default="train", description="compare the models on `train` or `holdout` examples"
     )
     select_examples: Count = Field(default=0, description="on so many of them; 0: all")
     risk_weight: Literal["from-threshold"] | Share = Field(

@@ -358,10 +358,4 @@ def _lines(setting: Setting) -> Iterator[str]:
 
 
 def _comment(text: str) -> str:
-    return fill(
-        text,
-        WIDTH,
-        initial_indent="# ",
-        subsequent_indent="# ",
-        break_on_hyphens=False,
-    )
+    return fill(text, WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)

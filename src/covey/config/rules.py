@@ -211,11 +211,7 @@ def _of_noise(config: Sections) -> Iterator[Row]:
         "privacy.secure_sums",
         privacy.secure_sums,
         (Capability.SUMS_ALONE,),
-        (
-            Capability.SINGLE_UPDATES,
-            Capability.STORED_UPDATES,
-            Capability.ALL_LOSSES,
-        ),
+        (Capability.SINGLE_UPDATES, Capability.STORED_UPDATES, Capability.ALL_LOSSES),
         "Set privacy.secure_sums = false.",
     )
     yield (
@@ -384,10 +380,7 @@ def _hiding_problems(merge: MergeConfig) -> Iterator[str]:
     """
     reasons = {each.key: each.reason for each in foreign_options(merge)}
     if why := reasons.get("merge.noise"):
-        promises = (
-            ("noise", merge.noise, "sound"),
-            ("epsilon", merge.epsilon > 0, True),
-        )
+        promises = (("noise", merge.noise, "sound"), ("epsilon", merge.epsilon > 0, True))
         for key, found, promise in promises:
             if found == promise:
                 value = getattr(merge, key)

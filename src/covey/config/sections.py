@@ -49,13 +49,10 @@ class RedteamConfig(ComponentSection):
     section = "redteam"
     slots = MappingProxyType({"source": "risk_estimator"})
 
-    source: str = slot(
-        "risk_estimator",
-    )
+    source: str = slot("risk_estimator")
     source_options: Options = options_table("source")
     every: Positive = Field(
-        default=5,
-        description="rounds between two measurements; a figure lives twice as long",
+        default=5, description="rounds between two measurements; a figure lives twice as long"
     )
     shadows: Positive = Field(default=3, description="shadow federations per cluster")
     pool: Count = Field(
@@ -77,8 +74,7 @@ class MergeConfig(ComponentSection):
     server_optimizer: str = slot("server_optimizer", "what the server makes of the result. ")
     server_optimizer_options: Options = options_table("server_optimizer")
     weights: Literal["equal", "examples"] = Field(
-        default="equal",
-        description="clients count `equal` (the paper) or by their `examples`",
+        default="equal", description="clients count `equal` (the paper) or by their `examples`"
     )
     min_anonymity: Positive = Field(
         default=6,

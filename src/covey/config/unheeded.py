@@ -243,9 +243,7 @@ SHOWN = (
 )
 """Settings that name no component, each at a value at which it claims something."""
 
-BESIDE = {
-    "train.participation": ("privacy", "client_noise", 1.0),
-}
+BESIDE = {"train.participation": ("privacy", "client_noise", 1.0)}
 """Settings beside which alone some of them matter."""
 
 HEAD = """# What goes with what

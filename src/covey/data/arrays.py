@@ -246,9 +246,7 @@ def from_pair(who: str, inputs: object, labels: object) -> Examples:
             x = images_of(x.numpy(), who)
     y = tensor_of(who, "its labels", labels)
     return _fitting(
-        who,
-        x.float() if x.dtype == torch.bool else x,
-        y if y.is_floating_point() else y.long(),
+        who, x.float() if x.dtype == torch.bool else x, y if y.is_floating_point() else y.long()
     )
 
 
@@ -350,9 +348,7 @@ def from_items(who: str, found: Any, label: str) -> Examples:  # noqa: ANN401 - 
         names = list(items[0])
         columns = {
             str(name): _column(
-                who,
-                name,
-                [_entry(who, at, each, name) for at, each in enumerate(items)],
+                who, name, [_entry(who, at, each, name) for at, each in enumerate(items)]
             )
             for name in names
         }

@@ -158,10 +158,7 @@ def _partitions(partitioner: Any) -> Iterator[tuple[ClientName, object]]:  # noq
         count = int(partitioner.num_partitions)
         ids = getattr(partitioner, "partition_id_to_natural_id", None) or {}
         parts = [
-            (
-                str(ids.get(index, f"client-{index:05}")),
-                partitioner.load_partition(index),
-            )
+            (str(ids.get(index, f"client-{index:05}")), partitioner.load_partition(index))
             for index in range(count)
         ]
     except Exception as error:

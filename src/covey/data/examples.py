@@ -36,8 +36,7 @@ class Examples:
     def joined(cls, sets: "Sequence[Examples]") -> "Examples":
         """Return the examples of all sets, one set after the other."""
         return cls(
-            torch.cat([each.inputs for each in sets]),
-            torch.cat([each.labels for each in sets]),
+            torch.cat([each.inputs for each in sets]), torch.cat([each.labels for each in sets])
         )
 
     def first(self, count: int) -> "Examples":

@@ -166,13 +166,7 @@ def publications() -> tuple[Publication, ...]:
 def check_data(folder: Path) -> list[DataFile]:
     """Look for every file of every known data set, and check its sum."""
     return [
-        DataFile(
-            each.source,
-            name,
-            _state(each, name, folder),
-            each.address(name),
-            each.md5(name),
-        )
+        DataFile(each.source, name, _state(each, name, folder), each.address(name), each.md5(name))
         for each in publications()
         for name in each.files
     ]

@@ -63,10 +63,7 @@ class MixtureSpec:
         return self.separation * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
     def draw(
-        self,
-        count: int,
-        optimum: Float64[ndarray, " dimension"],
-        generator: np.random.Generator,
+        self, count: int, optimum: Float64[ndarray, " dimension"], generator: np.random.Generator
     ) -> Examples:
         """Return so many examples of a group with this theta*."""
         x = generator.normal(size=(count, self.dimension)) * np.sqrt(self.spectrum)

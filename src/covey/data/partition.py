@@ -33,11 +33,7 @@ class Partition(Component):
     left to be dealt from: who can only take the last images has no kinds of its own."""
 
     def deal(
-        self,
-        source: Source,
-        cards: Positions,
-        sizes: Sequence[int],
-        generator: np.random.Generator,
+        self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator
     ) -> Sequence[Positions]:
         """Return for each client which of the cards it gets; no card is dealt twice.
 
@@ -114,11 +110,7 @@ class Dirichlet(Partition):
     dirichlet_alpha: Annotated[float, Field(gt=0)] = 0.5
 
     def deal(
-        self,
-        source: Source,
-        cards: Positions,
-        sizes: Sequence[int],
-        generator: np.random.Generator,
+        self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator
     ) -> Sequence[Positions]:
         """Fill one client after the other."""
         labels, alpha = source.classes[cards], self.dirichlet_alpha
@@ -186,11 +178,7 @@ class ByWriter(Partition):
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.DATA_SET})
 
     def deal(
-        self,
-        source: Source,
-        cards: Positions,
-        sizes: Sequence[int],
-        generator: np.random.Generator,
+        self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator
     ) -> Sequence[Positions]:
         """Draw a writer for each client.
 

@@ -91,14 +91,7 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
     try:
         text = read_text(path)
         rows = _from_csv(text) if path.suffix == ".csv" else tomllib.loads(text)
-    except (
-        OSError,
-        KeyError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-        csv.Error,
-    ) as error:
+    except (OSError, KeyError, ValueError, AttributeError, RecursionError, csv.Error) as error:
         raise ConfigError(
             f"population.preferences must name a CSV file with columns name, "
             f"risk_threshold, risk_weight, or a TOML file with a table per client; "
@@ -238,11 +231,7 @@ def _tables(spec: PopulationSpec, group_of: list[int]) -> dict[str, list[int]]:
 
 
 def _hands(
-    source: Source,
-    spec: PopulationSpec,
-    cards: Indices,
-    sizes: list[int],
-    streams: Streams,
+    source: Source, spec: PopulationSpec, cards: Indices, sizes: list[int], streams: Streams
 ) -> Sequence[Indices]:
     """Return who gets which of the cards, which lie in random order."""
     hands = spec.partition.deal(source, cards, sizes, streams.generator())
@@ -407,10 +396,7 @@ def brought_order(name: ClientName, count: int, streams: Streams) -> Int[Tensor,
 
 
 def absent_population(
-    names: Collection[ClientName],
-    nothing: Examples,
-    streams: Streams,
-    num_classes: int,
+    names: Collection[ClientName], nothing: Examples, streams: Streams, num_classes: int
 ) -> Population:
     """Make a population of clients that keep their examples to themselves.
 
@@ -490,9 +476,7 @@ FLOOR = 1e-5
 """The least standard deviation, in units of 1 plus the mean's size, that is no rounding."""
 
 
-def normalised(
-    inputs: Shaped[Tensor, "examples *shape"],
-) -> Float[Tensor, "examples *shape"]:
+def normalised(inputs: Shaped[Tensor, "examples *shape"]) -> Float[Tensor, "examples *shape"]:
     """Return (x - mean) / standard deviation, over all numbers of each example, float32.
 
     No other example has a part in it. An example whose numbers are all the same, up to

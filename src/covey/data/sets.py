@@ -52,10 +52,7 @@ class CelebA(PublishedDataSet):
         test, num_test = celeba.read_faces(self.publication, "test", folder)
         notes = tuple(
             f"Of the {found:,} {part} images of {name} the first {len(used):,} are used."
-            for part, used, found in (
-                ("training", train, num_train),
-                ("test", test, num_test),
-            )
+            for part, used, found in (("training", train, num_train), ("test", test, num_test))
             if len(used) < found
         )
         return Source(name, train, test, celeba.NUM_LABELS, notes)
@@ -253,12 +250,7 @@ class LinearMixture(DataSource):
     """x ~ N(0, diag(spectrum)),   y = <x, theta*_j> + N(0, noise^2) for group j."""
 
     rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {
-            Capability.CLASS_LABELS,
-            Capability.DATA_SET,
-            Capability.IMAGES,
-            Capability.SERVER_DATA,
-        }
+        {Capability.CLASS_LABELS, Capability.DATA_SET, Capability.IMAGES, Capability.SERVER_DATA}
     )
 
     dimension: Positive = 10

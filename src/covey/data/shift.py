@@ -59,9 +59,7 @@ class Shift(Component):
                 f"found {images.dtype} of shape {tuple(images.shape)}. Set it to 'none'."
             )
         return in_chunks(
-            lambda pixels, each: self.transform(pixels, each, generator),
-            images,
-            amounts,
+            lambda pixels, each: self.transform(pixels, each, generator), images, amounts
         )
 
 

@@ -88,8 +88,7 @@ def switch_findings(script: Script) -> Iterator[Finding]:
         )
     else:
         yield fine(
-            script.path.name,
-            "telemetry, update checks and installation at run time are off",
+            script.path.name, "telemetry, update checks and installation at run time are off"
         )
 
 
@@ -331,8 +330,7 @@ def _place(folder: Path) -> Finding:
         meant = Path(_app(folder)["config"]).parent
     except DAMAGE as problem:
         return error(
-            "app",
-            f"expected a Flower app in {path.parent}, found: {problem!r}. Restore it.",
+            "app", f"expected a Flower app in {path.parent}, found: {problem!r}. Restore it."
         )
     if meant != folder:
         return error(

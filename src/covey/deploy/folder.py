@@ -402,11 +402,7 @@ def _app(out: Path, plan: Plan) -> Files:
         },
     }
     yield "app/pyproject.toml", _toml(project), READABLE
-    yield (
-        "app/coveyapp/__init__.py",
-        b'"""A federation of covey, for Flower."""\n',
-        READABLE,
-    )
+    yield ("app/coveyapp/__init__.py", b'"""A federation of covey, for Flower."""\n', READABLE)
     for side, file in (("server", "apps"), ("client", "client")):
         module = (
             f'"""The {side} of the federation."""\n\n'
@@ -422,12 +418,7 @@ def _connection(out: Path, plan: Plan) -> dict[str, Any]:
         if plan.insecure
         else {"root-certificates": str(out / "certificates" / "ca.crt")}
     )
-    return {
-        "superlink": {
-            "default": CONNECTION,
-            CONNECTION: {"address": plan.address, **trust},
-        }
-    }
+    return {"superlink": {"default": CONNECTION, CONNECTION: {"address": plan.address, **trust}}}
 
 
 def _certificates(authority: Authority, plan: Plan, now: datetime) -> Files:

@@ -153,11 +153,7 @@ def finish_run(run: Run, observe: Observer) -> None:
 
 
 def ask_run(
-    register: Register,
-    names: Mapping[str, str],
-    run: Run,
-    handle: str,
-    observe: Observer,
+    register: Register, names: Mapping[str, str], run: Run, handle: str, observe: Observer
 ) -> dict[str, str]:
     """Ask a run for all that it still knows, those of one basis together.
 
@@ -398,11 +394,7 @@ def _places(register: Register, names: Mapping[str, str], found: Holdings) -> It
 
 
 def _in_run(
-    register: Register,
-    names: Mapping[str, str],
-    place: str,
-    load: Load,
-    observe: Observer,
+    register: Register, names: Mapping[str, str], place: str, load: Load, observe: Observer
 ) -> list[RunOutcome]:
     handle = handle_of("r", place, register.texts())
     waiting = [n for n in names if handle not in register.case(n).answered]

@@ -501,11 +501,7 @@ def add_case(
     person = handle_of("p", line_of(name, "NAME"), texts)
     officer = handle_of("o", line_of(owner, "--owner"), texts) if owner else ""
     begun = RequestReceived(
-        case=number,
-        person=person,
-        received=received.isoformat(),
-        basis=basis,
-        owner=officer,
+        case=number, person=person, received=received.isoformat(), basis=basis, owner=officer
     )
     case = Case(number=number, person=person, received=received, basis=basis)
     searched, new = with_runs(register, case, search_runs(roots, [name]).runs_of(name))

@@ -444,12 +444,7 @@ def found_runs(
     return tuple(found.values())
 
 
-def named_run(
-    name: str,
-    roots: Sequence[str | Path],
-    *,
-    at: datetime | None = None,
-) -> RunEntry:
+def named_run(name: str, roots: Sequence[str | Path], *, at: datetime | None = None) -> RunEntry:
     """Return the one run of this name or place, its ledger verified as a whole.
 
     Raises:
@@ -492,11 +487,7 @@ def _below(root: str | Path, depth: int, reading: Reading) -> Iterator[RunEntry]
         name = path.relative_to(top).as_posix() if path != top else path.resolve().name
         if found.problem:
             yield RunEntry(
-                place=str(path),
-                folder=path,
-                name=name,
-                state="unreadable",
-                reason=found.problem,
+                place=str(path), folder=path, name=name, state="unreadable", reason=found.problem
             )
         elif is_run(path):
             yield entry_of_folder(path, name, reading)

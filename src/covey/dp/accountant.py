@@ -172,9 +172,7 @@ def multiplier_for(
     unsampled = math.sqrt(rounds) / _mu_for(epsilon, delta)
     if isinstance(mechanism(1.0), GaussianDpEvent):
         return _multiplier_accounted_for(
-            unsampled,
-            lambda z: _epsilon_bound(((mechanism(z), rounds),), delta),
-            epsilon,
+            unsampled, lambda z: _epsilon_bound(((mechanism(z), rounds),), delta), epsilon
         )
     bracket = ExplicitBracketInterval(min(MIN_NOISE, unsampled / 2), 1.25 * unsampled)
     accountant = _pld if _pld().supports(repeated(1.0)) else _rdp_replacing

@@ -216,11 +216,7 @@ def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
 
 
 def _heads_bound(
-    cost: Cost,
-    choices: Sequence[Mechanism],
-    unit: Unit,
-    delta: float,
-    relation: Relation,
+    cost: Cost, choices: Sequence[Mechanism], unit: Unit, delta: float, relation: Relation
 ) -> EpsilonBound | None:
     """Return what ridge heads cost: as often as any were released, at the dearest's cost.
 
@@ -410,10 +406,7 @@ def multiplier(plan: NoisePlan, epsilon: float) -> float:
         sizes = (plan.set_size,) * plan.sets
         return representative_noise(epsilon, plan.delta, plan.rounds, sizes)
     return multiplier_for(
-        epsilon,
-        plan.delta,
-        plan.rounds * plan.steps,
-        lambda z: gaussian(z, plan.sampling),
+        epsilon, plan.delta, plan.rounds * plan.steps, lambda z: gaussian(z, plan.sampling)
     )
 
 

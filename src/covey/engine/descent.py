@@ -57,11 +57,7 @@ def _tensors(key: str, kept: Params, names: Sequence[str]) -> list[Tensor]:
 
 
 def reshaping(
-    step: Step,
-    recipe: Recipe,
-    weights: Sequence[Tensor],
-    memory: Memory,
-    clip: Clip | None = None,
+    step: Step, recipe: Recipe, weights: Sequence[Tensor], memory: Memory, clip: Clip | None = None
 ) -> Step:
     """Return a step that takes the objective and the largest norm into account.
 
@@ -84,10 +80,7 @@ def reshaping(
 
 
 def corrected(
-    objective: Objective,
-    weights: Sequence[Tensor],
-    start: Sequence[Tensor],
-    memory: Memory,
+    objective: Objective, weights: Sequence[Tensor], start: Sequence[Tensor], memory: Memory
 ) -> list[Tensor] | None:
     """Return what an objective adds to a step's gradient.
 
@@ -182,10 +175,7 @@ def private_gradients(
 
 
 def clipped_sum(
-    module: nn.Module,
-    batch: Examples,
-    clip: float,
-    losses: PerExample = MULTICLASS.losses,
+    module: nn.Module, batch: Examples, clip: float, losses: PerExample = MULTICLASS.losses
 ) -> list[Tensor]:
     """Return the sum over the examples x of clip_C(grad f(theta, x)).
 

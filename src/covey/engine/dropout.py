@@ -216,10 +216,7 @@ def mask_shapes(forward: Callable[[], object]) -> list[MaskShape]:
 
 
 def drawn_masks(
-    shapes: Sequence[MaskShape],
-    generators: Sequence[torch.Generator],
-    *,
-    pinned: bool = False,
+    shapes: Sequence[MaskShape], generators: Sequence[torch.Generator], *, pinned: bool = False
 ) -> list[Bool[Tensor, "clients ..."]]:
     """Return the masks of one step, one client per generator.
 

@@ -117,11 +117,7 @@ class Sgd(Optimizer):
 
 @torch.no_grad()
 def _descend(
-    sgd: Sgd,
-    weights: Tensors,
-    velocity: list[Tensor],
-    learning_rate: float,
-    gradients: Tensors,
+    sgd: Sgd, weights: Tensors, velocity: list[Tensor], learning_rate: float, gradients: Tensors
 ) -> None:
     """Take a step whose product and difference are rounded once, together."""
     along = _direction(sgd, weights, velocity, gradients)
@@ -130,23 +126,14 @@ def _descend(
 
 @torch.no_grad()
 def _descend_in_two(
-    sgd: Sgd,
-    weights: Tensors,
-    velocity: list[Tensor],
-    learning_rate: float,
-    gradients: Tensors,
+    sgd: Sgd, weights: Tensors, velocity: list[Tensor], learning_rate: float, gradients: Tensors
 ) -> None:
     """Take a step whose product is rounded, and then the difference."""
     along = _direction(sgd, weights, velocity, gradients)
     _foreach_sub_(weights, _foreach_mul(along, learning_rate))
 
 
-def _direction(
-    sgd: Sgd,
-    weights: Tensors,
-    velocity: list[Tensor],
-    gradients: Tensors,
-) -> Tensors:
+def _direction(sgd: Sgd, weights: Tensors, velocity: list[Tensor], gradients: Tensors) -> Tensors:
     if sgd.weight_decay:
         gradients = _foreach_add(gradients, weights, alpha=sgd.weight_decay)
     if not velocity:
@@ -188,11 +175,7 @@ class Adam(Optimizer):
         return torch.optim.Adam(weights, learning_rate, **self._options())
 
     def _options(self) -> dict[str, Any]:
-        return {
-            "betas": self.betas,
-            "eps": self.epsilon,
-            "weight_decay": self.weight_decay,
-        }
+        return {"betas": self.betas, "eps": self.epsilon, "weight_decay": self.weight_decay}
 
 
 class AdamW(Adam):

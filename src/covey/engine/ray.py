@@ -223,8 +223,7 @@ class Host:
         known = _known([ref for job in jobs for ref in job])
         here = [
             ScoringJob(
-                unpack_params(known[job.params], copy=False),
-                unpack_examples(known[job.examples]),
+                unpack_params(known[job.params], copy=False), unpack_examples(known[job.examples])
             )
             for job in jobs
         ]
@@ -500,8 +499,7 @@ class _Dispatch(Generic[Own]):
             self.hosts.refresh()
         waiting = self._waiting()
         sent.node = min(
-            self.hosts.nodes.values(),
-            key=lambda node: waiting.get(node.name, 0) / node.workers,
+            self.hosts.nodes.values(), key=lambda node: waiting.get(node.name, 0) / node.workers
         )
         call = getattr(sent.node.host, self.method)
         sent.ref, sent.tries = call.remote([self.setup], sent.jobs), sent.tries + 1
@@ -567,10 +565,7 @@ class _Dispatch(Generic[Own]):
 
 
 def results_of(
-    hosts: Hosts,
-    method: str,
-    setup: Ref,
-    bundles: Iterable[tuple[Own, Sequence[Any]]],
+    hosts: Hosts, method: str, setup: Ref, bundles: Iterable[tuple[Own, Sequence[Any]]]
 ) -> Iterator[tuple[Own, Sequence[Any]]]:
     """Yield, in order, every bundle with what the nodes made of it.
 

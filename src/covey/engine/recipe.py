@@ -250,10 +250,7 @@ class CrossEntropy(Loss):
     ) -> Losses:
         """Return torch's own."""
         return nn.functional.cross_entropy(
-            outputs.float(),
-            labels,
-            reduction="none",
-            label_smoothing=self.label_smoothing,
+            outputs.float(), labels, reduction="none", label_smoothing=self.label_smoothing
         )
 
 

@@ -174,9 +174,7 @@ def chunk_size(free: int, each: int) -> int:
 
 
 def grouped(
-    keys: Sequence[Hashable],
-    steps: Sequence[int],
-    size_of: Callable[[Sequence[int]], int],
+    keys: Sequence[Hashable], steps: Sequence[int], size_of: Callable[[Sequence[int]], int]
 ) -> list[list[int]]:
     """Return the positions of the jobs of each chunk, those of most steps first.
 
@@ -218,10 +216,7 @@ def multiplying_in(precision: str, device: torch.device) -> Iterator[None]:
         yield
         return
     # A cache of cast weights would outlive the step, and know nothing of `vmap`.
-    with (
-        torch.autocast(device.type, torch.bfloat16, cache_enabled=False),
-        _FloatNorms(),
-    ):
+    with torch.autocast(device.type, torch.bfloat16, cache_enabled=False), _FloatNorms():
         yield
 
 
@@ -293,10 +288,7 @@ class StackedTraining:
             return mask_shapes(lambda: model_outputs(self._module, inputs, call))
 
     def _masks(
-        self,
-        job: TrainingJob,
-        group: Together,
-        generators: Sequence[torch.Generator],
+        self, job: TrainingJob, group: Together, generators: Sequence[torch.Generator]
     ) -> list[Tensor]:
         """Return the masks of one step, drawn where clients draw them by themselves."""
         if not self._drops:
@@ -377,9 +369,7 @@ class _Clients:
         return weights, buffers, inputs, self._labels[group.examples]
 
     def told(
-        self,
-        groups: Sequence[Together],
-        found: Sequence[tuple[Params, tuple[Params, Tensor]]],
+        self, groups: Sequence[Together], found: Sequence[tuple[Params, tuple[Params, Tensor]]]
     ) -> list[Tensor]:
         """Put down buffers and losses, and return all clients' gradients.
 
@@ -471,11 +461,7 @@ class VmapEngine:
     """
 
     rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {
-            Capability.CLUSTER_ISOLATION,
-            Capability.EXAMPLE_GRADIENTS,
-            Capability.SEPARATE_TRAINING,
-        }
+        {Capability.CLUSTER_ISOLATION, Capability.EXAMPLE_GRADIENTS, Capability.SEPARATE_TRAINING}
     )
 
     def __init__(
@@ -579,18 +565,13 @@ class VmapEngine:
 
     def _check(self, recipe: Recipe) -> None:
         """Refuse a recipe that needs clients apart, or single examples."""
-        mine = Claim(
-            "the vmap engine",
-            rules_out=self.rules_out,
-            remedy="Use the parallel engine.",
-        )
+        mine = Claim("the vmap engine", rules_out=self.rules_out, remedy="Use the parallel engine.")
         for problem in conflicts([*recipe.claims("the recipe's {}".format), mine]):
             raise ConfigError(f"{problem[0].upper()}{problem[1:]}")
 
     def _score_one(self, job: ScoringJob) -> Scored:
         examples = Examples(
-            sent(job.examples.inputs, self._device),
-            sent(job.examples.labels, self._device),
+            sent(job.examples.inputs, self._device), sent(job.examples.labels, self._device)
         )
         found = score_whole(self._module, ScoringJob(job.params, examples), self._task)
         return Scored(

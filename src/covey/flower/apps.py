@@ -115,10 +115,7 @@ class Federated:
         run = build_run(config, Overrides(model=self.model, client_backend=federation))
         with open_session(run, folder) as session, tracked(folder, _report) as told:
             continue_run(
-                session,
-                config.rounds,
-                told,
-                on_answer=lambda done: log.info("%s", done.message),
+                session, config.rounds, told, on_answer=lambda done: log.info("%s", done.message)
             )
         log.info("Finished. `covey report %s` shows it.", folder.path)
         return load(folder.path)

@@ -344,11 +344,7 @@ class SumRounds:
         return replace(memory, what=what, records=records, digest=digest)
 
     def _opened(
-        self,
-        memory: SumMemory,
-        asked: tuple[SumStep, str],
-        letter: bytes,
-        identities: Identities,
+        self, memory: SumMemory, asked: tuple[SumStep, str], letter: bytes, identities: Identities
     ) -> bytes:
         """Sign or open a sum, unless with another one it would tell of too few clients.
 

@@ -46,10 +46,7 @@ def expected_of(task: str, width: int, classes: int) -> Params:
     if task == "mean":
         return {"mean": _like((width,), torch.float64)}
     half = (width * (width + 1) // 2,)
-    return {
-        "gram": _like(half, torch.int64),
-        "targets": _like((width, classes), torch.int64),
-    }
+    return {"gram": _like(half, torch.int64), "targets": _like((width, classes), torch.int64)}
 
 
 def sums_in(sent: Params, records: int | None, digest: str) -> Sums:
@@ -291,9 +288,7 @@ def make_message(
 
 
 def encode(
-    record: Question | Reply | Hello,
-    update: Params | None = None,
-    letter: bytes = b"",
+    record: Question | Reply | Hello, update: Params | None = None, letter: bytes = b""
 ) -> RecordDict:
     """Return a message's content."""
     text = to_json(record).decode()

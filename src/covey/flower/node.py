@@ -362,11 +362,7 @@ def _trained(
 
 
 def _step(
-    node: Node,
-    question: Question,
-    request: ClientRequest,
-    asked: SumStep,
-    train: Train | None,
+    node: Node, question: Question, request: ClientRequest, asked: SumStep, train: Train | None
 ) -> RecordDict:
     """Take a step of a round of secure sums."""
     if question.name != node.file.name:
@@ -412,11 +408,7 @@ def _with_spent_epsilon(
 
 
 def _reply_of_choice(
-    node: Node,
-    member: ClientRuntime,
-    request: ClientRequest,
-    chosen: ClusterChoice,
-    in_use: Params,
+    node: Node, member: ClientRuntime, request: ClientRequest, chosen: ClusterChoice, in_use: Params
 ) -> Reply:
     """Return what a client says whatever it is asked, as far as its file lets it.
 

@@ -9,14 +9,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from statistics import median
@@ -392,11 +385,7 @@ class FlowerServer:
         return Question(version("covey"), self._policy.run, token, name, task)  # type: ignore[arg-type]
 
     def _question(
-        self,
-        request: ClientRequest,
-        hello: Hello,
-        handle: Handle,
-        rooted: Sequence[Params],
+        self, request: ClientRequest, hello: Hello, handle: Handle, rooted: Sequence[Params]
     ) -> PendingQuestion:
         context = request.contexts[handle]
         needed = range(len(request.models)) if context.given is None else (context.given,)

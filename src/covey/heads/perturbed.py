@@ -295,11 +295,7 @@ class Hidden:
 @cache
 def _points(
     directions: int,
-) -> tuple[
-    Float64[ndarray, "2 points"],
-    Float64[ndarray, " points"],
-    Float64[ndarray, " points"],
-]:
+) -> tuple[Float64[ndarray, "2 points"], Float64[ndarray, " points"], Float64[ndarray, " points"]]:
     """Return two standard normals, and two chi-squared numbers of one direction fewer."""
     from scipy.special import ndtri
     from scipy.stats import chi2
@@ -310,8 +306,4 @@ def _points(
     rest = directions - 1
     if not rest:
         return ndtri(uniform[:, :2].T), np.zeros(POINTS), np.zeros(POINTS)
-    return (
-        ndtri(uniform[:, :2].T),
-        chi2.ppf(uniform[:, 2], rest),
-        chi2.ppf(uniform[:, 3], rest),
-    )
+    return (ndtri(uniform[:, :2].T), chi2.ppf(uniform[:, 2], rest), chi2.ppf(uniform[:, 3], rest))

@@ -361,12 +361,7 @@ class SentHead:
         return cls(theta, torch.empty(0, 0) if root is None else root)
 
 
-def solved_head(
-    own: Sums,
-    others: Sums,
-    pooling: float,
-    regularisation: float,
-) -> Head:
+def solved_head(own: Sums, others: Sums, pooling: float, regularisation: float) -> Head:
     """Return the head of a cluster.
 
         theta_j = (A_j + gamma A_rest + lambda m I)^-1 (B_j + gamma B_rest)

@@ -151,10 +151,7 @@ class SqliteFile:
         `EXTRA` is `FULL`, and also makes the end of a transaction outlive a power cut.
         """
         return self._engine(
-            "rwc",
-            "PRAGMA synchronous = EXTRA",
-            "PRAGMA secure_delete = ON",
-            "BEGIN IMMEDIATE",
+            "rwc", "PRAGMA synchronous = EXTRA", "PRAGMA secure_delete = ON", "BEGIN IMMEDIATE"
         )
 
     def reader(self) -> Engine:
@@ -348,10 +345,7 @@ class PostgresRun:
         try:
             # hide_parameters: an error's text must not show a client's name
             engine = create_engine(
-                self.url,
-                poolclass=NullPool,
-                hide_parameters=True,
-                isolation_level=isolation,
+                self.url, poolclass=NullPool, hide_parameters=True, isolation_level=isolation
             )
         except ImportError as error:
             raise LedgerUnavailable(

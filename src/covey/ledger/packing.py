@@ -50,11 +50,7 @@ def canonical(value: object) -> str:
         TypeError: JSON has no word for a value; ValueError: for a number.
     """
     return json.dumps(
-        value,
-        sort_keys=True,
-        separators=(",", ":"),
-        allow_nan=False,
-        default=_spelt_out,
+        value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_spelt_out
     )
 
 

@@ -268,14 +268,7 @@ def _read(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[Link]
 # a damaged file can hold any type in any column
 def _link(cells: tuple[Any, ...], words: Words | None) -> Link:
     match cells:
-        case (
-            int(position),
-            int() | None as round_index,
-            str(kind),
-            str(body),
-            str(hash_),
-            None,
-        ):
+        case (int(position), int() | None as round_index, str(kind), str(body), str(hash_), None):
             return Link(position, round_index, kind, body, hash_)
         case (
             int(position),

@@ -267,9 +267,7 @@ class Ledger:
             return rows.add(connection, records, written_at)
 
     def append_between(
-        self,
-        records: Sequence[Record],
-        joined: Mapping[Handle, ClientName] | None = None,
+        self, records: Sequence[Record], joined: Mapping[Handle, ClientName] | None = None
     ) -> str:
         """Record what happened between two rounds, and return the new head.
 
@@ -618,10 +616,7 @@ class Ledger:
             yield connection
 
     def _close_request(
-        self,
-        request_id: str,
-        before: clients_and_requests.State,
-        changes: Mapping[str, str],
+        self, request_id: str, before: clients_and_requests.State, changes: Mapping[str, str]
     ) -> None:
         settled = {**changes, "answered_at": self._writer().clock(), "note": None}
         with self._transaction() as connection:

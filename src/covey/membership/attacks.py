@@ -113,9 +113,7 @@ def best_threshold(
 
 
 def rates_at(
-    threshold: float,
-    members: Float[ndarray, " members"],
-    non_members: Float[ndarray, " others"],
+    threshold: float, members: Float[ndarray, " members"], non_members: Float[ndarray, " others"]
 ) -> Rates:
     """Return the rates of "member if score >= threshold"."""
     return Rates(
@@ -186,8 +184,7 @@ class Signals:
 
 
 def of_label(
-    log_probs: Float[ndarray, "records *models classes"],
-    labels: Int[ndarray, " records"],
+    log_probs: Float[ndarray, "records *models classes"], labels: Int[ndarray, " records"]
 ) -> Float[ndarray, "records *models"]:
     """Return log p_y: minus the loss."""
     places = labels.reshape(-1, *[1] * (log_probs.ndim - 1))
@@ -211,8 +208,7 @@ def log_complement(
 
 
 def logit(
-    log_probs: Float[ndarray, "records *models classes"],
-    labels: Int[ndarray, " records"],
+    log_probs: Float[ndarray, "records *models classes"], labels: Int[ndarray, " records"]
 ) -> Float[ndarray, "records *models"]:
     """Return the logit-scaled confidence phi = log(p_y / (1 - p_y)).
 
@@ -303,9 +299,7 @@ class PlainEntropyAttack(Attack):
         return entropy_score(signals.target)
 
 
-def entropy_score(
-    log_probs: Float[ndarray, "records classes"],
-) -> Float[ndarray, " records"]:
+def entropy_score(log_probs: Float[ndarray, "records classes"]) -> Float[ndarray, " records"]:
     """Return minus the entropy, sum_c p_c log p_c, in [-log C, 0]: blind to the label."""
     return (np.exp(log_probs) * log_probs).sum(axis=1)
 
@@ -465,9 +459,7 @@ def _confidences(seen: Signals) -> tuple[ndarray, ndarray]:
 
 
 def rmia(
-    ratios: Float[ndarray, " records"],
-    population: Float[ndarray, " others"],
-    gamma: float = 1.0,
+    ratios: Float[ndarray, " records"], population: Float[ndarray, " others"], gamma: float = 1.0
 ) -> Float[ndarray, " records"]:
     """Return the share of the population that a record beats, in [0, 1].
 
@@ -581,8 +573,7 @@ SMALLEST = 1e-6
 
 
 def fedmia(
-    signals: Float[ndarray, "rounds clients records"],
-    suspects: Int[ndarray, " records"],
+    signals: Float[ndarray, "rounds clients records"], suspects: Int[ndarray, " records"]
 ) -> Float[ndarray, " records"]:
     """Return how far the suspect's update stands out from the others', in [0, 1].
 

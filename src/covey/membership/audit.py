@@ -79,10 +79,7 @@ def _halves(examples: Examples, generator: np.random.Generator) -> tuple[Example
 
 
 def _attacked(
-    engine: Engine,
-    params: Params,
-    sides: tuple[Examples, Examples],
-    streams: Streams,
+    engine: Engine, params: Params, sides: tuple[Examples, Examples], streams: Streams
 ) -> RiskEstimate:
     inside, outside = (
         scores_of(each.losses.double().numpy())
@@ -116,10 +113,7 @@ class AttackFigures:
 
 
 def attack_figures(
-    scores: Float[ndarray, " records"],
-    candidates: Candidates,
-    signals: Signals,
-    streams: Streams,
+    scores: Float[ndarray, " records"], candidates: Candidates, signals: Signals, streams: Streams
 ) -> AttackFigures:
     """Judge the scores, overall and in each part; thresholds are fitted in the part."""
 
@@ -246,11 +240,7 @@ class ClusterAuditResult:
 
 
 def examine_cluster(
-    engine: Engine,
-    target: Target,
-    reference: Reference,
-    auditor: Auditor,
-    streams: Streams,
+    engine: Engine, target: Target, reference: Reference, auditor: Auditor, streams: Streams
 ) -> ClusterAuditResult:
     """Attack one cluster model; no figures where it diverged, or sides do not match."""
     if nothing := _unexamined(target):
@@ -307,11 +297,7 @@ def _without_attacks(target: Target, blind_auc: float | None, reason: str) -> Cl
 
 
 def _signals(
-    engine: Engine,
-    target: Target,
-    candidates: Candidates,
-    auditor: Auditor,
-    streams: Streams,
+    engine: Engine, target: Target, candidates: Candidates, auditor: Auditor, streams: Streams
 ) -> Signals | None:
     """Play the references, and ask all models about the candidates.
 
@@ -377,11 +363,7 @@ def scored_by(name: str, attack: Scorer, signals: Signals) -> Float[ndarray, " r
 
 
 def _from_updates(
-    engine: Engine,
-    target: Target,
-    candidates: Candidates,
-    auditor: Auditor,
-    streams: Streams,
+    engine: Engine, target: Target, candidates: Candidates, auditor: Auditor, streams: Streams
 ) -> Float[ndarray, " records"] | None:
     """Let every client train once more, and attack its own model of that round.
 
@@ -403,10 +385,7 @@ def _from_updates(
 
 def _accuracies(signals: Signals, member: Bool[ndarray, " records"]) -> dict[str, float]:
     right = signals.target.argmax(axis=1) == signals.labels
-    found = {
-        "members": float(right[member].mean()),
-        "non_members": float(right[~member].mean()),
-    }
+    found = {"members": float(right[member].mean()), "non_members": float(right[~member].mean())}
     if not signals.inside.size:
         return found
     theirs = signals.references.argmax(axis=2) == signals.labels[:, None]

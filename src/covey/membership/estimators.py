@@ -185,10 +185,7 @@ def combined_counts(inside: Sequence[Counts], outside: Sequence[Counts]) -> tupl
         (a, b) if size <= most else (a * most // size, b * most // size)
         for (a, b), size in zip(pairs, sizes, strict=True)
     ]
-    return (
-        np.sum([a for a, _ in shares], axis=0),
-        np.sum([b for _, b in shares], axis=0),
-    )
+    return (np.sum([a for a, _ in shares], axis=0), np.sum([b for _, b in shares], axis=0))
 
 
 def _usual(inside: Sequence[Counts], outside: Sequence[Counts]) -> list[int]:
@@ -380,10 +377,7 @@ def _able_to_judge(cohort: Sequence[Client]) -> list[Client]:
 
 
 def self_estimates(
-    engine: Engine,
-    models: tuple[Params, ...],
-    cohort: Sequence[Client],
-    streams: Streams,
+    engine: Engine, models: tuple[Params, ...], cohort: Sequence[Client], streams: Streams
 ) -> dict[Handle, list[RiskEstimate | None]]:
     """Return what each client finds of each model on its own examples.
 

@@ -334,9 +334,7 @@ def power_law(by_size: Sequence[Sequence[RiskEstimate]], members: int) -> RiskEs
     errors = np.array([2 * figure.standard_error for figure in means])
     advantages = np.maximum([2 * figure.risk - 1 for figure in means], errors)
     line = _fitted(
-        np.log([figure.members for figure in means]),
-        np.log(advantages),
-        errors / advantages,
+        np.log([figure.members for figure in means]), np.log(advantages), errors / advantages
     )
     log_advantage, log_error = line.at(np.log(members))
     advantage = min(1.0, float(np.exp(log_advantage)))

@@ -144,9 +144,7 @@ class Attribution:
     records: int
 
 
-def source_of(
-    losses: Float[ndarray, "sources records"],
-) -> Int[ndarray, " records"]:
+def source_of(losses: Float[ndarray, "sources records"]) -> Int[ndarray, " records"]:
     """Return argmin_j loss(theta_j, x): whose model knows the record best."""
     return losses.argmin(axis=0)
 
@@ -168,8 +166,7 @@ QUARTILES = (0.25, 0.75)
 
 
 def loss_spread(
-    losses: Float[ndarray, "records looks"],
-    quantiles: tuple[float, float] = QUARTILES,
+    losses: Float[ndarray, "records looks"], quantiles: tuple[float, float] = QUARTILES
 ) -> Float[ndarray, " records"]:
     """Return q_high - q_low of each record's losses, in nats; NaN: it was never seen.
 
@@ -220,9 +217,7 @@ def highest(scores: Float[ndarray, " records"], count: int) -> Bool[ndarray, " r
 
 
 def precision_at(
-    scores: Float[ndarray, " records"],
-    vulnerable: Bool[ndarray, " records"],
-    share: float,
+    scores: Float[ndarray, " records"], vulnerable: Bool[ndarray, " records"], share: float
 ) -> float:
     """Return how many of the records with the highest scores are vulnerable, as a share.
 
@@ -324,9 +319,7 @@ def exposed_counts(
 
 def _by(signals: Signals, chosen: Bool[ndarray, " models"]) -> Signals:
     return replace(
-        signals,
-        references=signals.references[:, chosen],
-        inside=signals.inside[:, chosen],
+        signals, references=signals.references[:, chosen], inside=signals.inside[:, chosen]
     )
 
 

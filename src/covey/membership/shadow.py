@@ -298,10 +298,7 @@ def evaluate_shadow(
     return ShadowResult(
         inside=_scores(groups, inside),
         outside=_scores(groups, outside),
-        accuracies=Accuracies(
-            train=_accuracy(inside),
-            test=_accuracy(outside),
-        ),
+        accuracies=Accuracies(train=_accuracy(inside), test=_accuracy(outside)),
         target_test=_accuracy(on_target),
     )
 
@@ -359,9 +356,7 @@ def target_accuracies(
 
 
 def gap_corrected(
-    estimates: Sequence[RiskEstimate],
-    results: Sequence[ShadowResult],
-    target: Accuracies,
+    estimates: Sequence[RiskEstimate], results: Sequence[ShadowResult], target: Accuracies
 ) -> list[RiskEstimate]:
     """Move each shadow's risk by as much as the gap attack's is lower than the target's.
 
@@ -390,12 +385,7 @@ def accuracy_mismatch(
     num_non_members = min(sum(map(len, trial.outside.values())) for trial in results)
     for side, shadow_accuracies, target, count in (
         ("train", [each.train for each in shadows], target_accuracies.train, members),
-        (
-            "test",
-            [each.test for each in shadows],
-            target_accuracies.test,
-            num_non_members,
-        ),
+        ("test", [each.test for each in shadows], target_accuracies.test, num_non_members),
     ):
         sampling = float(np.sqrt(target * (1 - target) / count))
         error = moderated(shadow_accuracies, sampling) * np.sqrt(1 + 1 / len(shadow_accuracies))
@@ -417,11 +407,7 @@ class ShadowEstimator(RiskEstimator):
     """
 
     requires: ClassVar[frozenset[Capability]] = frozenset(
-        {
-            Capability.SERVER_DATA,
-            Capability.CLASS_LABELS,
-            Capability.KNOWN_POPULATION,
-        }
+        {Capability.SERVER_DATA, Capability.CLASS_LABELS, Capability.KNOWN_POPULATION}
     )
 
     shadows: Positive = 3
@@ -488,10 +474,7 @@ def _with_shadows(
 
 
 def _advance_and_attack(
-    engine: Engine,
-    federation: ShadowFederation,
-    target: Target,
-    setup: ShadowSetup,
+    engine: Engine, federation: ShadowFederation, target: Target, setup: ShadowSetup
 ) -> tuple[ShadowFederation, ShadowResult]:
     """Bring a shadow up to the target's round, and attack it."""
     data = draw_shadow_data(federation, setup)

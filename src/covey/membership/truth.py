@@ -75,8 +75,7 @@ RedTeam = Callable[[Target, Streams], Assessment]
 """Looks at one cluster model."""
 
 SelfAssessment = Callable[
-    [tuple[Params, ...], Sequence[Client], Streams],
-    dict[Handle, list[RiskEstimate | None]],
+    [tuple[Params, ...], Sequence[Client], Streams], dict[Handle, list[RiskEstimate | None]]
 ]
 """What each client finds of each model that it receives, on its own side."""
 
@@ -190,11 +189,7 @@ def has_non_finite_values(params: Params) -> str:
 
 
 def unless_diverged(
-    engine: Engine,
-    attack: RedTeam,
-    source: str,
-    start: Sequence[Params],
-    rounds: int,
+    engine: Engine, attack: RedTeam, source: str, start: Sequence[Params], rounds: int
 ) -> RedTeam:
     """Return the same red team, which gives no estimate for a model that is none.
 

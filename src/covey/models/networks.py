@@ -206,9 +206,7 @@ class Linear(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__(
-            nn.Flatten(),
-            nn.Linear(math.prod(input_shape), num_classes),
-            nn.LogSoftmax(dim=1),
+            nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes), nn.LogSoftmax(dim=1)
         )
 
 
@@ -216,7 +214,4 @@ class LinearMap(nn.Sequential):
     """One matrix without bias over inputs of any shape, `theta x`; its outputs are raw."""
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
-        super().__init__(
-            nn.Flatten(),
-            nn.Linear(math.prod(input_shape), num_classes, bias=False),
-        )
+        super().__init__(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes, bias=False))

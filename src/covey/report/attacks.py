@@ -96,24 +96,12 @@ def attacks_on(history: History, cluster: int) -> tuple[Attacked, ...]:
         return ()
     now = history.finished.model_hash if history.finished else None
     by_loss = [
-        Attacked(
-            LOSS,
-            each.true_risk,
-            each.standard_error,
-            each.tpr_at_1,
-            each.worst_client,
-        )
+        Attacked(LOSS, each.true_risk, each.standard_error, each.tpr_at_1, each.worst_client)
         for each in history.audits
         if each.cluster == cluster and each.true_risk is not None
     ]
     others = [
-        Attacked(
-            each.attack,
-            each.risk,
-            each.standard_error,
-            each.tpr_at_1,
-            each.worst_client,
-        )
+        Attacked(each.attack, each.risk, each.standard_error, each.tpr_at_1, each.worst_client)
         for each in history.attacks
         if each.cluster == cluster and each.model_hash == now and not each.client
     ]

@@ -89,10 +89,7 @@ def _files(folder: RunFolder, record: LedgerRecord) -> dict[str, bytes]:
 
 
 def _document(
-    folder: RunFolder,
-    record: LedgerRecord,
-    facts: Mapping[str, Any],
-    files: Mapping[str, bytes],
+    folder: RunFolder, record: LedgerRecord, facts: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> dict[str, Any]:
     audit = json.loads(files[AUDIT]) if AUDIT in files else None
     rows = audit_rows(audit) if audit else []
@@ -174,10 +171,7 @@ def check_dossier(path: Path, run: Path | None = None, key: Path | None = None) 
 
 
 def _checks(
-    told: Mapping[str, Any],
-    read: Reader,
-    run: Path | None,
-    trusted: Sequence[KeyRecord] | None,
+    told: Mapping[str, Any], read: Reader, run: Path | None, trusted: Sequence[KeyRecord] | None
 ) -> Iterator[Check]:
     yield from check_signature(told, trusted, "written")
     yield _check_files(told, read)
@@ -250,10 +244,7 @@ def _check_ledger(told: Mapping[str, Any], folder: RunFolder) -> Check:
     if record.hashes[at - 1] != told.get("ledger_head"):
         return Check.failed("ledger", f"event {at} has another hash there")
     then = LedgerRecord(record.hashes[:at], record.records[:at])
-    expected = {
-        "facts": dossier_facts(then),
-        "traces": [asdict(each) for each in traces_of(then)],
-    }
+    expected = {"facts": dossier_facts(then), "traces": [asdict(each) for each in traces_of(then)]}
     plain = json.loads(json.dumps(expected))
     wrong = [name for name, each in plain.items() if told.get(name) != each]
     if wrong:

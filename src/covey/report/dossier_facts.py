@@ -30,12 +30,7 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.states import checkpointed_rounds, stored_rounds
 
-NOISE = (
-    "SumPerturbed",
-    "RepresentativesPerturbed",
-    "StepsPerturbed",
-    "ChoicesPerturbed",
-)
+NOISE = ("SumPerturbed", "RepresentativesPerturbed", "StepsPerturbed", "ChoicesPerturbed")
 RUN_FIGURES = {
     "run": ("RunStarted", "RunEndedEarly"),
     "accuracy": ("RunFinished",),
@@ -222,12 +217,7 @@ def likelihoods(
         "extraction": {"measured": bounds, "unknown": [NEVER_TRIED, *unbounded]},
         "queries": {
             "measured": [*bounds, *_attacked(facts), *map(_audited, attacks)],
-            "unknown": [
-                QUERIES_ARE,
-                NOT_TRIED_QUERIES,
-                *_unmeasured(facts),
-                *unbounded,
-            ],
+            "unknown": [QUERIES_ARE, NOT_TRIED_QUERIES, *_unmeasured(facts), *unbounded],
         },
     }
 

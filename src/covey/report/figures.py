@@ -21,16 +21,7 @@ INK = "#222222"
 MISSING = "#999999"
 GROUPS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's."""
-CLUSTERS = (
-    "#332288",
-    "#44AA99",
-    "#CC6677",
-    "#DDCC77",
-    "#882255",
-    "#88CCEE",
-    "#117733",
-    "#AA4499",
-)
+CLUSTERS = ("#332288", "#44AA99", "#CC6677", "#DDCC77", "#882255", "#88CCEE", "#117733", "#AA4499")
 """Paul Tol's muted: other hues than the groups', which are not the clusters."""
 MARKERS = "osD^vP*X"
 WIDTH = 8.0
@@ -234,12 +225,7 @@ def _prices(prices: Axes, shares: Axes, history: History) -> list[Artist]:
     target = history.prices[0][1].target_share
     handles.append(
         shares.axhline(
-            target,
-            color=INK,
-            linestyle="--",
-            linewidth=1,
-            zorder=1,
-            label=f"target {target:g}",
+            target, color=INK, linestyle="--", linewidth=1, zorder=1, label=f"target {target:g}"
         )
     )
     return handles
@@ -382,11 +368,7 @@ def _one(axes: Axes, measured: Sequence[RiskMeasured], clusters: int) -> Artist:
         (m.round_index + shift, m.risk) for m in measured if m.risk is not None and m.calibrated
     ]
     axes.plot(
-        [t for t, _ in known],
-        [risk for _, risk in known],
-        color=colour,
-        linewidth=0.9,
-        alpha=0.5,
+        [t for t, _ in known], [risk for _, risk in known], color=colour, linewidth=0.9, alpha=0.5
     )
     return Line2D([], [], color=colour, marker=marker, label=f"cluster {j}")
 

@@ -244,10 +244,7 @@ def _violation_keys(history: History, clients: Sequence[ClientExposed]) -> list[
     keys += [
         key("o", group, cycled(GROUPS, index)) for index, group in enumerate(group_sizes(history))
     ]
-    keys += [
-        key("o", "filled: above", INK),
-        key("o", "hollow: accepted", INK, "white"),
-    ]
+    keys += [key("o", "filled: above", INK), key("o", "hollow: accepted", INK, "white")]
     if any(_higher_exposure(each) is not None for each in clients):
         keys.append(key("_", "exposure, where higher", MISSING))
     if any(each.risk is None for each in clients):

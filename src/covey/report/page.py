@@ -118,18 +118,9 @@ def _key_figures(history: History, baseline: History | None) -> list[KeyFigure]:
     ]
     if not sizes:
         keys.append(
-            KeyFigure(
-                f"{found.name.capitalize()}, minority",
-                f"unknown: {NO_GROUPS}",
-                "",
-                None,
-            )
+            KeyFigure(f"{found.name.capitalize()}, minority", f"unknown: {NO_GROUPS}", "", None)
         )
-    return [
-        *keys,
-        _violations_key(history, baseline),
-        _agreement_key(history, baseline),
-    ]
+    return [*keys, _violations_key(history, baseline), _agreement_key(history, baseline)]
 
 
 def _violations_key(history: History, baseline: History | None) -> KeyFigure:
@@ -226,10 +217,7 @@ def _comparison_page(runs: Sequence[Reported]) -> bytes:
     histories = [run.history for run in every]
     settings = means(runs)
     overlaid = overlaid_accuracy(list(zip(lines, histories, strict=True)))
-    pictures = {
-        "accuracy": png(overlaid),
-        "pareto": png(pareto_figure(settings)),
-    }
+    pictures = {"accuracy": png(overlaid), "pareto": png(pareto_figure(settings))}
     rows = comparison(runs)
     if any(row["epsilon"] is not None for row in rows):
         pictures["epsilon"] = png(epsilon_figure(rows))

@@ -200,10 +200,7 @@ def round_line(history: History) -> str:
     """Return the newest round's figures; there is one."""
     row, rounds = history.rounds[-1], history.started.rounds if history.started else 0
     found = utility_of(row)
-    parts = [
-        f"round {row.round_index + 1}/{rounds}",
-        f"{found.name} {share_told(found.overall)}",
-    ]
+    parts = [f"round {row.round_index + 1}/{rounds}", f"{found.name} {share_told(found.overall)}"]
     parts += [f"{name} {share_told(v)}" for name, v in found.by_group.items()]
     parts.append("risk " + " ".join(risk_told(risk) for risk in row.risks[:CLUSTERS_SHOWN]))
     parts.append(f"over threshold {count_told(row.over)}")

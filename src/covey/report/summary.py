@@ -274,11 +274,7 @@ def summary(history: History) -> dict[str, Any]:
         **budget_of(history),
         "components": components(history),
         "left": dict(Counter(each.answer for each in history.left)),
-        "notes": [
-            *(started.notes if started else ()),
-            *since_the_end(history),
-            PROMISE,
-        ],
+        "notes": [*(started.notes if started else ()), *since_the_end(history), PROMISE],
     }
 
 
@@ -335,10 +331,7 @@ def budget_of(history: History) -> dict[str, Any]:
         clients=len(history.clients),
     )
     return {
-        "budget": {
-            "denials_left": counted.worst_case,
-            "next_forces_rollback": counted.next_forces,
-        },
+        "budget": {"denials_left": counted.worst_case, "next_forces_rollback": counted.next_forces},
         "budget_reason": "",
     }
 
@@ -545,8 +538,4 @@ def _exposure(history: History) -> dict[str, float | str | None]:
     if reached or not known:
         reason = why_unknown(history, reached)
         return {"mean": None, "maximum": None, "reason": reason}
-    return {
-        "mean": float(np.mean(known)),
-        "maximum": max(known),
-        "reason": "",
-    }
+    return {"mean": float(np.mean(known)), "maximum": max(known), "reason": ""}

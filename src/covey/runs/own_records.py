@@ -130,10 +130,7 @@ class ExposedRecords:
 
 
 def exposed_records(
-    path: Path,
-    client: ClientName = "",
-    share: float = 0.02,
-    overrides: Overrides | None = None,
+    path: Path, client: ClientName = "", share: float = 0.02, overrides: Overrides | None = None
 ) -> ExposedRecords:
     """Return a client's most exposed records: this share of them, one at the least.
 

@@ -46,10 +46,7 @@ def page_of(
 
 
 def _page_of(
-    path: Path,
-    samples: dict[str, Tensor] | None,
-    out: Path | None,
-    record: RunRecord | None,
+    path: Path, samples: dict[str, Tensor] | None, out: Path | None, record: RunRecord | None
 ) -> Path:
     shown, own = [reported(path, samples, record)], path / "report.html"
     if out is None or out.resolve() == own.resolve():
@@ -84,9 +81,7 @@ def on_record(
 
 
 def reported(
-    path: Path,
-    samples: dict[str, Tensor] | None = None,
-    record: RunRecord | None = None,
+    path: Path, samples: dict[str, Tensor] | None = None, record: RunRecord | None = None
 ) -> Reported:
     """Read all that a report shows of one run, and of the FedAvg run beside it."""
     folder = RunFolder.existing(path)

@@ -143,11 +143,7 @@ class Run:
     @property
     def summary(self) -> dict[str, Any]:
         """The object that `covey run --json` prints."""
-        return {
-            "run": str(self.folder),
-            **summary(self.history),
-            "ledger_head": self.ledger_head,
-        }
+        return {"run": str(self.folder), **summary(self.history), "ledger_head": self.ledger_head}
 
     @property
     def guarantee(self) -> dict[str, Any]:

@@ -72,8 +72,7 @@ def _in_background(folder: RunFolder, name: str, options: Mapping[str, Any]) -> 
 
     def failed(why: str) -> None:
         log.warning(
-            "The tracker %s was dropped: %s. The run goes on without it",
-            *(name, why.rstrip(".")),
+            "The tracker %s was dropped: %s. The run goes on without it", *(name, why.rstrip("."))
         )
 
     follower = Follower(folder, name, make)

@@ -68,10 +68,7 @@ def check_anchors(folder: RunFolder, ledger: Ledger) -> None:
 
 
 def check_receipt(
-    written: bytes,
-    told: Told,
-    trusted: Sequence[KeyRecord] | None,
-    hashes: Sequence[str] | None,
+    written: bytes, told: Told, trusted: Sequence[KeyRecord] | None, hashes: Sequence[str] | None
 ) -> Anchored:
     """Check that a proof answers the request of which the requester holds the receipt.
 
@@ -161,11 +158,7 @@ def _holds(head: TreeHead, leaves: Sequence[bytes]) -> bool:
 
 
 def _misfits(
-    receipt: Told,
-    head: TreeHead,
-    written: bytes,
-    told: Told,
-    hashes: Sequence[str] | None,
+    receipt: Told, head: TreeHead, written: bytes, told: Told, hashes: Sequence[str] | None
 ) -> Iterator[str]:
     for name in ("request", "run", "asked", "basis", "subject"):
         if receipt.get(name) != told.get(name):

@@ -94,10 +94,7 @@ class AnsweredRequest:
 def simulated_request(session: Session, t: int) -> Request | None:
     """Return the request that a simulation draws before round t, unless it is answered."""
     config = session.run.config
-    chance, clients = (
-        config.unlearning.request_probability,
-        session.run.population.clients,
-    )
+    chance, clients = (config.unlearning.request_probability, session.run.population.clients)
     if chance == 0 or t == 0 or len(clients) < 2 or session.run.data_hash is None:
         return None  # of a run that cannot be played on, nothing is drawn
     generator = session.run.streams.at("request", t - 1).generator()
@@ -245,10 +242,7 @@ def _serve(session: Session, batch: _Batch, state: ServerState) -> Session:
 
 
 def _serving(
-    session: Session,
-    batch: _Batch,
-    answered: tuple[Request, Option],
-    state: ServerState,
+    session: Session, batch: _Batch, answered: tuple[Request, Option], state: ServerState
 ) -> ServedRequest:
     """Return what is kept of one request until it is answered, and what after that."""
     request, option = answered

@@ -201,9 +201,7 @@ def _attacks(request: AuditRequest) -> Mapping[str, Scorer]:
     return dict(map(named_attack, names))
 
 
-def _from_weights(
-    run: BuiltRun,
-) -> Callable[[Target, Candidates], Mapping[str, np.ndarray]]:
+def _from_weights(run: BuiltRun) -> Callable[[Target, Candidates], Mapping[str, np.ndarray]]:
     """Return the attacks on weights: candidates beside everybody's records."""
 
     def attack(target: Target, candidates: Candidates) -> Mapping[str, np.ndarray]:

@@ -203,10 +203,7 @@ class ChangedRecords:
 
 
 def join_run(
-    run: BuiltRun,
-    folder: RunFolder,
-    brought: NewRecords,
-    observe: Observer = lambda _: None,
+    run: BuiltRun, folder: RunFolder, brought: NewRecords, observe: Observer = lambda _: None
 ) -> ChangedRecords:
     """Let a client join with records of its own, and solve the models with them.
 
@@ -219,10 +216,7 @@ def join_run(
 
 
 def change_records(
-    run: BuiltRun,
-    folder: RunFolder,
-    brought: NewRecords,
-    observe: Observer = lambda _: None,
+    run: BuiltRun, folder: RunFolder, brought: NewRecords, observe: Observer = lambda _: None
 ) -> ChangedRecords:
     """Replace a client's records, or add to them, and solve the models with them.
 
@@ -237,11 +231,7 @@ _Prepare = Callable[[Session, ServerState, NewRecords], Change]
 
 
 def _changed(
-    run: BuiltRun,
-    folder: RunFolder,
-    brought: NewRecords,
-    prepare: _Prepare,
-    observe: Observer,
+    run: BuiltRun, folder: RunFolder, brought: NewRecords, prepare: _Prepare, observe: Observer
 ) -> ChangedRecords:
     began = time.monotonic()
     with open_session(run, folder) as session:

@@ -388,11 +388,7 @@ def export_model(
     payload = model_bytes(params)
     of_round = "" if after is None else f"-round-{after}"
     path = out or folder.exports / f"cluster-{cluster}{of_round}.safetensors"
-    told = {
-        "recipient": recipient_of(recipient),
-        "cluster": cluster,
-        "round_index": rounds,
-    }
+    told = {"recipient": recipient_of(recipient), "cluster": cluster, "round_index": rounds}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         copy = record_copy(folder, "model", path, hashlib.sha256(payload).hexdigest(), told)

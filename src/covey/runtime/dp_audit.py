@@ -109,11 +109,7 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
 
 
 def aggregation_draws(
-    aggregate: Aggregator,
-    canary: tuple[float, float],
-    clients: int,
-    draws: int,
-    streams: Streams,
+    aggregate: Aggregator, canary: tuple[float, float], clients: int, draws: int, streams: Streams
 ) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
     """Return how far merges moved along the canary's axis, in both cases.
 
@@ -162,10 +158,7 @@ def release_draws(
         own = noise.released(there if present else absent, draws).matrices()
         return float((own[0] * gram).sum() + scale * (own[1] * targets).sum())
 
-    facts = (
-        SumPerturbed(0, noise.clip, noise.multiplier, 1.0),
-        ModelsMerged("", (1,)),
-    )
+    facts = (SumPerturbed(0, noise.clip, noise.multiplier, 1.0), ModelsMerged("", (1,)))
     return _cases(found, (1.0, 0.0), draws, streams), facts
 
 

@@ -285,20 +285,14 @@ def _exposed(
 
 
 def _finished(
-    run: BuiltRun,
-    final: ServerState,
-    found: Accuracies,
-    errors: Mapping[Handle, float],
+    run: BuiltRun, final: ServerState, found: Accuracies, errors: Mapping[Handle, float]
 ) -> RunFinished:
     overall = round_measured(found, final.assignment, run.population, run.num_clusters, errors)
     return RunFinished(
         model_hash=model_hash(final.clusters),
         accuracy=overall.accuracy,
         accuracy_by_group=overall.accuracy_by_group,
-        adjusted_rand_index=adjusted_rand_index(
-            final.assignment,
-            run.population.clients,
-        ),
+        adjusted_rand_index=adjusted_rand_index(final.assignment, run.population.clients),
         squared_error=overall.squared_error,
         squared_error_by_group=overall.squared_error_by_group,
     )

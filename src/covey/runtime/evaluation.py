@@ -204,9 +204,7 @@ def _pair(client: Client, models: ModelsInUse) -> tuple[int, ModelName]:
 
 
 def _by_model(
-    answers: Mapping[tuple[int, ModelName], ndarray],
-    in_use: ModelsInUse,
-    population: Population,
+    answers: Mapping[tuple[int, ModelName], ndarray], in_use: ModelsInUse, population: Population
 ) -> ByModel:
     users = Counter(_pair(client, in_use) for client in population.clients)
     groups, models = (sorted(set(each)) for each in zip(*users, strict=True))

@@ -108,10 +108,7 @@ def _by_weights(
             group, [each for each in members if each.group == group]
         )
     ]
-    inside, matching = (
-        [client.train for client in members],
-        _evenly(matching, MAX_JUDGED),
-    )
+    inside, matching = ([client.train for client in members], _evenly(matching, MAX_JUDGED))
     weight = float(np.mean([w for _, w in cluster.members])) / WEIGHT_STEPS
     name, size = WEIGHTS, sum(map(len, inside))
     others = sum(map(len, matching))
@@ -159,11 +156,7 @@ def weights_attacks(
 
     def by_pool(pool: Sequence[Examples]) -> Scores:
         """Solve for all candidates together."""
-        candidates, prior, hidden = (
-            _equations(run, params, pool),
-            LAST_LAYER_PRIOR,
-            None,
-        )
+        candidates, prior, hidden = (_equations(run, params, pool), LAST_LAYER_PRIOR, None)
         if candidates is None:
             return None
         if run.records is not None and run.strategy.subtraction is not None:
@@ -201,11 +194,7 @@ def _equations(run: BuiltRun, params: Params, pool: Sequence[Examples]) -> Equat
 
 
 def _by_ratio(
-    records: LocalRecords,
-    noise: HeadNoise,
-    known: ClusterSums,
-    cluster: _Cluster,
-    now: str,
+    records: LocalRecords, noise: HeadNoise, known: ClusterSums, cluster: _Cluster, now: str
 ) -> Iterator[ModelAttacked]:
     """Compute the best attacker's success on each record; a client's is its worst."""
     sums, every = known.sums[cluster.index], list[ndarray]()
@@ -219,10 +208,5 @@ def _by_ratio(
     together = np.concatenate(every)
     error = float(together.std() / np.sqrt(max(1, len(together))))
     yield ModelAttacked(
-        cluster.index,
-        RATIO,
-        float(together.mean()),
-        error,
-        now,
-        worst_client=float(together.max()),
+        cluster.index, RATIO, float(together.mean()), error, now, worst_client=float(together.max())
     )

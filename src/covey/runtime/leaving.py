@@ -220,12 +220,7 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict
             "states_that_depend_on_it": [t for t in states if first is not None and t >= first],
             "raw_updates_stored": [t for t in stored_rounds(folder.updates) if t in trained],
             "requests": [
-                {
-                    "wanted": r.wanted,
-                    "basis": r.basis,
-                    "state": r.state,
-                    "asked": r.asked_at,
-                }
+                {"wanted": r.wanted, "basis": r.basis, "state": r.state, "asked": r.asked_at}
                 for r in session.ledger.requests()
                 if r.handle == handle
             ],

@@ -154,14 +154,7 @@ def _clusters(event: Event) -> Iterable[int]:
 
 def _handles(event: Event) -> Iterator[Handle]:
     """Yield the clients that an event names."""
-    for name in (
-        "handle",
-        "risk_thresholds",
-        "groups",
-        "steps",
-        "weights",
-        "accuracy",
-    ):
+    for name in ("handle", "risk_thresholds", "groups", "steps", "weights", "accuracy"):
         found: Any = getattr(event, name, None)
         if isinstance(found, str):
             yield found

@@ -340,11 +340,7 @@ def _round(
     args = (ScoredOnce(run.engine), ModelsInUse.of(played.state), tested)
     found = accuracies(*args) or reported_accuracies(reports.events)
     measured = round_measured(
-        found,
-        played.state.assignment,
-        tested,
-        run.num_clusters,
-        squared_errors(*args),
+        found, played.state.assignment, tested, run.num_clusters, squared_errors(*args)
     )
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *reports.events, *played.events)
@@ -442,10 +438,7 @@ def _restored(session: Session) -> tuple[ServerState, bool]:
 
 
 def _record(
-    session: Session,
-    played: tuple[int, Sequence[Event]],
-    last: int | None,
-    history: History,
+    session: Session, played: tuple[int, Sequence[Event]], last: int | None, history: History
 ) -> History:
     """Append a new round, or compare a replayed one with what is recorded."""
     round_index, events = played

@@ -112,11 +112,7 @@ class _Comparison:
 
 
 def play_game(
-    run: BuiltRun,
-    folder: RunFolder,
-    *,
-    control: bool = False,
-    observe: Observer = lambda _: None,
+    run: BuiltRun, folder: RunFolder, *, control: bool = False, observe: Observer = lambda _: None
 ) -> Game:
     """Ask about every client of a finished run, against clients that never took part.
 

@@ -172,13 +172,7 @@ def _below(
 
 
 def _mentions_in(
-    target: SearchTarget,
-    path: Path,
-    top: Path,
-    template: Place,
-    *,
-    data: bool,
-    skipped: list[Path],
+    target: SearchTarget, path: Path, top: Path, template: Place, *, data: bool, skipped: list[Path]
 ) -> Iterator[Finding]:
     """Yield the place if there is one; what cannot be searched is put aside."""
     if path.is_dir() or target.mention.in_text(path.name):
@@ -374,10 +368,7 @@ def _data(target: SearchTarget) -> Findings:
             "The machine of the client's own node: its data, its node.toml, its key and its logs."
         )
     elif source is None:
-        kind_of_data, how = (
-            "where its data come from",
-            "Look where this function reads them.",
-        )
+        kind_of_data, how = ("where its data come from", "Look where this function reads them.")
         yield Place(name, kind_of_data, "data", YOU, how)
     elif is_passed(target.config.data):
         yield "Where the program that played this run has the client's data from."

@@ -348,9 +348,7 @@ def _population(
     return replace(population, clients=tuple(map(known, population.clients)))
 
 
-def _recorded(
-    folder: RunFolder,
-) -> tuple[RunStarted | None, Mapping[Handle, str]]:
+def _recorded(folder: RunFolder) -> tuple[RunStarted | None, Mapping[Handle, str]]:
     """Return how the run began, and its clients' names, as far as anything is recorded."""
     if not Ledger.exists(folder.ledger):
         return None, {}

@@ -322,10 +322,7 @@ def _value_or_reason(value: object, reason: str) -> dict[str, Any]:
 
 
 def _measured(
-    session: Session,
-    earlier: dict[str, Any],
-    leaver: Client | None,
-    state: ServerState,
+    session: Session, earlier: dict[str, Any], leaver: Client | None, state: ServerState
 ) -> dict[str, Any]:
     found = earlier["value"]
     if found is None:

@@ -106,11 +106,7 @@ def put_down(session: Session, new: Sequence[NewRequest]) -> list[Request]:
     """
     asked = [
         LeaveRequested(
-            each.id,
-            each.handle,
-            each.wanted,
-            each.basis,
-            each.mark.subject if each.mark else "",
+            each.id, each.handle, each.wanted, each.basis, each.mark.subject if each.mark else ""
         )
         for each in new
     ]

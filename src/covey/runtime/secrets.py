@@ -47,10 +47,7 @@ from covey.unlearning.signature import SigningKey
 
 BYTES = 32
 NAME = re.compile("[0-9a-f]{16}")
-UNREADABLE = (
-    *(OSError, ValueError, TypeError, KeyError),
-    *(AttributeError, RecursionError),
-)
+UNREADABLE = (*(OSError, ValueError, TypeError, KeyError), *(AttributeError, RecursionError))
 MARKER = "secret"
 """What the ledger calls the file that names a run's secret."""
 
@@ -140,10 +137,7 @@ def secrets_of(streams: Streams, source: Literal["seeded", "os"], marker: Path) 
         return Secrets(streams, None)
     if not marker.is_file():
         name = secrets.token_hex(8)
-        fresh = {
-            "key": secrets.token_hex(BYTES),
-            "tombstones": secrets.token_hex(BYTES),
-        }
+        fresh = {"key": secrets.token_hex(BYTES), "tombstones": secrets.token_hex(BYTES)}
         _write(_created_secret_folder() / f"{name}.json", {"round": 0, **fresh})
         # only now: a run that has had a secret must not get another one unnoticed
         replace_whole(marker, name.encode("ascii"), mode=0o600)

@@ -95,10 +95,7 @@ def _with_anchors(
     if last.name != "operator":  # it is no proof
         return [*checks, *(each.check for each in anchors)]
     held = [f"events 1 to {each.size} by {each.by}" for each in anchors if each.size]
-    at, most = (
-        told.get("ledger_events"),
-        max((each.size for each in anchors), default=0),
-    )
+    at, most = (told.get("ledger_events"), max((each.size for each in anchors), default=0))
     if not held:
         anchored = f"Nothing is anchored. {NO_ANCHOR}"
     elif isinstance(at, int) and most >= at:

@@ -214,12 +214,7 @@ class ClientRound:
     def advertise(self, identities: Identities = UNSIGNED) -> tuple["ClientRound", bytes]:
         """Return the public keys."""
         self._check_step("keys")
-        keys = Keys(
-            self.terms.session,
-            self.name,
-            public_of(self.sealing),
-            public_of(self.masking),
-        )
+        keys = Keys(self.terms.session, self.name, public_of(self.sealing), public_of(self.masking))
         if self.terms.signed:
             keys = replace(keys, signature=identities.sign(keys.signed_part))
         return replace(self, step="shares"), keys.to_bytes()

@@ -8,14 +8,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
-from cryptography.hazmat.primitives.asymmetric.x25519 import (
-    X25519PrivateKey,
-    X25519PublicKey,
-)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
@@ -400,11 +394,7 @@ def sealed_shares(
 
 
 def open_shares(
-    pairs: Pairs,
-    name: str,
-    sealing: bytes,
-    given: Collection[Delivery],
-    survivors: Collection[str],
+    pairs: Pairs, name: str, sealing: bytes, given: Collection[Delivery], survivors: Collection[str]
 ) -> Iterator[OpenShare]:
     """Yield one share of each neighbour's secrets; those that do not open are missing.
 

@@ -373,9 +373,7 @@ def _one_more(known: tuple[Any, ...], found: FromClient) -> tuple[Any, ...]:
 
 
 def secure_sum(
-    clients: Mapping[str, Callable[[], Int64[np.ndarray, " numbers"]]],
-    length: int,
-    minimum: int,
+    clients: Mapping[str, Callable[[], Int64[np.ndarray, " numbers"]]], length: int, minimum: int
 ) -> SecureSum:
     """Return the sum over clients who all stay, through every message of a round.
 

@@ -179,12 +179,7 @@ class _Formed:
             found = zip(sorted(members), self.organisations[c], strict=True)
             known = {handle: each for handle, each in found if each is not None}
         return AnonymitySet(
-            self.round_index,
-            event.cluster,
-            frozenset(members),
-            event.diameters[c],
-            near,
-            known,
+            self.round_index, event.cluster, frozenset(members), event.diameters[c], near, known
         )
 
 
@@ -329,9 +324,7 @@ class Participation:
         return min((t for t in found if t is not None), default=None)
 
 
-def participation_of(
-    events: Iterable[tuple[int | None, Event]],
-) -> Participation:
+def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participation:
     """Fold the current events; rounds that were rolled back are left out."""
     sets = FormedSets()
     chosen: list[tuple[int, Mapping[Handle, int]]] = []

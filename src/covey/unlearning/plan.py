@@ -76,13 +76,7 @@ def _published(t: int, event: Event, state: int) -> Iterator[Influence]:
 SumKind = Literal["none", "exact", "noisy"]
 
 AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
-ANSWERS: tuple[AnswerKind, ...] = (
-    "deny",
-    "subtract",
-    "roll_back",
-    "retrain",
-    "calibrate",
-)
+ANSWERS: tuple[AnswerKind, ...] = ("deny", "subtract", "roll_back", "retrain", "calibrate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,9 +423,7 @@ class AnswerChoice:
 
 
 def choose_answers(
-    participation: Participation,
-    wanted_answers: Sequence[WantedAnswer],
-    rules: AnswerRules,
+    participation: Participation, wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
 ) -> tuple[AnswerChoice, ...]:
     """Return what each client is answered if all of them leave at once."""
     found: list[AnswerChoice] = []
@@ -481,9 +473,7 @@ def _stronger(option: Option, *, subtracted: bool) -> Option:
 
 
 def _in_one_replay(
-    found: Sequence[AnswerChoice],
-    wanted_answers: Sequence[WantedAnswer],
-    rules: AnswerRules,
+    found: Sequence[AnswerChoice], wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
 ) -> tuple[AnswerChoice, ...]:
     starts = [
         each.chosen.first_replayed_round

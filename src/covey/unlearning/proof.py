@@ -71,9 +71,7 @@ def _cipher(name: ClientName, salt: bytes) -> AESGCM:
     return AESGCM(HKDF(SHA256(), 32, salt=None, info=info).derive(salt))
 
 
-def summary_sentences(
-    facts: Facts,
-) -> tuple[str, str, str]:
+def summary_sentences(facts: Facts) -> tuple[str, str, str]:
     """Return the answer in three sentences."""
     asked = "A client asked to leave this run, and takes part in no later round of it."
     start, count = facts.first_replayed_round, facts.rounds_replayed

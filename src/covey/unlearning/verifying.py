@@ -209,11 +209,7 @@ def _verifies(key: PublicKey, value: bytes, text: bytes) -> bool:
     return True
 
 
-FIELDS = {each.name for each in fields(Proof)} - {
-    "subtracted",
-    "own_sums_kept",
-    "earlier_heads",
-}
+FIELDS = {each.name for each in fields(Proof)} - {"subtracted", "own_sums_kept", "earlier_heads"}
 """What every proof says; the others belong to subtractions."""
 
 

@@ -59,11 +59,7 @@ Told = Mapping[str, Any] | None
 
 
 def application(
-    roots: list[Path],
-    port: int,
-    on_used: Callable[[str], object],
-    *,
-    write: bool = False,
+    roots: list[Path], port: int, on_used: Callable[[str], object], *, write: bool = False
 ) -> Guard:
     """Return the whole server as one ASGI app; its `link` opens it.
 
@@ -261,11 +257,7 @@ class Server:
 
 
 def serve(
-    roots: list[Path],
-    port: int,
-    on_link: Callable[[str], object],
-    *,
-    write: bool = False,
+    roots: list[Path], port: int, on_link: Callable[[str], object], *, write: bool = False
 ) -> Server:
     """Return a server that listens on 127.0.0.1.
 

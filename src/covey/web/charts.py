@@ -502,9 +502,7 @@ def _risk_line(cluster: int, measured: Iterable[RiskMeasured]) -> Line:
     )
 
 
-def _spread_over_clusters(
-    by_cluster: Mapping[int, Sequence[RiskMeasured]],
-) -> list[Line]:
+def _spread_over_clusters(by_cluster: Mapping[int, Sequence[RiskMeasured]]) -> list[Line]:
     """Return the spread over clusters instead of each: forty lines tell nothing."""
     found: dict[int, list[float]] = {}
     for own in by_cluster.values():

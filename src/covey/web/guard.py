@@ -49,12 +49,7 @@ class Guard:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        port: int,
-        on_used: Callable[[str], object],
-        *,
-        write: bool = False,
+        self, app: ASGIApp, port: int, on_used: Callable[[str], object], *, write: bool = False
     ) -> None:
         """Guard an app.
 

@@ -48,10 +48,7 @@ from covey.web.charts import (
 )
 from covey.web.runs import FollowedRun, Snapshot, WatchedRuns
 
-STATIC = {
-    "page.css": "text/css",
-    "live.js": "text/javascript",
-}
+STATIC = {"page.css": "text/css", "live.js": "text/javascript"}
 
 UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 
@@ -295,12 +292,7 @@ def _log(snapshot: Snapshot) -> Iterator[LogLine]:
         place = bisect_left(ends, each.position)
         written_at = snapshot.times[ends[place]] if place < len(ends) else ""
         yield LogLine(
-            each.position,
-            each.round_index,
-            each.kind,
-            written_at,
-            each.counts,
-            each.number,
+            each.position, each.round_index, each.kind, written_at, each.counts, each.number
         )
 
 
@@ -383,9 +375,7 @@ def _epsilon(row: Mapping[str, Any]) -> str:
     return f"{row['epsilon']:.3f} ({row['unit']})"
 
 
-def _rows(
-    columns: Sequence[Mapping[str, Any]],
-) -> list[tuple[str, list[Any], str]]:
+def _rows(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any], str]]:
     """Return per figure its value in each run and, of two numbers, the difference."""
     names = dict.fromkeys(name for column in columns for name in column)
     rows: list[tuple[str, list[Any], str]] = []

@@ -68,10 +68,7 @@ class ExperimentsListed(TypedDict):
     experiments: list[ExperimentListed]
 
 
-OUTPUTS: Mapping[str, Any] = {
-    "reproduce": Reproduced,
-    "reproduce --list": ExperimentsListed,
-}
+OUTPUTS: Mapping[str, Any] = {"reproduce": Reproduced, "reproduce --list": ExperimentsListed}
 """By command, as in `covey.cli.outputs`."""
 
 FILES: Mapping[str, Any] = {"EXPERIMENT.json of covey reproduce": Record}

@@ -29,8 +29,7 @@ def reproduce(
         bool, typer.Option("--quick", help="A small form, in at most three minutes.")
     ] = False,
     column: Annotated[
-        list[str] | None,
-        typer.Option("--column", help="Only this column; repeatable."),
+        list[str] | None, typer.Option("--column", help="Only this column; repeatable.")
     ] = None,
     repeats: Annotated[
         int,
@@ -38,8 +37,7 @@ def reproduce(
     ] = 0,
     overrides: SetOption = None,
     out: Annotated[
-        Path,
-        typer.Option("--out", help="For records, tables, figures and the page."),
+        Path, typer.Option("--out", help="For records, tables, figures and the page.")
     ] = OUT,
     runs: Annotated[
         Path | None, typer.Option("--runs", help="For the runs; default OUT/runs.")

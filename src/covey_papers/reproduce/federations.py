@@ -170,16 +170,14 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         },
         **{
             f"mia_{name}_{kind}": Measure(
-                f"MIA accuracy, {name}, {kind} non-members",
-                _attacked(which, kind, "risk"),
+                f"MIA accuracy, {name}, {kind} non-members", _attacked(which, kind, "risk")
             )
             for name, which in GROUPS.items()
             for kind in KINDS
         },
         **{
             f"blind_{name}_{kind}": Measure(
-                f"without the model, {name}, {kind} non-members",
-                _attacked(which, kind, "blind"),
+                f"without the model, {name}, {kind} non-members", _attacked(which, kind, "blind")
             )
             for name, which in GROUPS.items()
             for kind in KINDS
@@ -187,8 +185,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "violations": Measure("violations", _violations("count")),
         "violations_lower": Measure("violations, 95% lower bound", _violations("count_lower")),
         "violations_exposed": Measure(
-            "clients ever exposed above their threshold",
-            _violations("count_exposed"),
+            "clients ever exposed above their threshold", _violations("count_exposed")
         ),
         "exposure": Measure("mean exposure", _summarised("exposure", "mean")),
         **{

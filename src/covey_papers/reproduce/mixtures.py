@@ -89,11 +89,7 @@ class Setting:
     def config(self, method: Method, seed: int, risk_weight: float = 0.0) -> Config:
         """Return the settings of a run in which every client has the same beta."""
         groups = [
-            {
-                "share": share,
-                "shift": (0.0, 0.0),
-                "examples_per_client": 2 * self.examples,
-            }
+            {"share": share, "shift": (0.0, 0.0), "examples_per_client": 2 * self.examples}
             for share in self.shares
         ]
         return Config.of(

@@ -446,12 +446,7 @@ def _ratios(name: str, each: Descent) -> Iterator[Line]:
         yield Line(name, f"cluster {j}", tuple(points))
     rounds = sorted({float(step.round_index) for step in judged})
     ends = dict.fromkeys((*rounds[:1], *rounds[-1:]))
-    yield Line(
-        name,
-        "bound 1 - p lambda / (8 L)",
-        tuple((t, each.bound) for t in ends),
-        bound=True,
-    )
+    yield Line(name, "bound 1 - p lambda / (8 L)", tuple((t, each.bound) for t in ends), bound=True)
     yield Line(name, "1 - lambda / L", tuple((t, each.expected) for t in ends), bound=True)
 
 
@@ -492,11 +487,7 @@ def arithmetic(experiment: Experiment) -> Found:
     ratios = {(c.row, c.column): c.known[0] for c in cells}
     named = ratios["ResNet-mini, FMNIST-noniid", "k=8"]
     least, most = min(ratios.values()), max(ratios.values())
-    claims = [
-        _claim("least", least),
-        _claim("most", most),
-        _claim("named", named),
-    ]
+    claims = [_claim("least", least), _claim("most", most), _claim("named", named)]
     both = _follows(CLAIM["least"], least) and _follows(CLAIM["most"], most)
     note = (
         f"The printed cells give {least:.2f} to {most:,.0f} times; the cell that the text "
