@@ -114,7 +114,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-Dotted = Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
 Range = Annotated[tuple[float, float], Field(strict=False)]  # TOML has lists alone
 Shares = Annotated[tuple[Share, Share], Field(strict=False)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
