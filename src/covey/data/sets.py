@@ -44,18 +44,18 @@ class CelebA(PublishedDataSet):
 
     def read(self, folder: Path) -> Source:
         """Return the images, and the 40 labels of each."""
-        from covey.data import formats as celeba
+        from covey.data import formats
         from covey.data.examples import Source
 
         name = self.publication.source
-        train, num_train = celeba.read_faces(self.publication, "train", folder)
-        test, num_test = celeba.read_faces(self.publication, "test", folder)
+        train, num_train = formats.read_faces(self.publication, "train", folder)
+        test, num_test = formats.read_faces(self.publication, "test", folder)
         notes = tuple(
             f"Of the {found:,} {part} images of {name} the first {len(used):,} are used."
             for part, used, found in (("training", train, num_train), ("test", test, num_test))
             if len(used) < found
         )
-        return Source(name, train, test, celeba.NUM_LABELS, notes)
+        return Source(name, train, test, formats.NUM_LABELS, notes)
 
 
 class Cifar10(PublishedDataSet):
@@ -79,11 +79,11 @@ class Cifar10(PublishedDataSet):
 
     def read(self, folder: Path) -> Source:
         """Return the images of the batches that are there, and say which are not."""
-        from covey.data import formats as cifar
+        from covey.data import formats
         from covey.data.examples import Examples, Source
 
         def batch(name: str) -> Examples:
-            return cifar.parse_batch(*read_file(self.publication, name, folder))
+            return formats.parse_batch(*read_file(self.publication, name, folder))
 
         name = self.publication.source
         names = [f"data_batch_{number}" for number in range(1, 6)]
@@ -93,7 +93,7 @@ class Cifar10(PublishedDataSet):
         train = Examples.joined([batch(each) for each in present])
         note = f"{', '.join(missing)} of {name} are not there: {len(train):,} training images."
         notes = (note,) if missing else ()
-        return Source(name, train, batch("test_batch"), cifar.NUM_CLASSES, notes)
+        return Source(name, train, batch("test_batch"), formats.NUM_CLASSES, notes)
 
     def _has(self, name: str, folder: Path) -> bool:
         return find_file(self.publication, name, folder) is not None
@@ -225,17 +225,17 @@ class Femnist(PublishedDataSet):
 
     def read(self, folder: Path) -> Source:
         """Return the images with their writers."""
-        from covey.data import formats as leaf
+        from covey.data import formats
         from covey.data.examples import Source
 
         name = self.publication.source
-        if not leaf.has_part(self.publication, "train", folder) and (Emnist.is_complete(folder)):
+        if not formats.has_part(self.publication, "train", folder) and (Emnist.is_complete(folder)):
             return _without_writers(Emnist().read(folder), name)
-        train, writers = leaf.read_part(self.publication, "train", folder)
+        train, writers = formats.read_part(self.publication, "train", folder)
         test, notes = None, (f"The test files of {name} are not there.",)
-        if leaf.has_part(self.publication, "test", folder):
-            (test, _), notes = leaf.read_part(self.publication, "test", folder), ()
-        return Source(name, train, test, leaf.NUM_CHARACTERS, notes, writers)
+        if formats.has_part(self.publication, "test", folder):
+            (test, _), notes = formats.read_part(self.publication, "test", folder), ()
+        return Source(name, train, test, formats.NUM_CHARACTERS, notes, writers)
 
 
 def _without_writers(emnist: Source, name: str) -> Source:

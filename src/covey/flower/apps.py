@@ -24,7 +24,7 @@ from covey.flower.node import shared_settings_hash
 from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
-from covey.runs.run import Run as CoveyRun
+from covey.runs.run import Run
 from covey.runs.sweeps import tracked
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata
@@ -73,7 +73,7 @@ class Federated:
     timeout: float = 600.0
     binds_names: bool = True
 
-    def start(self, grid: Grid, out: str | Path, nodes: int = 2) -> CoveyRun:
+    def start(self, grid: Grid, out: str | Path, nodes: int = 2) -> Run:
         """Play the run in the folder `out` to its end; carry it on if it was begun.
 
         Waits until `nodes` nodes are there, less those that have left or ask to. Rounds
