@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
@@ -153,6 +153,7 @@ def test_several_heads_tell_more_and_never_less_than_one_gaussian(weight, releas
 
 
 @given(st.floats(1e-7, 0.1), st.floats(0.02, 1))
+@example(1e-7, 0.4765625)
 def test_epsilon_and_delta_are_of_each_other(delta, weight):
     epsilon = NOISE.epsilon(delta, weight)
     assume(epsilon > 0)

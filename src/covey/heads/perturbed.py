@@ -191,17 +191,15 @@ class HeadNoise:
         most = square / (2 * rest) - k * math.log(s)  # C
         radius, centre = 2 * s**2 / rest, square / rest**2  # 2 / a, |c|^2
 
-        def within(limit: float) -> tuple[float, float]:
-            """Return how often log p/q is above the limit, under p and under q."""
-            ball = max(0.0, radius * (most - limit))
-            inside = ncx2.cdf(ball / s**2, k, centre * s**2), ncx2.cdf(ball, k, centre)
-            return float(inside[0]), float(inside[1])
+        def outside(limit: float) -> float:
+            """Return the squared radius outside of which log p/q is below the limit."""
+            return max(0.0, radius * (most - limit))
 
-        come, gone = within(epsilon), within(-epsilon)
-        return (
-            come[0] - math.exp(epsilon) * come[1],
-            (1 - gone[1]) - math.exp(epsilon) * (1 - gone[0]),
-        )
+        ball, shell = outside(epsilon), outside(-epsilon)
+        inner, outer = (k, centre * s**2), (k, centre)  # of p at scale s, of q
+        come = ncx2.cdf(ball / s**2, *inner) - math.exp(epsilon) * ncx2.cdf(ball, *outer)
+        gone = ncx2.sf(shell, *outer) - math.exp(epsilon) * ncx2.sf(shell / s**2, *inner)
+        return float(come), float(gone)
 
     def _system(self, sums: Sums) -> tuple[Float64[Tensor, "d d"], Float64[Tensor, "d classes"]]:
         """Return L with L L^T = A + lambda I, and B, of features of norm 1 at most."""
@@ -224,7 +222,11 @@ def _least(delta_of: Callable[[float], float], delta: float) -> float:
             return math.inf
         most *= 2
     found = root_scalar(lambda e: delta_of(e) - delta, bracket=(0.0, most), xtol=ROUNDED_UP)
-    return float(found.root) + ROUNDED_UP
+    step, epsilon = ROUNDED_UP, float(found.root) + ROUNDED_UP
+    while delta_of(epsilon) > delta:  # by what tails of chi-squared are rounded
+        step *= 2
+        epsilon += step
+    return epsilon
 
 
 @cache
