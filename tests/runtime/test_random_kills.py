@@ -67,10 +67,10 @@ while killed < kills:
             time.sleep(0.005)
             done = os.waitpid(child, os.WNOHANG)
         if done == (0, 0) and killed == kills:
-            _, done = os.waitpid(child, 0)  # enough kills: the last run ends by itself
+            done = os.waitpid(child, 0)  # enough kills: the last run ends by itself
         if done == (0, 0):
             os.kill(child, signal.SIGKILL)
-            _, done = os.waitpid(child, 0)
+            os.waitpid(child, 0)
             killed += 1
             continue
         if done[1]:
