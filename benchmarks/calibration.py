@@ -24,7 +24,7 @@ from covey.base.risk import DIVERGED
 from covey.build.algorithms import clients_of, compose
 from covey.build.risk import Components, red_team_of
 from covey.build.run import BuiltRun, build_run
-from covey.membership.audit import negative_control, positive_control
+from covey.membership.controls import negative_control, positive_control
 from covey.membership.intervals import MIN_RECORDS
 from covey.membership.truth import true_risk
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from covey import Examples, Params, Recipe, ReferenceEngine, RiskEstimate, Streams
-from covey.membership.audit import negative_control, positive_control
+from covey.membership.controls import negative_control, positive_control
 from covey.models.build import initial_params
 
 LONG = Recipe(local_epochs=60, batch_size=10, learning_rate=0.1, momentum=0.9)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from covey import Engine, Examples, RiskContext, RiskEstimate, Streams, Withheld
 from covey.data.examples import Client
+from covey.membership.controls import copied
 from covey.membership.estimators import (
     FederatedEstimator,
     masked_loss_counter,
     own_counts,
     self_estimates,
 )
-from covey.membership.intervals import copied
 from covey.membership.truth import Membership, Reference, audit_clusters
 
 STREAMS = Streams(0)

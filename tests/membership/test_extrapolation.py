@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import RiskEstimate
-from covey.membership.intervals import moderated, power_law, predicted
+from covey.membership.shadow import moderated, power_law, predicted
 
 
 def figure(risk: float, error: float = 0.01, members: int = 100) -> RiskEstimate:

@@ -21,7 +21,7 @@ from covey import (
 )
 from covey.data.examples import Client
 from covey.data.shift import rotate
-from covey.membership.intervals import blind_baseline
+from covey.membership.controls import blind_baseline
 from covey.membership.truth import (
     Membership,
     Reference,

@@ -1,7 +1,5 @@
 """Remote clients: what one message asks of them, and what they answer, also under masks.
 
-Remote clients: what one message asks of them, and what they answer.
-
 A simulation holds everybody's examples and plays both sides. In a federation the server
 holds none: it sends models, and each client measures, chooses and trains by itself. What a
 client accepts, what it has found out and how it draws stay on its side; the server learns

@@ -23,13 +23,8 @@ from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob, model_outputs, scored
 from covey.engine.recipe import MULTICLASS
 from covey.membership.attacks import Scorer, Signals
-from covey.membership.audit import (
-    NO_REFERENCE,
-    AttackFigures,
-    attack_figures,
-    negative_control,
-    scored_by,
-)
+from covey.membership.audit import NO_REFERENCE, AttackFigures, attack_figures, scored_by
+from covey.membership.controls import negative_control
 from covey.membership.intervals import MIN_RECORDS
 from covey.membership.references import (
     ExposedCounts,

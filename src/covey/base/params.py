@@ -1,7 +1,5 @@
 """Arithmetic on models seen as points of a vector space, and their bytes in a file.
 
-Arithmetic on models seen as points of a vector space.
-
 Integer buffers (BatchNorm's `num_batches_tracked`) are counters, not coordinates: they
 take no part in distances, and nor do BatchNorm's running statistics. Boolean buffers are
 masks: no arithmetic changes them.

@@ -1,7 +1,5 @@
 """What every part of a run needs and rules out, held against each other.
 
-What every part of a run needs and rules out, held against each other.
-
 A part is a component that the settings name, or a setting that acts like one.
 """
 

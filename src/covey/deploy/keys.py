@@ -1,7 +1,5 @@
 """Certificates of the server, and the keys by which it knows its nodes.
 
-Certificates of the server, and the keys by which it knows its nodes.
-
 All are ECDSA over P-384, the strongest curve that Flower takes for nodes.
 """
 

@@ -1,7 +1,5 @@
 """How much privacy noisy mechanisms cost together, what Theorem 1 claims, and what a game refutes.
 
-How much privacy noisy mechanisms cost together: dp-accounting, asked in one way.
-
 Two relations between neighbouring data occur. Where a sum of all is released, one client
 (or record) contributes or does not: a Gaussian's sensitivity is the clip. Where one of a
 set is picked to speak, one member is replaced by another: sampling without replacement is

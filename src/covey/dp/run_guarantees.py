@@ -1,7 +1,5 @@
 """From the facts of a run to what it guarantees, before and after it is played; it fails closed.
 
-From the facts of a run to what it guarantees; it fails closed.
-
 Every fact is looked at. One that says how noise was added is paid for; one that releases
 something without noise is named as not covered; a merge without noise, or a fact that this
 version does not know, leaves no guarantee.

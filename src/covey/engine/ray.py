@@ -1,7 +1,5 @@
 """The engine for several machines: clients on the nodes of a Ray cluster.
 
-The engine for several machines: clients on the nodes of a Ray cluster.
-
 Every node runs the parallel engine's loop, so the results are those of the parallel
 engine, whichever node computed them. Clients' examples stay in Ray's store, which holds
 them once per node; models are put there once per call.

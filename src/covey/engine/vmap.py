@@ -5,8 +5,6 @@ Who takes which step with whom, where clients of unlike sizes train together.
 Every client takes its own steps, from the first on and without a pause, so that an
 optimizer counts alike for all. Within a step, batches of one size are one operation.
 
-The engine for GPUs: many clients' steps as one batched operation.
-
 Clients of one recipe train together, whatever their sizes; no batch is padded. Nothing
 random is drawn inside `vmap`.
 """

@@ -42,7 +42,7 @@ from covey.engine.kinds import FlowerNodes
 from covey.flower.identity import InvalidMessageError
 from covey.flower.masked import SumFiles, SumRounds, own_numbers
 from covey.flower.messages import OF_FEATURES, Counts, Hello, Question, Reply, encode, question_of
-from covey.membership.intervals import copied
+from covey.membership.controls import copied
 from covey.models.build import PassedModel
 from covey.secure_sums.messages import RefusedError
 

@@ -1,32 +1,21 @@
 """Auditing one cluster model: controls first, then attacks, overall and by parts of the records."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
 from covey.base.errors import ConfigError
 from covey.base.names import Params
-from covey.base.risk import DIVERGED, RiskEstimate
+from covey.base.risk import DIVERGED
 from covey.base.rng import Streams
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
-from covey.engine.recipe import Recipe
-from covey.membership.attacks import (
-    MIN_OTHERS,
-    Scorer,
-    Signals,
-    auc,
-    cross_fitted,
-    fedmia,
-    of_label,
-    scores_of,
-)
-from covey.membership.intervals import MIN_RECORDS, AttackMetrics, attack_metrics, estimate_of, roc
+from covey.membership.attacks import MIN_OTHERS, Scorer, Signals, fedmia, of_label
+from covey.membership.intervals import MIN_RECORDS, AttackMetrics, attack_metrics, roc
 from covey.membership.references import (
     ExposedCounts,
     RetrainRecipe,
@@ -43,51 +32,6 @@ from covey.membership.truth import (
     mismatch,
     strata_of,
 )
-
-
-def positive_control(
-    engine: Engine, start: Params, recipe: Recipe, examples: Examples, streams: Streams
-) -> RiskEstimate:
-    """Attack a model that learnt random labels of half of the examples by heart.
-
-    Nothing but memory helps with random labels, so the risk must be well above 0.5 if
-    the recipe trains for long enough to fit them; an attack that misses it is broken.
-    """
-    generator = streams.at("labels").generator()
-    labels = torch.from_numpy(generator.permutation(examples.labels.numpy()))
-    members, others = _halves(replace(examples, labels=labels), generator)
-    job = TrainingJob(start, members, streams.at("training"), recipe)
-    (trained,) = engine.train([job])
-    return _attacked(engine, trained, (members, others), streams)
-
-
-def negative_control(
-    engine: Engine, params: Params, unseen: Examples, streams: Streams
-) -> RiskEstimate:
-    """Attack as if half of these examples were members, when none is.
-
-    The risk must be 0.5 within 3 SE; anything above is the attack's own optimism.
-    """
-    halves = _halves(unseen, streams.at("halves").generator())
-    return _attacked(engine, params, halves, streams)
-
-
-def _halves(examples: Examples, generator: np.random.Generator) -> tuple[Examples, Examples]:
-    order = torch.from_numpy(generator.permutation(len(examples)))
-    middle = len(order) // 2
-    return examples.take(order[:middle]), examples.take(order[middle:])
-
-
-def _attacked(
-    engine: Engine, params: Params, sides: tuple[Examples, Examples], streams: Streams
-) -> RiskEstimate:
-    inside, outside = (
-        scores_of(each.losses.double().numpy())
-        for each in engine.score([ScoringJob(params, side) for side in sides])
-    )
-    rates = cross_fitted(inside, outside, streams.at("folds").generator())
-    return estimate_of(rates, auc(inside, outside))
-
 
 QUARTERS = ("easiest", "easy", "hard", "hardest")
 

@@ -25,7 +25,8 @@ from covey.data.examples import Client, Examples
 from covey.data.shift import ShiftRange
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.attacks import Rates, auc, cross_fitted, folds, scores_of
-from covey.membership.intervals import MIN_RECORDS, copied, estimate_of, stratified
+from covey.membership.controls import copied
+from covey.membership.intervals import MIN_RECORDS, estimate_of, stratified
 from covey.membership.references import PlayRound
 from covey.membership.truth import Assessment, Counts, Profile, Reference, Target, true_risk
 from covey.secure_sums.server import secure_sum

@@ -26,12 +26,11 @@ from covey.components.state import ComponentState, States
 from covey.data.examples import Client, Examples, to_floats
 from covey.engine.protocol import Engine, ScoredOnce, ScoringJob
 from covey.membership.attacks import auc, cross_fitted, scores_of
+from covey.membership.controls import blind_baseline, copied
 from covey.membership.intervals import (
     MIN_RECORDS,
     Extremes,
     Sides,
-    blind_baseline,
-    copied,
     estimate_of,
     extremes_of,
     stratified,

@@ -8,8 +8,6 @@ The sealed record that finds a client whose name was erased, given name and salt
 The salt is 16 random bytes that only the requester is given, so whoever holds the sealed
 record can open it for no name that it guesses.
 
-Proofs: what was answered to a client that asked to leave, for anybody to check.
-
 A proof is one JSON file in one form, signed. It names nobody: the requester recognises
 itself by a salt that it alone was given.
 """

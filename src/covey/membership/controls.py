@@ -1,0 +1,125 @@
+"""Controls: what must hold before an attack's success is believed.
+
+An attack must find what was learnt by heart, and nothing where there is nothing. The two
+sides must be alike: if a classifier tells members from non-members without any model, or
+non-members copy members, success shows the sides and not what a model remembers.
+
+References:
+    Das, Zhang, Tramèr, Blind Baselines Beat Membership Inference Attacks, 2024.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+
+from covey.base.names import Params
+from covey.base.risk import RiskEstimate
+from covey.base.rng import Streams
+from covey.data.examples import Examples, hashes
+from covey.engine.protocol import Engine, ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
+from covey.membership.attacks import Rates, auc, cross_fitted, rates_at, scores_of
+from covey.membership.intervals import estimate_of
+
+
+def positive_control(
+    engine: Engine, start: Params, recipe: Recipe, examples: Examples, streams: Streams
+) -> RiskEstimate:
+    """Attack a model that learnt random labels of half of the examples by heart.
+
+    Nothing but memory helps with random labels, so the risk must be well above 0.5 if
+    the recipe trains for long enough to fit them; an attack that misses it is broken.
+    """
+    generator = streams.at("labels").generator()
+    labels = torch.from_numpy(generator.permutation(examples.labels.numpy()))
+    members, others = _halves(replace(examples, labels=labels), generator)
+    job = TrainingJob(start, members, streams.at("training"), recipe)
+    (trained,) = engine.train([job])
+    return _attacked(engine, trained, (members, others), streams)
+
+
+def negative_control(
+    engine: Engine, params: Params, unseen: Examples, streams: Streams
+) -> RiskEstimate:
+    """Attack as if half of these examples were members, when none is.
+
+    The risk must be 0.5 within 3 SE; anything above is the attack's own optimism.
+    """
+    halves = _halves(unseen, streams.at("halves").generator())
+    return _attacked(engine, params, halves, streams)
+
+
+def _halves(examples: Examples, generator: np.random.Generator) -> tuple[Examples, Examples]:
+    order = torch.from_numpy(generator.permutation(len(examples)))
+    middle = len(order) // 2
+    return examples.take(order[:middle]), examples.take(order[middle:])
+
+
+def _attacked(
+    engine: Engine, params: Params, sides: tuple[Examples, Examples], streams: Streams
+) -> RiskEstimate:
+    inside, outside = (
+        scores_of(each.losses.double().numpy())
+        for each in engine.score([ScoringJob(params, side) for side in sides])
+    )
+    rates = cross_fitted(inside, outside, streams.at("folds").generator())
+    return estimate_of(rates, auc(inside, outside))
+
+
+def blind_baseline(
+    members: Float[ndarray, "members features"],
+    non_members: Float[ndarray, "others features"],
+    generator: np.random.Generator,
+) -> tuple[Rates, float]:
+    """Return how well a classifier of records tells the sides apart: its rates and AUC.
+
+    Trained on one random half of each side and judged on the other: over cross-validation
+    folds the errors would depend on each other, and the standard error would be too small.
+    """
+    from sklearn.ensemble import RandomForestClassifier
+
+    halves = [_blind_halves(side, generator) for side in (members, non_members)]
+    learn, judge = zip(*halves, strict=True)
+    forest = RandomForestClassifier(
+        n_estimators=100,
+        min_samples_leaf=2,
+        class_weight="balanced",
+        n_jobs=torch.get_num_threads(),  # each tree has a seed of its own
+        random_state=int(generator.integers(2**31)),
+    )
+    forest.fit(np.concatenate(learn), np.repeat([1, 0], [len(side) for side in learn]))
+    forest.n_jobs = 1  # several threads would add up the trees in any order
+    inside, outside = (np.asarray(forest.predict_proba(side))[:, 1] for side in judge)
+    return rates_at(0.5, inside, outside), auc(inside, outside)
+
+
+def _blind_halves(
+    side: Float[ndarray, "records features"], generator: np.random.Generator
+) -> tuple[ndarray, ndarray]:
+    shuffled = generator.permutation(side)
+    middle = len(side) // 2
+    return shuffled[:middle], shuffled[middle:]
+
+
+MOST = 0.01
+"""Share of the non-members that may be copies: a risk is then off by 0.005 at most."""
+
+
+def copied(members: Iterable[Examples], others: Iterable[Examples]) -> str:
+    """Say that the others have inputs of the members; "" if hardly any has.
+
+    Labels do not count: a member under another label is no non-member.
+    """
+    inside = {each for examples in members for each in hashes(examples.inputs)}
+    found = [each in inside for examples in others for each in hashes(examples.inputs)]
+    if sum(found) <= MOST * len(found):
+        return ""
+    return (
+        f"non-members must not be what clients train on, found {sum(found)} of "
+        f"{len(found)} with the inputs of a member. Hold out other examples, and remove "
+        f"duplicates before anything is held out"
+    )
