@@ -472,8 +472,8 @@ def errors_explained(place: Backend) -> Iterator[None]:
     """Turn failures of the file or the database into a LedgerError."""
     try:
         yield
-    # UnicodeDecodeError: SQLite quotes a damaged file in its message as it stands
-    except (DBAPIError, UnicodeDecodeError, JSONDecodeError, OSError) as error:
+    # UnicodeError: SQLite quotes a damaged file in its message as it stands
+    except (DBAPIError, UnicodeError, JSONDecodeError, OSError) as error:
         reason = str(error.orig if isinstance(error, DBAPIError) else error)
         closed = isinstance(error, OperationalError | OSError)
         # its first line: PostgreSQL quotes the row, a client's name, in the next ones

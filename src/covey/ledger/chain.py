@@ -30,13 +30,12 @@ References:
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, cast
 
 from covey.base.errors import LedgerError
-from covey.ledger.packing import PackedBody, canonical_body
 
 GENESIS = "0" * 64
 """The head of a ledger that holds nothing yet."""
@@ -62,29 +61,27 @@ class Link:
     """A record in its place in the chain; positions count from 1.
 
     Attributes:
-        body: the canonical text, or what it is packed in. The text is what the hash
-            covers, so that even a change which means the same to JSON (`1e5` to `1E5`) is
-            seen.
+        body: the canonical text. It is what the hash covers, so that even a change which
+            means the same to JSON (`1e5` to `1E5`) is seen.
     """
 
     position: int
     round_index: int | None
     kind: str
-    body: str | PackedBody
+    body: str
     hash: str
 
     def record(self) -> Record:
-        """Return the fact alone; long lists of clients are columns (`covey.base.columns`).
+        """Return the fact alone.
 
         Raises:
             LedgerError: what was sealed here is no table of JSON's values.
         """
-        body = self.body
         try:
-            found = _table(body) if isinstance(body, str) else body.body()
+            body = _table(self.body)
         except (ValueError, RecursionError) as error:
             raise no_event(self.position, f"its body is {str(error)!a}") from error
-        return Record(self.round_index, self.kind, found, self.position)
+        return Record(self.round_index, self.kind, body, self.position)
 
 
 def no_event(position: int | None, problem: str) -> LedgerError:
@@ -106,11 +103,25 @@ def _no_number(text: str) -> float:
     raise ValueError(f"a table with the number {text}")
 
 
-def link(previous: str, round_index: int | None, kind: str, body: str | PackedBody) -> str:
+def canonical_body(body: Mapping[str, Any]) -> str:
+    """Return the canonical text of `body`: ASCII JSON, keys sorted, no spaces.
+
+    Raises:
+        LedgerError: JSON has no word for some value, such as NaN or infinity.
+    """
+    try:
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise LedgerError(
+            f"An event must hold only what JSON can say, but {error}. "
+            f"Turn the value into a text, a number or null before it is recorded."
+        ) from error
+
+
+def link(previous: str, round_index: int | None, kind: str, body: str) -> str:
     """Return the hash of an event that follows the hash `previous`."""
-    quoted = json.dumps(body) if isinstance(body, str) else f'"{body.text(escaped=True)}"'
-    before = json.dumps([previous, round_index, kind], separators=(",", ":"))
-    return hashlib.sha256(f"{before[:-1]},{quoted}]".encode()).hexdigest()
+    sealed = json.dumps([previous, round_index, kind, body], separators=(",", ":"))
+    return hashlib.sha256(sealed.encode()).hexdigest()
 
 
 def seal(records: Iterable[Record], after: Link | None) -> list[Link]:

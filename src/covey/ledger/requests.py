@@ -22,8 +22,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from covey.base.errors import LedgerError
 from covey.base.names import BASES, Basis, ClientName, Handle
-from covey.ledger.chain import superseded_up_to
-from covey.ledger.packing import canonical_body
+from covey.ledger.chain import canonical_body, superseded_up_to
 from covey.ledger.rows import read_rewinds, read_round
 from covey.ledger.tables import (
     client_keys,
