@@ -29,15 +29,9 @@ from covey.ledger.chain import (
     superseded_up_to,
     verify,
 )
+from covey.ledger.hashes import FileHashes, check_tables, seal_tables
 from covey.ledger.participation import Place
-from covey.ledger.requests import (
-    FileHashes,
-    NewRequest,
-    Request,
-    ServedRequest,
-    check_tables,
-    seal_tables,
-)
+from covey.ledger.requests import NewRequest, Request, ServedRequest
 
 ENDED = "RunEndedEarly"
 """The kind of a record between rounds after which no further round is played."""
@@ -446,20 +440,21 @@ class Ledger:
                 client was erased.
         """
         self._writer()
+        keys_of = {h: keys[name] for h, name in handles.items() if keys and name in keys}
+        columns = tables.clients.c
         with self._transaction() as connection:
-            found = {h: keys[name] for h, name in handles.items() if keys and name in keys}
-            bind, owners = clients_and_requests.bind, tables.client_organisations
-            changed = {
-                tables.clients: clients_and_requests.bind_names(connection, handles, self.location),
-                tables.client_keys: bind(connection, tables.client_keys, found),
-                owners: bind(connection, owners, organisations or {}),
-            }
-            seal_tables(connection, [table for table, new in changed.items() if new])
+            changed = [
+                clients_and_requests.bind_names(connection, handles, self.location),
+                clients_and_requests.bind(connection, columns.key, keys_of),
+                clients_and_requests.bind(connection, columns.organisation, organisations or {}),
+            ]
+            if any(changed):
+                seal_tables(connection, [tables.clients])
 
     def names(self) -> dict[Handle, ClientName]:
         """Return the name of each handle's client, where it is still known."""
         with self._transaction() as connection:
-            return clients_and_requests.names(connection)
+            return clients_and_requests.bound(connection, tables.clients.c.name)
 
     def name_of(self, handle: Handle) -> ClientName | None:
         """Return the name of one handle's client, where it is still known."""
@@ -470,14 +465,14 @@ class Ledger:
     def keys(self) -> dict[ClientName, str]:
         """Return the fingerprint of the key that each client's name is bound to."""
         with self._transaction() as connection:
-            names = clients_and_requests.names(connection)
-            found = clients_and_requests.bound(connection, tables.client_keys)
-        return {names[handle]: key for handle, key in found.items() if handle in names}
+            names = clients_and_requests.bound(connection, tables.clients.c.name)
+            keys = clients_and_requests.bound(connection, tables.clients.c.key)
+        return {names[handle]: key for handle, key in keys.items()}
 
     def organisations(self) -> dict[Handle, str]:
         """Return whose client each one is, where that is attested and not erased."""
         with self._transaction() as connection:
-            return clients_and_requests.bound(connection, tables.client_organisations)
+            return clients_and_requests.bound(connection, tables.clients.c.organisation)
 
     def ask_all(
         self, new_requests: Sequence[NewRequest], records: Sequence[Record] = ()

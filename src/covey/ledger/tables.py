@@ -1,10 +1,9 @@
 """How a ledger's tables are laid out.
 
-Only `events` is in the chain; `participation` is made of them. `clients`, `client_keys` and
-`client_organisations` stand apart because they can be erased: events name a client by its
-handle alone. `clock` stands apart because equal runs must have equal chains. `requests` and
-`tombstones` are about those who leave. `states` and `files` hold SHA-256 of what the run
-wrote and read beside its ledger.
+Only `events` is in the chain; `participation` is made of them. `clients` stands apart because
+its rows can be erased: events name a client by its handle alone. `clock` stands apart because
+equal runs must have equal chains. `requests` and `tombstones` are about those who leave.
+`states` and `files` hold SHA-256 of what the run wrote and read beside its ledger.
 """
 
 from sqlalchemy import (
@@ -59,27 +58,14 @@ clients = Table(
     metadata,
     Column("handle", Text, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
-)
-
-client_keys = Table(
-    "client_keys",
-    metadata,
-    Column("handle", Text, primary_key=True),
-    Column("key", Text, nullable=False),
-)
-
-client_organisations = Table(
-    "client_organisations",
-    metadata,
-    Column("handle", Text, primary_key=True),
-    Column("organisation", Text, nullable=False),
+    Column("key", Text),
+    Column("organisation", Text),
 )
 
 # PostgreSQL copies common values into its statistics, where no erasure would find them
-for table in (clients, client_keys, client_organisations):
-    for column in table.c:
-        keep_out = DDL(f"ALTER TABLE {table.name} ALTER COLUMN {column.name} SET STATISTICS 0")
-        event.listen(table, "after_create", keep_out.execute_if(dialect="postgresql"))
+for column in clients.c:
+    keep_out = DDL(f"ALTER TABLE clients ALTER COLUMN {column.name} SET STATISTICS 0")
+    event.listen(clients, "after_create", keep_out.execute_if(dialect="postgresql"))
 
 clock = Table(
     "clock",
