@@ -1,11 +1,12 @@
 """Who took part: a table made of the events in the transaction that records them.
 
-A row says that the event at its position names a client: of which cluster's model, and in
-which of the event's anonymity sets. Only the events are sealed. The table is compared with
-them by `covey doctor` and by who follows a run, and can be made of them anew.
+A row says that a client took part in a round: in which cluster, and in which anonymity set of
+the event at its position. Only the events are sealed. The table is compared with them by
+`covey doctor` and by who follows a run, and can be made of them anew.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, func, insert, select
@@ -17,11 +18,12 @@ from covey.ledger.tables import events, participation
 
 
 class Place(NamedTuple):
-    """A client's place in one event.
+    """A client's place in a round.
 
     Attributes:
+        position: of the event that says so: of sets, where there are any.
         cluster: whose model it trained; None: a user's own algorithm was handed the client.
-        set_index: which of the event's anonymity sets held it; None: the event forms none.
+        set_index: which of the event's anonymity sets held it; None: none did.
     """
 
     round_index: int
@@ -31,18 +33,17 @@ class Place(NamedTuple):
     set_index: int | None
 
 
-def add_places(connection: Connection, position: int, record: Record) -> None:
-    """Write the places of an event that was just recorded."""
-    rows = [dict(zip(Place._fields, row, strict=True)) for row in _rows(position, record)]
-    if rows:
-        connection.execute(insert(participation), rows)
+def add_places(connection: Connection, records: Iterable[tuple[int, Record]]) -> None:
+    """Write the places of whole rounds that were just recorded, at these positions."""
+    for rows in _rows_by_round(records):
+        values = [dict(zip(Place._fields, row, strict=True)) for row in rows]
+        connection.execute(insert(participation), values)
 
 
 def rebuild(connection: Connection, links: Iterable[Link]) -> None:
     """Make the whole table anew, of the whole chain."""
     connection.execute(delete(participation))
-    for one in links:
-        add_places(connection, one.position, one.record())
+    add_places(connection, ((one.position, one.record()) for one in links))
 
 
 def places_of(connection: Connection, client: Handle) -> list[Place]:
@@ -77,12 +78,13 @@ def places_between(connection: Connection, links: Sequence[Link]) -> list[tuple[
 
 
 def check_places(links: Iterable[Link], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Compare rows with the verified events that they were made of.
+    """Compare rows with the whole, verified rounds that they were made of.
 
     Raises:
         LedgerError: they say something else.
     """
-    expected = {row for one in links for row in _rows(one.position, one.record())}
+    records = ((one.position, one.record()) for one in links)
+    expected = set(chain.from_iterable(_rows_by_round(records)))
     if wrong := expected.symmetric_difference(rows):
         raise not_the_events(f"in round {min(str(row[0]) for row in wrong)}")
 
@@ -95,41 +97,30 @@ def not_the_events(where: str) -> LedgerError:
     )
 
 
-_Named = Iterable[tuple[Handle, tuple[int | None, int | None]]]
+def _rows_by_round(records: Iterable[tuple[int, Record]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows of each round, in the table's order; tuples, as they can be millions."""
+    for t, entry in groupby(records, key=lambda each: each[1].round_index):
+        if t is None:
+            continue
+        named: dict[tuple[Handle, int | None], tuple[int, int | None]] = {}
+        for position, record in entry:
+            for client, cluster, set_index in _named(record):
+                named[client, cluster] = position, set_index
+        if named:
+            yield sorted((t, one, at, j, c) for (one, j), (at, c) in named.items())
 
 
-def _rows(position: int, record: Record) -> Iterator[tuple[Any, ...]]:
-    """Yield each client's place in one event, once; a tuple, as they can be millions."""
-    if record.round_index is None or record.kind not in _NAMED:
-        return
+def _named(record: Record) -> Iterable[tuple[Handle, int | None, int | None]]:
+    """Return whom an event names, of which cluster, in which set."""
     try:
-        named = dict(_NAMED[record.kind](record.body))
-    except (LookupError, TypeError, ValueError, AttributeError):
-        return  # whoever seals a chain can put anything there; its readers refuse it
-    for client, (cluster, set_index) in named.items():
-        yield record.round_index, client, position, cluster, set_index
-
-
-def _assigned(body: Mapping[str, Any]) -> _Named:
-    if body["by"] == "final":
-        return ()
-    return ((str(client), (int(j), None)) for client, j in body["clusters"].items())
-
-
-def _formed(body: Mapping[str, Any]) -> _Named:
-    cluster = int(body["cluster"])
-    return (
-        (str(client), (cluster, c)) for c, members in enumerate(body["sets"]) for client in members
-    )
-
-
-def _handed_out(body: Mapping[str, Any]) -> _Named:
-    return ((str(client), (None, None)) for client in body["handles"])
-
-
-_NAMED: Mapping[str, Callable[[Mapping[str, Any]], _Named]] = {
-    "ClientsAssigned": _assigned,
-    "AnonymitySetsFormed": _formed,
-    "ClientsHandedOut": _handed_out,
-}
-"""The kinds of events that name participants, and how they do."""
+        match record.kind, record.body:
+            case "ClientsAssigned", {"by": by, "clusters": clusters} if by != "final":
+                return [(str(one), int(j), None) for one, j in clusters.items()]
+            case "AnonymitySetsFormed", {"cluster": j, "sets": sets}:
+                return [(str(one), int(j), c) for c, own in enumerate(sets) for one in own]
+            case "ClientsHandedOut", {"handles": handles}:
+                return [(str(one), None, None) for one in handles]
+            case _:
+                return ()
+    except (TypeError, ValueError, AttributeError):
+        return ()  # whoever seals a chain can put anything there; its readers refuse it

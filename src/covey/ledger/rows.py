@@ -29,8 +29,7 @@ def add(connection: Connection, records: Sequence[Record], written_at: str) -> s
         for one in links
     ]
     connection.execute(insert(events), cells)
-    for one, record in zip(links, records, strict=True):
-        add_places(connection, one.position, record)
+    add_places(connection, ((a.position, b) for a, b in zip(links, records, strict=True)))
     stamp = {"position": links[-1].position, "written_at": written_at}
     connection.execute(insert(clock), stamp)
     return links[-1].hash
@@ -43,14 +42,17 @@ def each_link(connection: Connection, after: int = 0) -> Iterator[Link]:
 
 
 def read_piece(connection: Connection, position: int, most_bytes: int) -> tuple[list[Link], bool]:
-    """Return links after a position, about so many bytes, and whether these are all."""
+    """Return links after a position, about so many bytes, and whether these are all.
+
+    A round is whole in it, or not there.
+    """
     piece: list[Link] = []
-    links = each_link(connection, position)
-    for one in links:
+    before: int | None = None
+    for one in each_link(connection, position):
+        if most_bytes <= 0 and (one.round_index is None or one.round_index != before):
+            return piece, False
         piece.append(one)
-        most_bytes -= len(one.body)
-        if most_bytes <= 0:
-            return piece, next(links, None) is None
+        most_bytes, before = most_bytes - len(one.body), one.round_index
     return piece, True
 
 

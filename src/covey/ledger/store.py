@@ -37,7 +37,7 @@ ENDED = "RunEndedEarly"
 """The kind of a record between rounds after which no further round is played."""
 
 MOST_BYTES = 4_000_000
-"""Bytes of events that `Ledger.piece` fetches, or one event if that is longer."""
+"""Bytes of events that `Ledger.piece` fetches, or one round if that is longer."""
 
 
 @dataclass(frozen=True, slots=True)

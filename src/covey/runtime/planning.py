@@ -220,13 +220,12 @@ def _about(ledger: Ledger, client: Handle) -> Iterator[tuple[int | None, Event]]
     facts: list[tuple[int, int | None, Event]] = []
     forming: set[int] = set()
     for place in ledger.places(client):
+        own = ClientsHandedOut((client,))
+        if place.cluster is not None:
+            own = ClientsAssigned({client: place.cluster}, "recorded")
+        facts.append((place.position, place.round_index, own))
         if place.set_index is not None:
             forming.add(place.position)
-        elif place.cluster is not None:
-            own = ClientsAssigned({client: place.cluster}, "recorded")
-            facts.append((place.position, place.round_index, own))
-        else:
-            facts.append((place.position, place.round_index, ClientsHandedOut((client,))))
     others = BULKY - {"OrganisationsAttested"} | {"RunStarted"}
     links = [*ledger.without(others), *ledger.links_at(forming)]
     facts += [(link.position, link.round_index, event_of(link.record())) for link in links]
