@@ -11,6 +11,7 @@ import pytest
 from covey import Config, RunError, load
 from covey.desk import runs as walk
 from covey.desk.runs import found_runs, named_run
+from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
 
@@ -82,7 +83,7 @@ def test_a_run_that_was_stopped_waits(put, roots):
 def test_a_request_that_waits_is_counted_wherever_it_waits(put, roots):
     folder = put("one")
     with Ledger.open(folder / "ledger.sqlite", now) as ledger:
-        ledger.ask(next(iter(ledger.names())), "auto")
+        ledger.ask_all([NewRequest(next(iter(ledger.names())), "auto")])
     load(folder)._folder.queue_request("client-00001", "auto")
     assert found_runs([roots])[0].open_requests == 2
 

@@ -264,16 +264,20 @@ class HistoryFold:
         history = history or History()
         for each in fields(history):
             value = getattr(history, each.name)
-            if isinstance(value, Mapping | tuple):
-                value = dict(value) if isinstance(value, Mapping) else list(value)
+            if isinstance(value, Mapping):
+                value = dict(value)
+            elif isinstance(value, tuple | list):
+                value = list(value)
             setattr(self, each.name, value)
 
     def history(self) -> History:
         """Return what was folded so far."""
         values = {each.name: getattr(self, each.name) for each in fields(History)}
         for name, value in values.items():
-            if isinstance(value, dict | list):
-                values[name] = dict(value) if isinstance(value, dict) else tuple(value)
+            if isinstance(value, dict):
+                values[name] = dict(value)
+            elif isinstance(value, list):
+                values[name] = tuple(value)
         return History(**values)
 
     def add(self, round_index: int | None, events: Sequence[Event]) -> None:
