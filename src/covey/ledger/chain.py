@@ -302,6 +302,11 @@ def superseded_up_to(rewinds: Iterable[tuple[int, int]], round_index: int) -> in
     return max((at for at, first in rewinds if first <= round_index), default=0)
 
 
+def counts(rewinds: Iterable[tuple[int, int]], position: int, round_index: int | None) -> bool:
+    """Say whether an event still counts; what happened between rounds always does."""
+    return round_index is None or position > superseded_up_to(rewinds, round_index)
+
+
 def first_difference(recorded: Sequence[Record], replayed: Sequence[Record]) -> str | None:
     """Return which event differs first and how; its values are not shown."""
     for number, (old, new) in enumerate(zip_longest(recorded, replayed), start=1):

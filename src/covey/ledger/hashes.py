@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from covey.base.errors import LedgerError
-from covey.ledger.chain import superseded_up_to
+from covey.ledger.chain import counts
 from covey.ledger.rows import read_rewinds, read_round
 from covey.ledger.tables import clients, events, files, requests, states, tombstones
 
@@ -63,7 +63,7 @@ class FileHashes:
             at = connection.scalar(below)
             while at is not None:
                 t = connection.scalar(select(events.c.round_index).where(events.c.position == at))
-                if t is not None and at > superseded_up_to(rewinds, t):
+                if t is not None and counts(rewinds, at, t):
                     return t
                 at = connection.scalar(below.where(states.c.position < at))
         return None

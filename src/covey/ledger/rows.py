@@ -7,7 +7,16 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, insert, select
 
 from covey.base.errors import LedgerError
-from covey.ledger.chain import GENESIS, REWIND, Link, Record, rewound_to, seal, superseded_up_to
+from covey.ledger.chain import (
+    GENESIS,
+    REWIND,
+    Link,
+    Record,
+    counts,
+    rewound_to,
+    seal,
+    superseded_up_to,
+)
 from covey.ledger.participation import add_places
 from covey.ledger.tables import clock, events
 
@@ -121,7 +130,7 @@ def last_round(connection: Connection) -> int | None:
         if latest is None:
             return None
         before, position = latest
-        newest = latest if position > superseded_up_to(rewinds, before) else None
+        newest = latest if counts(rewinds, position, before) else None
     return newest[0] if newest else None
 
 

@@ -20,15 +20,7 @@ from covey.base.names import ClientName, Handle
 from covey.ledger import participation, rows, tables
 from covey.ledger import requests as clients_and_requests
 from covey.ledger.backends import Backend, Lock, backend_of, errors_explained
-from covey.ledger.chain import (
-    GENESIS,
-    Link,
-    Record,
-    first_difference,
-    rewound_to,
-    superseded_up_to,
-    verify,
-)
+from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, rewound_to, verify
 from covey.ledger.hashes import FileHashes, check_tables, seal_tables
 from covey.ledger.participation import Place
 from covey.ledger.requests import NewRequest, Request, ServedRequest
@@ -281,9 +273,7 @@ class Ledger:
         with self._transaction() as connection:
             rewinds = rows.read_rewinds(connection)
             places = participation.places_of(connection, client)
-        return [
-            each for each in places if each.position > superseded_up_to(rewinds, each.round_index)
-        ]
+        return [each for each in places if counts(rewinds, each.position, each.round_index)]
 
     def links_at(self, positions: Iterable[int]) -> list[Link]:
         """Return what stands at these positions, not verified."""
@@ -295,11 +285,7 @@ class Ledger:
         with self._transaction() as connection:
             rewinds = rows.read_rewinds(connection)
             links = rows.read_others(connection, kinds)
-        return [
-            one
-            for one in links
-            if one.round_index is None or one.position > superseded_up_to(rewinds, one.round_index)
-        ]
+        return [one for one in links if counts(rewinds, one.position, one.round_index)]
 
     def rewinds(self) -> list[tuple[int, int]]:
         """Return the position of each rewind, and the round that it rewinds to."""

@@ -32,10 +32,10 @@ from covey.ledger.chain import (
     REWIND,
     Link,
     Record,
+    counts,
     current_records,
     no_event,
     superseded,
-    superseded_up_to,
 )
 from covey.ledger.requests import Request
 from covey.ledger.store import MOST_BYTES, Ledger
@@ -387,8 +387,8 @@ class LedgerFollower:
 
     def _take(self, link: Link) -> None:
         t, event = link.round_index, self._events.read(link.record())
-        counts = t is None or link.position > superseded_up_to(self._rewinds, t)
-        if counts:
+        still = counts(self._rewinds, link.position, t)
+        if still:
             if t != self._open[0]:
                 self._close_entry()
                 self._open = (t, [])
@@ -397,9 +397,9 @@ class LedgerFollower:
             self._gone.append(event)
         self._last = link
         number = 1
-        if self.latest and self.latest[-1][1:4] == (t, link.kind, counts):
+        if self.latest and self.latest[-1][1:4] == (t, link.kind, still):
             number += self.latest.pop().number
-        self.latest.append(Noted(link.position, t, link.kind, counts, number))
+        self.latest.append(Noted(link.position, t, link.kind, still, number))
 
     def _close_entry(self) -> None:
         if self._open[1]:
