@@ -167,6 +167,8 @@ def assert_gone(folder: Path, name: str) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
             assert name.encode() not in path.read_bytes(), path
+    with Ledger.read(RunFolder(folder).ledger) as ledger:  # whose texts are compressed
+        assert name not in str(ledger.replay())
 
 
 @pytest.mark.parametrize("answer", ["deny", "retrain"])
