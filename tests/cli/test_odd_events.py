@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import compress, decompress
 
 import pytest
 
@@ -53,7 +54,7 @@ def left(tmp_path_factory, once):
 def rows_of(folder: Path) -> list[Row]:
     with sqlite3.connect(folder / "ledger.sqlite") as place:
         query = "SELECT round, kind, body FROM events ORDER BY position"
-        return place.execute(query).fetchall()
+        return [(t, kind, decompress(body).decode()) for t, kind, body in place.execute(query)]
 
 
 def reseal(folder: Path, rows: list[Row]) -> None:
@@ -65,7 +66,7 @@ def reseal(folder: Path, rows: list[Row]) -> None:
         head = link(head, t, kind, body)
         place.execute(
             "INSERT INTO events (position, round, kind, body, hash) VALUES (?, ?, ?, ?, ?)",
-            (position, t, kind, body, head),
+            (position, t, kind, compress(body.encode()), head),
         )
     place.commit()
     place.close()

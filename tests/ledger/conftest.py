@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import shake_128
 from itertools import accumulate, count
 from pathlib import Path
 
@@ -51,7 +52,10 @@ def path(tmp_path: Path) -> Path:
 
 ROUNDS = tuple(
     # big enough to overflow a dying life's cache: the file itself changes before COMMIT
-    [Record(index, "facts", {"n": n, "text": "x" * 6000}) for n in range(4)]
+    [
+        Record(index, "facts", {"n": n, "text": shake_128(bytes(n)).hexdigest(6000)})
+        for n in range(4)
+    ]
     for index in range(3)
 )
 NAMES = {"7f3a": "client-00001", "09bc": "client-00002"}

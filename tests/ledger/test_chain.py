@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey import LedgerError
-from covey.ledger.chain import GENESIS, Link, Record, link, seal, verify
-from covey.ledger.packing import canonical_body
+from covey.ledger.chain import GENESIS, Link, Record, canonical_body, link, seal, verify
 
 json_values = st.recursive(
     st.none()

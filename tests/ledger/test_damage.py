@@ -5,6 +5,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import shake_128
 from pathlib import Path
 
 import pytest
@@ -75,20 +76,24 @@ def test_flipping_any_stored_bit_of_an_event_is_detected(
             ((value,),) = database.execute(f"SELECT {column} {where}").fetchall()
             database.execute(
                 f"UPDATE events SET {column} = "  # noqa: S608
-                + ("?" if isinstance(value, int) else "CAST(? AS TEXT)")
+                + ("CAST(? AS TEXT)" if isinstance(value, str) else "?")
                 + " WHERE position = ?",
                 (flipped(value, place, bit), position),
             )
-        with pytest.raises(LedgerError):
-            Ledger.read(path).verify()
-        with pytest.raises(LedgerError):
-            Ledger.open(path, noon)
+        for door in (Ledger.read, open_to_write):
+            try:
+                with door(path) as ledger:
+                    told = ledger.replay()
+            except LedgerError:
+                continue
+            assert column == "body"  # some bits of a compressed text say nothing
+            assert told == FACTS
 
 
-def flipped(value: int | str, place: int, bit: int) -> int | bytes:
+def flipped(value: int | str | bytes, place: int, bit: int) -> int | bytes:
     if isinstance(value, int):
         return value ^ (8 << (place * 8 + bit) % 50)  # never another event's position
-    data = bytearray(value.encode())
+    data = bytearray(value.encode() if isinstance(value, str) else value)
     data[place % len(data)] ^= 1 << bit
     return bytes(data)
 
@@ -120,7 +125,7 @@ def test_a_damaged_layout_is_one_sentence_whatever_it_looks_like(tmp_path: Path)
             Ledger.read(path).replay()
 
 
-@pytest.mark.parametrize("value", ["NULL", "7", "CAST(body AS BLOB)"])
+@pytest.mark.parametrize("value", ["NULL", "7", "hex(body)"])
 def test_a_column_of_another_type_is_detected(tmp_path: Path, value: str):
     path = written(tmp_path)
     with as_database(path) as database:
@@ -176,7 +181,7 @@ def test_a_ledger_of_another_version_is_named(tmp_path: Path, door: Callable[[Pa
     path = written(tmp_path)
     with as_database(path) as database:
         database.execute("UPDATE schema SET version = 7")
-    with pytest.raises(LedgerError, match=r"of format 8, found 7: .* 0\.1 have to be played again"):
+    with pytest.raises(LedgerError, match=r"of format 9, found 7: .* 0\.1 have to be played again"):
         door(path)
 
 
@@ -214,7 +219,7 @@ def test_a_full_disk_takes_nothing_of_the_round(tmp_path: Path):
     def fill(connection: sqlite3.Connection, _: object) -> None:
         connection.execute("PRAGMA max_page_count = 1")  # means: no page more
 
-    big = [Record(1, "more", {"text": "x" * 5000})] * 4
+    big = [Record(1, "more", {"text": shake_128(b"big").hexdigest(5000)})] * 4
     with Ledger.open(path, noon) as ledger:
         event.listen(Engine, "connect", fill)
         try:

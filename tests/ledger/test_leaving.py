@@ -11,7 +11,8 @@ from sqlalchemy import create_engine, update
 
 from covey import LedgerError
 from covey.ledger.chain import REWIND, Record
-from covey.ledger.requests import NewRequest, Request, ServedRequest, seal_tables
+from covey.ledger.hashes import seal_tables
+from covey.ledger.requests import NewRequest, Request, ServedRequest
 from covey.ledger.store import Ledger
 from covey.ledger.tables import requests
 from covey.unlearning.proof import Mark
@@ -28,6 +29,10 @@ def noon() -> str:
     return "2030-01-01T12:00:00Z"
 
 
+def ask(ledger: Ledger, handle: str, wanted: str, after_round: int | None = None) -> Request:
+    return ledger.ask_all([NewRequest(handle, wanted, after_round)])[0]
+
+
 def begun(where: str | Path) -> Ledger:
     """A ledger of one round whose clients came in an order that splits pages."""
     ledger = Ledger.create(where, noon)
@@ -39,7 +44,7 @@ def begun(where: str | Path) -> Ledger:
 
 def leave(ledger: Ledger) -> str:
     """Serve one client up to the proof, and return the request's id."""
-    asked = ledger.ask(HANDLE, "auto")
+    asked = ask(ledger, HANDLE, "auto")
     ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
     ledger.scrub()
     return asked.id
@@ -48,7 +53,7 @@ def leave(ledger: Ledger) -> str:
 def test_requests_wait_in_order_of_asking(where: str):
     ticks = map(str, count())
     with Ledger.create(where, ticks.__next__) as ledger:
-        asked = [ledger.ask(handle, "auto") for handle in ("0002", "0001", "0002")]
+        asked = [ask(ledger, handle, "auto") for handle in ("0002", "0001", "0002")]
         assert ledger.requests() == asked
         assert [one.asked_at for one in asked] == ["0", "1", "2"]
         assert len({one.id for one in asked}) == 3
@@ -59,10 +64,10 @@ def test_requests_wait_in_order_of_asking(where: str):
 
 def test_a_request_that_was_drawn_before_is_the_first_one(where: str):
     with Ledger.create(where, noon) as ledger:
-        first = ledger.ask("0001", "deny", after_round=4)
-        ledger.ask("0002", "auto")
-        assert ledger.ask("0001", "deny", after_round=4) == first
-        assert ledger.ask("0003", "deny", after_round=5) != first
+        first = ask(ledger, "0001", "deny", after_round=4)
+        ask(ledger, "0002", "auto")
+        assert ask(ledger, "0001", "deny", after_round=4) == first
+        assert ask(ledger, "0003", "deny", after_round=5) != first
         assert len(ledger.requests()) == 3
 
 
@@ -71,7 +76,7 @@ def test_there_is_no_other_answer_to_want(where: str):
         Ledger.create(where, noon) as ledger,
         pytest.raises(LedgerError, match="auto, deny, subtract, roll_back, retrain, calibrate"),
     ):
-        ledger.ask("0001", "forget")
+        ask(ledger, "0001", "forget")
 
 
 def test_there_is_no_other_basis_and_all_are_asked_or_none(where: str):
@@ -85,7 +90,7 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
     with Ledger.create(where, noon) as ledger:
         ledger.enrol({"7f3a": "client-00001", "09bc": "client-00002"})
         for handle in ("7f3a", "09bc"):
-            ledger.ask(handle, "deny")
+            ask(ledger, handle, "deny")
         served = [ServedRequest(r, r.id, SERVED, r.handle[::-1]) for r in ledger.requests()]
         ledger.serve(served, [Record(None, "ClientLeft", {"handle": "7f3a"})])
         mark = Mark("00", "5b", "5e")
@@ -100,7 +105,7 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
 
 def test_a_request_of_which_something_else_is_kept_is_not_read(path: Path):
     with Ledger.create(path, noon) as ledger:
-        ledger.ask("0001", "retrain")
+        ask(ledger, "0001", "retrain")
     with create_engine(f"sqlite:///{path}").begin() as database:
         database.execute(update(requests).values(note='{"salt": "00"}'))
         seal_tables(database)
@@ -110,7 +115,7 @@ def test_a_request_of_which_something_else_is_kept_is_not_read(path: Path):
 
 def test_serving_answers_seals_and_erases_at_once(where: str):
     with begun(where) as ledger:
-        asked = ledger.ask(HANDLE, "retrain")
+        asked = ask(ledger, HANDLE, "retrain")
         head = ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
         assert ledger.head() == head
         assert ledger.replay()[1:] == ANSWER
@@ -128,7 +133,7 @@ def test_serving_answers_seals_and_erases_at_once(where: str):
 
 def test_a_serving_that_fails_leaves_nothing_behind(where: str):
     with begun(where) as ledger:
-        asked, head = ledger.ask("beef", "auto"), ledger.head()
+        asked, head = ask(ledger, "beef", "auto"), ledger.head()
         with pytest.raises(LedgerError, match="nobody is behind the handle beef"):
             ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
         assert ledger.requests() == [asked]
@@ -141,7 +146,7 @@ def test_every_step_is_taken_once_and_in_order(where: str):
     with begun(where) as ledger:
         with pytest.raises(LedgerError, match="there is none"):
             ledger.serve([ServedRequest(NOBODY, "a mark", SERVED)], ANSWER)
-        request = ledger.ask(HANDLE, "auto")
+        request = ask(ledger, HANDLE, "auto")
         asked = request.id
         with pytest.raises(LedgerError, match=r"must be serving .* it is pending"):
             ledger.answered(asked, "deny")
@@ -157,7 +162,7 @@ def test_every_step_is_taken_once_and_in_order(where: str):
 
 def test_a_refused_client_keeps_its_name(where: str):
     with begun(where) as ledger:
-        ledger.refused(ledger.ask(HANDLE, "deny").id, "raw updates are on disk")
+        ledger.refused(ask(ledger, HANDLE, "deny").id, "raw updates are on disk")
         (refused,) = ledger.requests()
         assert (refused.state, refused.answer) == ("refused", "raw updates are on disk")
         ledger.enrol(NAMES)
@@ -177,7 +182,7 @@ def test_reading_asks_nothing_and_scrubs_nothing(where: str):
     begun(where).close()
     ledger = Ledger.read(where)
     for step in (
-        lambda: ledger.ask(HANDLE, "auto"),
+        lambda: ask(ledger, HANDLE, "auto"),
         lambda: ledger.append_between(ANSWER),
         lambda: ledger.serve([ServedRequest(NOBODY, "a mark", SERVED)], ANSWER),
         lambda: ledger.answered("id", "deny"),
@@ -206,7 +211,7 @@ def test_an_erased_name_is_in_no_byte_of_any_file(path: Path):
 def test_names_that_wandered_between_pages_are_erased_too(path: Path):
     with begun(path) as ledger:
         for number, handle in enumerate(list(NAMES)[::6]):
-            asked = ledger.ask(handle, "auto")
+            asked = ask(ledger, handle, "auto")
             ledger.serve([ServedRequest(asked, f"mark {number}", SERVED)], ANSWER)
         ledger.scrub()
         rest = bytes_in(path.parent)
@@ -260,7 +265,7 @@ def test_an_erased_name_is_in_no_table_of_the_server(postgres):
         ledger.enrol({**NAMES, "ffff": name})
         postgres.execute("ANALYZE", "CHECKPOINT")
         assert name.encode() in bytes_in(postgres.data / "base")
-        asked = ledger.ask("ffff", "auto")
+        asked = ask(ledger, "ffff", "auto")
         ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
         ledger.scrub()
         postgres.execute("CHECKPOINT")

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import sys
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from covey import Config, RunError, load
 from covey.desk import runs as walk
 from covey.desk.runs import found_runs, named_run
+from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
 
@@ -72,6 +74,7 @@ def test_a_run_that_was_stopped_waits(put, roots):
     folder = put("one")
     with sqlite3.connect(folder / "ledger.sqlite") as database:
         database.execute("DELETE FROM events WHERE round >= 2")
+        database.execute("DELETE FROM participation WHERE round >= 2")
         database.execute("DELETE FROM clock WHERE position > (SELECT max(position) FROM events)")
     database.close()
     (entry,) = found_runs([roots])
@@ -81,7 +84,7 @@ def test_a_run_that_was_stopped_waits(put, roots):
 def test_a_request_that_waits_is_counted_wherever_it_waits(put, roots):
     folder = put("one")
     with Ledger.open(folder / "ledger.sqlite", now) as ledger:
-        ledger.ask(next(iter(ledger.names())), "auto")
+        ledger.ask_all([NewRequest(next(iter(ledger.names())), "auto")])
     load(folder)._folder.queue_request("client-00001", "auto")
     assert found_runs([roots])[0].open_requests == 2
 
@@ -99,9 +102,10 @@ def other_settings(folder):
 
 
 def flipped(folder):
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database:
+        ((body,),) = database.execute("SELECT body FROM events WHERE position = 2")
     content = bytearray((folder / "ledger.sqlite").read_bytes())
-    at = content.find(b"model_hash") + 20
-    content[at] ^= 1
+    content[content.index(body) + 20] ^= 1
     (folder / "ledger.sqlite").write_bytes(content)
 
 

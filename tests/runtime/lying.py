@@ -11,9 +11,9 @@ from sqlalchemy import delete, insert, update
 
 from covey.ledger import rows
 from covey.ledger.chain import Record
-from covey.ledger.requests import seal_tables
+from covey.ledger.hashes import seal_tables
 from covey.ledger.store import Ledger
-from covey.ledger.tables import clients, clock, events, requests
+from covey.ledger.tables import clients, clock, events, participation, requests
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.receipts import head_of
 from covey.runtime.recorded_answer import recorded_answer
@@ -100,6 +100,7 @@ def told_by(
         lie(liar)
         with ledger._transaction() as connection:
             connection.execute(delete(events))
+            connection.execute(delete(participation))
             connection.execute(delete(clock))
             for when, records in liar.entries:
                 rows.add(connection, records, when)

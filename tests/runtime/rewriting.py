@@ -1,6 +1,7 @@
 """A ledger that is changed and sealed again, as only who has its file can."""
 
 import sqlite3
+import zlib
 from pathlib import Path
 
 from covey.ledger.chain import GENESIS, link
@@ -12,12 +13,14 @@ def rewrite(folder: Path, old: str, new: str) -> int:
     place = sqlite3.connect(folder / "ledger.sqlite")
     rows = place.execute("SELECT position, round, kind, body FROM events ORDER BY 1").fetchall()
     head, changed = GENESIS, 0
-    for position, round_index, kind, body in rows:
+    for position, round_index, kind, packed in rows:
+        body = zlib.decompress(packed).decode()
         if not changed and old in body:
             body, changed = body.replace(old, new, 1), position
         head = link(head, round_index, kind, body)
         place.execute(
-            "UPDATE events SET body = ?, hash = ? WHERE position = ?", (body, head, position)
+            "UPDATE events SET body = ?, hash = ? WHERE position = ?",
+            (zlib.compress(body.encode()), head, position),
         )
     place.commit()
     place.close()

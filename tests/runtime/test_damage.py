@@ -172,8 +172,10 @@ def test_no_flip_in_a_ledger_is_silent(flips, play):
     def told() -> object:
         with Ledger.read(path) as ledger:
             ledger.check()
+            ledger.check_participation()
             return (
                 ledger.replay(),
+                [ledger.places(handle) for handle in played.names.values()],
                 ledger.names(),
                 ledger.requests(),
                 ledger.tombstones(),
@@ -183,6 +185,24 @@ def test_no_flip_in_a_ledger_is_silent(flips, play):
 
     before = told()
     assert not flipped(path, flips, lambda: refused(told) or told() == before)
+
+
+def test_the_table_of_who_took_part_is_made_anew_of_the_events(play):
+    played = play()
+    path = played.folder / "ledger.sqlite"
+    handle = min(played.names.values())
+    with Ledger.read(path) as ledger:
+        before = ledger.places(handle)
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM participation WHERE client = ?", (handle,))
+    database.close()
+    (found,) = examine(played.folder).damages
+    assert (found.what, found.path) == ("the table of who took part", path)
+    mended = repair(played.folder)
+    assert not mended.damages
+    assert mended.repaired == (found,)
+    with Ledger.read(path) as ledger:
+        assert ledger.places(handle) == before
 
 
 def test_a_damaged_ledger_is_nothing_to_repair_by(play):

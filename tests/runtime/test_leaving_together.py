@@ -12,6 +12,7 @@ from covey import Config, Returning, RunError, load, resume, run, verify
 from covey.base.events import ClientLeft, RunRolledBack
 from covey.base.names import Basis
 from covey.build.run import build_run
+from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import (
@@ -272,7 +273,7 @@ def test_who_asks_twice_before_anybody_answers_is_answered_once(folder):
     handle = load(folder).names[ONE]
     with Ledger.open(RunFolder(folder).ledger, lambda: "2030-01-01T00:00") as ledger:
         for wanted in ("retrain", "deny"):
-            ledger.ask(handle, wanted)
+            ledger.ask_all([NewRequest(handle, wanted)])
     resume(folder)
     with Ledger.read(RunFolder(folder).ledger) as ledger:
         states = [(each.state, each.answer) for each in ledger.requests()]

@@ -4,19 +4,14 @@ A fact never changes its meaning; a new meaning is a new class. Clients appear b
 never by name. Rounds count from 0; the last entry of a run has round index `rounds`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from covey.base.columns import Column, HandleColumn, HandleMap, Lists, as_plain, type_of_cells
 from covey.base.names import Handle
-
-T = TypeVar("T")
-Many = Annotated[Sequence[T], AfterValidator(tuple)]
-"""A tuple, or a column that equals it (`covey.base.columns`)."""
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
@@ -94,7 +89,7 @@ class ForeignEvent(Event):
 class CohortSampled(Event):
     """These clients take part in the round; an empty cohort moves nothing but noise."""
 
-    handles: Many[Handle]
+    handles: tuple[Handle, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +115,7 @@ class ClientsHandedOut(Event):
     or sum them, or do nothing. Each of them has taken part in the round.
     """
 
-    handles: Many[Handle]
+    handles: tuple[Handle, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +148,8 @@ class AnonymitySetsFormed(Event):
     """
 
     cluster: Count
-    sets: Many[tuple[Handle, ...]]
-    diameters: Many[Amount | None]
+    sets: tuple[tuple[Handle, ...], ...]
+    diameters: tuple[Amount | None, ...]
     near: tuple[tuple[tuple[Handle, ...], ...], ...] = ()
 
 
@@ -314,7 +309,7 @@ class ChoicesPerturbed(Event):
     """
 
     epsilon: Amount
-    handles: Many[Handle]
+    handles: tuple[Handle, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -780,8 +775,6 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 - plain JSON
 def event_from(kind: str, body: Mapping[str, Any]) -> Event:
     """Undo `kind_and_body`; a `ForeignEvent` where nobody knows the kind.
 
-    Columns of a round's clients stay columns; they are tuples and mappings to who asks.
-
     Raises:
         ValueError: it is no such event; one line that names the field.
     """
@@ -796,33 +789,10 @@ def event_from(kind: str, body: Mapping[str, Any]) -> Event:
 def _event(kind: str, body: Mapping[str, Any]) -> Event:
     classes = {cls.__name__ for cls in Event.__subclasses__()}
     if kind not in classes:
-        return ForeignEvent(kind, {field: as_plain(body[field]) for field in body})
+        return ForeignEvent(kind, dict(body))
     if missing := _fields(kind) - body.keys():
         raise ValueError(f"{min(missing)!a} of {kind}: it is missing")
-    kept = {field: value for field, value in body.items() if _is_kept(kind, field, value)}
-    if not kept:
-        return _reader(kind)({field: as_plain(body[field]) for field in body})
-    empty = {field: {} if isinstance(kept[field], Mapping) else () for field in kept}
-    rest = {field: as_plain(body[field]) for field in body if field not in kept}
-    return replace(_reader(kind)(rest | empty), **kept)
-
-
-COLUMNS: Mapping[tuple[str, str], tuple[type, type]] = {
-    ("CohortSampled", "handles"): (HandleColumn, str),
-    ("ClientsHandedOut", "handles"): (HandleColumn, str),
-    ("ClientsAssigned", "clusters"): (HandleMap, int),
-    ("AnonymitySetsFormed", "sets"): (Lists, str),
-    ("AnonymitySetsFormed", "diameters"): (Column, float),
-    ("ChoicesPerturbed", "handles"): (HandleColumn, str),
-    ("StepsPerturbed", "steps"): (HandleMap, int),
-    ("StepsPerturbed", "sampling"): (HandleMap, float),
-}
-"""Fields that a round's clients fill, as columns: of what kind, and what stands in them."""
-
-
-def _is_kept(kind: str, field: str, value: object) -> bool:
-    expected, cells = COLUMNS.get((kind, field)), type_of_cells(value)
-    return isinstance(value, expected[0]) and cells is expected[1] if expected else False
+    return _reader(kind)(body)
 
 
 @cache

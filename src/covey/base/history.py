@@ -1,20 +1,10 @@
-"""A run's story, folded out of its events: what tables, pictures and progress show.
+"""A run as its events say it: what tables, pictures and progress show."""
 
-What a run told, in order: a story that grows by a round without being copied.
-
-A run of many rounds tells many events, and next to nobody asks for the old ones. They are
-kept as compressed JSON, in pieces, and read again by who does.
-"""
-
-import json
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import islice
-from typing import TypeVar, cast, overload
+from typing import TypeVar
 
-from covey.base.columns import is_column
 from covey.base.events import (
     AnonymitySetsFormed,
     AnswerRefused,
@@ -31,7 +21,6 @@ from covey.base.events import (
     ComponentsUsed,
     Event,
     FairnessMeasured,
-    ForeignEvent,
     GroupsSought,
     ModelAttacked,
     ModelDiverged,
@@ -50,8 +39,6 @@ from covey.base.events import (
     RunStarted,
     SumGivenUp,
     ThresholdChanged,
-    event_from,
-    kind_and_body,
 )
 from covey.base.names import Handle
 from covey.base.risk import RiskEstimate
@@ -59,213 +46,29 @@ from covey.base.risk import RiskEstimate
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
-PIECE = 256
-"""Events that are packed together; as many again may wait for it."""
-
-
-class _Story(Sequence[T]):
-    """A sequence that equals another one, and a tuple, of the same content."""
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        places = range(len(self))[index]
-        if isinstance(places, int):
-            return self._at(places)
-        return tuple(self._at(i) for i in places)
-
-    def _at(self, place: int) -> T:
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Story | tuple):
-            return False
-        return tuple(self) == tuple(cast("Sequence[object]", other))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({tuple(self)!r})"
-
-
-class Told(_Story[T]):
-    """What was told, in order; one that is longer shares with it what both tell.
-
-    So that a story can be told after every round, and all of it is not copied for that.
-    """
-
-    def __init__(self, items: Iterable[T] = ()) -> None:
-        self._items = list(items)
-        self._length = len(self._items)
-
-    def with_more(self, items: Iterable[T]) -> "Told[T]":
-        """Return these and more."""
-        longer = Told[T]()
-        whole = len(self._items) == self._length
-        longer._items = self._items if whole else self._items[: self._length]
-        longer._items.extend(items)
-        longer._length = len(longer._items)
-        return longer
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[T]:
-        return islice(self._items, self._length)
-
-    def _at(self, place: int) -> T:
-        return self._items[place]
-
-
-class ToldEvents(_Story[Event]):
-    """The same of events, of which all but the newest are packed."""
-
-    def __init__(self, events: Iterable[Event] = ()) -> None:
-        self._kept = _Kept()
-        self._kept.extend(events)
-        self._length = len(self._kept)
-
-    def with_more(self, events: Iterable[Event]) -> "ToldEvents":
-        """Return these and more."""
-        if self._length < len(self._kept):  # another story went on from here
-            return ToldEvents(self).with_more(events)
-        longer = ToldEvents()
-        longer._kept = self._kept
-        longer._kept.extend(events)
-        longer._length = len(longer._kept)
-        return longer
-
-    def of(self, *kinds: type[E]) -> Iterator[E]:
-        """Yield the events of these kinds; others are not made again for that."""
-        return _before(self._kept.of(kinds), self._length)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[Event]:
-        return self.of(Event)
-
-    def _at(self, place: int) -> Event:
-        return self._kept.at(place)
-
-
-def of_kinds(told: Sequence[Event], *kinds: type[E]) -> Iterator[E]:
-    """Yield the events of these kinds, in order."""
-    if isinstance(told, ToldEvents):
-        return told.of(*kinds)
-    return (each for each in told if isinstance(each, kinds))
-
-
-def _before(numbered: Iterable[tuple[int, T]], stop: int) -> Iterator[T]:
-    """Yield what has a place before `stop`."""
-    for place, each in numbered:
-        if place >= stop:
-            return
-        yield each
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """`PIECE` events: as compressed JSON, but for those of columns, which stay.
-
-    Attributes:
-        kinds: whose events are in it.
-    """
-
-    packed: bytes
-    columns: dict[int, Event]
-    kinds: frozenset[type[Event]]
-
-    @classmethod
-    def of(cls, events: Sequence[Event]) -> "_Piece":
-        columns = {i: each for i, each in enumerate(events) if _has_columns(each)}
-        rest = [None if i in columns else kind_and_body(each) for i, each in enumerate(events)]
-        text = json.dumps(rest, separators=(",", ":")).encode()
-        return cls(zlib.compress(text), columns, frozenset(map(type, events)))
-
-    def events(self, kinds: tuple[type[E], ...]) -> Iterator[tuple[int, E]]:
-        """Yield the events of these kinds, each with its place among all."""
-        wanted = {each.__name__ for each in self.kinds if issubclass(each, kinds)}
-        foreign = issubclass(ForeignEvent, kinds)  # they are called by other names
-        for i, found in enumerate(json.loads(zlib.decompress(self.packed))):
-            if found is None:
-                event = self.columns[i]
-                if isinstance(event, kinds):
-                    yield i, event
-            elif foreign or found[0] in wanted:
-                event = event_from(*found)
-                if isinstance(event, kinds):
-                    yield i, event
-
-
-class _Kept:
-    """Events that stories of different lengths share; it only grows.
-
-    Who reads it may be another thread than who adds to it.
-    """
-
-    def __init__(self) -> None:
-        self._pieces: list[_Piece] = []
-        self._newest: tuple[int, list[Event]] = 0, []
-        """How many pieces come before these events, and they."""
-        self._read: tuple[int, list[Event]] = -1, []
-        """The piece that was last read event by event."""
-
-    def __len__(self) -> int:
-        before, newest = self._newest
-        return before * PIECE + len(newest)
-
-    def extend(self, events: Iterable[Event]) -> None:
-        for each in events:
-            before, newest = self._newest
-            newest.append(each)
-            if len(newest) == 2 * PIECE:
-                self._pieces.append(_Piece.of(newest[:PIECE]))
-                self._newest = before + 1, newest[PIECE:]
-
-    def at(self, place: int) -> Event:
-        before, newest = self._newest
-        number, offset = divmod(place, PIECE)
-        if number >= before:
-            return newest[place - before * PIECE]
-        known, events = self._read
-        if known != number:
-            events = [each for _, each in self._pieces[number].events((Event,))]
-            self._read = number, events
-        return events[offset]
-
-    def of(self, kinds: tuple[type[E], ...]) -> Iterator[tuple[int, E]]:
-        before, newest = self._newest
-        for number, piece in enumerate(islice(self._pieces, before)):
-            if any(issubclass(each, kinds) for each in piece.kinds):
-                for offset, event in piece.events(kinds):
-                    yield number * PIECE + offset, event
-        for place, event in enumerate(newest, before * PIECE):
-            if isinstance(event, kinds):
-                yield place, event
-
-
-def _has_columns(event: Event) -> bool:
-    return any(is_column(getattr(event, each.name)) for each in fields(event))
-
-
 SHARED = "shared"
-NEVER = frozenset[int]()
 SOLVED_ANEW = ("subtracted", "changed")
 """Replays whose models are solved from today's sums, and depend on no earlier round."""
 
 
-def _longer(told: Sequence[T], *more: T) -> Told[T]:
-    return (told if isinstance(told, Told) else Told(told)).with_more(more)
+def of_kinds(events: Iterable[Event], *kinds: type[E]) -> Iterator[E]:
+    """Yield the events of these kinds, in order."""
+    return (each for each in events if isinstance(each, kinds))
 
 
-def _more_told(told: Sequence[Event], events: Iterable[Event]) -> ToldEvents:
-    return (told if isinstance(told, ToldEvents) else ToldEvents(told)).with_more(events)
+NOTABLE = (
+    AnswerRefused,
+    ClusterAbandoned,
+    ClustersCollapsed,
+    ClusterWaited,
+    GroupsSought,
+    ModelDiverged,
+    MovesWaited,
+    NewcomersWaited,
+    RiskUnknown,
+    SumGivenUp,
+)
+"""Kinds of events that a reader of the rounds is to be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,17 +128,17 @@ class History:
     """
 
     started: RunStarted | None = None
-    rounds: Sequence[RoundRow] = ()
+    rounds: tuple[RoundRow, ...] = ()
     assignment: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
     trained: Mapping[Handle, frozenset[int]] = field(default_factory=dict[Handle, frozenset[int]])
     reached: Mapping[int, frozenset[Handle]] = field(default_factory=dict[int, frozenset[Handle]])
     pooling: tuple[float, ...] = ()
     figures: Mapping[int, RiskEstimate] = field(default_factory=dict[int, RiskEstimate])
-    measured: Sequence[RiskMeasured] = ()
-    notable: Sequence[tuple[int, Event]] = ()
+    measured: tuple[RiskMeasured, ...] = ()
+    notable: tuple[tuple[int, Event], ...] = ()
     moves: Mapping[Handle, tuple[int, ...]] = field(default_factory=dict[Handle, tuple[int, ...]])
-    prices: Sequence[tuple[int, PricesSet]] = ()
-    hidden: Sequence[tuple[int, AnonymitySetsFormed | OrganisationsAttested]] = ()
+    prices: tuple[tuple[int, PricesSet], ...] = ()
+    hidden: tuple[tuple[int, AnonymitySetsFormed | OrganisationsAttested], ...] = ()
     left: tuple[ClientLeft, ...] = ()
     audits: tuple[ClusterAudited, ...] = ()
     attacks: tuple[ModelAttacked, ...] = ()
@@ -343,7 +146,7 @@ class History:
     fairness: tuple[FairnessMeasured, ...] = ()
     finished: RunFinished | None = None
     reported: ClientsReported | None = None
-    told: Sequence[Event] = ()
+    told: tuple[Event, ...] = ()
     refused: frozenset[Handle] = frozenset()
     diverged: Mapping[int, ModelDiverged] = field(default_factory=dict[int, ModelDiverged])
     components: ComponentsUsed | None = None
@@ -372,14 +175,18 @@ class History:
 
         None as soon as the figure of one chosen cluster is unknown.
         """
-        risks = {j: each.risk for j, each in self.figures.items()}
-        taus = self.started.risk_thresholds if self.started else {}
-        chosen = self.assignment
-        if not risks or not chosen or not taus.keys() >= chosen.keys():
-            return None
-        if not risks.keys() >= set(chosen.values()):
-            return None
-        return sum(risks[j] > taus[handle] for handle, j in chosen.items())
+        return _over(self)
+
+
+def _over(known: "History | HistoryFold") -> int | None:
+    risks = {j: each.risk for j, each in known.figures.items()}
+    taus = known.started.risk_thresholds if known.started else {}
+    chosen = known.assignment
+    if not risks or not chosen or not taus.keys() >= chosen.keys():
+        return None
+    if not risks.keys() >= set(chosen.values()):
+        return None
+    return sum(risks[j] > taus[handle] for handle, j in chosen.items())
 
 
 def history_of(
@@ -391,78 +198,271 @@ def history_of(
         entries: what still counts.
         superseded: facts of rounds that were rolled back.
     """
-    history = History(told=ToldEvents(superseded))
+    fold = HistoryFold(History(told=tuple(superseded)))
     for round_index, events in entries:
-        history = with_entry(history, round_index, events)
-    return history
+        fold.add(round_index, events)
+    return fold.history()
 
 
 def with_entry(history: History, round_index: int | None, events: Sequence[Event]) -> History:
-    """Return the story with one more entry: of a round, or between two (None)."""
-    if round_index is None:
-        return _between(history, events)
-    return after(history, round_index, events)
+    """Return a history with one more entry: of a round or the end, or between two (None)."""
+    fold = HistoryFold(history)
+    fold.add(round_index, events)
+    return fold.history()
 
 
-def _between(history: History, events: Sequence[Event]) -> History:
-    history = replace(history, told=_more_told(history.told, events))
-    for event in events:
-        history = _after_one(history, event)
-    return history
+def trained_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
+    """Return per cluster the clients that ever trained its model after the start.
+
+    Shared rounds of a warm start belong to no cluster: everybody's examples are in all.
+    """
+    trained: list[set[Handle]] = [set() for _ in range(num_clusters)]
+    for handle, clusters in history.trained.items():
+        for j in clusters:
+            trained[j].add(handle)
+    return trained
 
 
-def _after_one(history: History, event: Event) -> History:
-    """Return the story with one event that is of no round."""
-    began = history.started
-    match event:
-        case ThresholdChanged(deniability_threshold=x) if began:
-            return replace(history, started=replace(began, deniability_threshold=x))
-        case RecordsChanged() if began:
-            return replace(history, started=_with_records(began, event))
-        case ModelAttacked():
-            return _attacked(history, event)
-        case RunEndedEarly():
-            began = _shortened(began, event)
-            return replace(history, started=began, ended_early=event)
-        case ClientsJoined():
-            return _joined(history, event)
-        case ClientLeft():
-            return _without(history, event)
-        case RunRolledBack() if event.how in SOLVED_ANEW:
-            return replace(history, trained={}, reached={}, sums_only=True)
-        case _:
-            return history
+def pooled_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
+    """Return per cluster the clients whose examples reached it by pooling alone."""
+    trained = trained_clusters(history, num_clusters)
+    return [set(history.reached.get(j, frozenset())) - trained[j] for j in range(num_clusters)]
 
 
-def _joined(history: History, event: ClientsJoined) -> History:
-    if history.started is None:
-        return history
-    groups = dict.fromkeys(event.handles) | dict(history.started.groups)
-    return replace(history, started=replace(history.started, groups=groups))
+class HistoryFold:
+    """A history that is being folded: it changes with each entry."""
 
+    started: RunStarted | None
+    rounds: list[RoundRow]
+    assignment: dict[Handle, int]
+    trained: dict[Handle, frozenset[int]]
+    reached: dict[int, frozenset[Handle]]
+    pooling: Sequence[float]
+    figures: dict[int, RiskEstimate]
+    measured: list[RiskMeasured]
+    notable: list[tuple[int, Event]]
+    moves: dict[Handle, tuple[int, ...]]
+    prices: list[tuple[int, PricesSet]]
+    hidden: list[tuple[int, AnonymitySetsFormed | OrganisationsAttested]]
+    left: list[ClientLeft]
+    audits: list[ClusterAudited]
+    attacks: list[ModelAttacked]
+    exposures: list[ClientExposed]
+    fairness: list[FairnessMeasured]
+    finished: RunFinished | None
+    reported: ClientsReported | None
+    told: list[Event]
+    refused: frozenset[Handle]
+    diverged: dict[int, ModelDiverged]
+    components: ComponentsUsed | None
+    ended_early: RunEndedEarly | None
+    sums_only: bool
+    left_since_end: int
 
-def _without(history: History, event: ClientLeft) -> History:
-    """Return the story once a client left: what was told of it alone is told no more."""
-    gone, began = event.handle, history.started
-    if began is not None:
-        began = replace(
-            began,
-            data_hash=event.data_hash or began.data_hash,
-            groups=_others(began.groups, gone),
-            risk_thresholds=_others(began.risk_thresholds, gone),
-        )
-    reported = history.reported
-    return replace(
-        history,
-        started=began,
-        assignment=_others(history.assignment, gone),
-        left=(*(e for e in history.left if e.handle != gone), event),
-        exposures=tuple(e for e in history.exposures if e.handle != gone),
-        moves=_others(history.moves, gone),
-        reported=reported
-        and ClientsReported(_others(reported.accuracy, gone), _others(reported.above, gone)),
-        left_since_end=history.left_since_end + (history.finished is not None),
-    )
+    def __init__(self, history: History | None = None) -> None:
+        """Go on from a history, which stays as it is."""
+        history = history or History()
+        for each in fields(history):
+            value = getattr(history, each.name)
+            if isinstance(value, Mapping):
+                value = dict(value)
+            elif isinstance(value, tuple | list):
+                value = list(value)
+            setattr(self, each.name, value)
+
+    def history(self) -> History:
+        """Return what was folded so far."""
+        values = {each.name: getattr(self, each.name) for each in fields(History)}
+        for name, value in values.items():
+            if isinstance(value, dict):
+                values[name] = dict(value)
+            elif isinstance(value, list):
+                values[name] = tuple(value)
+        return History(**values)
+
+    def add(self, round_index: int | None, events: Sequence[Event]) -> None:
+        """Fold one entry: of a round or the end, or between two (None)."""
+        self.told += events
+        if round_index is None:
+            for event in events:
+                self._between(event)
+        else:
+            self._round(round_index, events)
+
+    def _between(self, event: Event) -> None:
+        began = self.started
+        match event:
+            case ThresholdChanged(deniability_threshold=x) if began:
+                self.started = replace(began, deniability_threshold=x)
+            case RecordsChanged() if began:
+                self.started = _with_records(began, event)
+            case ModelAttacked():
+                self._attacked(event)
+            case RunEndedEarly():
+                self.started = _shortened(began, event)
+                self.ended_early = event
+            case ClientsJoined():
+                self._joined(event)
+            case ClientLeft():
+                self._left(event)
+            case RunRolledBack() if event.how in SOLVED_ANEW:
+                self.trained, self.reached, self.sums_only = {}, {}, True
+            case _:
+                pass
+
+    def _round(self, round_index: int, events: Sequence[Event]) -> None:
+        moved, participants = 0, 0
+        before, self.diverged = self.diverged, {}
+        for event in events:
+            if isinstance(event, ClientsAssigned):
+                moved, participants = len(self._movers(event)), len(event.clusters)
+            self._add(round_index, event)
+        for j, each in self.diverged.items():  # since the first round of those in a row
+            if j in before:
+                self.diverged[j] = replace(each, round_index=before[j].round_index)
+        valid = self.started.risk_lives if self.started else 0
+        self._keep_figures([j for j, f in self.figures.items() if f.is_valid(round_index, valid)])
+        row = next((e for e in events if isinstance(e, RoundMeasured)), None)
+        if row is not None:
+            self.rounds.append(
+                RoundRow(
+                    round_index=round_index,
+                    participants=participants,
+                    accuracy=row.accuracy,
+                    accuracy_by_group=row.accuracy_by_group,
+                    clients=row.clients,
+                    moved=moved,
+                    risks=tuple(self.figures.get(j) for j in range(len(row.clients))),
+                    over=_over(self),
+                    squared_error=row.squared_error,
+                    squared_error_by_group=row.squared_error_by_group,
+                )
+            )
+
+    def _add(self, t: int, event: Event) -> None:  # noqa: C901, PLR0912 - a line per kind
+        match event:
+            case RunStarted():
+                self.started = _shortened(event, self.ended_early)
+            case ComponentsUsed():
+                self.components = event
+            case ClientsJoined():
+                self._joined(event)
+            case ClientsAssigned():
+                self._assigned(t, event)
+            case ClientsHandedOut(handles):
+                self._mixed(handles)
+            case ModelsPooled():
+                self._pooled(event)
+            case PricesSet():
+                self.prices.append((t, event))
+            case RiskMeasured():
+                self.measured.append(event)
+                estimate = RiskEstimate.measured(event)
+                if estimate is not None and estimate.calibrated:
+                    self.figures[event.cluster] = estimate
+            case ClusterAudited():
+                self.audits.append(event)
+            case ModelAttacked():
+                self._attacked(event)
+            case ClientExposed():
+                self.exposures.append(event)
+            case FairnessMeasured():
+                self.fairness.append(event)
+            case RunFinished():
+                self.finished, self.left_since_end = event, 0
+            case ClientsReported():
+                self.reported = event
+            case AnonymitySetsFormed() | OrganisationsAttested():
+                self.hidden.append((t, event))
+            case ModelDiverged(cluster=j):  # and its figure was of the model before
+                self.figures.pop(j, None)
+                self.diverged[j] = event
+            case AnswerRefused(handle=handle) if handle:
+                self.refused |= {handle}
+            case RiskUnknown(clusters=unknown):  # clients chose without these figures
+                self._keep_figures(self.figures.keys() - set(unknown))
+            case _:
+                pass
+        if isinstance(event, NOTABLE):
+            self.notable.append((t, event))
+
+    def _joined(self, event: ClientsJoined) -> None:
+        if self.started is not None:
+            groups = dict.fromkeys(event.handles) | dict(self.started.groups)
+            self.started = replace(self.started, groups=groups)
+
+    def _left(self, event: ClientLeft) -> None:
+        """Take out what is of a client alone that left."""
+        gone, began, reported = event.handle, self.started, self.reported
+        if began is not None:
+            self.started = replace(
+                began,
+                data_hash=event.data_hash or began.data_hash,
+                groups=_others(began.groups, gone),
+                risk_thresholds=_others(began.risk_thresholds, gone),
+            )
+        if reported is not None:
+            self.reported = ClientsReported(
+                _others(reported.accuracy, gone), _others(reported.above, gone)
+            )
+        self.assignment.pop(gone, None)
+        self.moves.pop(gone, None)
+        self.left = [*(e for e in self.left if e.handle != gone), event]
+        self.exposures = [e for e in self.exposures if e.handle != gone]
+        self.left_since_end += self.finished is not None
+
+    def _assigned(self, t: int, event: ClientsAssigned) -> None:
+        for handle in self._movers(event):
+            self.moves[handle] = (*self.moves.get(handle, ()), t)
+        num_clusters = self.started.num_clusters if self.started else 1
+        if event.by == SHARED and num_clusters > 1:
+            return
+        self.assignment.update(event.clusters)
+        if event.by == "final":
+            return
+        if self.sums_only:
+            self.trained = {h: frozenset([j]) for h, j in self.assignment.items()}
+            # a model that is solved from nobody's sums has no risk
+            self._keep_figures(set(self.assignment.values()))
+            self.sums_only = False
+        moved = {j: frozenset([j]) for j in set(event.clusters.values())}
+        for handle, j in event.clusters.items():
+            known = self.trained.get(handle)
+            if known is None or j not in known:
+                self.trained[handle] = moved[j] if known is None else known | moved[j]
+        self._mixed()
+
+    def _mixed(self, handed_out: Iterable[Handle] = ()) -> None:
+        """Count everybody in for every cluster, where a user's algorithm may mix them."""
+        if self.components is None or not self.components.mixes_clusters:
+            return
+        num_clusters = self.started.num_clusters if self.started else 1
+        before = self.reached.get(0, frozenset[Handle]())
+        everybody = before.union(self.trained, handed_out)
+        self.reached = dict.fromkeys(range(num_clusters), everybody)
+
+    def _pooled(self, event: ModelsPooled) -> None:
+        """Note the shares, and that the shared model brought traces of everybody."""
+        everybody = frozenset(self.trained)
+        self.reached |= {j: everybody for j, share in enumerate(event.shares) if share > 0}
+        self.pooling = event.shares
+
+    def _attacked(self, event: ModelAttacked) -> None:
+        """Note an attack; of the same one on the same model the newest counts."""
+        same = (event.model_hash, event.cluster, event.attack, event.client)
+        self.attacks = [
+            each
+            for each in self.attacks
+            if (each.model_hash, each.cluster, each.attack, each.client) != same
+        ]
+        self.attacks.append(event)
+
+    def _keep_figures(self, clusters: Collection[int]) -> None:
+        self.figures = {j: f for j, f in self.figures.items() if j in clusters}
+
+    def _movers(self, event: ClientsAssigned) -> list[Handle]:
+        known = self.assignment
+        return [handle for handle, j in event.clusters.items() if known.get(handle, j) != j]
 
 
 def _others(of_clients: Mapping[Handle, T], gone: Handle) -> dict[Handle, T]:
@@ -485,233 +485,3 @@ def _with_records(began: RunStarted, changed: RecordsChanged) -> RunStarted:
         groups={**began.groups, changed.handle: None},
         risk_thresholds={**began.risk_thresholds, changed.handle: tau},
     )
-
-
-def after(history: History, round_index: int, events: Sequence[Event]) -> History:
-    """Return the story with one more round, or with its end."""
-    moved, participants = 0, 0
-    before = history.diverged
-    history = replace(history, told=_more_told(history.told, events), diverged={})
-    for event in events:
-        if isinstance(event, ClientsAssigned):
-            moved = len(_movers(history, event))
-            participants = len(event.clusters)
-        history = _with(history, round_index, event)
-    history = _without_expired(_still_diverged(history, before), round_index)
-    row = next((e for e in events if isinstance(e, RoundMeasured)), None)
-    if row is None:
-        return history
-    figures = history.figures
-    found = RoundRow(
-        round_index=round_index,
-        participants=participants,
-        accuracy=row.accuracy,
-        accuracy_by_group=row.accuracy_by_group,
-        clients=row.clients,
-        moved=moved,
-        risks=tuple(figures.get(j) for j in range(len(row.clients))),
-        over=history.over(),
-        squared_error=row.squared_error,
-        squared_error_by_group=row.squared_error_by_group,
-    )
-    rounds = history.rounds
-    found = _sharing(found, rounds[-1]) if rounds else found
-    return replace(history, rounds=_longer(rounds, found))
-
-
-def _sharing(row: RoundRow, before: RoundRow) -> RoundRow:
-    """Return an equal row that shares with the one before what is the same in both."""
-    same = {
-        name: getattr(before, name)
-        for name in ("accuracy_by_group", "clients", "risks")
-        if getattr(row, name) == getattr(before, name)
-    }
-    return replace(row, **same)
-
-
-def trained_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
-    """Return per cluster the clients that ever trained its model after the start.
-
-    Shared rounds of a warm start belong to no cluster: everybody's examples are in all.
-    """
-    trained: list[set[Handle]] = [set() for _ in range(num_clusters)]
-    for handle, clusters in history.trained.items():
-        for j in clusters:
-            trained[j].add(handle)
-    return trained
-
-
-def pooled_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
-    """Return per cluster the clients whose examples reached it by pooling alone."""
-    trained = trained_clusters(history, num_clusters)
-    return [set(history.reached.get(j, frozenset())) - trained[j] for j in range(num_clusters)]
-
-
-def _without_expired(history: History, round_index: int) -> History:
-    """Drop the figures that have become too old to act on."""
-    lives = history.started.risk_lives if history.started else 0
-    figures = history.figures.items()
-    alive = {j: each for j, each in figures if each.is_valid(round_index, lives)}
-    return replace(history, figures=alive)
-
-
-def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
-    history: History, round_index: int, event: Event
-) -> History:
-    match event:
-        case RunStarted():
-            return replace(history, started=_shortened(event, history.ended_early))
-        case ComponentsUsed():
-            return replace(history, components=event)
-        case ClientsJoined():
-            return _joined(history, event)
-        case ClientsAssigned():
-            return _assigned(_with_moves(history, round_index, event), event)
-        case ClientsHandedOut(handles):
-            return _mixed(history, handles)
-        case ModelsPooled():
-            return _pooled(history, event)
-        case PricesSet():
-            return replace(history, prices=_longer(history.prices, (round_index, event)))
-        case RiskMeasured():
-            return _measured(history, event)
-        case ClusterAudited():
-            return replace(history, audits=(*history.audits, event))
-        case ModelAttacked():
-            return _attacked(history, event)
-        case ClientExposed():
-            return replace(history, exposures=(*history.exposures, event))
-        case FairnessMeasured():
-            return replace(history, fairness=(*history.fairness, event))
-        case RunFinished():
-            return replace(history, finished=event, left_since_end=0)
-        case ClientsReported():
-            return replace(history, reported=event)
-        case ModelDiverged():
-            return _noted(_diverged(history, event), round_index, event)
-        case AnswerRefused(handle=handle):
-            known = history.refused | ({handle} if handle else set())
-            return _noted(replace(history, refused=known), round_index, event)
-        case RiskUnknown():
-            return _noted(_without_figures(history, event), round_index, event)
-        case AnonymitySetsFormed() | OrganisationsAttested():
-            return replace(history, hidden=_longer(history.hidden, (round_index, event)))
-        case (
-            GroupsSought()
-            | ClusterAbandoned()
-            | ClustersCollapsed()
-            | ClusterWaited()
-            | MovesWaited()
-            | NewcomersWaited()
-            | SumGivenUp()
-        ):
-            return _noted(history, round_index, event)
-        case _:
-            return history
-
-
-def _assigned(history: History, event: ClientsAssigned) -> History:
-    assignment = dict(history.assignment)
-    assignment.update(event.clusters.items())
-    if event.by == "final":
-        return replace(history, assignment=assignment)
-    num_clusters = history.started.num_clusters if history.started else 1
-    if event.by == SHARED and num_clusters > 1:
-        return history
-    moved = {j: frozenset([j]) for j in set(event.clusters.values())}
-    known = history.trained
-    if history.sums_only:
-        known = {h: frozenset([j]) for h, j in assignment.items()}
-    new = {
-        handle: known[handle] | moved[j] if handle in known else moved[j]
-        for handle, j in event.clusters.items()
-        if not moved[j] <= known.get(handle, NEVER)
-    }
-    trained = {**known, **new} if new else known
-    if history.sums_only:  # a model that is solved from nobody's sums has no risk
-        used = set(assignment.values())
-        figures = {j: f for j, f in history.figures.items() if j in used}
-        history = replace(history, figures=figures, sums_only=False)
-    return _mixed(replace(history, assignment=assignment, trained=trained))
-
-
-def _mixed(history: History, handed_out: Iterable[Handle] = ()) -> History:
-    """Count everybody in for every cluster, where a user's algorithm may mix them."""
-    if history.components is None or not history.components.mixes_clusters:
-        return history
-    num_clusters = history.started.num_clusters if history.started else 1
-    before = history.reached.get(0, frozenset[Handle]())
-    everybody = before.union(history.trained, handed_out)
-    return replace(history, reached=dict.fromkeys(range(num_clusters), everybody))
-
-
-def _pooled(history: History, event: ModelsPooled) -> History:
-    """Remember the shares, and that the shared model brought traces of everybody."""
-    everybody = frozenset(history.trained)
-    reached = dict(history.reached)
-    for j, share in enumerate(event.shares):
-        if share > 0:
-            reached[j] = everybody
-    return replace(history, reached=reached, pooling=event.shares)
-
-
-def _measured(history: History, event: RiskMeasured) -> History:
-    measured = _longer(history.measured, event)
-    found = RiskEstimate.measured(event)
-    if found is None or not found.calibrated:
-        return replace(history, measured=measured)
-    figures = {**history.figures, event.cluster: found}
-    return replace(history, measured=measured, figures=figures)
-
-
-def _attacked(history: History, event: ModelAttacked) -> History:
-    """Remember an attack; of the same one on the same model the newest counts."""
-    same = (event.model_hash, event.cluster, event.attack, event.client)
-    others = (
-        each
-        for each in history.attacks
-        if (each.model_hash, each.cluster, each.attack, each.client) != same
-    )
-    return replace(history, attacks=(*others, event))
-
-
-def _diverged(history: History, event: ModelDiverged) -> History:
-    """Remember it, and drop the figure of the model that was there before."""
-    figures = {j: f for j, f in history.figures.items() if j != event.cluster}
-    diverged = {**history.diverged, event.cluster: event}
-    return replace(history, figures=figures, diverged=diverged)
-
-
-def _still_diverged(history: History, before: Mapping[int, ModelDiverged]) -> History:
-    """Say since when: the round of the first fact of those that follow each other."""
-    since = {
-        j: replace(each, round_index=before[j].round_index) if j in before else each
-        for j, each in history.diverged.items()
-    }
-    return replace(history, diverged=since)
-
-
-def _without_figures(history: History, event: RiskUnknown) -> History:
-    """Drop the figures without which clients chose."""
-    alive = {j: f for j, f in history.figures.items() if j not in event.clusters}
-    return replace(history, figures=alive)
-
-
-def _noted(history: History, round_index: int, event: Event) -> History:
-    return replace(history, notable=_longer(history.notable, (round_index, event)))
-
-
-def _movers(history: History, event: ClientsAssigned) -> list[Handle]:
-    return [
-        handle for handle, j in event.clusters.items() if history.assignment.get(handle, j) != j
-    ]
-
-
-def _with_moves(history: History, round_index: int, event: ClientsAssigned) -> History:
-    movers = _movers(history, event)
-    if not movers:
-        return history
-    moves = dict(history.moves)
-    for handle in movers:
-        moves[handle] = (*moves.get(handle, ()), round_index)
-    return replace(history, moves=moves)

@@ -6,12 +6,12 @@ import re
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 from filelock import FileLock, Timeout
 from sqlalchemy import (
@@ -32,7 +32,7 @@ from sqlalchemy.schema import CreateSchema
 
 from covey.base.errors import LedgerError, LedgerLocked, LedgerUnavailable
 from covey.base.files import read_text
-from covey.ledger.tables import client_keys, client_organisations, clients, requests
+from covey.ledger.tables import clients, requests
 
 ENVIRONMENT, FILE = "env:", "file:"
 
@@ -84,8 +84,32 @@ LOOK_SECONDS = 0.1  # `is_locked` holds a lock for an instant, which stops no wr
 
 
 @dataclass(frozen=True, slots=True)
+class Lock:
+    """The right to write, until it is closed or its process ends.
+
+    Attributes:
+        check: raises LedgerLocked if the right is lost.
+        close: lets another process write.
+    """
+
+    check: Callable[[], None]
+    close: Callable[[], None]
+
+
+def _another_writes(ledger: "SqliteFile | PostgresRun") -> LedgerLocked:
+    return LedgerLocked(
+        f"Only one process can write the ledger {ledger}, and another one does. "
+        f"Wait until it ends, or stop it; reading is always possible."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SqliteFile:
-    """One file, and beside it an empty one that only carries the lock."""
+    """One file, and beside it an empty one that only carries the lock.
+
+    Attributes:
+        remedy: what to do when it fails.
+    """
 
     path: Path
 
@@ -98,7 +122,7 @@ class SqliteFile:
         """Return whether the file is there."""
         return self.path.is_file()
 
-    def lock(self) -> "_FileLock":
+    def lock(self) -> Lock:
         """Take the right to write.
 
         The operating system gives it back when the process ends, however it ends; the
@@ -114,11 +138,9 @@ class SqliteFile:
         try:
             lock.acquire(timeout=LOOK_SECONDS, poll_interval=LOOK_SECONDS / 4)
         except Timeout as error:
-            raise LedgerLocked(
-                f"Only one process can write the ledger {self}, and another one does. "
-                f"Wait until it ends, or stop it; reading is always possible."
-            ) from error
-        return _FileLock(lock)
+            raise _another_writes(self) from error
+        # the operating system takes it from no living process
+        return Lock(check=lambda: None, close=lock.release)
 
     def is_locked(self) -> bool:
         """Return whether some process holds the write lock; nothing is written."""
@@ -214,17 +236,6 @@ class SqliteFile:
         return engine
 
 
-@dataclass(frozen=True, slots=True)
-class _FileLock:
-    file: FileLock
-
-    def check(self) -> None:
-        """Do nothing: the operating system takes it from no living process."""
-
-    def close(self) -> None:
-        self.file.release()
-
-
 RUN = re.compile(r"[a-z][a-z0-9_]{0,62}")
 LOCK_NOT_AVAILABLE = "55P03"
 # the server takes a moment to notice that a killed writer is gone
@@ -246,6 +257,7 @@ class PostgresRun:
 
     Attributes:
         url: the database, without the run.
+        remedy: what to do when it fails.
     """
 
     url: URL
@@ -281,7 +293,7 @@ class PostgresRun:
         """Return True: only the database knows."""
         return True
 
-    def lock(self) -> "_SessionLock":
+    def lock(self) -> Lock:
         """Acquire the write lock, an advisory lock on a separate connection.
 
         The server gives it back when the process ends, however it ends.
@@ -297,11 +309,19 @@ class PostgresRun:
             connection.close()
             if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                 raise
+            raise _another_writes(self) from error
+        return Lock(lambda: self._check_held(connection), lambda: _let_go(connection))
+
+    def _check_held(self, connection: Connection) -> None:
+        try:
+            held = connection.scalar(HELD)
+        except SQLAlchemyError:
+            held = None
+        if not held:
             raise LedgerLocked(
-                f"Only one process can write the ledger {self}, and another one does. "
-                f"Wait until it ends, or stop it; reading is always possible."
-            ) from error
-        return _SessionLock(connection, str(self))
+                f"Only who holds its lock can write the ledger {self}, but the "
+                f"server ended the session that held it. Open the ledger again."
+            )
 
     def is_locked(self) -> bool:
         """Return whether some process holds the write lock; none is asked for."""
@@ -335,7 +355,7 @@ class PostgresRun:
         of statements, and rows that an older transaction, still open, can see.
         """
         with self._engine("AUTOCOMMIT").connect() as connection:
-            for table in (clients, client_keys, client_organisations, requests):
+            for table in (clients, requests):
                 connection.exec_driver_sql(f'VACUUM (FULL) "{self.run}".{table.name}')
 
     def _search_path(self) -> str:
@@ -361,79 +381,14 @@ class PostgresRun:
         return engine
 
 
-@dataclass(frozen=True, slots=True)
-class _SessionLock:
-    connection: Connection
-    location: str
-
-    def check(self) -> None:
-        try:
-            held = self.connection.scalar(HELD)
-        except SQLAlchemyError:
-            held = None
-        if not held:
-            raise LedgerLocked(
-                f"Only who holds its lock can write the ledger {self.location}, but the "
-                f"server ended the session that held it. Open the ledger again."
-            )
-
-    def close(self) -> None:
-        # a server frees what an ended session held only once it has noticed the end
-        with closing(self.connection), suppress(SQLAlchemyError):
-            self.connection.execute(select(func.pg_advisory_unlock_all()))
+def _let_go(connection: Connection) -> None:
+    # a server frees what an ended session held only once it has noticed the end
+    with closing(connection), suppress(SQLAlchemyError):
+        connection.execute(select(func.pg_advisory_unlock_all()))
 
 
-@runtime_checkable
-class Lock(Protocol):
-    """The right to write, until it is closed or its process ends."""
-
-    def check(self) -> None:
-        """Raise LedgerLocked if the right is lost."""
-        ...
-
-    def close(self) -> None:
-        """Let another process write."""
-        ...
-
-
-@runtime_checkable
-class Backend(Protocol):
-    """A database with room for one ledger; printed, it shows no password."""
-
-    remedy: ClassVar[str]
-    """What to do when it fails."""
-
-    def exists(self) -> bool:
-        """Return False where it is certain that there is no ledger."""
-        ...
-
-    def lock(self) -> Lock:
-        """Acquire the write lock; raise LedgerLocked if another process holds it."""
-        ...
-
-    def is_locked(self) -> bool:
-        """Return whether some process holds the write lock; none is made to wait."""
-        ...
-
-    def writer(self) -> Engine:
-        """Return connections whose transactions last once they are committed."""
-        ...
-
-    def reader(self) -> Engine:
-        """Return connections that change nothing, beside a writer if there is one."""
-        ...
-
-    def prepare(self, connection: Connection) -> None:
-        """Make what the tables will lie in."""
-        ...
-
-    def check(self, connection: Connection) -> None:
-        """Raise LedgerError where the database itself knows that it is damaged."""
-        ...
-
-    def scrub(self) -> None:
-        """Overwrite what is left of erased rows."""
-        ...
+Backend = SqliteFile | PostgresRun
+"""A database with room for one ledger; printed, it shows no password."""
 
 
 def backend_of(location: str | Path) -> Backend:
@@ -472,8 +427,8 @@ def errors_explained(place: Backend) -> Iterator[None]:
     """Turn failures of the file or the database into a LedgerError."""
     try:
         yield
-    # UnicodeDecodeError: SQLite quotes a damaged file in its message as it stands
-    except (DBAPIError, UnicodeDecodeError, JSONDecodeError, OSError) as error:
+    # UnicodeError: SQLite quotes a damaged file in its message as it stands
+    except (DBAPIError, UnicodeError, JSONDecodeError, OSError) as error:
         reason = str(error.orig if isinstance(error, DBAPIError) else error)
         closed = isinstance(error, OperationalError | OSError)
         # its first line: PostgreSQL quotes the row, a client's name, in the next ones

@@ -23,20 +23,19 @@ some round, and from there on what was recorded of that round and of later ones 
 superseded: still sealed, no longer told.
 
 References:
-    RFC 6962, Certificate Transparency, section 2.1; RFC 9162, sections 2.1.3.2 and 2.1.4.2
-    for the two verifications.
+    RFC 6962, Certificate Transparency, section 2.1; RFC 9162, section 2.1.4.2 for the
+    verification.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, cast
 
 from covey.base.errors import LedgerError
-from covey.ledger.packing import PackedBody, canonical_body
 
 GENESIS = "0" * 64
 """The head of a ledger that holds nothing yet."""
@@ -62,29 +61,27 @@ class Link:
     """A record in its place in the chain; positions count from 1.
 
     Attributes:
-        body: the canonical text, or what it is packed in. The text is what the hash
-            covers, so that even a change which means the same to JSON (`1e5` to `1E5`) is
-            seen.
+        body: the canonical text. It is what the hash covers, so that even a change which
+            means the same to JSON (`1e5` to `1E5`) is seen.
     """
 
     position: int
     round_index: int | None
     kind: str
-    body: str | PackedBody
+    body: str
     hash: str
 
     def record(self) -> Record:
-        """Return the fact alone; long lists of clients are columns (`covey.base.columns`).
+        """Return the fact alone.
 
         Raises:
             LedgerError: what was sealed here is no table of JSON's values.
         """
-        body = self.body
         try:
-            found = _table(body) if isinstance(body, str) else body.body()
+            body = _table(self.body)
         except (ValueError, RecursionError) as error:
             raise no_event(self.position, f"its body is {str(error)!a}") from error
-        return Record(self.round_index, self.kind, found, self.position)
+        return Record(self.round_index, self.kind, body, self.position)
 
 
 def no_event(position: int | None, problem: str) -> LedgerError:
@@ -106,11 +103,25 @@ def _no_number(text: str) -> float:
     raise ValueError(f"a table with the number {text}")
 
 
-def link(previous: str, round_index: int | None, kind: str, body: str | PackedBody) -> str:
+def canonical_body(body: Mapping[str, Any]) -> str:
+    """Return the canonical text of `body`: ASCII JSON, keys sorted, no spaces.
+
+    Raises:
+        LedgerError: JSON has no word for some value, such as NaN or infinity.
+    """
+    try:
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise LedgerError(
+            f"An event must hold only what JSON can say, but {error}. "
+            f"Turn the value into a text, a number or null before it is recorded."
+        ) from error
+
+
+def link(previous: str, round_index: int | None, kind: str, body: str) -> str:
     """Return the hash of an event that follows the hash `previous`."""
-    quoted = json.dumps(body) if isinstance(body, str) else f'"{body.text(escaped=True)}"'
-    before = json.dumps([previous, round_index, kind], separators=(",", ":"))
-    return hashlib.sha256(f"{before[:-1]},{quoted}]".encode()).hexdigest()
+    sealed = json.dumps([previous, round_index, kind, body], separators=(",", ":"))
+    return hashlib.sha256(sealed.encode()).hexdigest()
 
 
 def seal(records: Iterable[Record], after: Link | None) -> list[Link]:
@@ -165,22 +176,6 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
     return level[0] if level else EMPTY
 
 
-def inclusion_proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """Return the path that shows that the leaf at `index` is in the tree.
-
-    Raises:
-        ValueError: there is no such leaf.
-    """
-    if not 0 <= index < len(leaves):
-        raise ValueError(f"expected a leaf below {len(leaves)}, found {index}")
-    if len(leaves) == 1:
-        return []
-    k = _split(len(leaves))
-    if index < k:
-        return [*inclusion_proof(leaves[:k], index), root_of(leaves[k:])]
-    return [*inclusion_proof(leaves[k:], index - k), root_of(leaves[:k])]
-
-
 def consistency_proof(leaves: Sequence[bytes], size: int) -> list[bytes]:
     """Return the path that shows that the first `size` leaves are a tree of before.
 
@@ -190,24 +185,6 @@ def consistency_proof(leaves: Sequence[bytes], size: int) -> list[bytes]:
     if not 0 < size <= len(leaves):
         raise ValueError(f"expected a size from 1 to {len(leaves)}, found {size}")
     return _subproof(leaves, size, whole=True)
-
-
-def is_included(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
-    """Say whether a path shows that the leaf hash is at `index` of a tree."""
-    if not 0 <= index < size:
-        return False
-    at, last, found = index, size - 1, leaf
-    for other in path:
-        if last == 0:
-            return False
-        if at & 1 or at == last:
-            found = _node(other, found)
-            while not at & 1 and at:
-                at, last = at >> 1, last >> 1
-        else:
-            found = _node(found, other)
-        at, last = at >> 1, last >> 1
-    return last == 0 and found == root
 
 
 def is_consistent(
@@ -323,6 +300,11 @@ def superseded_up_to(rewinds: Iterable[tuple[int, int]], round_index: int) -> in
         round_index: the round.
     """
     return max((at for at, first in rewinds if first <= round_index), default=0)
+
+
+def counts(rewinds: Iterable[tuple[int, int]], position: int, round_index: int | None) -> bool:
+    """Say whether an event still counts; what happened between rounds always does."""
+    return round_index is None or position > superseded_up_to(rewinds, round_index)
 
 
 def first_difference(recorded: Sequence[Record], replayed: Sequence[Record]) -> str | None:

@@ -1,40 +1,18 @@
-"""Tables beside the chain: clients' names, requests to leave, tombstones, hashes of files.
+"""Tables beside the chain: clients' names, requests to leave, tombstones."""
 
-Hashes of what a run keeps beside its chain: states, files, and the ledger's own tables.
-
-They stand outside the chain, so that it stays what it was. What is damaged by accident
-is seen; who rewrites the ledger can rewrite them too, and is seen by the models' hashes
-in the chain.
-"""
-
-import hashlib
-import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from json.encoder import encode_basestring_ascii
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Column, Connection, bindparam, delete, func, insert, select, update
 
 from covey.base.errors import LedgerError
 from covey.base.names import BASES, Basis, ClientName, Handle
-from covey.ledger.chain import superseded_up_to
-from covey.ledger.packing import canonical_body
-from covey.ledger.rows import read_rewinds, read_round
-from covey.ledger.tables import (
-    client_keys,
-    client_organisations,
-    clients,
-    events,
-    files,
-    requests,
-    states,
-    tombstones,
-)
+from covey.ledger.chain import canonical_body
+from covey.ledger.tables import clients, requests, tombstones
 from covey.unlearning.proof import Mark, Served
 
 Wanted = Literal["auto", "deny", "subtract", "roll_back", "retrain", "calibrate"]
@@ -44,7 +22,7 @@ State = Literal["pending", "serving", "done", "refused"]
 """Where a request is; from "serving" on its client's name is gone."""
 
 AT_ONCE = 10_000
-"""How many clients' rows are laid out in memory at a time."""
+"""How many clients are written at a time."""
 
 NAMELESS: tuple[State, ...] = ("serving", "done")
 
@@ -136,10 +114,20 @@ class ServedRequest:
     sealed: str | None = None
 
 
-def names(connection: Connection) -> dict[Handle, ClientName]:
-    """Return the client's name for each handle."""
-    query = select(clients.c.handle, clients.c.name).order_by(clients.c.handle)
+def bound(connection: Connection, column: Column[Any]) -> dict[Handle, str]:
+    """Return what each client is bound to: its name, key or organisation."""
+    query = select(clients.c.handle, column).where(column.is_not(None)).order_by(clients.c.handle)
     return dict(map(tuple, connection.execute(query).all()))
+
+
+def bind(connection: Connection, column: Column[Any], found: Mapping[Handle, str]) -> bool:
+    """Bind clients to keys or organisations, anew if they were; say if any is changed."""
+    known = bound(connection, column)
+    changed = [{"one": one, "to": to} for one, to in found.items() if known.get(one) != to]
+    if changed:
+        row = update(clients).where(clients.c.handle == bindparam("one"))
+        connection.execute(row.values({column: bindparam("to")}), changed)
+    return bool(changed)
 
 
 def bind_names(connection: Connection, handles: Mapping[Handle, ClientName], location: str) -> bool:
@@ -148,7 +136,7 @@ def bind_names(connection: Connection, handles: Mapping[Handle, ClientName], loc
     Raises:
         LedgerError: a handle or a name is bound to another one, or was erased.
     """
-    known = names(connection)
+    known = bound(connection, clients.c.name)
     new = {one: name for one, name in handles.items() if one not in known}
     named = len({*known.values(), *new.values()})
     rebound = any(known.get(one, name) != name for one, name in handles.items())
@@ -168,27 +156,6 @@ def bind_names(connection: Connection, handles: Mapping[Handle, ClientName], loc
     while some := list(islice(rows, AT_ONCE)):
         connection.execute(insert(clients), some)
     return bool(new)
-
-
-def bound(connection: Connection, table: Table) -> dict[Handle, str]:
-    """Return what each client is bound to, in a table of handles and something else."""
-    rows = connection.execute(select(table).order_by(table.c.handle))
-    return dict(map(tuple, rows.all()))
-
-
-def bind(connection: Connection, table: Table, found: Mapping[Handle, str]) -> bool:
-    """Bind clients to keys or organisations, anew if they were; say if any is changed."""
-    known, (_, column) = bound(connection, table), table.c
-    rows = [
-        {"handle": handle, column.name: what}
-        for handle, what in found.items()
-        if known.get(handle) != what
-    ]
-    if rows:
-        changed = [row["handle"] for row in rows]
-        connection.execute(delete(table).where(table.c.handle.in_(changed)))
-        connection.execute(insert(table), rows)
-    return bool(rows)
 
 
 def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
@@ -277,8 +244,6 @@ def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
             f"A client is erased once, but nobody is behind the handle {handle}. "
             f"Check the handle; it may be erased already."
         )
-    for table in (client_keys, client_organisations):
-        connection.execute(delete(table).where(table.c.handle == handle))
     if tombstone not in read_tombstones(connection):
         connection.execute(insert(tombstones).values(mark=tombstone))
 
@@ -321,139 +286,3 @@ def _check_one_of(what: str, found: str, known: Sequence[str]) -> None:
         raise LedgerError(
             f"A client can {what} {', '.join(known)}, but it is {found!r}. Ask with one of those."
         )
-
-
-SEALED = (clients, client_keys, client_organisations, requests, tombstones)
-
-
-CELLS = json.JSONEncoder(default=repr)
-"""With repr, as a damaged file can hold any type in any column."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileHashes:
-    """The hashes that one ledger holds of its run's states and other files.
-
-    Attributes:
-        reading: opens a transaction.
-        writing: opens one to write, or raises LedgerError.
-    """
-
-    reading: Callable[[], AbstractContextManager[Connection]]
-    writing: Callable[[], AbstractContextManager[Connection]]
-
-    def note_state(self, round_index: int, digest: str) -> None:
-        """Note that a state after this round, with this hash, is about to be written."""
-        with self.writing() as connection:
-            known = select(states.c.position).where(states.c.hash == digest)
-            if connection.scalar(known) is None:
-                position = read_round(connection, round_index)[-1].position
-                connection.execute(insert(states).values(hash=digest, position=position))
-
-    def round_of_state(self, digest: str) -> int | None:
-        """Return after which round the state with this hash was written, if any was."""
-        query = (
-            select(events.c.round_index)
-            .join(states, states.c.position == events.c.position)
-            .where(states.c.hash == digest)
-        )
-        with self.reading() as connection:
-            return connection.scalar(query)
-
-    def knows_state(self, digest: str) -> bool:
-        """Return whether a state with this hash was written, of whatever round."""
-        query = select(states.c.position).where(states.c.hash == digest)
-        with self.reading() as connection:
-            return bool(connection.scalar(query))
-
-    def newest_state(self) -> int | None:
-        """Return the last round after which a state was written that still counts."""
-        with self.reading() as connection:
-            rewinds = read_rewinds(connection)
-            below = select(func.max(states.c.position))
-            at = connection.scalar(below)
-            while at is not None:
-                t = connection.scalar(select(events.c.round_index).where(events.c.position == at))
-                if t is not None and at > superseded_up_to(rewinds, t):
-                    return t
-                at = connection.scalar(below.where(states.c.position < at))
-        return None
-
-    def note(self, name: str, digest: str) -> None:
-        """Note a hash that a file may have, beside those that it may have already."""
-        self.note_all({name: digest})
-
-    def note_all(self, found: Mapping[str, str]) -> None:
-        """Note a hash of each of these files, in one transaction."""
-        with self.writing() as connection:
-            for name, digest in found.items():
-                _note(connection, name, digest)
-
-    def settle(self, name: str, digest: str) -> None:
-        """Forget every other hash of a file: it is on the disk with this one."""
-        with self.writing() as connection:
-            _forget_others(connection, name, digest)
-
-    def of(self, name: str) -> frozenset[str]:
-        """Return the hashes that a file may have; none: nothing is known of it."""
-        with self.reading() as connection:
-            return _of(connection, name)
-
-
-def seal_tables(connection: Connection, tables: Iterable[Table] = SEALED) -> None:
-    """Note what tables outside the chain hold now."""
-    for table in tables:
-        digest = _content_hash(connection, table)
-        _forget_others(connection, _seal_name(table), digest)
-        _note(connection, _seal_name(table), digest)
-
-
-def check_tables(connection: Connection) -> None:
-    """Compare the tables outside the chain with what was last noted of them.
-
-    Raises:
-        LedgerError: one of them holds something else.
-    """
-    for table in SEALED:
-        noted = _of(connection, _seal_name(table))
-        if _content_hash(connection, table) not in noted:
-            raise LedgerError(
-                f"The ledger's table of {table.name} must hold what covey last wrote "
-                f"there, but it holds something else. Restore the ledger from a copy: "
-                f"who takes part, who asked to leave and who left cannot be trusted."
-            )
-
-
-def _note(connection: Connection, name: str, digest: str) -> None:
-    if digest not in _of(connection, name):
-        connection.execute(insert(files).values(name=name, hash=digest))
-
-
-def _forget_others(connection: Connection, name: str, digest: str) -> None:
-    others = delete(files).where(files.c.name == name, files.c.hash != digest)
-    connection.execute(others)
-
-
-def _of(connection: Connection, name: str) -> frozenset[str]:
-    query = select(files.c.hash).where(files.c.name == name)
-    return frozenset(connection.scalars(query))
-
-
-def _seal_name(table: Table) -> str:
-    return f"ledger:{table.name}"
-
-
-def _content_hash(connection: Connection, table: Table) -> str:
-    found = connection.execute(select(table), execution_options={"stream_results": True})
-    told = [f"[{', '.join(map(_cell, row))}]" for row in found]
-    told.sort()  # here: databases differ in how they order text
-    digest = hashlib.sha256()
-    for start in range(0, len(told), AT_ONCE):
-        written = "\n".join(told[start : start + AT_ONCE])
-        digest.update(f"{chr(10) if start else ''}{written}".encode())
-    return digest.hexdigest()
-
-
-def _cell(value: object) -> str:
-    """Return a cell as JSON; nearly all of many clients' are words."""
-    return encode_basestring_ascii(value) if type(value) is str else CELLS.encode(value)

@@ -1,47 +1,35 @@
 """The durable ledger: one transaction per round, one writer, any number of readers.
 
-Reading a ledger while it grows: a piece at a time, and each piece quickly.
-
-A commit waits for whoever reads, so no transaction here lasts longer than it takes to
-fetch a few megabytes; they are parsed and verified after it.
+A commit waits for readers, so who follows a ledger that grows reads it piece by piece: no
+transaction of `Ledger.piece` lasts longer than it takes to fetch a few megabytes, which are
+parsed and verified after it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, func, select
 
 from covey.base.errors import LedgerError, LedgerMismatch
 from covey.base.names import ClientName, Handle
+from covey.ledger import participation, rows, tables
 from covey.ledger import requests as clients_and_requests
-from covey.ledger import rows, tables
 from covey.ledger.backends import Backend, Lock, backend_of, errors_explained
-from covey.ledger.chain import (
-    GENESIS,
-    Link,
-    Record,
-    current_records,
-    first_difference,
-    rewound_to,
-    verify,
-)
-from covey.ledger.requests import (
-    FileHashes,
-    NewRequest,
-    Request,
-    ServedRequest,
-    check_tables,
-    seal_tables,
-)
-from covey.ledger.rows import with_words
-from covey.ledger.tables import clients, clock
+from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, rewound_to, verify
+from covey.ledger.hashes import FileHashes, check_tables, seal_tables
+from covey.ledger.participation import Place
+from covey.ledger.requests import NewRequest, Request, ServedRequest
 
 ENDED = "RunEndedEarly"
 """The kind of a record between rounds after which no further round is played."""
+
+MOST_BYTES = 4_000_000
+"""Bytes of events that `Ledger.piece` fetches, or one round if that is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,85 +56,17 @@ class Overview:
     clients: int
 
 
-def read_overview(connection: Connection) -> Overview:
-    """Return how far the run is.
-
-    Raises:
-        LedgerError: what stands in a row is no event.
-    """
-    last = rows.last_link(connection)
-    newest = select(clock.c.written_at).order_by(clock.c.position.desc()).limit(1)
-    return Overview(
-        events=last.position if last else 0,
-        head=last.hash if last else GENESIS,
-        last_kind=last.kind if last else "",
-        written_at=connection.scalar(newest) or "",
-        last_round=rows.last_round(connection),
-        first_round=tuple(each.record() for each in rows.read_round(connection, 0)),
-        ended=tuple(each.record() for each in rows.read_between(connection, ENDED)),
-        clients=connection.scalar(select(func.count()).select_from(clients)) or 0,
-    )
-
-
-MOST_BYTES = 4_000_000
-"""Bytes of events that one transaction fetches, or one event if that is longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Links that follow each other, verified.
 
     Attributes:
         is_last: nothing followed them when they were read.
+        places: how many rows say who took part in them.
     """
 
     links: list[Link]
     is_last: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerTail:
-    """What was added to a ledger since it was last read."""
-
-    _transaction: Callable[[], AbstractContextManager[Connection]] = field(repr=False)
-
-    def after(self, last: Link | None, most_bytes: int = MOST_BYTES) -> Piece:
-        """Return what follows the link `last`, verified from there on.
-
-        Raises:
-            LedgerError: the chain is broken, or `last` is not in it any more.
-        """
-        position = last.position if last else 0
-        with self._transaction() as connection:
-            known = rows.hash_at(connection, position) if last else GENESIS
-            links, is_last = rows.read_piece(connection, position, most_bytes)
-        if last is not None and known != last.hash:
-            raise LedgerError(
-                f"The ledger is broken at position {position}: what stands there is not "
-                f"what was read before. Restore it from a copy."
-            )
-        verify(links, last)
-        return Piece(links, is_last)
-
-    def rewinds(self) -> list[tuple[int, int]]:
-        """Return the position of each rewind, and the round that it rewinds to."""
-        with self._transaction() as connection:
-            return rows.read_rewinds(connection)
-
-    def without(self, kinds: Collection[str]) -> list[tuple[int, Record]]:
-        """Return all other records with their positions, fast and not verified.
-
-        Rounds that were rolled back are among them.
-        """
-        with self._transaction() as connection:
-            found = rows.read_others(connection, kinds)
-        return [(one.position, one.record()) for one in found]
-
-    def end(self) -> tuple[int, str, str | None]:
-        """Return the last position, its hash, and when it was written."""
-        with self._transaction() as connection:
-            position, head = rows.end(connection)
-            return position, head, rows.newest_time(connection)
+    places: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +137,7 @@ class Ledger:
             LedgerError: there is no ledger, or it cannot be read.
         """
         backend = _existing(location)
-        ledger = cls(str(backend), backend, with_words(backend.reader()), None)
+        ledger = cls(str(backend), backend, backend.reader(), None)
         with ledger._transaction() as connection:
             tables.check_version(connection, ledger.location)
             check_tables(connection)
@@ -241,11 +161,6 @@ class Ledger:
     def files(self) -> FileHashes:
         """The hashes of the run's states and other files."""
         return FileHashes(self._transaction, self._write_transaction)
-
-    @property
-    def tail(self) -> LedgerTail:
-        """What was added since it was last read, for who follows a run."""
-        return LedgerTail(self._transaction)
 
     def append(self, round_index: int, records: Sequence[Record]) -> str:
         """Record a round, all of it or nothing, and return the new head.
@@ -327,25 +242,59 @@ class Ledger:
         with self._transaction() as connection:
             if after and rows.hash_at(connection, after.position) != after.hash:
                 after = None
-            found = rows.read_links(connection, after.position if after else 0)
-        verify(found, after)
-        return found
+            links = list(rows.each_link(connection, after.position if after else 0))
+        verify(links, after)
+        return links
+
+    def piece(self, after: Link | None, most_bytes: int = MOST_BYTES) -> Piece:
+        """Return some links that follow a verified one, verified.
+
+        The table of who took part is compared with them.
+
+        Raises:
+            LedgerError: either is broken, or `after` is not in the chain any more.
+        """
+        position = after.position if after else 0
+        with self._transaction() as connection:
+            known = rows.hash_at(connection, position) if after else GENESIS
+            links, is_last = rows.read_piece(connection, position, most_bytes)
+            places = participation.places_between(connection, links)
+        if after is not None and known != after.hash:
+            raise LedgerError(
+                f"The ledger is broken at position {position}: what stands there is not "
+                f"what was read before. Restore it from a copy."
+            )
+        verify(links, after)
+        participation.check_places(links, places)
+        return Piece(links, is_last, len(places))
+
+    def places(self, client: Handle) -> list[Place]:
+        """Return where a client took part, as far as it still counts, fast and not verified."""
+        with self._transaction() as connection:
+            rewinds = rows.read_rewinds(connection)
+            places = participation.places_of(connection, client)
+        return [each for each in places if counts(rewinds, each.position, each.round_index)]
+
+    def links_at(self, positions: Iterable[int]) -> list[Link]:
+        """Return what stands at these positions, not verified."""
+        with self._transaction() as connection:
+            return [one for at in positions for one in rows.read_at(connection, at)]
+
+    def without(self, kinds: Collection[str]) -> list[Link]:
+        """Return what still counts of all other kinds, fast and not verified."""
+        with self._transaction() as connection:
+            rewinds = rows.read_rewinds(connection)
+            links = rows.read_others(connection, kinds)
+        return [one for one in links if counts(rewinds, one.position, one.round_index)]
+
+    def rewinds(self) -> list[tuple[int, int]]:
+        """Return the position of each rewind, and the round that it rewinds to."""
+        with self._transaction() as connection:
+            return rows.read_rewinds(connection)
 
     def replay(self) -> list[Record]:
         """Return everything that was recorded, in order, once it is verified."""
         return [one.record() for one in self.links()]
-
-    def current_records(self) -> list[Record]:
-        """Return what still counts, in order, once the whole is verified.
-
-        Rounds that a rewind superseded are left out; what happened between rounds
-        stays, rewinds included.
-        """
-        return current_records(self.replay())
-
-    def round(self, round_index: int) -> list[Record]:
-        """Return what still counts of one round, once the whole is verified."""
-        return [one for one in self.current_records() if one.round_index == round_index]
 
     def compare(self, round_index: int, records: Sequence[Record]) -> None:
         """Check that a replayed round is the one that counts; nothing is written.
@@ -386,7 +335,22 @@ class Ledger:
     def overview(self) -> Overview:
         """Return how far the run is, without reading or verifying what came before."""
         with self._transaction() as connection:
-            return read_overview(connection)
+            last = rows.last_link(connection)
+            return Overview(
+                events=last.position if last else 0,
+                head=last.hash if last else GENESIS,
+                last_kind=last.kind if last else "",
+                written_at=rows.newest_time(connection) or "",
+                last_round=rows.last_round(connection),
+                first_round=tuple(one.record() for one in rows.read_round(connection, 0)),
+                ended=tuple(one.record() for one in rows.read_between(connection, ENDED)),
+                clients=connection.scalar(select(func.count()).select_from(tables.clients)) or 0,
+            )
+
+    def end(self) -> tuple[int, str, str | None]:
+        """Return the last position, its hash, and when it was written."""
+        with self._transaction() as connection:
+            return *rows.end(connection), rows.newest_time(connection)
 
     def head_of(self, round_index: int) -> str | None:
         """Return the hash of the last event that still counts of one round."""
@@ -396,9 +360,7 @@ class Ledger:
 
     def seconds_per_round(self) -> list[float]:
         """Return how long each entry took to follow the one before, in seconds."""
-        with self._transaction() as connection:
-            times = rows.written_at(connection)
-        stamps = [datetime.fromisoformat(each) for each in times]
+        stamps = map(datetime.fromisoformat, self.times().values())
         return [(b - a).total_seconds() for a, b in pairwise(stamps)]
 
     def times(self) -> dict[int, str]:
@@ -427,6 +389,25 @@ class Ledger:
         with self._transaction() as connection:
             self._backend.check(connection)
 
+    def check_participation(self) -> None:
+        """Compare the table of who took part with all events.
+
+        Raises:
+            LedgerError: it says something else.
+        """
+        count, last, is_last = 0, None, False
+        while not is_last:
+            links, is_last, places = self.piece(last)
+            count, last = count + places, links[-1] if links else last
+        with self._transaction() as connection:
+            if participation.count_places(connection) > count:
+                raise participation.not_the_events("of rounds that were not played")
+
+    def rebuild_participation(self) -> None:
+        """Make the table of who took part anew, of all events."""
+        with self._write_transaction() as connection:
+            participation.rebuild(connection, rows.each_link(connection))
+
     def enrol(
         self,
         handles: Mapping[Handle, ClientName],
@@ -445,20 +426,21 @@ class Ledger:
                 client was erased.
         """
         self._writer()
+        keys_of = {h: keys[name] for h, name in handles.items() if keys and name in keys}
+        columns = tables.clients.c
         with self._transaction() as connection:
-            found = {h: keys[name] for h, name in handles.items() if keys and name in keys}
-            bind, owners = clients_and_requests.bind, tables.client_organisations
-            changed = {
-                tables.clients: clients_and_requests.bind_names(connection, handles, self.location),
-                tables.client_keys: bind(connection, tables.client_keys, found),
-                owners: bind(connection, owners, organisations or {}),
-            }
-            seal_tables(connection, [table for table, new in changed.items() if new])
+            changed = [
+                clients_and_requests.bind_names(connection, handles, self.location),
+                clients_and_requests.bind(connection, columns.key, keys_of),
+                clients_and_requests.bind(connection, columns.organisation, organisations or {}),
+            ]
+            if any(changed):
+                seal_tables(connection, [tables.clients])
 
     def names(self) -> dict[Handle, ClientName]:
         """Return the name of each handle's client, where it is still known."""
         with self._transaction() as connection:
-            return clients_and_requests.names(connection)
+            return clients_and_requests.bound(connection, tables.clients.c.name)
 
     def name_of(self, handle: Handle) -> ClientName | None:
         """Return the name of one handle's client, where it is still known."""
@@ -469,28 +451,14 @@ class Ledger:
     def keys(self) -> dict[ClientName, str]:
         """Return the fingerprint of the key that each client's name is bound to."""
         with self._transaction() as connection:
-            names = clients_and_requests.names(connection)
-            found = clients_and_requests.bound(connection, tables.client_keys)
-        return {names[handle]: key for handle, key in found.items() if handle in names}
+            names = clients_and_requests.bound(connection, tables.clients.c.name)
+            keys = clients_and_requests.bound(connection, tables.clients.c.key)
+        return {names[handle]: key for handle, key in keys.items()}
 
     def organisations(self) -> dict[Handle, str]:
         """Return whose client each one is, where that is attested and not erased."""
         with self._transaction() as connection:
-            return clients_and_requests.bound(connection, tables.client_organisations)
-
-    def ask(self, handle: Handle, wanted: str, after_round: int | None = None) -> Request:
-        """Register that a client wants to leave; it is pending until it is served.
-
-        Args:
-            handle: the client.
-            wanted: the answer that it asks for, or "auto".
-            after_round: the round after which a simulation drew the request: drawn
-                again, the first one is returned.
-
-        Raises:
-            LedgerError: there is no such answer, or it cannot be written.
-        """
-        return self.ask_all([NewRequest(handle, wanted, after_round)])[0]
+            return clients_and_requests.bound(connection, tables.clients.c.organisation)
 
     def ask_all(
         self, new_requests: Sequence[NewRequest], records: Sequence[Record] = ()
@@ -588,7 +556,7 @@ class Ledger:
     def _writing(cls, backend: Backend, clock: Callable[[], str]) -> Iterator["Ledger"]:
         """Lend a ledger for writing, closed again if the block fails."""
         with errors_explained(backend):
-            engine, lock = with_words(backend.writer()), backend.lock()
+            engine, lock = backend.writer(), backend.lock()
         ledger = cls(str(backend), backend, engine, _WriteAccess(lock, clock))
         try:
             yield ledger

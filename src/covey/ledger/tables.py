@@ -1,11 +1,9 @@
 """How a ledger's tables are laid out.
 
-Only `events` is in the chain, and with it `handles`, by whose numbers packed events name
-clients. `clients`, `client_keys` and `client_organisations` stand
-apart because they can be erased: events know a client by its handle alone. `clock` stands
-apart because equal runs must have equal chains. `requests` and `tombstones` are about those
-who leave. `states` and `files` hold SHA-256 of what the run wrote and read beside its
-ledger.
+Only `events` is in the chain; `participation` is made of them. `clients` stands apart because
+its rows can be erased: events name a client by its handle alone. `clock` stands apart because
+equal runs must have equal chains. `requests` and `tombstones` are about those who leave.
+`states` and `files` hold SHA-256 of what the run wrote and read beside its ledger.
 """
 
 from sqlalchemy import (
@@ -28,7 +26,7 @@ from sqlalchemy import (
 from covey.base.errors import LedgerError
 from covey.base.names import another_format
 
-VERSION = 8
+VERSION = 9
 """The format of a ledger: of the layout below, and of what its events say."""
 
 metadata = MetaData()
@@ -39,19 +37,20 @@ events = Table(
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("round", Integer, key="round_index", nullable=True),
     Column("kind", Text, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),  # the canonical text, compressed by zlib
     Column("hash", Text, nullable=False),
-    # the numbers of a body with many clients, whose text then says how they are packed
-    Column("packed", LargeBinary, nullable=True),
     Index("events_by_round", "round_index", "position"),
 )
 
-handles = Table(
-    "handles",
+participation = Table(
+    "participation",
     metadata,
-    # the number of the first of these handles; the others follow it
-    Column("first", Integer, primary_key=True, autoincrement=False),
-    Column("texts", Text, nullable=False),
+    Column("round", Integer, key="round_index", primary_key=True, autoincrement=False),
+    Column("client", Text, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("cluster", Integer),
+    Column("set", Integer, key="set_index"),
+    sqlite_with_rowid=False,
 )
 
 clients = Table(
@@ -59,49 +58,14 @@ clients = Table(
     metadata,
     Column("handle", Text, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
-)
-
-client_keys = Table(
-    "client_keys",
-    metadata,
-    Column("handle", Text, primary_key=True),
-    Column("key", Text, nullable=False),
-)
-
-client_organisations = Table(
-    "client_organisations",
-    metadata,
-    Column("handle", Text, primary_key=True),
-    Column("organisation", Text, nullable=False),
+    Column("key", Text),
+    Column("organisation", Text),
 )
 
 # PostgreSQL copies common values into its statistics, where no erasure would find them
-event.listen(
-    clients,
-    "after_create",
-    DDL(
-        "ALTER TABLE clients ALTER COLUMN handle SET STATISTICS 0, "
-        "ALTER COLUMN name SET STATISTICS 0"
-    ).execute_if(dialect="postgresql"),
-)
-
-event.listen(
-    client_keys,
-    "after_create",
-    DDL(
-        "ALTER TABLE client_keys ALTER COLUMN handle SET STATISTICS 0, "
-        "ALTER COLUMN key SET STATISTICS 0"
-    ).execute_if(dialect="postgresql"),
-)
-
-event.listen(
-    client_organisations,
-    "after_create",
-    DDL(
-        "ALTER TABLE client_organisations ALTER COLUMN handle SET STATISTICS 0, "
-        "ALTER COLUMN organisation SET STATISTICS 0"
-    ).execute_if(dialect="postgresql"),
-)
+for column in clients.c:
+    keep_out = DDL(f"ALTER TABLE clients ALTER COLUMN {column.name} SET STATISTICS 0")
+    event.listen(clients, "after_create", keep_out.execute_if(dialect="postgresql"))
 
 clock = Table(
     "clock",

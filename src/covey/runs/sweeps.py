@@ -181,12 +181,15 @@ def _mend(folder: RunFolder, found: tuple[Damage, ...]) -> None:
     mendable = [each.repair for each in found if each.repair is not None]
     if not mendable:
         return
-    if any(each.path == folder.ledger_path for each in found):
+    of_ledger = [each for each in found if each.path == folder.ledger_path]
+    if any(each.repair is None for each in of_ledger):
         raise RunError(
             f"{folder.ledger_path} must be whole before anything is repaired by it: "
             f"restore it from a copy first."
         )
-    with Ledger.open(folder.ledger, now):
+    with Ledger.open(folder.ledger, now) as ledger:
+        if of_ledger:
+            ledger.rebuild_participation()
         for mend in mendable:
             mend()
 

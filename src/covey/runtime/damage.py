@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from covey.base.errors import CoveyError
+from covey.base.errors import CoveyError, LedgerError
 from covey.base.files import delete_whole, read_bounded, replace_whole
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
@@ -85,6 +85,11 @@ def damages(folder: RunFolder) -> Iterator[Damage]:
 
 
 def _of_ledger(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
+    try:
+        ledger.check_participation()
+    except LedgerError as error:
+        what, how = "the table of who took part", "It is made anew of the ledger's events."
+        yield Damage(folder.ledger_path, what, _line(error), how, _nothing)
     yield from _settings(folder, ledger)
     yield from _secret(folder, ledger)
     yield from _states(folder, ledger)
@@ -207,7 +212,7 @@ def _deletion(path: Path) -> Callable[[], object]:
 
 
 def _nothing() -> None:
-    """Do nothing: the rounds that follow write it."""
+    """Do nothing: what follows writes it."""
 
 
 def _line(error: Exception) -> str:

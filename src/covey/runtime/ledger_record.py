@@ -1,6 +1,4 @@
-"""What a ledger holds, verified and read once for everybody who asks, also while it grows.
-
-Events as they are read from a ledger: what cannot be one is told with its position.
+"""What a ledger holds, verified and read once, also while it grows.
 
 A chain that holds proves only that nothing was changed since it was sealed. Who can seal it
 can put anything there; so each event is also compared with what was recorded before it.
@@ -13,7 +11,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
-from covey.base.columns import HandleColumn, HandleMap
 from covey.base.events import (
     AnonymitySetsFormed,
     ClientLeft,
@@ -28,17 +25,17 @@ from covey.base.events import (
     SumGivenUp,
     event_from,
 )
-from covey.base.history import History, ToldEvents, history_of, with_entry
+from covey.base.history import History, HistoryFold, history_of
 from covey.base.names import Handle
 from covey.ledger.chain import (
     GENESIS,
     REWIND,
     Link,
     Record,
+    counts,
     current_records,
     no_event,
     superseded,
-    superseded_up_to,
 )
 from covey.ledger.requests import Request
 from covey.ledger.store import MOST_BYTES, Ledger
@@ -58,7 +55,7 @@ def event_of(record: Record) -> Event:
         raise no_event(record.position, str(error)) from error
 
 
-class StoryReader:
+class EventReader:
     """Reads a ledger's events in their order, superseded ones too.
 
     What comes after a start must fit it: its clients, its clusters, its rounds.
@@ -141,10 +138,9 @@ class StoryReader:
 
 
 def _clusters(event: Event) -> Iterable[int]:
-    """Return the clusters that an event names; of columns no more than what they hold."""
+    """Return the clusters that an event names."""
     if isinstance(event, ClientsAssigned):
-        clusters = event.clusters
-        return clusters.cells if isinstance(clusters, HandleMap) else clusters.values()
+        return event.clusters.values()
     found: Any = getattr(event, "cluster", None)
     if isinstance(found, int):
         return (found,)
@@ -174,9 +170,24 @@ Entry = tuple[int | None, list[Event]]
 """What was recorded at once: of one round, or between two (None)."""
 
 
+class _Events:
+    """The events of one ledger's records, each read once and in order."""
+
+    def __init__(self) -> None:
+        self._reader = EventReader()
+        self._events: dict[int, Event] = {}  # by what a record is: two can say the same
+
+    def of(self, records: Sequence[Record], wanted: Record) -> Event:
+        known = self._events
+        while id(wanted) not in known and len(known) < len(records):
+            one = records[len(known)]
+            known[id(one)] = self._reader.read(one)
+        return known[id(wanted)]
+
+
 @dataclass(frozen=True, eq=False)
 class LedgerRecord:
-    """All that stood in a ledger when it was read, and what follows from it.
+    """All that was in a ledger when it was read, and what follows from it.
 
     Attributes:
         hashes: of every record, in order.
@@ -187,7 +198,7 @@ class LedgerRecord:
     hashes: Sequence[str]
     records: list[Record]
     last: Link | None = None
-    _read: "_Read" = field(default_factory=lambda: _Read(), repr=False)
+    _read: _Events = field(default_factory=_Events, repr=False)
     _answers: dict[tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[AnswerChoice, ...]] = field(
         default_factory=dict, repr=False
     )
@@ -213,7 +224,7 @@ class LedgerRecord:
 
     @cached_property
     def history(self) -> History:
-        """The whole story."""
+        """The whole history."""
         return self._folded(self.entries)
 
     @cached_property
@@ -222,7 +233,7 @@ class LedgerRecord:
         return participation_of(self.events)
 
     def history_before(self, round_index: int) -> History:
-        """Return the story of the rounds before this one."""
+        """Return the history of the rounds before this one."""
         entries = self.entries
         return self._folded([(t, e) for t, e in entries if t is None or t < round_index])
 
@@ -235,26 +246,20 @@ class LedgerRecord:
             self._answers[key] = choose_answers(self.participation, *key)
         return self._answers[key]
 
+    def with_links(self, links: Sequence[Link]) -> "LedgerRecord":
+        """Return what is in a ledger to which these were added."""
+        return LedgerRecord(
+            (*self.hashes, *(each.hash for each in links)),
+            [*self.records, *(each.record() for each in links)],
+            links[-1] if links else self.last,
+            self._read,
+        )
+
     def _folded(self, entries: Sequence[Entry]) -> History:
-        gone = superseded(self.records)
-        return history_of(entries, [self._event(each) for each in gone])
+        return history_of(entries, map(self._event, superseded(self.records)))
 
     def _event(self, record: Record) -> Event:
-        """Return one of its records as an event, read once: no other record is the same."""
-        return self._read.event(self.records, record)
-
-    def with_links(self, links: list[Link]) -> "LedgerRecord":
-        """Return what stands in a ledger to which these were added.
-
-        The list is empty afterwards: many links and what they say need much memory.
-        """
-        hashes = (*self.hashes, *(each.hash for each in links))
-        last = links[-1] if links else self.last
-        links.reverse()
-        records = list(self.records)
-        while links:
-            records.append(links.pop().record())
-        return LedgerRecord(hashes, records, last, self._read)
+        return self._read.of(self.records, record)
 
 
 class RecordReader:
@@ -282,21 +287,6 @@ class RecordReader:
         return latest
 
 
-class _Read:
-    """The events of records that only grow in number, each read once and in order."""
-
-    def __init__(self) -> None:
-        self._story = StoryReader()
-        self._events: dict[int, Event] = {}
-
-    def event(self, records: Sequence[Record], wanted: Record) -> Event:
-        known = self._events
-        while id(wanted) not in known and len(known) < len(records):
-            one = records[len(known)]
-            known[id(one)] = self._story.read(one)
-        return known[id(wanted)]
-
-
 def by_entry(records: Sequence[Record], read: Callable[[Record], Event] = event_of) -> list[Entry]:
     """Group records that follow each other in one round, or between two."""
     entries: list[Entry] = []
@@ -307,14 +297,16 @@ def by_entry(records: Sequence[Record], read: Callable[[Record], Event] = event_
     return entries
 
 
-BULKY = (
-    "AnonymitySetsFormed",
-    "ChoicesPerturbed",
-    "ClientsAssigned",
-    "ClientsHandedOut",
-    "CohortSampled",
-    "OrganisationsAttested",
-    "StepsPerturbed",
+BULKY = frozenset(
+    {
+        "AnonymitySetsFormed",
+        "ChoicesPerturbed",
+        "ClientsAssigned",
+        "ClientsHandedOut",
+        "CohortSampled",
+        "OrganisationsAttested",
+        "StepsPerturbed",
+    }
 )
 """Kinds that name a round's clients one by one: most of a large ledger's bytes."""
 
@@ -337,7 +329,7 @@ class Noted(NamedTuple):
     number: int = 1
 
 
-class GrowingHistory:
+class LedgerFollower:
     """Folds one ledger, piece by piece; a rewind makes it begin again."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -349,16 +341,12 @@ class GrowingHistory:
         self._most_bytes = most_bytes
         self._begin(())
 
-    def _begin(self, rewinds: Iterable[tuple[int, int]]) -> None:
-        self._history = History()
+    def _begin(self, rewinds: Sequence[tuple[int, int]]) -> None:
+        self._fold, self._events = HistoryFold(), EventReader()
         self._last: Link | None = None
-        self._story = StoryReader()
-        self._rewinds = tuple(rewinds)
+        self._rewinds = rewinds
         self._gone: list[Event] = []
-        self._open: list[Event] = []
-        self._round: int | None = None
-        self._interned: dict[Handle, Handle] = {}
-        self._cohort: CohortSampled | None = None
+        self._open: Entry = (None, [])
         self.latest: deque[Noted] = deque(maxlen=LATEST)
 
     @property
@@ -373,11 +361,9 @@ class GrowingHistory:
 
     @property
     def history(self) -> History:
-        """The story of all entries that were read to their end."""
-        if not self._gone:
-            return self._history
-        told = ToldEvents(self._gone).with_more(self._history.told)
-        return replace(self._history, told=told)
+        """The history of all entries that were read to their end."""
+        history = self._fold.history()
+        return replace(history, told=(*self._gone, *history.told))
 
     def read_more(self, ledger: Ledger) -> bool:
         """Fold the next piece; return whether there is more to read now.
@@ -386,86 +372,51 @@ class GrowingHistory:
             LedgerError: the chain is broken, or is not the one that was read before.
         """
         if self._last is None:
-            self._begin(ledger.tail.rewinds())
-        piece = ledger.tail.after(self._last, self._most_bytes)
-        for link in piece.links:
-            if self._is_news(link):
-                self._begin(ledger.tail.rewinds())
+            self._begin(ledger.rewinds())
+        links, is_last, _ = ledger.piece(self._last, self._most_bytes)
+        known = {at for at, _ in self._rewinds}
+        for link in links:
+            is_rewind = link.round_index is None and link.kind == REWIND
+            if is_rewind and link.position not in known:  # of rounds that were folded
+                self._begin(ledger.rewinds())
                 return True
             self._take(link)
-        if piece.is_last:
+        if is_last:
             self._close_entry()
-        return not piece.is_last
-
-    def _is_news(self, link: Link) -> bool:
-        """Say whether a link rewinds rounds that were folded as if they counted."""
-        if link.round_index is not None or link.kind != REWIND:
-            return False
-        return link.position not in {at for at, _ in self._rewinds}
+        return not is_last
 
     def _take(self, link: Link) -> None:
-        record, t = link.record(), link.round_index
-        event = self._lean(self._story.read(record))
-        counts = t is None or link.position > superseded_up_to(self._rewinds, t)
-        if not counts:
-            self._gone.append(event)
-        else:
-            if self._open and t != self._round:
+        t, event = link.round_index, self._events.read(link.record())
+        still = counts(self._rewinds, link.position, t)
+        if still:
+            if t != self._open[0]:
                 self._close_entry()
-            self._round = t
-            self._open.append(event)
+                self._open = (t, [])
+            self._open[1].append(event)
+        else:
+            self._gone.append(event)
         self._last = link
-        self._note(Noted(link.position, t, link.kind, counts))
-
-    def _note(self, noted: Noted) -> None:
-        before = self.latest[-1] if self.latest else None
-        if before is not None and before[1:4] == noted[1:4]:
-            noted = noted._replace(number=self.latest.pop().number + 1)
-        self.latest.append(noted)
+        number = 1
+        if self.latest and self.latest[-1][1:4] == (t, link.kind, still):
+            number += self.latest.pop().number
+        self.latest.append(Noted(link.position, t, link.kind, still, number))
 
     def _close_entry(self) -> None:
-        if self._open:
-            self._history = with_entry(self._history, self._round, self._open)
-            self._open = []
-
-    def _lean(self, event: Event) -> Event:
-        """Return an equal event that shares its handles with those before."""
-        known = self._interned
-        if isinstance(event, CohortSampled) and isinstance(event.handles, HandleColumn):
-            return event
-        if isinstance(event, ClientsAssigned) and isinstance(event.clusters, HandleMap):
-            return event
-        if isinstance(event, CohortSampled):
-            handles = tuple(known.setdefault(h, h) for h in event.handles)
-            if self._cohort is None or handles != self._cohort.handles:
-                self._cohort = CohortSampled(handles)
-            return self._cohort
-        if isinstance(event, ClientsAssigned):
-            clusters = {known.setdefault(h, h): j for h, j in event.clusters.items()}
-            return ClientsAssigned(clusters, event.by)
-        return event
+        if self._open[1]:
+            self._fold.add(*self._open)
+        self._open = (None, [])
 
 
 def glance(ledger: Ledger) -> History:
-    """Fold what is told without naming a round's clients one by one; nothing is verified.
+    """Fold what does not name a round's clients one by one; nothing is verified.
 
     Of a large ledger this takes a small part of the time. Who is in which cluster, moves,
     anonymity sets and what noise guarantees are not in it.
 
     Raises:
-        LedgerError: it cannot be read.
-        ValueError: a record is damaged.
+        LedgerError: it cannot be read, or a record is damaged.
     """
-    rewinds = ledger.tail.rewinds()
-    entries: list[tuple[int | None, list[Event]]] = []
-    for position, record in ledger.tail.without(BULKY):
-        t = record.round_index
-        if t is not None and position <= superseded_up_to(rewinds, t):
-            continue
-        if not entries or entries[-1][0] != t:
-            entries.append((t, []))
-        entries[-1][1].append(event_of(record))
-    return history_of(entries)
+    return history_of(by_entry([link.record() for link in ledger.without(BULKY)]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from covey.base.events import (
     RunStarted,
     kind_and_body,
 )
-from covey.base.history import History, after, with_entry
+from covey.base.history import History, with_entry
 from covey.base.names import Handle
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of
@@ -447,7 +447,7 @@ def _record(
         session.ledger.compare(round_index, records)
     else:
         session.ledger.append(round_index, records)
-    return after(history, round_index, events)
+    return with_entry(history, round_index, events)
 
 
 def _store_round(

@@ -9,6 +9,7 @@ here they are refused.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from statistics import median
 from typing import Never
 
@@ -18,7 +19,15 @@ from covey.algorithms.algorithm import Clients, Strategy
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps
 from covey.base.errors import CoveyError, RunError
-from covey.base.events import ClientsAssigned, Event, RunEndedEarly, RunStarted
+from covey.base.events import (
+    AnonymitySetsFormed,
+    ClientsAssigned,
+    ClientsHandedOut,
+    Event,
+    OrganisationsAttested,
+    RunEndedEarly,
+    RunStarted,
+)
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params
 from covey.base.rng import Streams
@@ -32,14 +41,13 @@ from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population, absent_population
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
-from covey.ledger.chain import Record, superseded_up_to
 from covey.ledger.store import Ledger
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
 from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, Unreachable
-from covey.runtime.ledger_record import StoryReader
+from covey.runtime.ledger_record import BULKY, event_of
 from covey.runtime.session import Session, check_settings, rounds_of
 from covey.runtime.states import checkpointed_rounds, load_state, newest_whole_state, stored_rounds
 from covey.unlearning.participation import Participation, participation_of
@@ -204,26 +212,29 @@ def read_client(folder: RunFolder, handle: Handle) -> ClientRecord:
         return ClientRecord(held, costs, None, str(error))
 
 
-def _about(ledger: Ledger, handle: Handle) -> Iterator[tuple[int | None, Event]]:
-    """Yield the events that count; of whom each round assigns only this client."""
-    rewinds = ledger.tail.rewinds()
-    last, is_last, story = None, False, StoryReader()
-    while not is_last:
-        piece = ledger.tail.after(last)
-        for link in piece.links:
-            t, event = link.round_index, _without_others(story, link.record(), handle)
-            if t is not None and link.position <= superseded_up_to(rewinds, t):
-                continue
+def _about(ledger: Ledger, client: Handle) -> Iterator[tuple[int | None, Event]]:
+    """Yield what counts and names no round's clients, and where this client took part.
+
+    Nothing is verified here: who follows the run has compared the table with the events.
+    """
+    facts: list[tuple[int, int | None, Event]] = []
+    forming: set[int] = set()
+    for place in ledger.places(client):
+        own = ClientsHandedOut((client,))
+        if place.cluster is not None:
+            own = ClientsAssigned({client: place.cluster}, "recorded")
+        facts.append((place.position, place.round_index, own))
+        if place.set_index is not None:
+            forming.add(place.position)
+    others = BULKY - {"OrganisationsAttested"} | {"RunStarted"}
+    links = [*ledger.without(others), *ledger.links_at(forming)]
+    facts += [(link.position, link.round_index, event_of(link.record())) for link in links]
+    formed: tuple[int | None, int] | None = None
+    for _, t, event in sorted(facts, key=itemgetter(0)):
+        if isinstance(event, AnonymitySetsFormed):
+            formed = t, event.cluster
+        if not isinstance(event, OrganisationsAttested) or formed == (t, event.cluster):
             yield t, event
-        is_last, last = piece.is_last, piece.links[-1] if piece.links else last
-
-
-def _without_others(story: StoryReader, record: Record, handle: Handle) -> Event:
-    event = story.read(record)
-    if not isinstance(event, ClientsAssigned):
-        return event
-    own = {h: j for h, j in event.clusters.items() if h == handle}
-    return ClientsAssigned(own, event.by)
 
 
 NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))

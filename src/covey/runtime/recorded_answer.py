@@ -16,7 +16,6 @@ would be found here.
 """
 
 import json
-from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -24,7 +23,6 @@ from itertools import chain
 from typing import Any, cast
 
 from covey.aggregation.base import AnonymityTerms
-from covey.base.columns import Column, HandleColumn, HandleMap, Lists
 from covey.base.errors import RunError
 from covey.base.events import (
     AnswerRefused,
@@ -246,17 +244,9 @@ def _holds(value: object, handle: Handle) -> bool:
     """Say whether a handle stands anywhere in an event's body."""
     inside: Iterable[object] = ()
     match value:
-        case HandleMap():
-            some = cast("HandleMap[object]", value)
-            inside = (some.handles, some.cells)
         case Mapping():
             inside = chain.from_iterable(cast("Mapping[str, object]", value).items())
-        case Lists():
-            inside = (cast("Lists[object]", value).flat,)
-        case Column():
-            cells = cast("Column[object]", value).cells
-            inside = () if isinstance(cells, array) else cells
-        case HandleColumn() | list() | tuple():
+        case list() | tuple():
             inside = cast("Iterable[object]", value)
         case _:
             return value == handle

@@ -1,10 +1,5 @@
 """Which clients took part in which rounds, sets and clusters, and how likely a denial fails.
 
-Who was where, found for one client without looking at the others.
-
-Of a ledger with millions of participations, columns stay columns: what is asked of a
-client is made of them when it is asked.
-
 The arithmetic of leaving: how likely it is that a request cannot be denied.
 
 In the symbols of Varshney and Torra, Efficient Federated Unlearning under Plausible
@@ -12,15 +7,14 @@ Deniability, 2024: N clients, sets of at least k, of which x must remain, T roun
 """
 
 import math
+from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate, chain
-from typing import Any, overload
+from itertools import chain
+from typing import overload
 
-from covey.base.columns import HandleColumn, HandleMap, Lists, Words
 from covey.base.events import (
     AnonymitySetsFormed,
     ClientLeft,
@@ -74,78 +68,6 @@ class AnonymitySet:
         return len({known[each] for each in counted if each in known} - own)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A client's place: which list of clients, and where in it."""
-
-    chunk: int
-    offset: int
-
-
-class _Index:
-    """Finds a handle in many lists: in columns by number, in others by its text."""
-
-    def __init__(self, chunks: Sequence[Iterable[Handle]]) -> None:
-        self._words: Words | None = None
-        self._texts: dict[Handle, list[_Place]] = {}
-        self._columns: list[int] = []
-        columns: list[HandleColumn] = []
-        for i, chunk in enumerate(chunks):
-            if isinstance(chunk, HandleColumn):
-                self._words = chunk.words if self._words is None else self._words
-                if chunk.words is self._words:
-                    self._columns.append(i)
-                    columns.append(chunk)
-                    continue
-            for offset, handle in enumerate(chunk):
-                self._texts.setdefault(handle, []).append(_Place(i, offset))
-        self._ends = list(accumulate(map(len, columns)))
-        if columns:
-            self._sort(columns)
-
-    def _sort(self, columns: Sequence[HandleColumn]) -> None:
-        """Put all places in the order of the handles' numbers."""
-        import numpy as np  # only a ledger of many clients has columns
-
-        size = 1 + max(max(each.numbers, default=0) for each in columns)
-        keys = np.empty(self._ends[-1], dtype=np.uint64)  # of a number, and its place
-        begin = 0
-        for column, end in zip(columns, self._ends, strict=True):
-            numbers = np.asarray(column.numbers, dtype=np.uint64)
-            keys[begin:end] = numbers << 32 | np.arange(begin, end, dtype=np.uint64)
-            begin = end
-        keys.sort()
-        self._order: Any = keys.astype(np.uint32)  # the lower half: the place
-        firsts = np.arange(size + 1, dtype=np.uint64) << 32
-        self._starts: Any = np.searchsorted(keys, firsts)
-        if self._words is not None:
-            self._words.numbers()  # who asks for the first client waits no longer
-
-    def places(self, handle: Handle) -> list[_Place]:
-        """Return where a handle stands, in order."""
-        found = self._texts.get(handle, [])
-        number = self._words.number_of(handle) if self._words is not None else None
-        if number is None or number >= len(self._starts) - 1:
-            return found
-        among = self._order[self._starts[number] : self._starts[number + 1]].tolist()
-        return sorted([*found, *map(self._place, among)], key=lambda at: at.chunk)
-
-    def _place(self, flat: int) -> _Place:
-        column = bisect_right(self._ends, flat)
-        before = self._ends[column - 1] if column else 0
-        return _Place(self._columns[column], flat - before)
-
-    def handles(self) -> Iterator[Handle]:
-        """Yield every handle once."""
-        yield from self._texts
-        if self._words is None:
-            return
-        known = self._starts[1:] > self._starts[:-1]
-        for number in known.nonzero()[0].tolist():
-            if (handle := self._words.texts[number]) not in self._texts:
-                yield handle
-
-
 @dataclass(slots=True)
 class _Formed:
     """The sets of one cluster in a round, and what was attested of their members."""
@@ -155,18 +77,6 @@ class _Formed:
     organisations: dict[int, Sequence[int | None]] = field(
         default_factory=dict[int, Sequence[int | None]]
     )
-
-    def members(self) -> Iterable[Handle]:
-        """Return the members of all sets, one set after the other."""
-        sets = self.event.sets
-        return sets.flat if isinstance(sets, Lists) else chain.from_iterable(sets)
-
-    def ends(self) -> Sequence[int]:
-        """Return where each set ends among all members."""
-        sets = self.event.sets
-        if isinstance(sets, Lists):
-            return sets.ends
-        return list(accumulate(map(len, sets)))
 
     def made(self, c: int) -> AnonymitySet:
         """Return the set `c`."""
@@ -184,14 +94,18 @@ class _Formed:
 
 
 class FormedSets(Sequence[AnonymitySet]):
-    """All anonymity sets of a story, in order."""
+    """All anonymity sets of a run, in order; each is made when it is looked at."""
 
     def __init__(self) -> None:
         self._formed: list[_Formed] = []
         self._ends: list[int] = []
+        self._of: dict[Handle, array[int]] = {}  # millions of small numbers: no objects
 
     def add(self, round_index: int, event: AnonymitySetsFormed) -> None:
         """Note the sets of one cluster."""
+        for index, members in enumerate(event.sets, len(self)):
+            for handle in members:
+                self._of.setdefault(handle, array("L")).append(index)
         self._formed.append(_Formed(round_index, event))
         self._ends.append(len(self) + len(event.sets))
 
@@ -203,20 +117,7 @@ class FormedSets(Sequence[AnonymitySet]):
 
     def of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
         """Return the sets that held this client, oldest first."""
-        found: list[AnonymitySet] = []
-        for at in self._index.places(handle):
-            formed = self._formed[at.chunk]
-            found.append(formed.made(bisect_right(formed.ends(), at.offset)))
-        return tuple(found)
-
-    @cached_property
-    def _index(self) -> _Index:
-        return _Index([each.members() for each in self._formed])
-
-    def indexed(self) -> "FormedSets":
-        """Return these sets, and answer quickly from now on; nothing more is added."""
-        self._index  # noqa: B018 - it is kept
-        return self
+        return tuple(self[i] for i in self._of.get(handle, ()))
 
     def _at(self, index: int) -> tuple[_Formed, int]:
         chunk = bisect_right(self._ends, index)
@@ -250,23 +151,16 @@ class TrainedRounds(Mapping[Handle, Mapping[int, int]]):
     """By client, the rounds it trained in, and the cluster it trained."""
 
     def __init__(self, chosen: Sequence[tuple[int, Mapping[Handle, int]]] = ()) -> None:
-        """Index choices.
-
-        Args:
-            chosen: rounds, and which cluster each client took in it.
-        """
+        """Look into choices: rounds, and which cluster each client took in it."""
         self._chosen = chosen
-        self._index = _Index([c.handles if isinstance(c, HandleMap) else c for _, c in chosen])
 
     def __getitem__(self, handle: Handle) -> Mapping[int, int]:
-        places = self._index.places(handle)
-        if not places:
-            raise KeyError(handle)
-        found = (self._chosen[at.chunk] for at in places)
-        return {t: clusters[handle] for t, clusters in found}
+        if found := {t: clusters[handle] for t, clusters in self._chosen if handle in clusters}:
+            return found
+        raise KeyError(handle)
 
     def __iter__(self) -> Iterator[Handle]:
-        return self._index.handles()
+        return iter(dict.fromkeys(chain.from_iterable(each for _, each in self._chosen)))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -351,7 +245,7 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
             case _:
                 pass
     return Participation(
-        sets=sets.indexed(),
+        sets=sets,
         trained=TrainedRounds(chosen),
         handed_out=handed_out,
         counted={kind: tuple(rounds) for kind, rounds in counted.items()},

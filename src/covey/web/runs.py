@@ -21,7 +21,7 @@ from covey.desk.runs import Reading, RunEntry, entry_of_folder, is_run, runs_bel
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import GrowingHistory, Noted, glance
+from covey.runtime.ledger_record import LedgerFollower, Noted, glance
 
 SLICE_SECONDS = 0.2
 """How long one run is read before another one's turn comes."""
@@ -77,7 +77,7 @@ class FollowedRun:
     def __init__(self, key: str, name: str, path: Path, reader: Executor) -> None:
         self.key, self.name, self.folder = key, name, RunFolder(path)
         self.version = 0
-        self._reader, self._growing = reader, GrowingHistory()
+        self._reader, self._growing = reader, LedgerFollower()
         self._snapshot: Snapshot | None = None
         self._changed = Condition()
         self._is_reading = False
@@ -227,7 +227,7 @@ class FollowedRun:
             position=growing.position,
             end=growing.position,
             head=growing.head,
-            written_at=ledger.tail.end()[2],
+            written_at=ledger.end()[2],
             times=ledger.times(),
             latest=tuple(growing.latest),
         )
@@ -238,7 +238,7 @@ class FollowedRun:
                 return Snapshot(problem="nothing is recorded yet")
             with Ledger.read(self.folder.ledger) as ledger, no_foreign_code():
                 history = replace(glance(ledger), told=())
-                end, head, written_at = ledger.tail.end()
+                end, head, written_at = ledger.end()
         except (CoveyError, ValueError, OSError) as error:
             return Snapshot(problem=str(error))
         return Snapshot(history=history, end=end, head=head, written_at=written_at)

@@ -1,6 +1,7 @@
-"""A story that is folded as its ledger grows is the one that is folded at its end."""
+"""A history that is folded as its ledger grows is the one that is folded at its end."""
 
 import sqlite3
+import zlib
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +27,7 @@ from covey.base.names import Handle
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
-from covey.runtime.ledger_record import GrowingHistory, RecordReader, glance
+from covey.runtime.ledger_record import LedgerFollower, RecordReader, glance
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3")
 STEPS = st.lists(st.one_of(st.just("round"), st.just("look"), st.integers(0, 5)), max_size=14)
@@ -59,9 +60,9 @@ def a_round(t: int, seed: int) -> list[Record]:
     )
 
 
-def looked(growing: GrowingHistory, place: Path) -> None:
+def looked(follower: LedgerFollower, place: Path) -> None:
     with Ledger.read(place) as ledger:
-        while growing.read_more(ledger):
+        while follower.read_more(ledger):
             pass
 
 
@@ -69,13 +70,13 @@ def looked(growing: GrowingHistory, place: Path) -> None:
 def test_looking_often_and_in_small_pieces_tells_the_same_story(
     steps: list[str | int], most_bytes: int
 ):
-    growing = GrowingHistory(most_bytes)
+    follower = LedgerFollower(most_bytes)
     with TemporaryDirectory() as folder:
         place, t = Path(folder) / "ledger.sqlite", 0
         with Ledger.create(place, clock) as ledger:
             for seed, step in enumerate(steps):
                 if step == "look":
-                    looked(growing, place)
+                    looked(follower, place)
                 elif step == "round":
                     ledger.append(t, a_round(t, seed))
                     t += 1
@@ -84,12 +85,12 @@ def test_looking_often_and_in_small_pieces_tells_the_same_story(
                     back = RunRolledBack(step, t, "anew")
                     ledger.append_between(records(None, left, back))
                     t = step
-            looked(growing, place)
+            looked(follower, place)
             whole = RecordReader().read(ledger)
-    assert growing.history == whole.history
-    assert growing.head == whole.head
-    assert growing.position == len(whole.hashes)
-    assert summary(growing.history) == summary(whole.history)
+    assert follower.history == whole.history
+    assert follower.head == whole.head
+    assert follower.position == len(whole.hashes)
+    assert summary(follower.history) == summary(whole.history)
 
 
 @pytest.fixture
@@ -105,54 +106,63 @@ def played(tmp_path: Path) -> Path:
 
 
 def test_a_glance_tells_all_but_who_is_where(played: Path):
-    growing = GrowingHistory()
-    looked(growing, played)
+    follower = LedgerFollower()
+    looked(follower, played)
     with Ledger.read(played) as ledger:
         seen = glance(ledger)
-    assert [r.accuracy for r in seen.rounds] == [r.accuracy for r in growing.history.rounds]
-    assert [r.clients for r in seen.rounds] == [r.clients for r in growing.history.rounds]
-    assert seen.measured == growing.history.measured
-    assert seen.started == growing.history.started
+    assert [r.accuracy for r in seen.rounds] == [r.accuracy for r in follower.history.rounds]
+    assert [r.clients for r in seen.rounds] == [r.clients for r in follower.history.rounds]
+    assert seen.measured == follower.history.measured
+    assert seen.started == follower.history.started
     assert seen.assignment == {}
 
 
 def changed(place: Path, position: int) -> None:
     with closing(sqlite3.connect(place)) as connection, connection:
+        (body,) = connection.execute("SELECT body FROM events WHERE position = ?", (position,))
+        text = zlib.decompress(body[0]).replace(b"0", b"1")
         connection.execute(
-            "UPDATE events SET body = replace(body, '0', '1') WHERE position = ?", (position,)
+            "UPDATE events SET body = ? WHERE position = ?", (zlib.compress(text), position)
         )
 
 
 def test_a_record_that_was_changed_is_noticed_where_it_stands(played: Path):
     changed(played, 9)
     with pytest.raises(LedgerError, match="position 9"):
-        looked(GrowingHistory(1), played)
+        looked(LedgerFollower(1), played)
 
 
 def test_a_ledger_that_was_put_in_the_place_of_another_is_noticed(played: Path, tmp_path: Path):
-    growing = GrowingHistory()
-    looked(growing, played)
+    follower = LedgerFollower()
+    looked(follower, played)
     played.unlink()
     with Ledger.create(played, clock) as ledger:
         for t in range(9):
             ledger.append(t, a_round(t, t + 1))
     with pytest.raises(LedgerError, match="not what was read before"):
-        looked(growing, played)
+        looked(follower, played)
 
 
 def test_a_ledger_that_got_shorter_is_noticed(played: Path):
-    growing = GrowingHistory()
-    looked(growing, played)
+    follower = LedgerFollower()
+    looked(follower, played)
     with closing(sqlite3.connect(played)) as connection, connection:
         connection.execute("DELETE FROM events WHERE position > 6")
     with pytest.raises(LedgerError, match="not what was read before"):
-        looked(growing, played)
+        looked(follower, played)
+
+
+def test_a_table_that_says_something_else_than_the_events_is_noticed(played: Path):
+    with closing(sqlite3.connect(played)) as connection, connection:
+        connection.execute("DELETE FROM participation WHERE round = 1 AND client = 'h2'")
+    with pytest.raises(LedgerError, match="in round 1 it holds something else"):
+        looked(LedgerFollower(1), played)
 
 
 def test_reading_waits_for_no_writer_and_holds_none_up(played: Path):
-    growing = GrowingHistory()
+    follower = LedgerFollower()
     with Ledger.open(played, clock) as ledger:
-        looked(growing, played)
+        looked(follower, played)
         ledger.append(3, a_round(3, 3))
-        looked(growing, played)
-    assert len(growing.history.rounds) == 4
+        looked(follower, played)
+    assert len(follower.history.rounds) == 4
