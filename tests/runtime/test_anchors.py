@@ -30,7 +30,7 @@ from covey.unlearning.signature import (
     sign,
     signing_key,
 )
-from covey.unlearning.verifying import TreeHead
+from covey.unlearning.tree_head import TreeHead
 from runtime.rewriting import rewrite
 
 LEAVER = "client-00003"

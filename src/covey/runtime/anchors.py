@@ -13,7 +13,7 @@ from covey.base.files import read_bounded, read_text
 from covey.ledger.chain import entries_of, is_consistent, root_of
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.unlearning.proof import proof_json
+from covey.unlearning.proof import Proof, proof_json
 from covey.unlearning.signature import (
     Check,
     KeyRecord,
@@ -23,11 +23,9 @@ from covey.unlearning.signature import (
     instant,
     key_records,
 )
-from covey.unlearning.verifying import TreeHead, origin_of
+from covey.unlearning.tree_head import TreeHead, origin_of
 
 FORMAT = "covey-receipt"
-
-Told = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +66,13 @@ def check_anchors(folder: RunFolder, ledger: Ledger) -> None:
 
 
 def check_receipt(
-    written: bytes, told: Told, trusted: Sequence[KeyRecord] | None, hashes: Sequence[str] | None
+    written: bytes, proof: Proof, trusted: Sequence[KeyRecord] | None, hashes: Sequence[str] | None
 ) -> Anchored:
     """Check that a proof answers the request of which the requester holds the receipt.
 
     Args:
         written: the receipt's file.
-        told: the proof.
+        proof: the proof.
         trusted: the signer's keys, if they are known.
         hashes: of the ledger's events, if it is at hand.
     """
@@ -87,7 +85,7 @@ def check_receipt(
     signed = check_signature(receipt, trusted, "signed")
     if wrong := next((each for each in signed if each.ok is False), None):
         return Anchored(Check.failed("receipt", f"its {wrong.name}: {wrong.detail}"))
-    problem = next(_misfits(receipt, head, written, told, hashes), None)
+    problem = next(_misfits(receipt, head, written, proof, hashes), None)
     if problem:
         return Anchored(Check.failed("receipt", problem))
     by = f"the receipt, signed {receipt['signed']}"
@@ -97,13 +95,13 @@ def check_receipt(
     return Anchored(Check.passed("receipt", detail), head.size, by)
 
 
-def check_witness(note: Path, key: Path, told: Told, hashes: Sequence[str] | None) -> Anchored:
+def check_witness(note: Path, key: Path, proof: Proof, hashes: Sequence[str] | None) -> Anchored:
     """Check a head that a witness cosigned against the proof and the ledger.
 
     Args:
         note: the file that the witness gave.
         key: its public keys, from elsewhere, as PEM.
-        told: the proof.
+        proof: the proof.
         hashes: of the ledger's events, if it is at hand.
     """
     try:
@@ -115,17 +113,17 @@ def check_witness(note: Path, key: Path, told: Told, hashes: Sequence[str] | Non
         return Anchored(Check.failed("witness", "no key that you trust cosigned the head"))
     witness, moment, spoke = seen
     by = f"witness {fingerprint(witness.public)}, {moment.isoformat()}"
-    found = _compared(head, by, told, hashes)
+    found = _compared(head, by, proof, hashes)
     if spoke.ok or found.check.ok is False:
         return found
     return Anchored(Check("witness", spoke.ok, f"{by}, cosigned it, but {spoke.detail}"))
 
 
-def _compared(head: TreeHead, by: str, told: Told, hashes: Sequence[str] | None) -> Anchored:
+def _compared(head: TreeHead, by: str, proof: Proof, hashes: Sequence[str] | None) -> Anchored:
     """Compare a head that a witness saw with the proof, and with the ledger."""
-    if head.origin != origin_of(str(told.get("run"))):
+    if head.origin != origin_of(proof.run):
         return Anchored(Check.failed("witness", "the head is of another ledger"))
-    at, holds = _position(told), _witnessed(head, told, hashes)
+    at, holds = proof.ledger_events, _witnessed(head, proof, hashes)
     if holds is None:
         detail = f"{by} saw events 1 to {head.size}: give --ledger to compare them"
         return Anchored(Check("witness", None, detail))
@@ -144,11 +142,11 @@ def _receipt(written: bytes) -> dict[str, Any]:
     return receipt
 
 
-def _witnessed(head: TreeHead, told: Told, hashes: Sequence[str] | None) -> bool | None:
+def _witnessed(head: TreeHead, proof: Proof, hashes: Sequence[str] | None) -> bool | None:
     if hashes is not None:
         return _holds(head, entries_of(hashes))
-    if head.size == _position(told) and told.get("tree_root"):
-        return head.root.hex() == told["tree_root"]
+    if head.size == proof.ledger_events:
+        return head.root.hex() == proof.tree_root
     return None
 
 
@@ -158,15 +156,22 @@ def _holds(head: TreeHead, leaves: Sequence[bytes]) -> bool:
 
 
 def _misfits(
-    receipt: Told, head: TreeHead, written: bytes, told: Told, hashes: Sequence[str] | None
+    receipt: Mapping[str, Any],
+    head: TreeHead,
+    written: bytes,
+    proof: Proof,
+    hashes: Sequence[str] | None,
 ) -> Iterator[str]:
     for name in ("request", "run", "asked", "basis", "subject"):
-        if receipt.get(name) != told.get(name):
+        if receipt.get(name) != getattr(proof, name):
             yield f"{name}: the receipt and the proof say different things"
-    if receipt.get("wanted") not in ("auto", told.get("answer")):
+    if receipt.get("wanted") not in ("auto", proof.answer):
         yield f"wanted: {receipt.get('wanted')!a} was asked for, another answer given"
-    yield from _unreferred(head, written, told)
-    if head.origin != origin_of(str(told.get("run"))):
+    if proof.receipt != hashlib.sha256(written).hexdigest():
+        yield "the proof refers to another receipt, or to none"
+    if not _grew(head, proof):
+        yield "the ledger's tree at the proof does not begin with the receipt's"
+    if head.origin != origin_of(proof.run):
         yield "its tree head is of another ledger"
     moment = instant(receipt.get("signed"))
     if moment is None or not head.signed_by(_signers(receipt), moment):
@@ -178,27 +183,19 @@ def _misfits(
         )
 
 
-def _unreferred(head: TreeHead, written: bytes, told: Told) -> Iterator[str]:
-    """Compare what a proof says of its receipt."""
-    if told.get("receipt") != hashlib.sha256(written).hexdigest():
-        yield "the proof refers to another receipt, or to none"
-    if not _grew(head, told):
-        yield "the ledger's tree at the proof does not begin with the receipt's"
-
-
-def _signers(document: Told) -> list[KeyRecord]:
+def _signers(document: Mapping[str, Any]) -> list[KeyRecord]:
     """Return the key that a document with a valid signature was signed with."""
     raw = base64.b64decode(document["signature"]["public_key"])
     return [KeyRecord(PublicKey.from_public_bytes(raw))]
 
 
-def _grew(head: TreeHead, told: Told) -> bool:
+def _grew(head: TreeHead, proof: Proof) -> bool:
     try:
-        root = bytes.fromhex(told["tree_root"])
-        path = [bytes.fromhex(each) for each in told["consistency"]]
-    except (KeyError, TypeError, ValueError):
+        root = bytes.fromhex(proof.tree_root)
+        path = [bytes.fromhex(each) for each in proof.consistency]
+    except ValueError:
         return False
-    return is_consistent((head.size, _position(told)), (head.root, root), path)
+    return is_consistent((head.size, proof.ledger_events), (head.root, root), path)
 
 
 def _receipt_head(path: Path) -> TreeHead:
@@ -209,8 +206,3 @@ def _receipt_head(path: Path) -> TreeHead:
             f"{path} must be the receipt of a request, as covey wrote it, but it cannot "
             f"be read: {type(error).__name__}. Restore it from a copy."
         ) from error
-
-
-def _position(told: Told) -> int:
-    at = told.get("ledger_events")
-    return at if isinstance(at, int) else 0

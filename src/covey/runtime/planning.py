@@ -46,26 +46,17 @@ from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import AnswerChoice, AnswerRules, Option, WantedAnswer, cheapest, options
 
 
-@dataclass(frozen=True, slots=True)
-class UnlearningPlan:
-    """All that could be answered to one client, now."""
-
-    events: Sequence[tuple[int | None, Event]]
-    participation: Participation
-    options: tuple[Option, ...]
-
-
-def plan_for(session: Session, handle: Handle, x: int | None = None) -> UnlearningPlan:
-    """Return every answer that this client could be given, without giving any.
+def plan_for(session: Session, handle: Handle, x: int | None = None) -> tuple[Option, ...]:
+    """Return every answer that this client could be given now, without giving any.
 
     `x` instead of the run's own deniability threshold asks what another one would mean.
 
     Raises:
         RunError: nobody can leave this run.
     """
-    plan, rules = read_plan(session, x)
+    rules = current_rules(session, x)
     _check_somebody_remains(session, [handle])
-    return replace(plan, options=options(plan.participation, handle, rules))
+    return options(session.record().participation, handle, rules)
 
 
 def plan_jointly(
@@ -76,17 +67,15 @@ def plan_jointly(
     Raises:
         RunError: they cannot all leave this run.
     """
-    rules = read_plan(session)[1]
+    rules = current_rules(session)
     _check_somebody_remains(session, [each.handle for each in wanted_answers])
     return session.record().answers(wanted_answers, rules)
 
 
-def read_plan(session: Session, x: int | None = None) -> tuple[UnlearningPlan, AnswerRules]:
-    """Return what was recorded, and what the run allows."""
-    record, last = session.record(), session.ledger.last_round()
-    coming = next_round(last, session.rounds)
-    rules = answer_rules(session.run.config, session.folder, coming, x)
-    return UnlearningPlan(record.events, record.participation, ()), rules
+def current_rules(session: Session, x: int | None = None) -> AnswerRules:
+    """Return what the run allows, after the rounds that are recorded."""
+    coming = next_round(session.ledger.last_round(), session.rounds)
+    return answer_rules(session.run.config, session.folder, coming, x)
 
 
 def next_round(last_round: int | None, rounds: int) -> int:

@@ -35,7 +35,7 @@ from covey.runtime.session import Session
 from covey.unlearning.plan import WantedAnswer
 from covey.unlearning.proof import Mark, proof_json, unsealed
 from covey.unlearning.signature import SigningKey, fingerprint, key_records, sign, signing_key
-from covey.unlearning.verifying import TreeHead, origin_of
+from covey.unlearning.tree_head import TreeHead, origin_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +150,6 @@ def mark_of(request: Request, name: ClientName | None) -> Mark:
     return Mark.fresh(request.handle, name)
 
 
-def wanted_answer_of(request: Request) -> WantedAnswer:
-    """Return what a request asks for."""
-    return WantedAnswer(request.handle, request.wanted, request.basis)
-
-
 def _unsealed_handle(session: Session, returning: Returning) -> Handle | None:
     try:
         salt = bytes.fromhex(returning.salt)
@@ -223,18 +218,16 @@ def head_of(hashes: Sequence[str]) -> TreeHead:
     return TreeHead(origin_of(hashes[0]), len(hashes), root_of(entries_of(hashes)))
 
 
-def anchoring_facts(folder: RunFolder, request: str, hashes: Sequence[str]) -> dict[str, Any]:
-    """Return what a proof says of its receipt, and of the tree that it was made at."""
-    leaves, path = entries_of(hashes), _path(folder, request)
-    facts: dict[str, Any] = {"receipt": None, "consistency": []}
-    if path.exists():
-        written, size = _read(path)
-        grown = consistency_proof(leaves, size)
-        facts = {
-            "receipt": hashlib.sha256(written).hexdigest(),
-            "consistency": [each.hex() for each in grown],
-        }
-    return {**facts, "tree_root": root_of(leaves).hex()}
+def anchors_of(
+    folder: RunFolder, request: str, hashes: Sequence[str]
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the hash of a request's receipt, and the path from its tree to this ledger's."""
+    path = _path(folder, request)
+    if not path.exists():
+        return None, ()
+    written, size = _read(path)
+    grown = consistency_proof(entries_of(hashes), size)
+    return hashlib.sha256(written).hexdigest(), tuple(each.hex() for each in grown)
 
 
 def _document(request: Request, hashes: Sequence[str], key: SigningKey) -> dict[str, Any]:

@@ -147,7 +147,7 @@ NAME = "subtracted"
 def is_subtracting(session: Session) -> bool:
     """Say whether sums were subtracted for an answer that is not signed yet."""
     served = (each.served for each in session.ledger.requests())
-    return any(each is not None and each.facts.replayed == "subtracted" for each in served)
+    return any(each is not None and each.subtracts for each in served)
 
 
 def keep_subtracted(

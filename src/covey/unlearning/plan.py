@@ -35,13 +35,35 @@ References:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
+
+from pydantic import ConfigDict
 
 from covey.base.errors import RunError
 from covey.base.events import ClientsAssigned, Event, PricesSet, RiskMeasured, RoundMeasured
 from covey.base.names import Basis, Handle, round_number
 from covey.unlearning.participation import AnonymitySet, Participation
-from covey.unlearning.proof_text import Influence
+
+AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
+ANSWERS: tuple[AnswerKind, ...] = get_args(AnswerKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """A published value that depended on the requester's presence.
+
+    Numbers alone, so that nobody else can be named here.
+
+    Attributes:
+        value: clients, a risk or a price; None where the cluster was left.
+    """
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    round_index: int
+    what: Literal["cluster size", "risk", "price", "cluster left"]
+    cluster: int
+    value: int | float | None = None
 
 
 def influences_on(
@@ -74,9 +96,6 @@ def _published(t: int, event: Event, state: int) -> Iterator[Influence]:
 
 
 SumKind = Literal["none", "exact", "noisy"]
-
-AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
-ANSWERS: tuple[AnswerKind, ...] = ("deny", "subtract", "roll_back", "retrain", "calibrate")
 
 
 @dataclass(frozen=True, slots=True)

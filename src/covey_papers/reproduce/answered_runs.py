@@ -141,7 +141,7 @@ def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> O
 
 
 def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:
-    chosen = cheapest(plan_for(desk, request.handle, x).options, request.wanted)
+    chosen = cheapest(plan_for(desk, request.handle, x), request.wanted)
     return chosen.answer, chosen.first_replayed_round
 
 
