@@ -93,9 +93,8 @@ def answer_rules(
     """
     if algorithm_of(config).one_client_each:
         raise RunError(
-            "Clients leave a model that they share, but with method.name = "
-            f"{config.method.name!r} each has its own. Delete that client's model "
-            f"instead."
+            f"Clients leave a model that they share, but with method.name = {config.method.name!r} "
+            "each has its own. Delete that client's model instead."
         )
     terms = anonymity_of(config)
     return AnswerRules(

@@ -188,11 +188,10 @@ def check_secret(marker: Path, ledger: Ledger) -> None:
     """
     if problem := lost_secret(marker, ledger):
         raise RunError(
-            f"{marker} must name the secret that began this run, but {problem}. With "
-            f"another one, clients that were erased would be taken for new ones. Restore "
-            f"the file from a copy: it holds the name, without .json, of this run's file "
-            f"in {_secret_folder()}. If that one is still there, `covey doctor "
-            f"{marker.parent} --repair` finds it."
+            f"{marker} must name the secret that began this run, but {problem}. With another one, "
+            "clients that were erased would be taken for new ones. Restore the file from a copy: "
+            f"it holds the name, without .json, of this run's file in {_secret_folder()}. If that "
+            f"one is still there, `covey doctor {marker.parent} --repair` finds it."
         )
 
 

@@ -296,17 +296,15 @@ def _subtract(first: int | None, rules: AnswerRules) -> Option:
     if rules.sums == "none":
         return Option(
             "subtract",
-            "A client's data are subtracted where models depend on them through sums "
-            "alone, and with this method (method.name) they do not. Ask with --answer "
-            "retrain.",
+            "A client's data are subtracted where models depend on them through sums alone, and "
+            "with this method (method.name) they do not. Ask with --answer retrain.",
         )
     if rules.sums == "noisy":
         return Option(
             "subtract",
-            "Sums without a client, under the noise that hid it, would tell its own to "
-            "whoever holds both releases, and under new noise they are a second release "
-            "(privacy.client_noise). Ask with --answer retrain, which the guarantee "
-            "counts.",
+            "Sums without a client, under the noise that hid it, would tell its own to whoever "
+            "holds both releases, and under new noise they are a second release "
+            "(privacy.client_noise). Ask with --answer retrain, which the guarantee counts.",
         )
     if first is None or rules.next_round == 0:
         return Option("subtract")

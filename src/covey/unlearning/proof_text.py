@@ -222,10 +222,9 @@ def _claim(facts: Facts) -> str:
     match facts.answer:
         case "deny":
             return (
-                "In every recorded round whose anonymity set held the requester, what "
-                "was released is attributable to at least "
-                f"{facts.deniability_threshold} remaining clients, within the diameter "
-                "where one is recorded."
+                "In every recorded round whose anonymity set held the requester, what was released "
+                f"is attributable to at least {facts.deniability_threshold} remaining clients, "
+                "within the diameter where one is recorded."
             )
         case "subtract" if start is None:
             return "No sums that count hold the requester's records: none were changed."
@@ -305,9 +304,8 @@ def _not_claimed(facts: Facts) -> Iterator[str]:
             )
         case "roll_back":
             yield (
-                "This is not an erasure, and not equivalent to retraining without the "
-                "requester: in the replay the others kept the clusters that they chose "
-                "in its presence."
+                "This is not an erasure, and not equivalent to retraining without the requester: "
+                "in the replay the others kept the clusters that they chose in its presence."
             )
         case "subtract" | "retrain" if facts.first_replayed_round is None:
             pass
@@ -317,9 +315,8 @@ def _not_claimed(facts: Facts) -> Iterator[str]:
             yield from _retrained(facts)
         case "calibrate":
             yield (
-                "This is approximate. It is not an erasure, and not equivalent to "
-                "retraining without the requester; how far it is from that is not "
-                "bounded."
+                "This is approximate. It is not an erasure, and not equivalent to retraining "
+                "without the requester; how far it is from that is not bounded."
             )
     yield "Nothing is claimed about membership inference against the model."
     yield "Nothing here says that the requester took no part in the run."
@@ -373,9 +370,8 @@ def _earlier_rounds(facts: Facts) -> Iterator[str]:
         return  # a model that is solved from sums begins with no earlier one
     if first is not None and start is not None and first < start:
         yield (
-            f"Every round from {round_number(first)} to {start}, before the first replayed "
-            f"one, still includes the requester, and so do the models that the replay "
-            f"began with."
+            f"Every round from {round_number(first)} to {start}, before the first replayed one, "
+            "still includes the requester, and so do the models that the replay began with."
         )
 
 
@@ -441,9 +437,8 @@ def _representative(facts: Facts) -> str:
     if chance.value is None:
         return f"{may} How probable that is, is not known: {_reason(chance.reason)}."
     return (
-        f"{may} Rounds in which an anonymity set held it: {len(facts.rounds)}. "
-        f"Probability that it was used in at least one of them: "
-        f"{_percent(chance.value)}."
+        f"{may} Rounds in which an anonymity set held it: {len(facts.rounds)}. Probability that it "
+        f"was used in at least one of them: {_percent(chance.value)}."
     )
 
 
