@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from covey.runtime.answers import AnsweredRequest
     from covey.runtime.changing import ChangedRecords
     from covey.runtime.folder import RunFolder
-    from covey.runtime.leaving import ClientPlan, ForgetResult
+    from covey.runtime.leaving import ForgetResult
+    from covey.runtime.planning import ClientPlan
     from covey.runtime.receipts import Receipt, Returning
 
 

@@ -41,7 +41,6 @@ from covey.runtime.copies import Copy, best_kept_round, export_model, latest_mod
 from covey.runtime.evaluation import BestRound
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import (
-    ClientPlan,
     ForgetResult,
     client_plans,
     explain_client,
@@ -50,7 +49,7 @@ from covey.runtime.leaving import (
 )
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.participation_game import play_game
-from covey.runtime.planning import RunRecord, read_run_record
+from covey.runtime.planning import ClientPlan, RunRecord, read_run_record
 from covey.runtime.receipts import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import OnRound, open_session
