@@ -13,13 +13,7 @@ from covey import Config, CoveyError, LedgerError, load, run, verify
 from covey.ledger.store import Ledger
 from covey.report.dossier import FORMAT, VERSION, check_dossier
 from covey.runtime.folder import RunFolder
-from covey.runtime.receipts import (
-    HeadUpdate,
-    head_update,
-    read_update,
-    witness_head,
-    witnessed_size,
-)
+from covey.runtime.witness import HeadUpdate, head_update, read_update, witness_head, witnessed_size
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import (
     Check,
@@ -254,6 +248,7 @@ def test_an_old_proof_holds_after_its_key_was_replaced_and_a_new_one_cannot_back
     assert all(check.ok is not False for check in told.values())
     assert told["key"].ok is True
     document = json.loads((copy / "proof.json").read_text())
+    document["answered"] = "2020-01-01T00:00:00.000+00:00"
     (copy / "proof.json").write_text(proof_json(sign(new, document)))
     assert "came into use at" in checks(copy)["key"].detail
     assert checks(copy)["key"].ok is False

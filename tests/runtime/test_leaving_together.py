@@ -144,7 +144,7 @@ def test_one_that_cannot_be_answered_keeps_all_of_them(folder):
 PROGRAM = """
 from pathlib import Path
 from covey.build.run import build_run
-from covey.runtime.receipts import Returning
+from covey.runtime.requests import Returning
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import forget
 

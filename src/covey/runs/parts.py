@@ -21,7 +21,7 @@ from covey.models.build import NETWORKS
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, rebuilt_run
 from covey.runtime.planning import ClientPlan, RecordedRun, recorded_run, unplayed_reason
-from covey.runtime.receipts import Returning
+from covey.runtime.requests import Returning
 from covey.runtime.states import load_state, newest_whole_state
 from covey.unlearning.plan import ANSWERS
 

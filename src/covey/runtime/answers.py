@@ -32,8 +32,9 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import input_hashes, note_inputs
 from covey.runtime.planning import current_rules
 from covey.runtime.proofs import served_request, write_proof
-from covey.runtime.receipts import as_recorded, key_of, mark_of, put_down, recorded_requests
+from covey.runtime.receipts import key_of
 from covey.runtime.record_changes import is_subtracting, keep_subtracted, tend_change
+from covey.runtime.requests import mark_of, put_down, unrecorded
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
 from covey.runtime.states import (
@@ -173,10 +174,9 @@ def _serve(
 ) -> Session:
     """Record answers in one transaction, with what has to outlive a crash."""
     rest = session.without_clients({request.handle for request, _ in answers})
-    known, names = recorded_requests(session), session.ledger.names()
+    names = session.ledger.names()
     marked = [(each, option, mark_of(each, names.get(each.handle))) for each, option in answers]
-    asked = [as_recorded(request, known) for request, _ in answers]
-    events: list[Event] = [each for each in asked if each is not None]
+    events: list[Event] = [*unrecorded(session, [request for request, _ in answers])]
     events += [
         ClientLeft(
             request.handle,
@@ -291,7 +291,7 @@ def finish_request(
     path, facts = write_proof(session, request, state, leaver, copies)
     if request.after_round is None:  # somebody asked, and waits for it
         handover = Handover(request.id, served.salt, facts.answer, str(path))
-        keep_handover(session.folder, key_of(session), handover)
+        keep_handover(session.folder, key_of(session.run.config), handover)
     return AnsweredRequest(
         request=request.id,
         handle=request.handle,

@@ -18,14 +18,8 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.places import SearchTarget, search_places
 from covey.runtime.planning import ClientPlan, plans_for
-from covey.runtime.receipts import (
-    OnReceipt,
-    Receipt,
-    Returning,
-    ask_with_receipts,
-    find_clients,
-    receipts_of,
-)
+from covey.runtime.receipts import Receipt, receipts_of
+from covey.runtime.requests import OnReceipt, Returning, ask, find_clients
 from covey.runtime.session import Session, open_session, reading_session
 from covey.runtime.states import checkpointed_rounds, stored_rounds
 from covey.unlearning.plan import WantedAnswer
@@ -232,7 +226,7 @@ def _enqueue(
         if session.ledger.name_of(handle) is None:  # nobody else knows who comes back
             present = session.ledger.names().values()
             erase_from_copies(session.folder, name, {*present, name})
-    return ask_with_receipts(session, asked)
+    return ask(session, asked)
 
 
 def _wanted(

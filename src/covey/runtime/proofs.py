@@ -165,7 +165,7 @@ def write_proof(
             f"the state's is another one. Nothing was signed; `covey doctor "
             f"{session.folder.path}` says what is damaged."
         )
-    written = proof_json(signed_proof(key_of(session), found)).encode("ascii")
+    written = proof_json(signed_proof(key_of(session.run.config), found)).encode("ascii")
     path = session.folder.proofs / f"{request.id}.json"
     make_folder(path.parent)
     replace_whole(path, written, mode=0o600)

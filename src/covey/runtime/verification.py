@@ -85,7 +85,8 @@ def verify(
         checks.append(seen.subject if _is_same(mark, document.subject) else other)
     anchored = f"Nothing is anchored. {_NO_ANCHOR}"
     if given is not None or witness is not None:
-        from covey.runtime.anchors import check_receipt, check_witness
+        from covey.runtime.receipts import check_receipt
+        from covey.runtime.witness import check_witness
 
         anchors = [] if given is None else [check_receipt(given, document, trusted, seen.hashes)]
         if witness is not None:
