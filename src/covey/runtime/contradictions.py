@@ -8,13 +8,11 @@
 That rounds were trained as they are recorded, no event shows.
 """
 
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import cast
 
-from covey.base.columns import Column, HandleColumn, HandleMap, Lists
 from covey.base.errors import RunError
 from covey.base.events import (
     AnswerRefused,
@@ -131,23 +129,10 @@ def _held_afterwards(
 
 def _holds(value: object, handle: Handle) -> bool:
     """Say whether a handle stands anywhere in an event's body."""
-    inside: Iterable[object] = ()
-    match value:
-        case HandleMap():
-            some = cast("HandleMap[object]", value)
-            inside = (some.handles, some.cells)
-        case Mapping():
-            inside = chain.from_iterable(cast("Mapping[str, object]", value).items())
-        case Lists():
-            inside = (cast("Lists[object]", value).flat,)
-        case Column():
-            cells = cast("Column[object]", value).cells
-            inside = () if isinstance(cells, array) else cells
-        case HandleColumn() | list() | tuple():
-            inside = cast("Iterable[object]", value)
-        case _:
-            return value == handle
-    return any(_holds(each, handle) for each in inside)
+    if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
+        return value == handle
+    inside = chain.from_iterable(value.items()) if isinstance(value, Mapping) else value
+    return any(_holds(each, handle) for each in cast("Iterable[object]", inside))
 
 
 def _replays(answer: Answer) -> Iterator[str]:

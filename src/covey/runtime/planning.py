@@ -18,7 +18,7 @@ from covey.algorithms.algorithm import Clients, Strategy
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps
 from covey.base.errors import RunError
-from covey.base.events import RunStarted
+from covey.base.events import ClientsAssigned, Event, RunEndedEarly, RunStarted
 from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.base.rng import Streams
@@ -32,12 +32,13 @@ from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population, absent_population
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
+from covey.ledger.chain import Record, superseded_up_to
 from covey.ledger.store import Ledger
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, Unreachable
-from covey.runtime.ledger_record import RecordReader
+from covey.runtime.ledger_record import StoryReader
 from covey.runtime.receipts import check_anchors
 from covey.runtime.session import Session, check_settings, rounds_of
 from covey.runtime.states import (
@@ -48,8 +49,15 @@ from covey.runtime.states import (
     round_of,
     stored_rounds,
 )
-from covey.unlearning.participation import Participation
-from covey.unlearning.plan import AnswerChoice, AnswerRules, Option, WantedAnswer, options
+from covey.unlearning.participation import Participation, participation_of
+from covey.unlearning.plan import (
+    AnswerChoice,
+    AnswerRules,
+    Option,
+    WantedAnswer,
+    choose_answers,
+    options,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +194,39 @@ def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, Clien
         CoveyError: the ledger or the settings cannot be read.
     """
     with Ledger.read(folder.ledger) as ledger, no_foreign_code():
-        record = RecordReader().read(ledger)
-        held, name = record.participation, ledger.names().get(handle, "")
+        about = list(_about(ledger, handle))
+        held, name = participation_of(about), ledger.names().get(handle, "")
         try:
             config = folder.config()
-            coming = next_round(ledger.last_round(), rounds_of(config, record.history))
+            ended = (e.rounds for _, e in about if isinstance(e, RunEndedEarly))
+            coming = next_round(ledger.last_round(), next(ended, config.rounds))
             rules = answer_rules(config, folder, coming)
         except RunError as error:
             return held, ClientPlan(name, (), None, str(error))
-        (choice,) = record.answers([WantedAnswer(handle)], rules)
+        (choice,) = choose_answers(held, [WantedAnswer(handle)], rules)
         return held, _plan(name, "none", choice, folder, ledger)
+
+
+def _about(ledger: Ledger, handle: Handle) -> Iterator[tuple[int | None, Event]]:
+    """Yield the events that count; of whom each round assigns only this client."""
+    rewinds = ledger.tail.rewinds()
+    last, is_last, story = None, False, StoryReader()
+    while not is_last:
+        piece = ledger.tail.after(last)
+        for link in piece.links:
+            t, event = link.round_index, _without_others(story, link.record(), handle)
+            if t is not None and link.position <= superseded_up_to(rewinds, t):
+                continue
+            yield t, event
+        is_last, last = piece.is_last, piece.links[-1] if piece.links else last
+
+
+def _without_others(story: StoryReader, record: Record, handle: Handle) -> Event:
+    event = story.read(record)
+    if not isinstance(event, ClientsAssigned):
+        return event
+    own = {h: j for h, j in event.clusters.items() if h == handle}
+    return ClientsAssigned(own, event.by)
 
 
 NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
