@@ -239,7 +239,7 @@ def _changed(
         _record(session, state, change)
     with open_session(run, folder) as session:
         owed = owed_change(session)
-        until = owed[0].until if owed else 0
+        until = owed.event.until if owed else 0
         continue_run(session, until, observe)
         exported, after = _superseded(session), session.record()
     return ChangedRecords(
