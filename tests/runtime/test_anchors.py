@@ -10,6 +10,7 @@ import pytest
 
 from cli.conftest import command
 from covey import Config, CoveyError, LedgerError, load, run, verify
+from covey.ledger.chain import entries_of, inclusion_proof
 from covey.ledger.store import Ledger
 from covey.report.dossier import FORMAT, VERSION, check_dossier
 from covey.runtime.folder import RunFolder
@@ -158,6 +159,8 @@ def test_an_operator_who_rewrites_everything_it_holds_is_caught_by_who_holds_som
     document = json.loads((copy / "proof.json").read_text())
     at = document["ledger_events"]
     document |= {"ledger_head": hashes[at - 1], "consistency": [], "receipt": None}
+    path = inclusion_proof(entries_of(hashes[:at]), at - 1)
+    document |= {"inclusion": [each.hex() for each in path]}
     document |= {"tree_root": head_of(hashes[:at]).root.hex()}
     (copy / "proof.json").write_text(proof_json(sign(signing_key(), document)))
     told = checks(copy, ledger=folder)

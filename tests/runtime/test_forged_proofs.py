@@ -261,6 +261,24 @@ def test_a_proof_on_a_ledger_in_which_nobody_asked_is_refused(left):
     assert "request: nobody asked under this number in this ledger" in found
 
 
+@pytest.mark.parametrize(
+    "forge",
+    [
+        put(tree_root=NO_MODEL),
+        put(ledger_head=NO_MODEL),
+        put(ledger_events=5),
+        put(inclusion=["x"]),
+        shorter("inclusion"),
+    ],
+)
+def test_a_head_that_is_not_the_last_of_its_tree_is_refused_without_the_ledger(left, forge):
+    document = left("deny").document
+    forge(document)
+    left("deny").checks(document)
+    checks = verify(left("deny").folder.parent / "forged.json")
+    assert [each.name for each in checks if each.ok is False] == ["head"]
+
+
 def test_only_name_and_salt_together_are_the_requester(left):
     one = left("deny")
     ok = {}

@@ -79,6 +79,7 @@ DENIED = Facts(
     receipt=None,
     consistency=(),
     tree_root="d" * 64,
+    inclusion=(),
     replayed=None,
     sealed_record_kept=False,
     subtracted=(),

@@ -21,7 +21,7 @@ from covey.build.training import algorithm_of
 from covey.components.registry import is_built_in
 from covey.config.settings import Config
 from covey.dp.current_guarantee import guarantee_status, head_bounds
-from covey.ledger.chain import Record, entries_of, root_of, superseded
+from covey.ledger.chain import Record, entries_of, inclusion_proof, root_of, superseded
 from covey.ledger.requests import Request
 from covey.runtime.ledger_record import LedgerRecord, event_of
 from covey.unlearning.facts import (
@@ -192,6 +192,7 @@ def facts(
     guarantee = guarantee_status(history)
     holds = json.loads(json.dumps(asdict(guarantee.holds))) if guarantee.holds else None
     hashes = record.hashes[: answer.at]
+    leaves = entries_of(hashes)
     subtracts = given == "subtract"
     bound = head_bounds(history.told).get(handle) if subtracts else None
     derived: dict[str, Any] = {
@@ -205,7 +206,8 @@ def facts(
         "answer": given,
         "ledger_head": hashes[-1],
         "ledger_events": answer.at,
-        "tree_root": root_of(entries_of(hashes)).hex(),
+        "tree_root": root_of(leaves).hex(),
+        "inclusion": tuple(each.hex() for each in inclusion_proof(leaves, answer.at - 1)),
         "rounds": tuple(
             HeldRound(each.round_index, each.cluster, left, known(each.diameter, "no-distances"))
             for each, left in held

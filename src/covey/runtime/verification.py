@@ -12,6 +12,7 @@ from covey.base.errors import LedgerError, RunError
 from covey.base.files import read_bounded
 from covey.base.names import ClientName
 from covey.components.registry import no_foreign_code
+from covey.ledger.chain import entries_of, is_included
 from covey.unlearning.facts import WORD, Facts
 from covey.unlearning.proof import Proof, brief, check_proof, subject_mark, unsealed
 from covey.unlearning.signature import Check, key_records
@@ -74,6 +75,7 @@ def verify(
     document, checks = check_proof(written, trusted)
     if document is None:
         return checks
+    checks.append(_check_head(document))
     seen = _Seen((), None, "all facts", _MINE)
     if run is not None:
         with no_foreign_code():
@@ -98,6 +100,20 @@ def verify(
             anchored = f"Anchored: {'; '.join(held)}.{'' if last else f' {_LATER}'}"
     word = f"on the signer's word alone: {seen.word}. {anchored}"
     return [*checks, Check("operator", None, word)]
+
+
+def _check_head(proof: Proof) -> Check:
+    """Check that the ledger's head is the last leaf of the tree that the proof names."""
+    at = proof.ledger_events
+    try:
+        (leaf,), root = entries_of([proof.ledger_head]), bytes.fromhex(proof.tree_root)
+        path = [bytes.fromhex(each) for each in proof.inclusion]
+        is_last = is_included(leaf, at - 1, at, path, root)
+    except ValueError:
+        is_last = False
+    if is_last:
+        return Check.passed("head", f"it is event {at} of {at} in the tree that is signed")
+    return Check.failed("head", f"the tree that is signed does not end with it as event {at}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,7 @@ class Facts(Word):
         ledger_head: the ledger's hash when the answer was given.
         ledger_events: the position of that hash, counted from 1.
         tree_root: of the Merkle tree over the ledger's events up to `ledger_events`.
+        inclusion: the path that shows that `ledger_head` is the last leaf of that tree.
         rounds: those in which a set held the requester.
         deniability_threshold: x, members that must remain; None where no sets are used.
         min_anonymity: k, the smallest set; None where no sets are used.
@@ -242,6 +243,7 @@ class Facts(Word):
     ledger_head: str
     ledger_events: int
     tree_root: str
+    inclusion: tuple[str, ...]
     rounds: tuple[HeldRound, ...]
     deniability_threshold: int | None
     min_anonymity: int | None
