@@ -54,16 +54,16 @@ def of_ledger(
         records: all of the ledger's, those after the proof was signed too.
         names: that the ledger knows.
     """
-    handle, given = answer.given.handle, answer.given.answer
+    handle, kind = answer.event.handle, answer.event.answer
     yield from _held_afterwards(answer, records, names)
     yield from _replays(answer)
     held = participation_of(answer.now).first_round(handle)
-    if given in ("retrain", "calibrate") and held is not None:
+    if kind in ("retrain", "calibrate") and held is not None:
         yield f"rounds that count: round {held} holds the requester"
-    if given == "calibrate" and answer.began and not answer.began.updates_stored:
+    if kind == "calibrate" and answer.began and not answer.began.updates_stored:
         yield "answer: a calibration takes stored updates, and the run stored none"
     first = participation_of(answer.before).first_trace(handle)
-    if given == "subtract" and first is not None and answer.rewind is None:
+    if kind == "subtract" and first is not None and answer.rewind is None:
         yield "replays: the requester's records were in sums, and none were changed"
     if answer.subtracted:
         yield from _sums(answer)
@@ -80,24 +80,24 @@ def of_answer(
         facts: those of the proof.
         times: when each entry was written, by the position of its last event.
     """
-    given, rewind = answer.given.answer, answer.rewind
-    yield from _asked(answer)
+    kind, rewind = answer.event.answer, answer.rewind
+    yield from _request(answer)
     known = answer.began and is_built_in("risk_estimator", config.redteam.source)
-    if given == "deny" and known:
+    if kind == "deny" and known:
         option = answer.option(prefix_independent=True)
         if not option.possible:
             yield f"answer: it could not be denied. {option.reason}"
-    if given == "subtract":
+    if kind == "subtract":
         name = config.method.name
         if is_built_in("algorithm", name) and not algorithm_of(config).subtracts:
             yield f"answer: nothing can be subtracted with method.name = {name!r}"
         if rewind and rewind.round_index != rewind.until - 1:
             yield "first_replayed_round: a subtraction solves the last round again"
-    if rewind and given != "deny" and (facts.first_affected_round or 0) > rewind.until:
+    if rewind and kind != "deny" and (facts.first_affected_round or 0) > rewind.until:
         yield "first_affected_round: no round that had been played"
     yield from _moments(answer, facts, times)
     most = rewind.until - rewind.round_index + 1 if rewind else 0
-    if rewind and given == "subtract":
+    if rewind and kind == "subtract":
         most = rewind.until  # no state of any round may stay
     deleted = (facts.superseded_deleted.get(kind, 0) for kind in ("states", "updates"))
     if any(count > most for count in deleted):
@@ -108,7 +108,7 @@ def _held_afterwards(
     answer: Answer, records: Sequence[Record], names: Mapping[Handle, ClientName]
 ) -> Iterator[str]:
     """Look for the requester in what came later, whether that counts or not."""
-    handle = answer.given.handle
+    handle = answer.event.handle
     if handle in names:
         yield "names: the table still names the requester"
     later = enumerate(records[answer.end :], answer.end + 1)
@@ -224,18 +224,18 @@ def _counted(events: Events) -> dict[Handle, int]:
     return found
 
 
-def _asked(answer: Answer) -> Iterator[str]:
+def _request(answer: Answer) -> Iterator[str]:
     """Compare the request in the table, the request in the chain, and the answer."""
-    request, asked, given = answer.request, answer.asked, answer.given
-    if asked.wanted not in ("auto", given.answer):
-        yield f"answer: {asked.wanted} was asked for, and {given.answer} was given"
+    row, requested, event = answer.request, answer.requested, answer.event
+    if requested.wanted not in ("auto", event.answer):
+        yield f"answer: {requested.wanted} was asked for, and {event.answer} was given"
     for name in ("handle", "wanted", "basis"):
-        if getattr(request, name) != getattr(asked, name):
+        if getattr(row, name) != getattr(requested, name):
             yield f"{name}: the table of requests has another one than the chain"
-    if (asked.handle, asked.subject or given.subject) != (given.handle, given.subject):
+    if (requested.handle, requested.subject or event.subject) != (event.handle, event.subject):
         yield "subject: who asked is not who is said to have left"
     try:
-        check_basis(given.answer, asked.basis)
+        check_basis(event.answer, requested.basis)
     except RunError as error:
         yield f"basis: {error}"
 

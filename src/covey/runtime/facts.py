@@ -53,8 +53,8 @@ class Answer:
 
     Attributes:
         request: as the table has it.
-        asked: the request as it was put down in the chain.
-        given: the answer.
+        requested: the request as it was put down in the chain.
+        event: the answer.
         began: how the run began; None: it was answered before that.
         before: the current events that it was judged by.
         together: what was written at once with it, in order.
@@ -65,8 +65,8 @@ class Answer:
     """
 
     request: Request
-    asked: LeaveRequested
-    given: ClientLeft
+    requested: LeaveRequested
+    event: ClientLeft
     began: RunStarted | None
     before: Events
     together: Sequence[Event]
@@ -88,28 +88,28 @@ class Answer:
     @property
     def subtracted(self) -> bool:
         """Whether sums were subtracted, and the last round solved again."""
-        return self.given.answer == "subtract" and self.rewind is not None
+        return self.event.answer == "subtract" and self.rewind is not None
 
     def participation(self, *, until_own: bool = False) -> Participation:
         """Return who took part in what, with all of the leavers, or those before, gone."""
-        found, gone = participation_of(self.before), self.leavers
+        before, gone = participation_of(self.before), self.leavers
         if until_own:
-            gone = gone[: gone.index(self.given.handle)]
-        return replace(found, left=tuple(dict.fromkeys((*found.left, *gone))))
+            gone = gone[: gone.index(self.event.handle)]
+        return replace(before, left=tuple(dict.fromkeys((*before.left, *gone))))
 
     def option(self, *, prefix_independent: bool) -> Option:
         """Return the answer as it could be given when it was."""
         start, until = (self.rewind.round_index, self.rewind.until) if self.rewind else (0, 0)
         rules = AnswerRules(
             deniability_threshold=self.began.deniability_threshold if self.began else None,
-            stored_updates=self.given.answer == "calibrate",
+            stored_updates=self.event.answer == "calibrate",
             restorable=tuple({0, start}),
             next_round=until,
             prefix_independent=prefix_independent,
-            sums="exact" if self.given.answer == "subtract" else "none",
+            sums="exact" if self.event.answer == "subtract" else "none",
         )
-        found = options(self.participation(until_own=True), self.given.handle, rules)
-        return next(each for each in found if each.answer == self.given.answer)
+        possible = options(self.participation(until_own=True), self.event.handle, rules)
+        return next(each for each in possible if each.answer == self.event.answer)
 
 
 def find_answer(
@@ -124,20 +124,22 @@ def find_answer(
         at: the position at which the proof is signed.
     """
     records = record.records[:at]
-    asked = _positions(records, LeaveRequested, request.id)
-    given = _positions(records, ClientLeft, request.id)
-    if len(asked) != 1 or len(given) != 1 or asked[0] > given[0]:
+    requested = _positions(records, LeaveRequested, request.id)
+    answered = _positions(records, ClientLeft, request.id)
+    if len(requested) != 1 or len(answered) != 1 or requested[0] > answered[0]:
         return None
-    start = max((position for position in times if position < given[0]), default=0)
-    end = min((position for position in times if position >= given[0]), default=given[0])
-    before, now = record.current(records[:start]), record.current(records)
+    (own,) = answered
+    start = max((position for position in times if position < own), default=0)
+    end = min((position for position in times if position >= own), default=own)
     whole = at == len(record.records)
+    before, now = record.current(records[:start]), record.entries
+    now = now if whole else record.current(records)
     started = (event_of(r) for r in record.records if r.kind == RunStarted.__name__)
     began = history_of(before).started or next(started, None)  # who left before the first round
     return Answer(
         request=request,
-        asked=cast("LeaveRequested", event_of(records[asked[0] - 1])),
-        given=cast("ClientLeft", event_of(records[given[0] - 1])),
+        requested=cast("LeaveRequested", event_of(records[requested[0] - 1])),
+        event=cast("ClientLeft", event_of(records[own - 1])),
         began=cast("RunStarted | None", began),
         before=[(t, event) for t, events in before for event in events],
         together=[event_of(each) for each in records[start:end]],
@@ -183,9 +185,9 @@ def facts(
         word: what holds where no event says it.
         unknown: facts that are taken from `word`, which has them.
     """
-    handle, given, began = answer.given.handle, answer.given.answer, answer.began
-    found, rewind, history = answer.participation(), answer.rewind, answer.history
-    held = sizes_left(found, handle)
+    handle, kind, began = answer.event.handle, answer.event.answer, answer.began
+    participation, rewind, history = answer.participation(), answer.rewind, answer.history
+    held = sizes_left(participation, handle)
     terms = None if "refutation" in unknown else anonymity_of(config)
     x = began.deniability_threshold if began else terms and terms.deniability_threshold
     stored = began.updates_stored if began else bool(config.unlearning.store_updates)
@@ -193,17 +195,17 @@ def facts(
     holds = json.loads(json.dumps(asdict(guarantee.holds))) if guarantee.holds else None
     hashes = record.hashes[: answer.at]
     leaves = entries_of(hashes)
-    subtracts = given == "subtract"
+    subtracts = kind == "subtract"
     bound = head_bounds(history.told).get(handle) if subtracts else None
     derived: dict[str, Any] = {
-        "subject": answer.given.subject or word.subject,
+        "subject": answer.event.subject or word.subject,
         "model_before": latest_models(answer.before) or word.model_before,
         "model_after": latest_models(answer.now) or word.model_after,
         "request": answer.request.id,
         "run": hashes[0][:16],
         "asked": answer.request.asked_at,
-        "basis": answer.asked.basis,
-        "answer": given,
+        "basis": answer.requested.basis,
+        "answer": kind,
         "ledger_head": hashes[-1],
         "ledger_events": answer.at,
         "tree_root": root_of(leaves).hex(),
@@ -215,7 +217,7 @@ def facts(
         "deniability_threshold": x,
         "min_anonymity": terms and terms.min_anonymity,
         "max_distance": (terms and terms.max_distance) or None,
-        "first_round": found.first_round(handle),
+        "first_round": participation.first_round(handle),
         "first_replayed_round": rewind.round_index if rewind else None,
         "rounds_replayed": rewind.until - rewind.round_index if rewind else 0,
         "replayed": rewind.how if rewind else None,
@@ -227,7 +229,7 @@ def facts(
         "touched": tuple(influences_on(answer.before, handle)),
         "secrets": began.secrets if began else config.secrets.source,
         "guarantee": known(holds, guarantee.reason),
-        "sealed_record_kept": given != "retrain",
+        "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
         "own_sums_kept": False,
         "earlier_heads": bound and EarlierHeads(**asdict(bound)),

@@ -158,20 +158,20 @@ def write_proof(
             f"A proof is signed of an answer that the ledger records, but it does not hold "
             f"the request {request.id} and its answer, each once. Restore it from a copy."
         )
-    found = facts(answer, record, session.run.config, word)
-    if found.model_after != word.model_after:
+    signed = facts(answer, record, session.run.config, word)
+    if signed.model_after != word.model_after:
         raise RunError(
-            f"A proof names the model that the ledger recorded last, {found.model_after}, but "
+            f"A proof names the model that the ledger recorded last, {signed.model_after}, but "
             f"the state's is another one. Nothing was signed; `covey doctor "
             f"{session.folder.path}` says what is damaged."
         )
-    written = proof_json(signed_proof(key_of(session.run.config), found)).encode("ascii")
+    written = proof_json(signed_proof(key_of(session.run.config), signed)).encode("ascii")
     path = session.folder.proofs / f"{request.id}.json"
     make_folder(path.parent)
     replace_whole(path, written, mode=0o600)
     page = proof_page(read_proof(written)).encode()
     replace_whole(path.with_suffix(".html"), page, mode=0o600)
-    return path, found
+    return path, signed
 
 
 def _before_and_after(

@@ -208,12 +208,12 @@ def _differences(found: Facts, proof: Proof) -> list[str]:
 
 def _subject(answer: Answer, names: Sequence[ClientName], name: ClientName, salt: bytes) -> Check:
     """Say whether the ledger's answer is about a client."""
-    if not _is_same(subject_mark(name, salt), answer.given.subject):
+    if not _is_same(subject_mark(name, salt), answer.event.subject):
         return _OTHER
     if name in names:
         return Check.failed("subject", "the ledger still names this client")
     sealed = answer.request.sealed
-    if sealed and unsealed(sealed, name, salt) != answer.given.handle:
+    if sealed and unsealed(sealed, name, salt) != answer.event.handle:
         problem = "the ledger's request of the same number is of another client"
         return Check.failed("subject", problem)
     return Check.passed("subject", "the proof, and the ledger's answer, are this client's")
