@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from covey import verify
+from covey import Config, verify
+from covey.runtime.leaving import forget
+from covey.runtime.loop import run_rounds
+from covey.runtime.session import open_or_create
 from covey.unlearning.signature import Check
-from runtime.left_runs import LEAVER, OTHER
+from runtime.left_runs import LEAVER, OTHER, SETTINGS
 
 Forge = Callable[[dict[str, Any]], Any]
 
@@ -221,6 +224,19 @@ def test_an_honest_proof_of_every_answer_holds(left, kind):
     assert "facts follow from the ledger's events" in found["record"].detail
     assert "measured" in found["operator"].detail
     assert [c.name for c in verify(one.proof) if c.ok is False] == []
+
+
+def test_a_proof_from_before_the_first_round_holds_and_claims_no_settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    config, place = Config.of(SETTINGS), tmp_path / "run"
+    made, folder = open_or_create(place, config)
+    one = forget(made, folder, [LEAVER])[1][0].answered
+    for rounds in (0, 3):
+        if rounds:
+            run_rounds(*open_or_create(place, config))
+        checks = verify(one.proof, place, name_and_salt=(LEAVER, one.salt))
+        assert [(c.name, c.detail) for c in checks if c.ok is False] == []
+        assert ("deniability_threshold" in checks[-1].detail) == (not rounds)
 
 
 @pytest.mark.parametrize("key", ["claim", "summary", "done", "limits", "refuters", "left_to_do"])

@@ -161,15 +161,26 @@ def _positions(records: Sequence[Record], kind: type[Event], request: str) -> li
     ]
 
 
-def unknown_facts(config: Config) -> tuple[str, ...]:
-    """Return the facts that rest on a user's own components: to ask them is to run them."""
+def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
+    """Return the facts that rest on a user's own components: to ask them is to run them.
+
+    Where no start of the run is recorded, the ledger has no hash of the settings either: what
+    follows from them is not known.
+    """
     kinds = (
         ("aggregation", config.merge.name, ("min_anonymity", "max_distance", "refutation")),
         ("risk_estimator", config.redteam.source, ("first_affected_round",)),
         ("algorithm", config.method.name, ("own_sums_kept",)),
     )
-    return tuple(
-        each for kind, name, names in kinds if not is_built_in(kind, name) for each in names
+    unsealed = answer.began is None
+    return (
+        *(("deniability_threshold", "secrets") if unsealed else ()),
+        *(
+            each
+            for kind, name, names in kinds
+            if unsealed or not is_built_in(kind, name)
+            for each in names
+        ),
     )
 
 
@@ -189,7 +200,8 @@ def facts(
     participation, rewind, history = answer.participation(), answer.rewind, answer.history
     held = sizes_left(participation, handle)
     terms = None if "refutation" in unknown else anonymity_of(config)
-    x = began.deniability_threshold if began else terms and terms.deniability_threshold
+    known_x = terms.deniability_threshold if terms else None
+    x = began.deniability_threshold if began else getattr(word, "deniability_threshold", known_x)
     stored = began.updates_stored if began else bool(config.unlearning.store_updates)
     guarantee = guarantee_status(history)
     holds = json.loads(json.dumps(asdict(guarantee.holds))) if guarantee.holds else None

@@ -181,7 +181,7 @@ def _compared_with(
         )
     if answer.began and answer.began.config_hash != settings_hash(config):
         return refused("config.toml: not the settings that began the run")
-    unknown = unknown_facts(config)
+    unknown = unknown_facts(answer, config)
     problems = [*of_ledger(answer, record.records, names), *of_answer(answer, config, proof, times)]
     try:
         problems += _differences(facts(answer, record, config, proof, unknown), proof)
