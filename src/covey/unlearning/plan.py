@@ -157,7 +157,7 @@ def options(participation: Participation, handle: Handle, rules: AnswerRules) ->
         _deny(broken, rules, in_the_open),
         _subtract(first, rules),
         _roll_back(broken, rules),
-        _retrain(first, rules),
+        _from_first("retrain", first, rules),
         _calibrate(first, rules),
     )
 
@@ -205,16 +205,14 @@ def _first_broken(participation: Participation, handle: Handle, rules: AnswerRul
         return None
     left = frozenset(participation.left) - {handle}
     held = participation.sets_of(handle)
-    if rules.min_organisations > 1:
-        held = tuple(map(_without_unattested, held))
+    if rules.min_organisations > 1:  # where none is recorded, nobody counts
+        held = tuple(
+            replace(each, organisations={}) if each.organisations is None else each for each in held
+        )
     broken = [each.round_index for each in held if handle in _breaking(each, left, x)]
     if (in_the_open := participation.first_handed_out(handle)) is not None:
         broken.append(in_the_open)
     return min(broken, default=None)
-
-
-def _without_unattested(held: AnonymitySet) -> AnonymitySet:
-    return held if held.organisations is not None else replace(held, organisations={})
 
 
 def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[Handle]:
@@ -324,11 +322,6 @@ def _roll_back(broken: int | None, rules: AnswerRules) -> Option:
     return _replay_option("roll_back", broken, rules)
 
 
-def _retrain(first: int | None, rules: AnswerRules) -> Option:
-    start = first if rules.prefix_independent else 0
-    return Option("retrain") if start is None else _replay_option("retrain", start, rules)
-
-
 def _calibrate(first: int | None, rules: AnswerRules) -> Option:
     if not rules.stored_updates:
         return Option(
@@ -336,8 +329,12 @@ def _calibrate(first: int | None, rules: AnswerRules) -> Option:
             "Updates can be calibrated where they were stored, and this run stores none "
             "(unlearning.store_updates = 0). Ask with --answer retrain.",
         )
+    return _from_first("calibrate", first, rules)
+
+
+def _from_first(answer: AnswerKind, first: int | None, rules: AnswerRules) -> Option:
     start = first if rules.prefix_independent else 0
-    return Option("calibrate") if start is None else _replay_option("calibrate", start, rules)
+    return Option(answer) if start is None else _replay_option(answer, start, rules)
 
 
 def _replay_option(answer: AnswerKind, affected: int, rules: AnswerRules) -> Option:
@@ -490,37 +487,27 @@ def _stronger(option: Option, *, subtracted: bool) -> Option:
 
 
 def _in_one_replay(
-    found: Sequence[AnswerChoice], wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
+    choices: Sequence[AnswerChoice], wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
 ) -> tuple[AnswerChoice, ...]:
-    starts = [
-        each.chosen.first_replayed_round
-        for each in found
-        if each.chosen is not None
-        and each.chosen.first_replayed_round is not None
-        and each.chosen.answer != "subtract"
-    ]
+    starts = [first for each in choices if (first := _trained_from(each.chosen)) is not None]
     if len(starts) < 2:
-        return tuple(found)
-    start = min(starts)
-    replayed = rules.next_round - start
-    anew = any(each.chosen and each.chosen.answer == "retrain" for each in found)
-
-    def shared(choice: AnswerChoice, wanted_answer: WantedAnswer) -> AnswerChoice:
+        return tuple(choices)
+    start, shared = min(starts), list(choices)
+    anew = any(each.chosen and each.chosen.answer == "retrain" for each in choices)
+    for i, (choice, wanted) in enumerate(zip(choices, wanted_answers, strict=True)):
         chosen = choice.chosen
-        if chosen is None or chosen.first_replayed_round is None:
-            return choice
-        if chosen.answer == "subtract":
-            return choice
-        if anew and wanted_answer.wanted == "auto":
-            chosen = _retraining_if_no_dearer(choice, start) or chosen
+        if chosen is None or _trained_from(chosen) is None:
+            continue
+        retrain = next(each for each in choice.options if each.answer == "retrain")
+        first = retrain.first_affected_round
+        if anew and wanted.wanted == "auto" and first is not None and start <= first:
+            chosen = retrain  # every round of this client is played again anew anyway
+        replayed = rules.next_round - start
         chosen = replace(chosen, first_replayed_round=start, rounds_replayed=replayed)
-        return replace(choice, chosen=chosen)
+        shared[i] = replace(choice, chosen=chosen)
+    return tuple(shared)
 
-    return tuple(map(shared, found, wanted_answers))
 
-
-def _retraining_if_no_dearer(choice: AnswerChoice, start: int) -> Option | None:
-    """Return the retraining of a client whose every round is played again anew anyway."""
-    option = next(each for each in choice.options if each.answer == "retrain")
-    first = option.first_affected_round
-    return option if first is not None and start <= first else None
+def _trained_from(chosen: Option | None) -> int | None:
+    """Return the round from which rounds are trained again; None: none is."""
+    return None if chosen is None or chosen.answer == "subtract" else chosen.first_replayed_round
