@@ -26,9 +26,6 @@ OUTPUTS: Mapping[str, Any] = {**OUTPUTS, **papers.OUTPUTS, ERROR: FAILURE}
 FILES: Mapping[str, Any] = {**FILES, **papers.FILES}
 """The types of what is written, by file."""
 
-OPTIONAL = {"Proof": ("subtracted", "own_sums_kept", "earlier_heads")}
-"""Of dataclasses: what a proof has only where sums were subtracted."""
-
 ATTRIBUTES = re.compile(r"^Attributes:\n((?:[ ]+.*\n|\n)+)", re.MULTILINE)
 ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): ((?:.+)(?:\n {8}.*)*)", re.MULTILINE)
 
@@ -42,8 +39,7 @@ class _Closed(GenerateJsonSchema):
     def dataclass_schema(self, schema: DataclassSchema) -> Schema:
         found = super().dataclass_schema(schema)
         inner = self.resolve_ref_schema(found) if "$ref" in found else found
-        optional = OPTIONAL.get(schema["cls"].__name__, ())
-        inner["required"] = [k for k in inner["properties"] if k not in optional]
+        inner["required"] = [*inner["properties"]]
         return self._closed(found, schema["cls"])
 
     def _closed(self, found: Schema, cls: type) -> Schema:

@@ -1,6 +1,5 @@
 """Letters say what proofs say, escape what they are given, and take one's own templates."""
 
-import json
 import re
 import shutil
 from datetime import date
@@ -16,7 +15,8 @@ from covey.desk.answering import close_case
 from covey.desk.case import AnswerBegun, RequestReceived, RunAnswered
 from covey.desk.intake import add_case, add_item, extend_case, sign_items
 from covey.desk.letters import write_letters
-from covey.unlearning.proof_text import FORBIDDEN
+from covey.unlearning.proof import FORBIDDEN, read_proof
+from covey.unlearning.proof_text import sentences
 
 DAY = date(2026, 10, 1)
 SCRIPT = "<script>alert('x')</script>"
@@ -68,11 +68,12 @@ def text_of(page: str) -> str:
 def test_every_sentence_of_the_proof_is_in_the_letter(shared):
     page = text_of(written(shared)["answer.html"])
     path = proof_of(shared)
-    proof = json.loads(path.read_text())
+    proof = read_proof(path.read_bytes())
+    said = sentences(proof)
     for field in ("summary", "limits", "refuters", "left_to_do"):
-        assert all(" ".join(each.split()) in page for each in proof[field])
-    assert proof["claim"] in page
-    assert proof["signature"]["fingerprint"] in page
+        assert all(" ".join(each.split()) in page for each in said[field])
+    assert said["claim"][0] in page
+    assert proof.signature["fingerprint"] in page
     assert not [each for each in FORBIDDEN if each in page.lower()]
 
 

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.ledger.chain import EMPTY, consistency_proof, is_consistent, leaf_hash, root_of
+from covey.ledger.chain import (
+    EMPTY,
+    consistency_proof,
+    inclusion_proof,
+    is_consistent,
+    is_included,
+    leaf_hash,
+    root_of,
+)
 
 # github.com/google/certificate-transparency, merkletree/merkle_tree_test.cc
 ENTRIES = [
@@ -34,6 +42,19 @@ ROOTS = [
     "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
 ]
 LEAVES = [leaf_hash(each) for each in ENTRIES]
+PATHS = {
+    (0, 8): [
+        "96a296d224f285c67bee93c30f8a309157f0daa35dc5b87e410b78630a09cfc7",
+        "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
+        "6b47aaf29ee3c2af9af889bc1fb9254dabd31177f16232dd6aab035ca39bf6e4",
+    ],
+    (5, 8): [
+        "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
+        "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
+        "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+    ],
+    (2, 3): ["fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125"],
+}
 GROWTHS = {
     (6, 8): [
         "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a",
@@ -44,11 +65,7 @@ GROWTHS = {
         "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
         "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
     ],
-    (1, 8): [
-        "96a296d224f285c67bee93c30f8a309157f0daa35dc5b87e410b78630a09cfc7",
-        "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
-        "6b47aaf29ee3c2af9af889bc1fb9254dabd31177f16232dd6aab035ca39bf6e4",
-    ],
+    (1, 8): PATHS[0, 8],
 }
 
 sizes = st.integers(1, 70)
@@ -61,6 +78,13 @@ def leaves(size: int) -> list[bytes]:
 def test_the_roots_of_the_vectors():
     assert hashlib.sha256().digest() == EMPTY == root_of([])
     assert [root_of(LEAVES[: n + 1]).hex() for n in range(8)] == ROOTS
+
+
+@pytest.mark.parametrize("where", PATHS)
+def test_the_inclusion_paths_of_the_vectors(where):
+    index, size = where
+    path = inclusion_proof(LEAVES[:size], index)
+    assert [each.hex() for each in path] == PATHS[where]
 
 
 @pytest.mark.parametrize("where", GROWTHS)
@@ -87,6 +111,15 @@ def test_the_root_is_the_one_that_is_defined(size):
 
 
 @given(sizes, st.data())
+def test_every_leaf_is_shown_to_be_in_the_tree_by_few_hashes(size, data):
+    index = data.draw(st.integers(0, size - 1))
+    found = leaves(size)
+    path = inclusion_proof(found, index)
+    assert is_included(found[index], index, size, path, root_of(found))
+    assert len(path) <= math.ceil(math.log2(size))
+
+
+@given(sizes, st.data())
 def test_every_tree_is_shown_to_begin_with_those_before_it(size, data):
     small = data.draw(st.integers(1, size))
     found = leaves(size)
@@ -94,6 +127,21 @@ def test_every_tree_is_shown_to_begin_with_those_before_it(size, data):
     assert is_consistent((small, size), roots, path)
     assert len(path) <= math.ceil(math.log2(size)) + 1
     assert is_consistent((0, size), (EMPTY, roots[1]), [])
+
+
+@given(sizes, st.data())
+def test_a_path_of_anything_else_shows_nothing(size, data):
+    index = data.draw(st.integers(0, size - 1))
+    found = leaves(size)
+    path, root = inclusion_proof(found, index), root_of(found)
+    assert not is_included(leaf_hash(b"forged"), index, size, path, root)
+    assert not is_included(found[index], index, size, [*path, root], root)
+    assert not is_included(found[index], index, size, path, EMPTY)
+    assert not is_included(found[index], size, size, path, root)
+    assert not is_included(found[index], -1, size, path, root)
+    if path:
+        assert not is_included(found[index], index, size, path[1:], root)
+        assert not is_included(found[index], index, size, [root, *path[1:]], root)
 
 
 @given(st.integers(2, 70), st.data())
@@ -118,9 +166,15 @@ def test_a_history_that_was_rewritten_is_not_consistent_with_the_one_before(size
 def test_no_path_of_strangers_shows_anything(path, small, size):
     before, after = root_of(leaves(small)), leaf_hash(b"another tree")
     assert not is_consistent((small, size), (before, after), path)
+    assert not is_included(before, 0, size, path, after) or size == 0
 
 
 def test_there_is_no_proof_of_what_is_not_there():
-    for call in (lambda: consistency_proof(LEAVES, 0), lambda: consistency_proof(LEAVES, 9)):
+    for call in (
+        lambda: inclusion_proof([], 0),
+        lambda: inclusion_proof(LEAVES, 8),
+        lambda: consistency_proof(LEAVES, 0),
+        lambda: consistency_proof(LEAVES, 9),
+    ):
         with pytest.raises(ValueError, match="expected"):
             call()

@@ -3,16 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from covey import Config, run, verify
-from covey.unlearning.proof import proof_document, proof_json
-from covey.unlearning.proof_text import Facts
+from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import Check, sign, signing_key
 
 LEAVER, OTHER = "client-00003", "client-00001"
@@ -82,10 +80,3 @@ def left_runs(base: Path) -> Callable[[str], Left]:
         return made[kind]
 
     return answered
-
-
-def derived(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document with the sentences that its own, false, facts oblige it to say."""
-    names = {field.name for field in fields(Facts)}
-    facts = {name: value for name, value in document.items() if name in names}
-    return proof_document(TypeAdapter(Facts).validate_json(json.dumps(facts)))

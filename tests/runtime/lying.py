@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,10 @@ from covey.ledger.chain import Record
 from covey.ledger.hashes import seal_tables
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients, clock, events, participation, requests
+from covey.runtime.facts import facts, find_answer
 from covey.runtime.folder import RunFolder, now
-from covey.runtime.receipts import head_of
-from covey.runtime.recorded_answer import recorded_answer
-from covey.unlearning.participation import latest_models
+from covey.unlearning.proof import proof_json, read_proof
 from covey.unlearning.signature import Check
-
-__all__ = ["Liar", "Lie", "told_by"]
 
 
 @dataclass
@@ -91,7 +88,7 @@ def told_by(
         lie: changes a `Liar`.
         honest: the folder that a client left, the proof, and who it is about.
         place: for the run that is lied about.
-        checked: derives the sentences of a proof, signs it and verifies it.
+        checked: signs a proof and verifies it.
     """
     folder, document, mine = honest
     shutil.copytree(folder, place)
@@ -133,21 +130,18 @@ def _liar(ledger: Ledger, document: dict[str, Any], mine: tuple[str, str]) -> Li
 
 
 def _following(
-    place: Path, document: dict[str, Any], signed: int, facts: dict[str, Any]
+    place: Path, document: dict[str, Any], signed: int, told: dict[str, Any]
 ) -> dict[str, Any]:
     """Return a proof of which everything that can be derived follows from the ledger."""
     home = RunFolder(place)
+    document |= {"receipt": None, "consistency": []}
+    word = read_proof(proof_json(document).encode())
     with Ledger.read(home.ledger) as ledger:
         record = home.reader.read(ledger)
-        document |= {
-            "ledger_events": signed,
-            "ledger_head": record.hashes[signed - 1],
-            "receipt": None,
-            "consistency": [],
-            "tree_root": head_of(record.hashes[:signed]).root.hex(),
-        }
-        told = recorded_answer(ledger, record, home.config(), document)
-        entries = record.current(record.records[:signed])
-    model = latest_models((t, e) for t, some in entries for e in some)
-    document |= {**told.expected, "model_after": model or document["model_after"]}
-    return document | facts
+        (request,) = [r for r in ledger.requests() if r.id == document["request"]]
+        answer = find_answer(record, ledger.times(), request, signed)
+    document |= {"ledger_events": signed, "ledger_head": record.hashes[signed - 1]}
+    if answer is not None:
+        found = facts(answer, record, home.config(), word)
+        document |= json.loads(json.dumps(asdict(found)))
+    return document | told

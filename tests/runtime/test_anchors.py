@@ -10,16 +10,11 @@ import pytest
 
 from cli.conftest import command
 from covey import Config, CoveyError, LedgerError, load, run, verify
+from covey.ledger.chain import entries_of, inclusion_proof
 from covey.ledger.store import Ledger
 from covey.report.dossier import FORMAT, VERSION, check_dossier
 from covey.runtime.folder import RunFolder
-from covey.runtime.receipts import (
-    HeadUpdate,
-    head_update,
-    read_update,
-    witness_head,
-    witnessed_size,
-)
+from covey.runtime.witness import HeadUpdate, head_update, read_update, witness_head, witnessed_size
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import (
     Check,
@@ -30,7 +25,7 @@ from covey.unlearning.signature import (
     sign,
     signing_key,
 )
-from covey.unlearning.verifying import TreeHead
+from covey.unlearning.tree_head import TreeHead
 from runtime.rewriting import rewrite
 
 LEAVER = "client-00003"
@@ -164,6 +159,8 @@ def test_an_operator_who_rewrites_everything_it_holds_is_caught_by_who_holds_som
     document = json.loads((copy / "proof.json").read_text())
     at = document["ledger_events"]
     document |= {"ledger_head": hashes[at - 1], "consistency": [], "receipt": None}
+    path = inclusion_proof(entries_of(hashes[:at]), at - 1)
+    document |= {"inclusion": [each.hex() for each in path]}
     document |= {"tree_root": head_of(hashes[:at]).root.hex()}
     (copy / "proof.json").write_text(proof_json(sign(signing_key(), document)))
     told = checks(copy, ledger=folder)
@@ -254,6 +251,7 @@ def test_an_old_proof_holds_after_its_key_was_replaced_and_a_new_one_cannot_back
     assert all(check.ok is not False for check in told.values())
     assert told["key"].ok is True
     document = json.loads((copy / "proof.json").read_text())
+    document["answered"] = "2020-01-01T00:00:00.000+00:00"
     (copy / "proof.json").write_text(proof_json(sign(new, document)))
     assert "came into use at" in checks(copy)["key"].detail
     assert checks(copy)["key"].ok is False

@@ -1,7 +1,6 @@
 """What was exported or shown is on record, and what an answer makes of it."""
 
 import hashlib
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,8 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def request(first: int | None) -> Request:
     """A request that is being served, and where its replay began."""
-    facts = replace(SERVED.facts, first_replayed_round=first)
-    served, asked = replace(SERVED, facts=facts), "2000-01-01T00:00:00.000+00:00"
+    option = replace(SERVED.option, first_replayed_round=first)
+    served, asked = replace(SERVED, option=option), "2000-01-01T00:00:00.000+00:00"
     return Request("r", "h-1", "auto", None, "serving", asked, served=served)
 
 
@@ -142,9 +141,9 @@ def test_a_proof_gets_no_path_and_no_clients_name(folder: RunFolder, tmp_path: P
     put(folder, tmp_path / "x", recipient="bob of the clinic")
     (one,) = settle_copies(folder, request(0), [NEW])
     proved = one.as_proof_fact(NAMES)
-    assert proved["recipient"] == "[a client of the run] of the clinic"
-    assert str(tmp_path) not in json.dumps(proved)
-    assert len(proved["path_sha256"]) == 64
+    assert proved.recipient == "[a client of the run] of the clinic"
+    assert str(tmp_path) not in str(proved)
+    assert len(proved.path_sha256) == 64
 
 
 def test_the_record_of_a_run_inside_the_run_outlives_it(folder: RunFolder, tmp_path: Path):

@@ -1,13 +1,18 @@
 """Proofs of a signer who lies: the right key, one fact or sentence that does not hold."""
 
+import shutil
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from covey import verify
+from covey import Config, verify
+from covey.runtime.leaving import forget
+from covey.runtime.loop import run_rounds
+from covey.runtime.session import open_or_create
 from covey.unlearning.signature import Check
-from runtime.left_runs import derived
+from runtime.left_runs import LEAVER, OTHER, SETTINGS
 
 Forge = Callable[[dict[str, Any]], Any]
 
@@ -52,20 +57,8 @@ def unknown(reason: str) -> dict[str, Any]:
     return {"value": None, "reason": reason}
 
 
-FIGURE = {"cluster": 0.0, "mia_accuracy": 0.5, "low": 0.4, "high": 0.6}
+FIGURE = {"cluster": 0, "mia_accuracy": 0.5, "low": 0.4, "high": 0.6}
 NO_MODEL = "0" * 64
-
-SENTENCES: dict[str, tuple[Forge, str]] = {
-    "claim of an erasure": (put(claim="All data of the client were erased."), "claim:"),
-    "limits of a dash": (put(limits=["-"]), "limits:"),
-    "a limit less": (shorter("limits"), "limits: the facts oblige it to say"),
-    "a limit more": (lambda d: d["limits"].append("None."), "limits:"),
-    "limits in another order": (lambda d: d["limits"].reverse(), "order"),
-    "a better summary": (put(summary=["All is gone.", "-", "-"]), "summary:"),
-    "more was done": (lambda d: d["done"].append("All backups too."), "done:"),
-    "nobody could refute it": (put(refuters=[]), "refuters:"),
-    "work is left": (put(left_to_do=["Nothing is left to do."]), "left_to_do:"),
-}
 
 FACTS: dict[str, tuple[Forge, str]] = {
     "set sizes of 100": (sized(100), "rounds: the ledger gives"),
@@ -93,15 +86,22 @@ FACTS: dict[str, tuple[Forge, str]] = {
     "updates deleted": (put(raw_updates_deleted=known(True)), "raw_updates_deleted"),  # noqa: FBT003
     "a reason that claims": (
         put(raw_updates_deleted=unknown("all of its data are gone")),
-        "raw_updates_deleted: the ledger gives",
+        "'raw_updates_deleted'.'reason'",
     ),
-    "traces deleted": (put(superseded_deleted={"traces": 9}), "superseded_deleted: of"),
+    "traces deleted": (put(superseded_deleted={"traces": 9}), "'superseded_deleted'.'traces'"),
     "many states deleted": (put(superseded_deleted={"states": 9}), "more than"),
-    "a measurement of one's own": (put(measured=known({"auc": 0.5})), "measured: not"),
-    "a reason of one's own": (put(measured=unknown("it is safe")), "measured: not"),
+    "a measurement of one's own": (put(measured=known({"auc": 0.5})), "'measured'.'value'"),
+    "a measurement that is no share": (
+        put(measured=known({"before": {**FIGURE, "mia_accuracy": 7.0}, "after": None})),
+        "measured: not a share",
+    ),
+    "a reason of one's own": (put(measured=unknown("it is safe")), "'measured'.'reason'"),
     "another run": (put(run="0" * 16), "run: the ledger gives"),
+    "another tree": (put(tree_root=NO_MODEL), "tree_root: the ledger gives"),
+    "another model afterwards": (put(model_after=NO_MODEL), "model_after: the ledger gives"),
+    "a claim as a version": (put(covey_version="data erased"), "no proof may say"),
     "another request": (put(request="0" * 16), "request: nobody asked under this"),
-    "other models": (put(model_before=NO_MODEL, model_after=NO_MODEL), "another model"),
+    "other models": (put(model_before=NO_MODEL, model_after=NO_MODEL), "model_before: the"),
     "another head": (put(ledger_head=NO_MODEL), "is not the one"),
     "no head": (put(ledger_events=10_000), "the ledger has"),
     "an earlier head": (lambda d: d.update(ledger_events=1), "is not the one"),
@@ -141,10 +141,7 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
     ),
     "a subtraction as a retraining": (
         "subtract",
-        lambda d: (
-            d.pop("subtracted")
-            and d.update(answer="retrain", replayed="anew", sealed_record_kept=False)
-        ),
+        put(subtracted=[], answer="retrain", replayed="anew", sealed_record_kept=False),
         "answer: the ledger gives 'subtract'",
     ),
     "a subtraction of other sums": (
@@ -163,7 +160,7 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
         of_sums(clients_before=3, clients_after=3, before=NO_MODEL),
         "subtracted: sums that nobody left",
     ),
-    "no sums": ("subtract", lambda d: d.pop("subtracted"), "subtracted: it belongs"),
+    "no sums": ("subtract", put(subtracted=[]), "subtracted: it belongs"),
     "sums of a denial": (
         "deny",
         put(
@@ -187,11 +184,11 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
         put(sealed_record_kept=False),
         "sealed_record_kept: the ledger",
     ),
-    "own sums that nobody kept": ("subtract", put(own_sums_kept=True), "own_sums_kept: not what"),
+    "own sums that nobody kept": ("subtract", put(own_sums_kept=True), "own_sums_kept: the ledger"),
     "own sums that are not told": (
         "subtract, kept",
-        lambda d: d.pop("own_sums_kept"),
-        "own_sums_kept: not what",
+        put(own_sums_kept=False),
+        "own_sums_kept: the ledger",
     ),
     "own sums of a denial": ("deny", put(own_sums_kept=True), "own_sums_kept: it bel"),
     "a denial as a subtraction": (
@@ -209,8 +206,8 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
 
 
 def refused(checks: list[Check]) -> str:
-    assert {c.name: c.ok for c in checks}["signature"]
-    assert {c.name: c.ok for c in checks}["trust"]
+    ok = {c.name: c.ok for c in checks}
+    assert ok["format"] is False or (ok["signature"] and ok["trust"])
     return " | ".join(check.detail for check in checks if check.ok is False)
 
 
@@ -220,7 +217,7 @@ def refused(checks: list[Check]) -> str:
 def test_an_honest_proof_of_every_answer_holds(left, kind):
     one = left(kind)
     assert one.document["answer"] == kind.partition(",")[0]
-    assert one.document.get("own_sums_kept", False) == kind.endswith("kept")
+    assert one.document["own_sums_kept"] == kind.endswith("kept")
     checks = one.checks(one.document)
     assert [(c.name, c.detail) for c in checks if c.ok is False] == []
     found = {check.name: check for check in checks}
@@ -229,24 +226,33 @@ def test_an_honest_proof_of_every_answer_holds(left, kind):
     assert [c.name for c in verify(one.proof) if c.ok is False] == []
 
 
-@pytest.mark.parametrize("kind", SENTENCES)
-def test_a_sentence_that_does_not_follow_is_refused_even_without_the_ledger(left, kind):
-    forge, said = SENTENCES[kind]
-    one = left("deny")
-    document = one.document
-    forge(document)
-    assert said in refused(one.checks(document))
-    (check,) = [c for c in verify(one.folder.parent / "forged.json") if c.ok is False]
-    assert check.name == "text"
+def test_a_proof_from_before_the_first_round_holds_and_claims_no_settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    config, place = Config.of(SETTINGS), tmp_path / "run"
+    made, folder = open_or_create(place, config)
+    one = forget(made, folder, [LEAVER])[1][0].answered
+    for rounds in (0, 3):
+        if rounds:
+            run_rounds(*open_or_create(place, config))
+        checks = verify(one.proof, place, name_and_salt=(LEAVER, one.salt))
+        assert [(c.name, c.detail) for c in checks if c.ok is False] == []
+        assert ("deniability_threshold" in checks[-1].detail) == (not rounds)
+
+
+@pytest.mark.parametrize("key", ["claim", "summary", "done", "limits", "refuters", "left_to_do"])
+def test_words_under_a_signature_are_no_proof(left, key):
+    (check,) = left("deny").checks(left("deny").document | {key: ["All its data were erased."]})
+    assert (check.name, check.ok) == ("format", False)
+    assert key in check.detail
 
 
 @pytest.mark.parametrize("kind", FACTS)
-def test_a_false_fact_is_refused_though_every_sentence_follows_from_it(left, kind):
+def test_a_false_fact_is_refused(left, kind):
     forge, said = FACTS[kind]
     one = left("deny")
     document = one.document
     forge(document)
-    assert said in refused(one.checks(derived(document)))
+    assert said in refused(one.checks(document))
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
@@ -255,7 +261,7 @@ def test_another_answer_than_the_one_that_was_given_is_refused(left, kind):
     one = left(answer)
     document = one.document
     forge(document)
-    assert said in refused(one.checks(derived(document)))
+    assert said in refused(one.checks(document))
 
 
 def test_a_proof_on_a_ledger_in_which_nobody_asked_is_refused(left):
@@ -267,5 +273,43 @@ def test_a_proof_on_a_ledger_in_which_nobody_asked_is_refused(left):
     with Ledger.read(RunFolder(untouched).ledger) as ledger:
         hashes = ledger.hashes()
     document = one.document | {"ledger_events": len(hashes), "ledger_head": hashes[-1]}
-    found = refused(one.checks(derived(document), untouched))
+    found = refused(one.checks(document, untouched))
     assert "request: nobody asked under this number in this ledger" in found
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        put(tree_root=NO_MODEL),
+        put(ledger_head=NO_MODEL),
+        put(ledger_events=5),
+        put(inclusion=["x"]),
+        shorter("inclusion"),
+    ],
+)
+def test_a_head_that_is_not_the_last_of_its_tree_is_refused_without_the_ledger(left, forge):
+    document = left("deny").document
+    forge(document)
+    left("deny").checks(document)
+    checks = verify(left("deny").folder.parent / "forged.json")
+    assert [each.name for each in checks if each.ok is False] == ["head"]
+
+
+def test_only_name_and_salt_together_are_the_requester(left):
+    one = left("deny")
+    ok = {}
+    for name, salt in ((LEAVER, one.salt), (OTHER, one.salt), (LEAVER, "00" * 16), ("\ud800", "")):
+        checks = verify(one.proof, name_and_salt=(name, salt))
+        ok[name, salt] = {each.name: each.ok for each in checks}["subject"]
+    assert [*ok.values()] == [True, False, False, False]
+
+
+def test_a_ledger_whose_chain_is_broken_shows_nothing(left, tmp_path):
+    one = left("deny")
+    shutil.copytree(one.folder, tmp_path / "broken")
+    place = sqlite3.connect(tmp_path / "broken" / "ledger.sqlite")
+    place.execute("UPDATE events SET hash = ? WHERE position = 2", (NO_MODEL,))
+    place.commit()
+    place.close()
+    (check,) = [c for c in one.checks(one.document, tmp_path / "broken") if c.ok is False]
+    assert check.name == "ledger"

@@ -498,7 +498,7 @@ def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     assert denied.answered.option.answer == "deny"
     proof = json.loads(denied.answered.proof.read_text())
     reasons = {(each["diameter"]["value"], each["diameter"]["reason"]) for each in proof["rounds"]}
-    assert reasons == {(None, "the partition tells no distances")}
+    assert reasons == {(None, "no-distances")}
     assert proof["refutation"]["value"] is None
     promised = proof["guarantee"]["value"]
     assert promised["epsilon"] == before.summary["guarantee"]["epsilon"]

@@ -9,7 +9,7 @@ import pytest
 from covey import verify
 from covey.ledger.chain import Record
 from covey.unlearning.proof import proof_json, subject_mark
-from runtime.left_runs import LEAVER, OTHER, Left, derived
+from runtime.left_runs import LEAVER, OTHER, Left
 from runtime.lying import Liar, Lie, told_by
 
 SALT = "00" * 16
@@ -161,7 +161,7 @@ LIES: dict[str, tuple[str, Lie, str]] = {
 def told(one: Left, lie: Lie, tmp_path: Path) -> list[Any]:
     def checked(document: dict[str, Any], ledger: Path, mine: tuple[str, str]):
         forged = tmp_path / "forged.json"
-        forged.write_text(proof_json(one.signed(derived(document))))
+        forged.write_text(proof_json(one.signed(document)))
         keys = one.folder.parent / "keys" / "covey" / "signing-key.pub.pem"
         return verify(forged, ledger, keys, mine)
 

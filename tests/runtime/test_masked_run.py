@@ -47,8 +47,8 @@ def test_a_masked_run_is_played_left_and_told_as_any_other(tmp_path):
     for each in (plain, masked):
         each.forget("client-00001", "subtract")
     assert sums(masked.folder) == sums(plain.folder)
-    proof = next((masked.folder / "proofs").glob("*.json")).read_text()
-    assert "finds, by subtracting" in proof
+    page = next((masked.folder / "proofs").glob("*.html")).read_text()
+    assert "finds, by subtracting" in page
     nothing = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
     with pytest.raises(RunError, match="secure_sums nobody joins"):
         masked.join("late", nothing)

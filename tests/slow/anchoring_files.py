@@ -11,8 +11,8 @@ from covey.components.registry import only_from
 from covey.data.population import read_organisations
 from covey.runtime.folder import RunFolder
 from covey.runtime.planning import read_run_record
-from covey.runtime.receipts import head_update, read_update, witness_head
 from covey.runtime.secrets import unacknowledged
+from covey.runtime.witness import head_update, read_update, witness_head
 from covey.unlearning.signature import (
     fingerprint,
     key_records,

@@ -20,8 +20,7 @@ from covey.unlearning.participation import (
     latest_models,
     participation_of,
 )
-from covey.unlearning.plan import influences_on, sizes_left
-from covey.unlearning.proof_text import Influence
+from covey.unlearning.plan import Influence, influences_on, sizes_left
 
 
 def risk(cluster: int, t: int, value: float | None = 0.6) -> RiskMeasured:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from covey import LedgerError
 from covey.unlearning.signature import KeyRecord, PublicKey, SigningKey
-from covey.unlearning.verifying import LATEST, TreeHead, origin_of
+from covey.unlearning.tree_head import LATEST, TreeHead, origin_of
 
 KEY = SigningKey.from_private_bytes(bytes(32))
 WITNESS = SigningKey.from_private_bytes(bytes([1] * 32))
@@ -40,7 +40,7 @@ def test_a_signature_of_the_public_go_checksum_database_verifies():
     name, _, key = ["sum.golang.org", "033de0ae", "Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8"]
     raw = base64.b64decode(key)
     assert raw[0] == 1
-    from covey.unlearning.verifying import _key_id
+    from covey.unlearning.tree_head import _key_id
 
     assert _key_id(name, PublicKey.from_public_bytes(raw[1:]), 1).hex() == "033de0ae"
 

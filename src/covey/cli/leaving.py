@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from covey.runtime.answers import AnsweredRequest
     from covey.runtime.changing import ChangedRecords
     from covey.runtime.folder import RunFolder
-    from covey.runtime.leaving import ClientPlan, ForgetResult
-    from covey.runtime.receipts import Receipt, Returning
+    from covey.runtime.leaving import ForgetResult
+    from covey.runtime.planning import ClientPlan
+    from covey.runtime.receipts import Receipt
+    from covey.runtime.requests import Returning
 
 
 def places_text(told: Mapping[str, Any]) -> Iterator[str]:
@@ -74,7 +76,7 @@ def asked_by(
     Raises:
         ConfigError: an option has a value that it cannot have.
     """
-    from covey.runtime.receipts import Returning
+    from covey.runtime.requests import Returning
 
     if not clients:
         raise ConfigError(
@@ -250,7 +252,7 @@ def _leave_word(folder: RunFolder, asked: Asked, *, as_json: bool) -> None:
     """Queue the request for the process that runs the rounds, now or next."""
     from covey.runtime.inputs import rebuilt_run
     from covey.runtime.leaving import enqueue_requests
-    from covey.runtime.receipts import Returning
+    from covey.runtime.requests import Returning
 
     clients = list(dict.fromkeys(map(_name, asked.clients)))
     if any(isinstance(each, Returning) for each in asked.clients):
@@ -320,7 +322,7 @@ def _tell_receipt(client: str, receipt: Receipt) -> None:
 
 
 def _name(client: str | Returning) -> str:
-    from covey.runtime.receipts import Returning
+    from covey.runtime.requests import Returning
 
     return client.client if isinstance(client, Returning) else client
 

@@ -71,7 +71,7 @@ def head(
 ) -> None:
     """Sign the head of a run's ledger, for a witness."""
     from covey.runtime.folder import RunFolder
-    from covey.runtime.receipts import head_update
+    from covey.runtime.witness import head_update
 
     update = head_update(RunFolder.existing(run), since)
     if out is not None:
@@ -94,7 +94,7 @@ def witness(
 ) -> None:
     """Cosign the head of a ledger that grew, and refuse one that was rewritten."""
     from covey.runtime.folder import RunFolder
-    from covey.runtime.receipts import head_update, read_update, witness_head, witnessed_size
+    from covey.runtime.witness import head_update, read_update, witness_head, witnessed_size
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if source.is_dir():

@@ -22,9 +22,10 @@ from covey.membership.references import Attribution, ExposedCounts
 from covey.runs.own_records import ExposedRecord
 from covey.runtime.participation_game import Game
 from covey.runtime.places import Place
+from covey.unlearning.facts import Fate
 from covey.unlearning.participation import DeniabilityRow
+from covey.unlearning.plan import AnswerKind
 from covey.unlearning.proof import Proof
-from covey.unlearning.proof_text import AnswerKind, Fate
 from covey.unlearning.signature import Check
 
 

@@ -117,7 +117,7 @@ def note_answer(register: Register, case: Case, handle: str, run: Run, request: 
         request=request,
         answer=told["answer"],
         answered=told["answered"],
-        model_changed=told["model_changed"],
+        model_changed=told["model_before"] != told["model_after"],
         proof_sha256=hashlib.sha256(read_bounded(path)).hexdigest(),
     )
     register.record([fact], {handle: str(Path(run.folder).resolve())})

@@ -33,9 +33,9 @@ from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
 from covey.runtime.copies import BASELINE, copies_of, unrecorded
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import ClientPlan, explain_client
+from covey.runtime.leaving import explain_client
 from covey.runtime.places import YOU
-from covey.runtime.planning import recorded_run
+from covey.runtime.planning import ClientPlan, recorded_run
 from covey.unlearning.plan import AFTERWARDS
 
 KINDS = {"data": "source", "preferences": "source", "copy": "downstream"}

@@ -4,10 +4,9 @@ Every letter is a template; one of the same name in a folder of the user's stand
 place, and `letterhead.html` in all of them.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +24,8 @@ from covey.desk.intake import Load, line_of
 from covey.runs.run import Run
 from covey.runtime.copies import copies_of
 from covey.runtime.folder import RunFolder
+from covey.unlearning.proof import read_proof
+from covey.unlearning.proof_text import sentences
 from covey.unlearning.signature import Check
 
 REFUSAL = "refusal.html"
@@ -199,10 +200,10 @@ def _answer_told(register: Register, given: RunAnswered, load: Load) -> dict[str
     run = load(place)
     checks = run.verify(path)
     _check_passed(path, checks)
-    handover = handover_of(run, given.request)
+    handover, proof = handover_of(run, given.request), read_proof(written)
     return {
         "run": place.name,
-        "proof": json.loads(written),
+        "proof": {**asdict(proof), **sentences(proof)},
         "proof_file": f"proof-{path.name}",
         "proof_sha256": given.proof_sha256,
         "files": [path, path.with_suffix(".html"), *_receipt(folder, given.request)],

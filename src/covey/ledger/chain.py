@@ -23,8 +23,8 @@ some round, and from there on what was recorded of that round and of later ones 
 superseded: still sealed, no longer told.
 
 References:
-    RFC 6962, Certificate Transparency, section 2.1; RFC 9162, section 2.1.4.2 for the
-    verification.
+    RFC 6962, Certificate Transparency, section 2.1; RFC 9162, sections 2.1.3.2 and 2.1.4.2
+    for the two verifications.
 """
 
 import hashlib
@@ -176,6 +176,22 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
     return level[0] if level else EMPTY
 
 
+def inclusion_proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
+    """Return the path that shows that the leaf at `index` is in the tree.
+
+    Raises:
+        ValueError: there is no such leaf.
+    """
+    if not 0 <= index < len(leaves):
+        raise ValueError(f"expected a leaf below {len(leaves)}, found {index}")
+    if len(leaves) == 1:
+        return []
+    k = _split(len(leaves))
+    if index < k:
+        return [*inclusion_proof(leaves[:k], index), root_of(leaves[k:])]
+    return [*inclusion_proof(leaves[k:], index - k), root_of(leaves[:k])]
+
+
 def consistency_proof(leaves: Sequence[bytes], size: int) -> list[bytes]:
     """Return the path that shows that the first `size` leaves are a tree of before.
 
@@ -185,6 +201,24 @@ def consistency_proof(leaves: Sequence[bytes], size: int) -> list[bytes]:
     if not 0 < size <= len(leaves):
         raise ValueError(f"expected a size from 1 to {len(leaves)}, found {size}")
     return _subproof(leaves, size, whole=True)
+
+
+def is_included(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
+    """Say whether a path shows that the leaf hash is at `index` of a tree."""
+    if not 0 <= index < size:
+        return False
+    at, last, found = index, size - 1, leaf
+    for other in path:
+        if last == 0:
+            return False
+        if at & 1 or at == last:
+            found = _node(other, found)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            found = _node(found, other)
+        at, last = at >> 1, last >> 1
+    return last == 0 and found == root
 
 
 def is_consistent(

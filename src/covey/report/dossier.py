@@ -18,14 +18,8 @@ from covey.report.dossier_facts import annex_iv, dossier_facts, likelihoods, lin
 from covey.report.page import audit_rows, rendered
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerRecord
-from covey.unlearning.signature import (
-    Check,
-    KeyRecord,
-    check_signature,
-    key_records,
-    sign,
-    signing_key,
-)
+from covey.runtime.receipts import key_of
+from covey.unlearning.signature import Check, KeyRecord, check_signature, key_records, sign
 
 FORMAT, VERSION = "covey dossier", 1
 DOCUMENT = "dossier.json"
@@ -81,9 +75,7 @@ def _files(folder: RunFolder, record: LedgerRecord) -> dict[str, bytes]:
     document = _document(folder, record, facts, files)
     files[PAGE] = rendered("dossier.html", {}, {"dossier": document}, "covey.report")
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    path = folder.config().secrets.key_path
-    key = signing_key(Path(path) if path else None)
-    signed = sign(key, {**document, "files": hashes})
+    signed = sign(key_of(folder.config()), {**document, "files": hashes})
     files[DOCUMENT] = (json.dumps(signed, indent=1, sort_keys=True) + "\n").encode()
     return files
 

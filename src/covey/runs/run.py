@@ -41,7 +41,6 @@ from covey.runtime.copies import Copy, best_kept_round, export_model, latest_mod
 from covey.runtime.evaluation import BestRound
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import (
-    ClientPlan,
     ForgetResult,
     client_plans,
     explain_client,
@@ -50,12 +49,13 @@ from covey.runtime.leaving import (
 )
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.participation_game import play_game
-from covey.runtime.planning import RunRecord, read_run_record
-from covey.runtime.receipts import OnReceipt, Returning
+from covey.runtime.planning import ClientPlan, RunRecord, read_run_record
+from covey.runtime.receipts import key_of
+from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import OnRound, open_session
 from covey.runtime.verification import verify
-from covey.unlearning.signature import Check, signing_key
+from covey.unlearning.signature import Check
 
 
 def quiet(*_: object) -> None:
@@ -344,8 +344,7 @@ class Run:
     @property
     def unacknowledged(self) -> tuple[Handover, ...]:
         """The salts of requests of which nobody said yet that they arrived."""
-        path = self._folder.config().secrets.key_path
-        return unacknowledged(self._folder, signing_key(Path(path) if path else None))
+        return unacknowledged(self._folder, key_of(self._folder.config()))
 
     def acknowledge(self, request: str) -> None:
         """Delete a salt that the requester has.

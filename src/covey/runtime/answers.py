@@ -8,13 +8,13 @@ plays the rounds again, once for all, and signs a proof for each.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from covey.algorithms.state import ServerState
 from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack, kind_and_body
 from covey.base.files import delete_whole
-from covey.base.names import Basis, Handle, Params
+from covey.base.names import Basis, ClientName, Handle, Params
 from covey.build.aggregators import anonymity_of, sums_of
 from covey.build.algorithms import has_independent_clusters
 from covey.config.settings import Config
@@ -30,17 +30,11 @@ from covey.runtime.copies import (
 )
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import input_hashes, note_inputs
-from covey.runtime.planning import UnlearningPlan, read_plan
-from covey.runtime.proofs import ChosenAnswer, recorded_facts, write_proof
-from covey.runtime.receipts import (
-    as_recorded,
-    key_of,
-    mark_of,
-    put_down,
-    recorded_requests,
-    wanted_answer_of,
-)
+from covey.runtime.planning import current_rules
+from covey.runtime.proofs import served_request, write_proof
+from covey.runtime.receipts import key_of
 from covey.runtime.record_changes import is_subtracting, keep_subtracted, tend_change
+from covey.runtime.requests import mark_of, put_down, unrecorded
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
 from covey.runtime.states import (
@@ -53,8 +47,8 @@ from covey.runtime.states import (
     set_aside_from,
     state_problem,
 )
-from covey.unlearning.plan import Option, ReplayKind, replay_kind
-from covey.unlearning.proof import Served
+from covey.unlearning.plan import Option, WantedAnswer, replay_kind
+from covey.unlearning.proof import Mark, Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +128,11 @@ def serve_requests(session: Session, pending: Sequence[Request], state: ServerSt
     first, after a crash as well. If rounds have to be played again, the answers are
     finished once they are.
     """
-    plan, rules = read_plan(session)
+    rules = current_rules(session)
     compatible = _compatible_requests(session, pending)
-    wanted_answers = [wanted_answer_of(each) for each in compatible]
-    choices = session.record().answers(wanted_answers, rules)
+    wanted = [WantedAnswer(each.handle, each.wanted, each.basis) for each in compatible]
     group: list[tuple[Request, Option]] = []
-    for request, choice in zip(compatible, choices, strict=True):
+    for request, choice in zip(compatible, session.record().answers(wanted, rules), strict=True):
         if choice.chosen is None:
             session.ledger.refused(request.id, choice.reason)
         else:
@@ -147,7 +140,7 @@ def serve_requests(session: Session, pending: Sequence[Request], state: ServerSt
     at_once = [each for each in group if each[1].first_replayed_round is None]
     subtracted = [each for each in group if each[1].answer == "subtract"]
     answers = at_once or subtracted or group
-    return _serve(session, _Batch.of(plan, answers), state) if answers else session
+    return _serve(session, answers, state) if answers else session
 
 
 def _compatible_requests(session: Session, pending: Sequence[Request]) -> list[Request]:
@@ -176,90 +169,59 @@ def _compatible_requests(session: Session, pending: Sequence[Request]) -> list[R
     return compatible
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Requests that are answered in one transaction.
-
-    Attributes:
-        plan: of the run, with all of them among those who left.
-        replay_kind: rounds are played again; None: none is.
-    """
-
-    plan: UnlearningPlan
-    answers: Sequence[tuple[Request, Option]]
-    replay_kind: ReplayKind | None
-
-    @classmethod
-    def of(cls, plan: UnlearningPlan, answers: Sequence[tuple[Request, Option]]) -> "_Batch":
-        """Return the turn of these answers, whose replay is one."""
-        found = plan.participation
-        left = dict.fromkeys((*found.left, *(each.handle for each, _ in answers)))
-        chosen = [option for _, option in answers]
-        replays = chosen[0].first_replayed_round is not None
-        plan = replace(plan, participation=replace(found, left=tuple(left)))
-        return cls(plan, answers, replay_kind(chosen) if replays else None)
-
-
-def _serve(session: Session, batch: _Batch, state: ServerState) -> Session:
-    """Record the answers in one transaction, with what has to outlive a crash."""
-    rest = session.without_clients({request.handle for request, _ in batch.answers})
-    known, names = recorded_requests(session), session.ledger.names()
-    asked = [as_recorded(request, known) for request, _ in batch.answers]
-    batch = replace(
-        batch,
-        answers=[
-            (replace(each, mark=mark_of(each, names.get(each.handle))), option)
-            for each, option in batch.answers
-        ],
-    )
-    facts: list[Event] = [each for each in asked if each is not None]
-    facts += [
+def _serve(
+    session: Session, answers: Sequence[tuple[Request, Option]], state: ServerState
+) -> Session:
+    """Record answers in one transaction, with what has to outlive a crash."""
+    rest = session.without_clients({request.handle for request, _ in answers})
+    names = session.ledger.names()
+    marked = [(each, option, mark_of(each, names.get(each.handle))) for each, option in answers]
+    events: list[Event] = [*unrecorded(session, [request for request, _ in answers])]
+    events += [
         ClientLeft(
             request.handle,
             option.answer,
             rest.run.data_hash,
             request.id,
             # of drawn requests nobody has the salt, and equal runs have equal chains
-            request.mark.subject if request.mark and request.after_round is None else "",
+            mark.subject if request.after_round is None else "",
         )
-        for request, option in batch.answers
+        for request, option, mark in marked
     ]
-    first = batch.answers[0][1].first_replayed_round
-    if first is not None and batch.replay_kind is not None:
-        facts.append(RunRolledBack(first, state.round_index, batch.replay_kind))
-    leavers = [request.handle for request, _ in batch.answers]
-    if batch.replay_kind == "subtracted":
-        facts += keep_subtracted(session, state, leavers)
-    for request, _ in batch.answers:
+    first = answers[0][1].first_replayed_round
+    if first is not None:
+        kind = replay_kind([option for _, option in answers])
+        events.append(RunRolledBack(first, state.round_index, kind))
+        if kind == "subtracted":
+            events += keep_subtracted(session, state, [each.handle for each, _ in answers])
+    for request, _ in answers:
         if request.handle in names:
             erase_from_copies(session.folder, names[request.handle], names.values())
     note_inputs(input_hashes(rest.run), session.ledger)
     session.ledger.serve(
-        [_serving(session, batch, each, state) for each in batch.answers],
-        [Record(None, *kind_and_body(fact)) for fact in facts],
+        [_serving(session, answer, names, state) for answer in marked],
+        [Record(None, *kind_and_body(event)) for event in events],
     )
     return rest
 
 
 def _serving(
-    session: Session, batch: _Batch, answered: tuple[Request, Option], state: ServerState
+    session: Session,
+    answered: tuple[Request, Option, Mark],
+    names: Mapping[Handle, ClientName],
+    state: ServerState,
 ) -> ServedRequest:
     """Return what is kept of one request until it is answered, and what after that."""
-    request, option = answered
-    handle, first = request.handle, option.first_replayed_round
-    name = session.ledger.name_of(handle)
-    mark = mark_of(request, name)
-    chosen = ChosenAnswer(request, option, mark, batch.replay_kind)
-    served = Served(
-        first=first,
-        until=state.round_index if first is not None else 0,
-        salt=mark.salt,
-        facts=recorded_facts(session, batch.plan, chosen, state),
-        cluster=None if _had_refusals(batch.plan) else _independent_cluster(session, state, handle),
+    request, option, mark = answered
+    name = names.get(request.handle)
+    return ServedRequest(
+        request=request,
+        tombstone=None if name is None else session.secrets.tombstone(name),
+        served=served_request(
+            session, answered, state, _independent_cluster(session, state, request.handle)
+        ),
+        sealed=None if option.answer == "retrain" else mark.sealed,
     )
-    tombstone = None if name is None else session.secrets.tombstone(name)
-    kept = mark.sealed if chosen.keeps_sealed_record else None
-    return ServedRequest(request, tombstone, served, kept)
 
 
 def cleanup(session: Session) -> None:
@@ -278,12 +240,12 @@ def cleanup(session: Session) -> None:
         for path in _obsolete_files(session.folder):
             delete_whole(path)
     for each in served:
-        first, last = each.first, session.ledger.last_round()
+        first, last = each.option.first_replayed_round, session.ledger.last_round()
         if first is not None and (last is None or last < first):
             if each.cluster is not None or subtracting:
                 set_aside_from(session.folder.checkpoints, first, session.folder.superseded)
             delete_from(session.folder.checkpoints, first)
-            if each.facts.answer != "calibrate":
+            if each.option.answer != "calibrate":
                 delete_updates(session.folder.updates, first)
             session.secrets.restart_at(first)
 
@@ -319,28 +281,23 @@ def finish_request(
 ) -> AnsweredRequest:
     """Sign what was answered; until the request is closed this may be done again."""
     served = request.being_served()
-    facts = served.facts
     drop_client(session.folder.updates, request.handle, session.ledger.files)
     delete_whole(session.folder.superseded)
     delete_whole(session.folder.subtracted)
-    if facts.replayed == "subtracted" and served.first is not None:
-        delete_before(session.folder.checkpoints, served.first)
+    first = served.option.first_replayed_round
+    if served.subtracts and first is not None:
+        delete_before(session.folder.checkpoints, first)
     copies = settle_copies(session.folder, request, state.clusters)
-    path, document = write_proof(session, request, state, leaver, copies)
+    path, facts = write_proof(session, request, state, leaver, copies)
     if request.after_round is None:  # somebody asked, and waits for it
         handover = Handover(request.id, served.salt, facts.answer, str(path))
-        keep_handover(session.folder, key_of(session), handover)
+        keep_handover(session.folder, key_of(session.run.config), handover)
     return AnsweredRequest(
         request=request.id,
         handle=request.handle,
-        option=Option(
-            facts.answer,
-            first_affected_round=facts.first_affected_round,
-            first_replayed_round=facts.first_replayed_round,
-            rounds_replayed=facts.rounds_replayed,
-        ),
-        model_changed=document["model_changed"],
-        model_hash=document["model_after"],
+        option=served.option,
+        model_changed=facts.model_changed,
+        model_hash=facts.model_after,
         proof=path,
         salt=served.salt,
         basis=request.basis,
@@ -350,11 +307,11 @@ def finish_request(
 
 
 def _independent_cluster(session: Session, state: ServerState, handle: Handle) -> int | None:
-    """Return the one cluster that ever met this client; None where there may be more."""
+    """Return the one cluster that ever met this client; None where there may be more.
+
+    Where an update was ever refused, a replay may not take its sender as in.
+    """
+    if any(isinstance(event, AnswerRefused) for _, event in session.record().events):
+        return None
     independent = has_independent_clusters(session.run.config, session.run.engine)
     return state.assignment.get(handle) if independent else None
-
-
-def _had_refusals(plan: UnlearningPlan) -> bool:
-    """Say whether an update was ever refused: a replay may not take its sender as in."""
-    return any(isinstance(event, AnswerRefused) for _, event in plan.events)

@@ -121,9 +121,8 @@ def _choosing(session: Session, state: ServerState, change: Change) -> Change:
     (chosen,) = (each for each in found.events if isinstance(each, ClientsAssigned))
     if client.handle not in chosen.clusters:
         raise RunError(
-            f"Whoever is new chooses among models that somebody has, but nobody has "
-            f"chosen any yet in {session.folder.path}. Play on first: covey resume "
-            f"{session.folder.path}"
+            "Whoever is new chooses among models that somebody has, but nobody has chosen any yet "
+            f"in {session.folder.path}. Play on first: covey resume {session.folder.path}"
         )
     noisy = tuple(each for each in found.events if isinstance(each, ChoicesPerturbed))
     return replace(change, cluster=chosen.clusters[client.handle], choice=noisy)
@@ -240,7 +239,7 @@ def _changed(
         _record(session, state, change)
     with open_session(run, folder) as session:
         owed = owed_change(session)
-        until = owed[0].until if owed else 0
+        until = owed.event.until if owed else 0
         continue_run(session, until, observe)
         exported, after = _superseded(session), session.record()
     return ChangedRecords(

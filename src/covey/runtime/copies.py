@@ -38,7 +38,7 @@ from covey.ledger.store import Ledger
 from covey.runtime.evaluation import FIGURES, BestRound, best_round
 from covey.runtime.folder import RunFolder
 from covey.runtime.states import checked_state, checkpointed_rounds, kept_state
-from covey.unlearning.proof_text import Fate, SettledCopy
+from covey.unlearning.facts import Fate, SettledCopy
 
 LETTER = r"[^\W_]"
 SHORT = 6
@@ -455,11 +455,11 @@ class CopyOutcome:
             "notify": self.notify,
         }
 
-    def as_proof_fact(self, known: Collection[ClientName]) -> dict[str, Any]:
+    def as_proof_fact(self, known: Collection[ClientName]) -> SettledCopy:
         """Return it for a proof: no path, and no client's name."""
         recipient = masked(self.copy.recipient, known, "[a client of the run]")
         path = self.copy.path.encode("utf-8", "surrogatepass")
-        fact = SettledCopy(
+        return SettledCopy(
             what=self.copy.what,
             sha256=self.copy.sha256 or None,
             path_sha256=hashlib.sha256(path).hexdigest(),
@@ -467,7 +467,6 @@ class CopyOutcome:
             fate=self.fate,
             notify=self.notify,
         )
-        return asdict(fact)
 
 
 def outcome_lines(copies: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -522,9 +521,9 @@ def settle_copies(
         request: the one that is being served.
         models: the cluster models after the answer.
     """
-    facts = request.being_served().facts
-    first = facts.first_replayed_round
-    if facts.answer == "subtract" or (first is None and facts.answer == "retrain"):
+    option = request.being_served().option
+    first = option.first_replayed_round
+    if option.answer == "subtract" or (first is None and option.answer == "retrain"):
         first = 0  # what is not today's model may be of rounds that held the client
     current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
     found: list[CopyOutcome] = []

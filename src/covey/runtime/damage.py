@@ -1,6 +1,5 @@
 """What is damaged in a run's folder, and what can be recovered from what."""
 
-import json
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -22,8 +21,8 @@ from covey.runtime.states import (
     stored_rounds,
     updates_problem,
 )
-from covey.unlearning.proof import proof_page
-from covey.unlearning.verifying import verify as check_proof
+from covey.unlearning.proof import check_proof, read_proof
+from covey.unlearning.proof_text import proof_page
 
 COPY = "Nothing holds it a second time: restore it from a copy."
 REPLAY = (
@@ -176,14 +175,14 @@ def proof_damages(folder: RunFolder) -> Iterator[Damage]:
 
 def _proof_problem(path: Path) -> str:
     try:
-        checks = check_proof(read_bounded(path))
+        _, checks = check_proof(read_bounded(path))
     except OSError as error:
         return str(error)
     return next((each.detail for each in checks if each.ok is False), "")
 
 
 def _page(proof: Path) -> bytes:
-    return proof_page(json.loads(read_bounded(proof))).encode()
+    return proof_page(read_proof(read_bounded(proof))).encode()
 
 
 def _leftovers(folder: RunFolder) -> Iterator[Damage]:

@@ -53,8 +53,8 @@ from covey.runtime.evaluation import (
 )
 from covey.runtime.folder import QueuedRequest
 from covey.runtime.head_attacks import head_attacks
-from covey.runtime.receipts import ask_with_receipts
 from covey.runtime.record_changes import is_subtracting
+from covey.runtime.requests import ask
 from covey.runtime.session import Session
 from covey.unlearning.plan import WantedAnswer
 
@@ -130,7 +130,7 @@ def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
     queued = (QueuedRequest(name, default_answer(session.run.config)) for name in leaving)
     for name, wanted, basis in (*queued, *session.folder.take_requests()):
         if name in handles and handles[name] not in asked:
-            ask_with_receipts(session, {name: WantedAnswer(handles[name], wanted, basis)})
+            ask(session, {name: WantedAnswer(handles[name], wanted, basis)})
             asked.add(handles[name])
 
 

@@ -17,35 +17,12 @@ from covey.runtime.copies import erase_from_copies
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.places import SearchTarget, search_places
-from covey.runtime.planning import AnswerCost, answer_cost, plan_jointly
-from covey.runtime.receipts import (
-    OnReceipt,
-    Receipt,
-    Returning,
-    ask_with_receipts,
-    find_clients,
-    receipts_of,
-)
+from covey.runtime.planning import ClientPlan, plans_for
+from covey.runtime.receipts import Receipt, receipts_of
+from covey.runtime.requests import OnReceipt, Returning, ask, find_clients
 from covey.runtime.session import Session, open_session, reading_session
 from covey.runtime.states import checkpointed_rounds, stored_rounds
-from covey.unlearning.plan import Option, WantedAnswer
-
-
-@dataclass(frozen=True, slots=True)
-class ClientPlan:
-    """One client's possible answers, each with its cost, and the one it would be given.
-
-    Attributes:
-        options: of this client, once those asked for with it and before it have left.
-        chosen: with the rounds that are replayed for all; None where none would be true.
-    """
-
-    client: ClientName
-    options: tuple[tuple[Option, AnswerCost], ...]
-    chosen: Option | None
-    reason: str
-    basis: Basis = "none"
-
+from covey.unlearning.plan import WantedAnswer
 
 CheckPlan = Callable[[ClientPlan], None]
 """Called with a client's plan, before anything is done; it may refuse."""
@@ -80,7 +57,7 @@ def client_plans(
     """
     with open_session(run, folder) as session:
         session, known = find_clients(session, run, clients)
-        return _client_plans(session, known, wanted, basis)
+        return plans_for(session, _wanted(known, wanted, basis))
 
 
 def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
@@ -237,7 +214,8 @@ def _enqueue(
     check: CheckPlan = lambda _: None,
 ) -> list[Request]:
     """Put requests in the queue, all of them or none."""
-    plans = _client_plans(session, known, wanted, basis)
+    asked = _wanted(known, wanted, basis)
+    plans = plans_for(session, asked)
     for each in plans:
         check(each)
     for each in plans:
@@ -248,25 +226,10 @@ def _enqueue(
         if session.ledger.name_of(handle) is None:  # nobody else knows who comes back
             present = session.ledger.names().values()
             erase_from_copies(session.folder, name, {*present, name})
-    asked = {name: WantedAnswer(handle, wanted, basis) for name, handle in known.items()}
-    return ask_with_receipts(session, asked)
+    return ask(session, asked)
 
 
-def _client_plans(
-    session: Session, known: Mapping[ClientName, Handle], wanted: str, basis: Basis
-) -> tuple[ClientPlan, ...]:
-    wanted_answers = [WantedAnswer(handle, wanted, basis) for handle in known.values()]
-    choices = plan_jointly(session, wanted_answers)
-    return tuple(
-        ClientPlan(
-            client=name,
-            options=tuple(
-                (option, answer_cost(session.folder, session.ledger, option))
-                for option in choice.options
-            ),
-            chosen=choice.chosen,
-            reason=choice.reason,
-            basis=basis,
-        )
-        for name, choice in zip(known, choices, strict=True)
-    )
+def _wanted(
+    known: Mapping[ClientName, Handle], wanted: str, basis: Basis
+) -> dict[ClientName, WantedAnswer]:
+    return {name: WantedAnswer(handle, wanted, basis) for name, handle in known.items()}

@@ -63,7 +63,6 @@ from covey.runtime.record_changes import (
     settle_change,
     solved_again,
     subtracted_state,
-    waits_for_records,
 )
 from covey.runtime.session import (
     OnRound,
@@ -195,7 +194,8 @@ def _play_segment(
     while True:
         t = state.round_index
         is_end = t == rounds_of(session.run.config, history)
-        if not waits_for_records(replay, t) and (_is_new(last, t) or is_end):
+        waits = replay is not None and replay.waits(t)
+        if not waits and (_is_new(last, t) or is_end):
             served, pending = _next_requests(session, t)
             if served or pending:
                 if not on_disk:

@@ -18,7 +18,7 @@ import torch
 from covey.algorithms.algorithm import Clients, Strategy
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps
-from covey.base.errors import CoveyError, RunError
+from covey.base.errors import RunError
 from covey.base.events import (
     AnonymitySetsFormed,
     ClientsAssigned,
@@ -29,7 +29,7 @@ from covey.base.events import (
     RunStarted,
 )
 from covey.base.history import History
-from covey.base.names import ClientName, Handle, Params
+from covey.base.names import Basis, ClientName, Handle, Params
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, sums_of
 from covey.build.algorithms import ReplayOptions, depends_on_population
@@ -44,57 +44,91 @@ from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
-from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, Unreachable
 from covey.runtime.ledger_record import BULKY, event_of
+from covey.runtime.receipts import check_anchors
 from covey.runtime.session import Session, check_settings, rounds_of
-from covey.runtime.states import checkpointed_rounds, load_state, newest_whole_state, stored_rounds
+from covey.runtime.states import (
+    checkpoint_paths,
+    checkpointed_rounds,
+    load_state,
+    newest_whole_state,
+    round_of,
+    stored_rounds,
+)
 from covey.unlearning.participation import Participation, participation_of
-from covey.unlearning.plan import AnswerChoice, AnswerRules, Option, WantedAnswer, cheapest, options
+from covey.unlearning.plan import (
+    AnswerChoice,
+    AnswerRules,
+    Option,
+    WantedAnswer,
+    choose_answers,
+    options,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class UnlearningPlan:
-    """All that could be answered to one client, now."""
+class AnswerCost:
+    """What an answer takes.
 
-    events: Sequence[tuple[int | None, Event]]
-    participation: Participation
-    options: tuple[Option, ...]
+    Attributes:
+        seconds: predicted from how long the run's rounds took; None: no round did.
+        bytes_deleted: of states and updates that the answer makes obsolete.
+    """
+
+    seconds: float | None
+    bytes_deleted: int
 
 
-def plan_for(session: Session, handle: Handle, x: int | None = None) -> UnlearningPlan:
-    """Return every answer that this client could be given, without giving any.
+@dataclass(frozen=True, slots=True)
+class ClientPlan:
+    """One client's possible answers, each with its cost, and the one it would be given.
 
-    `x` instead of the run's own deniability threshold asks what another one would mean.
+    Attributes:
+        options: of this client, once those asked for with it and before it have left.
+        chosen: with the rounds that are replayed for all; None where none would be true.
+        reason: why none is; "": one is.
+    """
+
+    client: ClientName
+    options: tuple[tuple[Option, AnswerCost], ...]
+    chosen: Option | None
+    reason: str
+    basis: Basis = "none"
+
+
+def plans_for(
+    session: Session, wanted: Mapping[ClientName, WantedAnswer]
+) -> tuple[ClientPlan, ...]:
+    """Return what each client is answered if all of them leave at once; nothing is done.
+
+    Raises:
+        RunError: nobody can leave this run, or not all of them.
+    """
+    rules = current_rules(session)
+    _check_somebody_remains(session, [each.handle for each in wanted.values()])
+    choices = session.record().answers([*wanted.values()], rules)
+    return tuple(
+        _plan(name, each.basis, choice, session.folder, session.ledger)
+        for (name, each), choice in zip(wanted.items(), choices, strict=True)
+    )
+
+
+def options_for(session: Session, handle: Handle, x: int) -> tuple[Option, ...]:
+    """Return every answer that a client could be given, were x the deniability threshold.
 
     Raises:
         RunError: nobody can leave this run.
     """
-    plan, rules = read_plan(session, x)
     _check_somebody_remains(session, [handle])
-    return replace(plan, options=options(plan.participation, handle, rules))
+    return options(session.record().participation, handle, current_rules(session, x))
 
 
-def plan_jointly(
-    session: Session, wanted_answers: Sequence[WantedAnswer]
-) -> tuple[AnswerChoice, ...]:
-    """Return what these clients are answered if all of them leave at once.
-
-    Raises:
-        RunError: they cannot all leave this run.
-    """
-    rules = read_plan(session)[1]
-    _check_somebody_remains(session, [each.handle for each in wanted_answers])
-    return session.record().answers(wanted_answers, rules)
-
-
-def read_plan(session: Session, x: int | None = None) -> tuple[UnlearningPlan, AnswerRules]:
-    """Return what was recorded, and what the run allows."""
-    record, last = session.record(), session.ledger.last_round()
-    coming = next_round(last, session.rounds)
-    rules = answer_rules(session.run.config, session.folder, coming, x)
-    return UnlearningPlan(record.events, record.participation, ()), rules
+def current_rules(session: Session, x: int | None = None) -> AnswerRules:
+    """Return what the run allows, after the rounds that are recorded."""
+    coming = next_round(session.ledger.last_round(), session.rounds)
+    return answer_rules(session.run.config, session.folder, coming, x)
 
 
 def next_round(last_round: int | None, rounds: int) -> int:
@@ -112,9 +146,8 @@ def answer_rules(
     """
     if algorithm_of(config).one_client_each:
         raise RunError(
-            "Clients leave a model that they share, but with method.name = "
-            f"{config.method.name!r} each has its own. Delete that client's model "
-            f"instead."
+            f"Clients leave a model that they share, but with method.name = {config.method.name!r} "
+            "each has its own. Delete that client's model instead."
         )
     terms = anonymity_of(config)
     return AnswerRules(
@@ -136,31 +169,23 @@ def _check_somebody_remains(session: Session, leaving: Sequence[Handle]) -> None
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerCost:
-    """What an answer takes.
-
-    Attributes:
-        seconds: predicted from how long the run's rounds took; None: no round did.
-        bytes_deleted: of states and updates that the answer makes obsolete.
-    """
-
-    seconds: float | None
-    bytes_deleted: int
+def _plan(
+    name: ClientName, basis: Basis, choice: AnswerChoice, folder: RunFolder, ledger: Ledger
+) -> ClientPlan:
+    costs = tuple((each, _cost(folder, ledger, each)) for each in choice.options)
+    return ClientPlan(name, costs, choice.chosen, choice.reason, basis)
 
 
-def answer_cost(folder: RunFolder, ledger: Ledger, option: Option) -> AnswerCost:
-    """Return what an answer would cost now."""
+def _cost(folder: RunFolder, ledger: Ledger, option: Option) -> AnswerCost:
     first = option.first_replayed_round
-    subtracts = option.answer == "subtract"
     if not option.possible or first is None:
         return AnswerCost(0.0, 0)
     took = ledger.seconds_per_round()
     obsolete = [
         path
         for place in (folder.checkpoints, folder.updates)
-        for path in place.glob("round-*.safetensors")
-        if subtracts or int(path.stem.removeprefix("round-")) >= first
+        for path in checkpoint_paths(place)
+        if option.answer == "subtract" or round_of(path) >= first
     ]
     return AnswerCost(
         seconds=option.rounds_replayed * median(took) if took else None,
@@ -168,26 +193,8 @@ def answer_cost(folder: RunFolder, ledger: Ledger, option: Option) -> AnswerCost
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRecord:
-    """One client, as a run's ledger tells of it.
-
-    Attributes:
-        participation: of this client; of others only what its answers depend on.
-        options: every answer with what it costs.
-        chosen: what it would be answered if it asked for no answer by name.
-        unanswerable: why nobody can leave this run, or no answer would be true; "": one
-            is.
-    """
-
-    participation: Participation
-    options: tuple[tuple[Option, AnswerCost], ...]
-    chosen: Option | None
-    unanswerable: str
-
-
-def read_client(folder: RunFolder, handle: Handle) -> ClientRecord:
-    """Read what is held on a client, and what could be answered to it now.
+def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, ClientPlan]:
+    """Read where a client took part, and what could be answered to it now.
 
     The right to write is not asked for, so the run goes on meanwhile.
 
@@ -196,20 +203,16 @@ def read_client(folder: RunFolder, handle: Handle) -> ClientRecord:
     """
     with Ledger.read(folder.ledger) as ledger, no_foreign_code():
         about = list(_about(ledger, handle))
-        held = participation_of(about)
+        held, name = participation_of(about), ledger.names().get(handle, "")
         try:
             config = folder.config()
             ended = (e.rounds for _, e in about if isinstance(e, RunEndedEarly))
             coming = next_round(ledger.last_round(), next(ended, config.rounds))
             rules = answer_rules(config, folder, coming)
-            found = options(held, handle, rules)
         except RunError as error:
-            return ClientRecord(held, (), None, str(error))
-        costs = tuple((each, answer_cost(folder, ledger, each)) for each in found)
-    try:
-        return ClientRecord(held, costs, cheapest(found, "auto"), "")
-    except CoveyError as error:
-        return ClientRecord(held, costs, None, str(error))
+            return held, ClientPlan(name, (), None, str(error))
+        (choice,) = choose_answers(held, [WantedAnswer(handle)], rules)
+        return held, _plan(name, "none", choice, folder, ledger)
 
 
 def _about(ledger: Ledger, client: Handle) -> Iterator[tuple[int | None, Event]]:

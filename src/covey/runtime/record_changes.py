@@ -17,7 +17,6 @@ came of does as well, as the sums can be made anew from the records of those who
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from covey.algorithms.algorithm import Subtraction
 from covey.algorithms.state import Cohort, RoundResult, ServerState
@@ -36,10 +35,9 @@ from covey.base.names import Handle
 from covey.build.algorithms import ReplayOptions
 from covey.build.clients import ClientReports
 from covey.build.run import BuiltRun
-from covey.ledger.chain import REWIND, Record, current_records
+from covey.ledger.chain import REWIND, Record
 from covey.runtime.copies import RENDERED
 from covey.runtime.inputs import drop_old_records
-from covey.runtime.ledger_record import by_entry
 from covey.runtime.session import Session
 from covey.runtime.states import (
     checkpoint_of,
@@ -53,34 +51,56 @@ from covey.runtime.states import (
     state_problem,
 )
 
+_NAME = "subtracted"
+"""What the ledger calls the state's file."""
 
-def change_of(records: list[Record]) -> tuple[RunRolledBack, Handle, int] | None:
-    """Return the newest replay, whose records changed, and its cluster.
+log = logging.getLogger(__name__)
 
-    None where the newest replay, if there is one, was for something else.
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """The newest roll back, for whatever it was.
+
+    Attributes:
+        event: the roll back.
+        before: all records before it.
+        changed: the client whose records changed, and its cluster; None: none did.
     """
-    rewinds = [i for i, record in enumerate(records) if record.kind == REWIND]
-    if not rewinds:
-        return None
-    rewind = RunRolledBack(**records[rewinds[-1]].body)
-    changed = records[rewinds[-1] - 1]
-    if rewind.how != "changed" or changed.kind != RecordsChanged.__name__:
-        return None
-    return rewind, changed.body["handle"], changed.body["cluster"]
+
+    event: RunRolledBack
+    before: list[Record]
+    changed: tuple[Handle, int] | None
 
 
-def owed_change(session: Session) -> tuple[RunRolledBack, Handle, int] | None:
-    """Return a change whose models were not solved yet, or not kept."""
-    change = change_of(session.record().records)
-    if change is None:
+def newest_rewind(session: Session) -> Rewind | None:
+    """Return the newest roll back; None: there was none."""
+    records = session.record().records
+    at = next((i for i in reversed(range(len(records))) if records[i].kind == REWIND), None)
+    if at is None:
         return None
-    first, last = change[0].round_index, session.ledger.last_round()
-    if last is None or last < first:
-        return change
+    event, last = RunRolledBack(**records[at].body), records[at - 1]
+    changes = event.how == "changed" and last.kind == RecordsChanged.__name__
+    changed = (last.body["handle"], last.body["cluster"]) if changes else None
+    return Rewind(event, records[:at], changed)
+
+
+def owed_change(session: Session) -> Rewind | None:
+    """Return a change of records whose models were not solved yet, or not kept."""
+    rewind = newest_rewind(session)
+    if rewind is None or rewind.changed is None:
+        return None
+    first = rewind.event.round_index
+    if _is_unplayed(session, first):
+        return rewind
     paths = checkpoint_paths(session.folder.checkpoints)
     later = (path for path in paths if round_of(path) >= first)
     whole = any(not state_problem(path, session.ledger) for path in later)
-    return None if whole else change
+    return None if whole else rewind
+
+
+def _is_unplayed(session: Session, first: int) -> bool:
+    last = session.ledger.last_round()
+    return last is None or last < first
 
 
 def tend_change(session: Session) -> bool:
@@ -89,12 +109,12 @@ def tend_change(session: Session) -> bool:
     Returns:
         Whether the models are owed to somebody whose records changed.
     """
-    change, folder = owed_change(session), session.folder
-    if change is None:
-        _settle(session)
+    owed, folder = owed_change(session), session.folder
+    if owed is None:
+        settle_change(session)
         return False
-    first, last = change[0].round_index, session.ledger.last_round()
-    if last is None or last < first:
+    first = owed.event.round_index
+    if _is_unplayed(session, first):
         set_aside_from(folder.checkpoints, first, folder.superseded)
         delete_from(folder.checkpoints, first)
         session.secrets.restart_at(first)
@@ -105,49 +125,20 @@ def tend_change(session: Session) -> bool:
 
 def settle_change(session: Session) -> None:
     """Delete what a change made obsolete, once it is owed no more; any number of times."""
-    if owed_change(session) is None:
-        _settle(session)
-
-
-def _settle(session: Session) -> None:
-    record, folder = session.record(), session.folder
-    if change := change_of(record.records):
+    if owed_change(session) is not None:
+        return
+    rewind, folder = newest_rewind(session), session.folder
+    if rewind is not None and rewind.changed is not None:
         for path in (folder.superseded, folder.subtracted):
             delete_whole(path)
-        delete_before(folder.checkpoints, change[0].round_index)
-    drop_old_records(folder, session.ledger, record.events)
-
-
-def told_of_others(reports: ClientReports, leavers: Collection[Handle]) -> tuple[Event, ...]:
-    """Return what has to be recorded, with nothing in it of clients that leave."""
-    return tuple(_of_others(reports, frozenset(leavers)))
-
-
-def _of_others(reports: ClientReports, leavers: frozenset[Handle]) -> Iterator[Event]:
-    for event in reports.events:
-        match event:
-            case AnswersMissing(handles=handles):
-                if stay := tuple(h for h in handles if h not in leavers):
-                    yield replace(event, handles=stay)
-            case AnswerRefused(handle=handle):
-                if handle not in leavers:
-                    yield event
-            case ClientsReported():  # of no round, and said again in the next answer
-                pass
-            case _:
-                yield event
-
-
-log = logging.getLogger(__name__)
-
-NAME = "subtracted"
-"""What the ledger calls the state's file."""
+        delete_before(folder.checkpoints, rewind.event.round_index)
+    drop_old_records(folder, session.ledger, session.record().events)
 
 
 def is_subtracting(session: Session) -> bool:
     """Say whether sums were subtracted for an answer that is not signed yet."""
     served = (each.served for each in session.ledger.requests())
-    return any(each is not None and each.facts.replayed == "subtracted" for each in served)
+    return any(each is not None and each.subtracts for each in served)
 
 
 def keep_subtracted(
@@ -169,14 +160,29 @@ def keep_subtracted(
     digests: list[str] = []
 
     def announce(digest: str) -> None:
-        ledger.files.note(NAME, digest)
+        ledger.files.note(_NAME, digest)
         digests.append(digest)
 
     head = ledger.head_of(state.round_index - 1) or ""
     save_state(session.folder.subtracted, _unsolved(run, less), head, announce)
-    ledger.files.settle(NAME, digests[-1])
+    ledger.files.settle(_NAME, digests[-1])
     backend = run.client_backend
-    return () if backend is None else told_of_others(backend.reports(), leavers)
+    return () if backend is None else tuple(_of_others(backend.reports(), frozenset(leavers)))
+
+
+def _of_others(reports: ClientReports, leavers: frozenset[Handle]) -> Iterator[Event]:
+    """Yield what has to be recorded, with nothing in it of clients that leave."""
+    for event in reports.events:
+        match event:
+            case AnswersMissing(handles=handles):
+                if stay := tuple(h for h in handles if h not in leavers):
+                    yield replace(event, handles=stay)
+            case AnswerRefused(handle=handle) if handle in leavers:
+                pass
+            case ClientsReported():  # of no round, and said again in the next answer
+                pass
+            case _:
+                yield event
 
 
 def subtracted_state(session: Session) -> ServerState | None:
@@ -185,18 +191,16 @@ def subtracted_state(session: Session) -> ServerState | None:
     Raises:
         RunError: it is lost, and so is the one that it came of.
     """
-    change = owed_change(session)
-    if not is_subtracting(session) and change is None:
+    owed, rewind = owed_change(session), newest_rewind(session)
+    if rewind is None or not (owed or is_subtracting(session)):
         return None
-    found = (each for each in session.record().records if each.kind == REWIND)
-    rewind = RunRolledBack(**[*found][-1].body)
-    folder, first = session.folder, rewind.round_index
+    folder, first = session.folder, rewind.event.round_index
     later = (p for p in checkpoint_paths(folder.checkpoints) if round_of(p) >= first)
     if not all(state_problem(path, session.ledger) for path in later):
         return None  # it was played, and kept
     present = {client.handle for client in session.run.population.clients}
+    changed = {owed.changed[0]} if owed and owed.changed else set[Handle]()
     state = _kept(session, first)
-    changed = {change[1]} if change else set[Handle]()
     state = state.without((state.assignment.keys() - present) | changed)
     return replace(state, round_index=first)
 
@@ -218,7 +222,7 @@ def solved_again(
 def _kept(session: Session, round_index: int) -> ServerState:
     folder, ledger = session.folder, session.ledger
     for path in checkpoint_paths(folder.subtracted):
-        if round_of(path) == round_index and _digest(path) in ledger.files.of(NAME):
+        if round_of(path) == round_index and file_hash(path) in ledger.files.of(_NAME):
             return load_state(path)[0]
     log.warning("sums are made anew: no whole state in %s", folder.subtracted)
     path = checkpoint_of(folder.superseded, round_index)
@@ -246,26 +250,22 @@ def _subtraction(run: BuiltRun) -> Subtraction:
     return found
 
 
-def _digest(path: Path) -> str:
-    return file_hash(path)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
     """Rounds that were rolled back, and how they are played again.
 
     Attributes:
         until: the first round that is played for the first time.
-        calibrating: whether clients calibrate stored updates instead of training.
         run: the run with the choices that were recorded, if they are to be kept.
+        calibrating: whether clients calibrate stored updates instead of training.
         chosen: where sums were subtracted, the choices of the last round: it alone is
             played again, and nobody is asked.
         changed: whether a client's own records changed; its choice is in `chosen`.
     """
 
     until: int
-    calibrating: bool
     run: BuiltRun
+    calibrating: bool = False
     chosen: ClientsAssigned | None = None
     changed: bool = False
 
@@ -273,54 +273,36 @@ class Replay:
         """Return the choices by which this round is solved again; None: it is played."""
         return self.chosen if t == self.until - 1 else None
 
+    def waits(self, t: int) -> bool:
+        """Say whether the models of this round wait for a client's new records."""
+        return self.changed and t < self.until
+
 
 def replay_of(session: Session) -> Replay | None:
     """Return what the newest roll back left to be played again; None: nothing was."""
-    records = session.record().records
-    rewinds = [i for i, record in enumerate(records) if record.kind == REWIND]
-    if not rewinds:
+    rewind = newest_rewind(session)
+    if rewind is None:
         return None
-    rewind = RunRolledBack(**records[rewinds[-1]].body)
-    if rewind.how in ("subtracted", "changed"):
-        chosen = _last_choices(records[: rewinds[-1]], rewind.round_index)
-        if (change := change_of(records)) is not None:
-            _, handle, cluster = change
-            chosen = replace(chosen, clusters={**chosen.clusters, handle: cluster})
-        return Replay(
-            until=rewind.until,
-            calibrating=False,
-            run=session.run,
-            chosen=chosen,
-            changed=change is not None,
-        )
-    recorded = (
-        _choices(records[: rewinds[-1]], rewind.round_index) if rewind.how == "recorded" else {}
-    )
+    event, changed = rewind.event, rewind.changed
+    if event.how in ("subtracted", "changed"):
+        none = ClientsAssigned({}, "clients")  # nobody was there
+        chosen = _choices(session, rewind).get(event.round_index, none)
+        if changed is not None:
+            chosen = replace(chosen, clusters={**chosen.clusters, changed[0]: changed[1]})
+        is_changed = changed is not None
+        return Replay(event.until, run=session.run, chosen=chosen, changed=is_changed)
+    recorded: dict[int, Mapping[Handle, int]] = {}
+    if event.how == "recorded":
+        recorded = {t: each.clusters for t, each in _choices(session, rewind).items()}
     replayed = session.run.for_replay(ReplayOptions(recorded=recorded))
-    return Replay(rewind.until, rewind.how == "calibrated", replayed)
+    return Replay(event.until, run=replayed, calibrating=event.how == "calibrated")
 
 
-def waits_for_records(replay: Replay | None, t: int) -> bool:
-    """Say whether the models of this round wait for a client's new records."""
-    return replay is not None and replay.changed and t < replay.until
-
-
-def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int]]:
-    """Return which cluster each client took in every round from the first one on."""
+def _choices(session: Session, rewind: Rewind) -> dict[int, ClientsAssigned]:
+    """Return which clusters clients took before a roll back, in the rounds that it took back."""
     return {
-        t: event.clusters
-        for t, events in by_entry(current_records(records))
+        t: event
+        for t, events in session.record().current(rewind.before)
         for event in events
-        if t is not None and t >= first and isinstance(event, ClientsAssigned)
+        if t is not None and t >= rewind.event.round_index and isinstance(event, ClientsAssigned)
     }
-
-
-def _last_choices(records: list[Record], t: int) -> ClientsAssigned:
-    """Return which clusters clients took in a round; nobody, if none were there."""
-    found = (
-        event
-        for at, events in by_entry(current_records(records))
-        for event in events
-        if at == t and isinstance(event, ClientsAssigned)
-    )
-    return next(found, ClientsAssigned({}, "clients"))

@@ -31,6 +31,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from covey.base.errors import RunError
 from covey.base.files import (
+    checked,
+    checked_json,
     file_hash,
     flush_folder,
     make_folder,
@@ -117,7 +119,7 @@ class Secrets:
     def _kept(self) -> dict[str, Any]:
         assert self.path is not None  # noqa: S101 - callers have looked
         try:
-            return _whole(json.loads(read_bounded(self.path)))
+            return _whole(json.loads(checked(read_bounded(self.path))))
         except UNREADABLE as error:
             raise RunError(
                 f"The secret of this run must be in {self.path}, but: {error}. Without it "
@@ -177,7 +179,7 @@ def lost_secret(marker: Path, ledger: Ledger) -> str:
     if not marker.is_file():
         lost = bool(begun) or ledger.furthest_round() is not None
         return "it is gone" if lost else ""
-    return "" if not noted or _digest(marker) in noted else "it was changed"
+    return "" if not noted or file_hash(marker) in noted else "it was changed"
 
 
 def check_secret(marker: Path, ledger: Ledger) -> None:
@@ -188,18 +190,17 @@ def check_secret(marker: Path, ledger: Ledger) -> None:
     """
     if problem := lost_secret(marker, ledger):
         raise RunError(
-            f"{marker} must name the secret that began this run, but {problem}. With "
-            f"another one, clients that were erased would be taken for new ones. Restore "
-            f"the file from a copy: it holds the name, without .json, of this run's file "
-            f"in {_secret_folder()}. If that one is still there, `covey doctor "
-            f"{marker.parent} --repair` finds it."
+            f"{marker} must name the secret that began this run, but {problem}. With another one, "
+            "clients that were erased would be taken for new ones. Restore the file from a copy: "
+            f"it holds the name, without .json, of this run's file in {_secret_folder()}. If that "
+            f"one is still there, `covey doctor {marker.parent} --repair` finds it."
         )
 
 
 def note_secret(marker: Path, ledger: Ledger) -> None:
     """Note in the ledger which secret is the run's."""
     if marker.is_file() and not ledger.files.of(MARKER):
-        ledger.files.note(MARKER, _digest(marker))
+        ledger.files.note(MARKER, file_hash(marker))
 
 
 def restored_marker(marker: Path, ledger: Ledger) -> bool:
@@ -212,24 +213,14 @@ def restored_marker(marker: Path, ledger: Ledger) -> bool:
     return False
 
 
-def _digest(marker: Path) -> str:
-    return file_hash(marker)
-
-
 def _whole(kept: dict[str, Any]) -> dict[str, Any]:
-    """Return what a secret's file holds, if that is what was written."""
-    if kept.pop("check") != _check(kept):
-        raise ValueError("it was changed since it was written")
+    """Return what a secret's file holds, if that is what it must."""
     for name in ("key", "tombstones"):
         if len(bytes.fromhex(kept[name])) != BYTES:
             raise ValueError(f"its {name} must have {BYTES} bytes")
     if not isinstance(kept["round"], int) or kept["round"] < 0:
         raise ValueError("its round must be a whole number from 0")
     return {name: kept[name] for name in ("round", "key", "tombstones")}
-
-
-def _check(kept: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(dict(kept), sort_keys=True).encode()).hexdigest()
 
 
 def _ratcheted(key: bytes) -> bytes:
@@ -248,8 +239,7 @@ def _created_secret_folder() -> Path:
 
 def _write(path: Path, kept: Mapping[str, Any]) -> None:
     """Replace the file at once, for its owner's eyes only."""
-    whole = {**kept, "check": _check(kept)}
-    replace_whole(path, json.dumps(whole).encode("ascii"), mode=0o600)
+    replace_whole(path, checked_json(kept), mode=0o600)
 
 
 NONCE = 12

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from covey.base.errors import LedgerError, RunError
 from covey.base.files import read_bounded
 from covey.base.names import ClientName
 from covey.components.registry import no_foreign_code
-from covey.unlearning.participation import latest_models
+from covey.ledger.chain import entries_of, is_included
+from covey.unlearning.facts import WORD, Facts
+from covey.unlearning.proof import Proof, brief, check_proof, subject_mark, unsealed
 from covey.unlearning.signature import Check, key_records
-from covey.unlearning.verifying import ChainView
-from covey.unlearning.verifying import verify as check_proof
 
 if TYPE_CHECKING:
     from covey.ledger.store import Ledger
-    from covey.runtime.anchors import Anchored
+    from covey.runtime.facts import Answer
     from covey.runtime.folder import RunFolder
-    from covey.unlearning.signature import KeyRecord
 
-
-NO_ANCHOR = (
+_NO_ANCHOR = (
     "That the history was not rewritten, and all dates, are the operator's word: no "
     "receipt and no witness was given."
 )
-LATER = "What the ledger says after that, and when, is the operator's word."
+_LATER = "What the ledger says after that, and when, is the operator's word."
+_ON_WORD = (
+    "that rounds were trained as they are recorded",
+    "that the hashes are those of the models in use",
+    "whose handle it was",
+    "measured",
+    "copies",
+    "superseded_deleted",
+    "raw_updates_deleted",
+    "covey_version",
+)
+"""What no event tells."""
+
+_MINE = Check.passed("subject", "the proof is about this client")
+_OTHER = Check.failed("subject", "the ledger's event of this answer holds another mark, or none")
 
 
 def verify(
@@ -52,7 +64,7 @@ def verify(
     """
     try:
         written = read_bounded(Path(proof))
-        subject = _with_bytes(name_and_salt) if name_and_salt else None
+        mine = (name_and_salt[0], bytes.fromhex(name_and_salt[1])) if name_and_salt else None
         given = read_bounded(Path(receipt)) if receipt is not None else None
     except (OSError, ValueError) as error:
         raise RunError(
@@ -60,59 +72,67 @@ def verify(
             f"{error}. Check what was given."
         ) from error
     trusted = key_records(Path(key)) if key is not None else None
-    with no_foreign_code():
-        chain = _chain(Path(run), written) if run is not None else None
-    checks = check_proof(written, trusted, chain, subject)
-    told = _document(written)
-    hashes = chain.hashes if chain is not None and chain.verified else None
-    anchors = _anchors(told, trusted, hashes, given, witness)
-    return _with_anchors(checks, told, anchors)
+    document, checks = check_proof(written, trusted)
+    if document is None:
+        return checks
+    checks.append(_check_head(document))
+    seen = _Seen((), None, "all facts", _MINE)
+    if run is not None:
+        with no_foreign_code():
+            seen = _compared(Path(run), document, mine)
+    checks += seen.checks
+    if mine is not None:
+        mark = subject_mark(*mine)
+        other = Check.failed("subject", "the proof is about somebody else, or another salt")
+        checks.append(seen.subject if _is_same(mark, document.subject) else other)
+    anchored = f"Nothing is anchored. {_NO_ANCHOR}"
+    if given is not None or witness is not None:
+        from covey.runtime.receipts import check_receipt
+        from covey.runtime.witness import check_witness
+
+        anchors = [] if given is None else [check_receipt(given, document, trusted, seen.hashes)]
+        if witness is not None:
+            note, public = map(Path, witness)
+            anchors.append(check_witness(note, public, document, seen.hashes))
+        checks += [each.check for each in anchors]
+        if held := [f"events 1 to {each.size} by {each.by}" for each in anchors if each.size]:
+            last = max(each.size for each in anchors) >= document.ledger_events
+            anchored = f"Anchored: {'; '.join(held)}.{'' if last else f' {_LATER}'}"
+    word = f"on the signer's word alone: {seen.word}. {anchored}"
+    return [*checks, Check("operator", None, word)]
 
 
-def _anchors(
-    told: Mapping[str, Any],
-    trusted: Sequence[KeyRecord] | None,
-    hashes: Sequence[str] | None,
-    receipt: bytes | None,
-    witness: tuple[str | Path, str | Path] | None,
-) -> list[Anchored]:
-    if receipt is None and witness is None:
-        return []
-    from covey.runtime.anchors import check_receipt, check_witness
-
-    found = [] if receipt is None else [check_receipt(receipt, told, trusted, hashes)]
-    if witness is not None:
-        note, key = map(Path, witness)
-        found.append(check_witness(note, key, told, hashes))
-    return found
+def _check_head(proof: Proof) -> Check:
+    """Check that the ledger's head is the last leaf of the tree that the proof names."""
+    at = proof.ledger_events
+    try:
+        (leaf,), root = entries_of([proof.ledger_head]), bytes.fromhex(proof.tree_root)
+        path = [bytes.fromhex(each) for each in proof.inclusion]
+        is_last = is_included(leaf, at - 1, at, path, root)
+    except ValueError:
+        is_last = False
+    if is_last:
+        return Check.passed("head", f"it is event {at} of {at} in the tree that is signed")
+    return Check.failed("head", f"the tree that is signed does not end with it as event {at}")
 
 
-def _with_anchors(
-    checks: list[Check], told: Mapping[str, Any], anchors: Sequence[Anchored]
-) -> list[Check]:
-    """Return all checks; the last one says what is anchored by whom, and what is not."""
-    *others, last = sorted(checks, key=lambda check: check.name == "operator")
-    if last.name != "operator":  # it is no proof
-        return [*checks, *(each.check for each in anchors)]
-    held = [f"events 1 to {each.size} by {each.by}" for each in anchors if each.size]
-    at, most = (told.get("ledger_events"), max((each.size for each in anchors), default=0))
-    if not held:
-        anchored = f"Nothing is anchored. {NO_ANCHOR}"
-    elif isinstance(at, int) and most >= at:
-        anchored = f"Anchored: {'; '.join(held)}."
-    else:
-        anchored = f"Anchored: {'; '.join(held)}. {LATER}"
-    last = replace(last, detail=f"{last.detail} {anchored}")
-    return [*others, *(each.check for each in anchors), last]
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a ledger shows of a proof.
+
+    Attributes:
+        hashes: of its events; None: its chain was not verified.
+        word: what rests on the signer's word alone.
+        subject: whether the ledger's answer is about whom the proof's mark is of.
+    """
+
+    checks: Sequence[Check]
+    hashes: Sequence[str] | None
+    word: str
+    subject: Check
 
 
-def _with_bytes(name_and_salt: tuple[ClientName, str]) -> tuple[ClientName, bytes]:
-    name, salt = name_and_salt
-    return name, bytes.fromhex(salt)
-
-
-def _chain(folder: Path, proof: bytes) -> ChainView:
-    """Return the ledger that a proof speaks of, as it stood at the proof's position."""
+def _compared(folder: Path, proof: Proof, mine: tuple[ClientName, bytes] | None) -> _Seen:
     # a database's library is needed by nobody who has only the proof
     from covey.ledger.store import Ledger
     from covey.runtime.folder import RunFolder
@@ -120,36 +140,84 @@ def _chain(folder: Path, proof: bytes) -> ChainView:
     place = RunFolder.existing(folder)
     with Ledger.read(place.ledger) as ledger:
         try:
-            return _view(ledger, place, _document(proof))
+            return _compared_with(ledger, place, proof, mine)
         except LedgerError as error:
-            return ChainView((), verified=False, problem=str(error))
+            return _Seen([Check.failed("ledger", str(error))], None, "all facts", _MINE)
 
 
-def _view(ledger: Ledger, place: RunFolder, told: Mapping[str, Any]) -> ChainView:
-    from covey.ledger.chain import current_records
-    from covey.runtime.ledger_record import event_of
-    from covey.runtime.recorded_answer import recorded_answer
+def _compared_with(
+    ledger: Ledger, place: RunFolder, proof: Proof, mine: tuple[ClientName, bytes] | None
+) -> _Seen:
+    """Find the facts again from the ledger, and compare them with the proof's."""
+    from covey.runtime.contradictions import of_answer, of_ledger
+    from covey.runtime.facts import facts, find_answer, unknown_facts
+    from covey.runtime.session import settings_hash
 
-    record = place.reader.read(ledger)
-    at, hashes = told.get("ledger_events"), record.hashes
-    _ = record.entries  # a chain can hold what is no event
-    if not isinstance(at, int) or not 1 <= at <= len(hashes):
-        return ChainView(hashes, verified=True)  # its own check says so
-    if hashes[at - 1] != told.get("ledger_head"):
-        return ChainView(hashes, verified=True)
-    records = current_records(record.records[:at])
-    events = [(r.round_index, event_of(r)) for r in records]
-    return ChainView(
-        hashes,
-        verified=True,
-        head_model_hash=latest_models(events),
-        answer=recorded_answer(ledger, record, place.config(), told),
-    )
+    record, at = place.reader.read(ledger), proof.ledger_events
+    _, count = record.entries, len(record.hashes)  # a chain can hold what is no event
+    if not 1 <= at <= count:
+        problem = f"the proof was made at event {at}, but the ledger has {count}"
+    elif record.hashes[at - 1] != proof.ledger_head:
+        problem = f"event {at} of the ledger is not the one that the proof was made at"
+    else:
+        problem = ""
+    if problem:
+        return _Seen([Check.failed("ledger", problem)], record.hashes, "all facts", _MINE)
+    checks = [Check.passed("ledger", f"the proof was made at event {at} of {count}")]
 
+    def refused(reason: str) -> _Seen:
+        record_check = Check.failed("record", reason)
+        return _Seen([*checks, record_check], record.hashes, "all facts", _OTHER)
 
-def _document(proof: bytes) -> Mapping[str, Any]:
+    request = next((each for each in ledger.requests() if each.id == proof.request), None)
+    if request is None:
+        return refused("request: nobody asked under this number in this ledger")
+    times, names, config = ledger.times(), ledger.names(), place.config()
+    answer = find_answer(record, times, request, at)
+    if answer is None:
+        return refused(
+            "answer: the ledger records no answer to this request, or no request, before "
+            "the event at which the proof was made"
+        )
+    if answer.began and answer.began.config_hash != settings_hash(config):
+        return refused("config.toml: not the settings that began the run")
+    unknown = unknown_facts(answer, config)
+    problems = [*of_ledger(answer, record.records, names), *of_answer(answer, config, proof, times)]
     try:
-        found = json.loads(proof)
-    except (ValueError, RecursionError):
-        return {}  # no proof: its own checks say so
-    return found if isinstance(found, dict) else {}
+        problems += _differences(facts(answer, record, config, proof, unknown), proof)
+    except RunError as error:
+        problems.append(f"subtracted: {error}")
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        checks.append(Check.failed("record", f"{problems[0]}{more}"))
+    else:
+        number = len(fields(Facts)) - len(WORD) - len(unknown)
+        checks.append(Check.passed("record", f"{number} facts follow from the ledger's events"))
+    subject = _MINE if mine is None else _subject(answer, [*names.values()], *mine)
+    return _Seen(checks, record.hashes, ", ".join((*_ON_WORD, *unknown)), subject)
+
+
+def _differences(found: Facts, proof: Proof) -> list[str]:
+    return [
+        f"{each.name}: the ledger gives {brief(value)}, the proof says "
+        f"{brief(getattr(proof, each.name))}"
+        for each in fields(Facts)
+        if (value := getattr(found, each.name)) != getattr(proof, each.name)
+    ]
+
+
+def _subject(answer: Answer, names: Sequence[ClientName], name: ClientName, salt: bytes) -> Check:
+    """Say whether the ledger's answer is about a client."""
+    if not _is_same(subject_mark(name, salt), answer.event.subject):
+        return _OTHER
+    if name in names:
+        return Check.failed("subject", "the ledger still names this client")
+    sealed = answer.request.sealed
+    if sealed and unsealed(sealed, name, salt) != answer.event.handle:
+        problem = "the ledger's request of the same number is of another client"
+        return Check.failed("subject", problem)
+    return Check.passed("subject", "the proof, and the ledger's answer, are this client's")
+
+
+def _is_same(mark: str, other: str) -> bool:
+    return hmac.compare_digest(mark.encode(), other.encode())

@@ -340,6 +340,20 @@ def representative_probability(sizes: Sequence[int]) -> float:
     return 1 - math.prod((1 - 1 / m for m in sizes), start=1.0)
 
 
+def refutation_success(distance: float, noise_std: float) -> float:
+    """Return the success of an adversary who holds both candidates' updates.
+
+    1 - Phi(-d / (2 s)), the best test of one perturbed release; 1 without noise.
+
+    Args:
+        distance: d, L2 between the two updates, 0 or more.
+        noise_std: s, of the Gaussian noise on every coordinate, 0 or more.
+    """
+    if noise_std == 0:
+        return 1.0
+    return (1 + math.erf(distance / (2 * noise_std) / math.sqrt(2))) / 2
+
+
 def rollback_probability(clients: int, k: int, x: int, rounds: int, requests: int) -> float:
     """Return the probability that R random leavers force at least one rollback.
 

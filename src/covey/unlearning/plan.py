@@ -35,13 +35,35 @@ References:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
+
+from pydantic import ConfigDict
 
 from covey.base.errors import RunError
 from covey.base.events import ClientsAssigned, Event, PricesSet, RiskMeasured, RoundMeasured
 from covey.base.names import Basis, Handle, round_number
 from covey.unlearning.participation import AnonymitySet, Participation
-from covey.unlearning.proof_text import Influence
+
+AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
+ANSWERS: tuple[AnswerKind, ...] = get_args(AnswerKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """A published value that depended on the requester's presence.
+
+    Numbers alone, so that nobody else can be named here.
+
+    Attributes:
+        value: clients, a risk or a price; None where the cluster was left.
+    """
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    round_index: int
+    what: Literal["cluster size", "risk", "price", "cluster left"]
+    cluster: int
+    value: int | float | None = None
 
 
 def influences_on(
@@ -74,9 +96,6 @@ def _published(t: int, event: Event, state: int) -> Iterator[Influence]:
 
 
 SumKind = Literal["none", "exact", "noisy"]
-
-AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
-ANSWERS: tuple[AnswerKind, ...] = ("deny", "subtract", "roll_back", "retrain", "calibrate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +157,7 @@ def options(participation: Participation, handle: Handle, rules: AnswerRules) ->
         _deny(broken, rules, in_the_open),
         _subtract(first, rules),
         _roll_back(broken, rules),
-        _retrain(first, rules),
+        _from_first("retrain", first, rules),
         _calibrate(first, rules),
     )
 
@@ -186,16 +205,14 @@ def _first_broken(participation: Participation, handle: Handle, rules: AnswerRul
         return None
     left = frozenset(participation.left) - {handle}
     held = participation.sets_of(handle)
-    if rules.min_organisations > 1:
-        held = tuple(map(_without_unattested, held))
+    if rules.min_organisations > 1:  # where none is recorded, nobody counts
+        held = tuple(
+            replace(each, organisations={}) if each.organisations is None else each for each in held
+        )
     broken = [each.round_index for each in held if handle in _breaking(each, left, x)]
     if (in_the_open := participation.first_handed_out(handle)) is not None:
         broken.append(in_the_open)
     return min(broken, default=None)
-
-
-def _without_unattested(held: AnonymitySet) -> AnonymitySet:
-    return held if held.organisations is not None else replace(held, organisations={})
 
 
 def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[Handle]:
@@ -277,17 +294,15 @@ def _subtract(first: int | None, rules: AnswerRules) -> Option:
     if rules.sums == "none":
         return Option(
             "subtract",
-            "A client's data are subtracted where models depend on them through sums "
-            "alone, and with this method (method.name) they do not. Ask with --answer "
-            "retrain.",
+            "A client's data are subtracted where models depend on them through sums alone, and "
+            "with this method (method.name) they do not. Ask with --answer retrain.",
         )
     if rules.sums == "noisy":
         return Option(
             "subtract",
-            "Sums without a client, under the noise that hid it, would tell its own to "
-            "whoever holds both releases, and under new noise they are a second release "
-            "(privacy.client_noise). Ask with --answer retrain, which the guarantee "
-            "counts.",
+            "Sums without a client, under the noise that hid it, would tell its own to whoever "
+            "holds both releases, and under new noise they are a second release "
+            "(privacy.client_noise). Ask with --answer retrain, which the guarantee counts.",
         )
     if first is None or rules.next_round == 0:
         return Option("subtract")
@@ -307,11 +322,6 @@ def _roll_back(broken: int | None, rules: AnswerRules) -> Option:
     return _replay_option("roll_back", broken, rules)
 
 
-def _retrain(first: int | None, rules: AnswerRules) -> Option:
-    start = first if rules.prefix_independent else 0
-    return Option("retrain") if start is None else _replay_option("retrain", start, rules)
-
-
 def _calibrate(first: int | None, rules: AnswerRules) -> Option:
     if not rules.stored_updates:
         return Option(
@@ -319,8 +329,12 @@ def _calibrate(first: int | None, rules: AnswerRules) -> Option:
             "Updates can be calibrated where they were stored, and this run stores none "
             "(unlearning.store_updates = 0). Ask with --answer retrain.",
         )
+    return _from_first("calibrate", first, rules)
+
+
+def _from_first(answer: AnswerKind, first: int | None, rules: AnswerRules) -> Option:
     start = first if rules.prefix_independent else 0
-    return Option("calibrate") if start is None else _replay_option("calibrate", start, rules)
+    return Option(answer) if start is None else _replay_option(answer, start, rules)
 
 
 def _replay_option(answer: AnswerKind, affected: int, rules: AnswerRules) -> Option:
@@ -473,37 +487,27 @@ def _stronger(option: Option, *, subtracted: bool) -> Option:
 
 
 def _in_one_replay(
-    found: Sequence[AnswerChoice], wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
+    choices: Sequence[AnswerChoice], wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
 ) -> tuple[AnswerChoice, ...]:
-    starts = [
-        each.chosen.first_replayed_round
-        for each in found
-        if each.chosen is not None
-        and each.chosen.first_replayed_round is not None
-        and each.chosen.answer != "subtract"
-    ]
+    starts = [first for each in choices if (first := _trained_from(each.chosen)) is not None]
     if len(starts) < 2:
-        return tuple(found)
-    start = min(starts)
-    replayed = rules.next_round - start
-    anew = any(each.chosen and each.chosen.answer == "retrain" for each in found)
-
-    def shared(choice: AnswerChoice, wanted_answer: WantedAnswer) -> AnswerChoice:
+        return tuple(choices)
+    start, shared = min(starts), list(choices)
+    anew = any(each.chosen and each.chosen.answer == "retrain" for each in choices)
+    for i, (choice, wanted) in enumerate(zip(choices, wanted_answers, strict=True)):
         chosen = choice.chosen
-        if chosen is None or chosen.first_replayed_round is None:
-            return choice
-        if chosen.answer == "subtract":
-            return choice
-        if anew and wanted_answer.wanted == "auto":
-            chosen = _retraining_if_no_dearer(choice, start) or chosen
+        if chosen is None or _trained_from(chosen) is None:
+            continue
+        retrain = next(each for each in choice.options if each.answer == "retrain")
+        first = retrain.first_affected_round
+        if anew and wanted.wanted == "auto" and first is not None and start <= first:
+            chosen = retrain  # every round of this client is played again anew anyway
+        replayed = rules.next_round - start
         chosen = replace(chosen, first_replayed_round=start, rounds_replayed=replayed)
-        return replace(choice, chosen=chosen)
+        shared[i] = replace(choice, chosen=chosen)
+    return tuple(shared)
 
-    return tuple(map(shared, found, wanted_answers))
 
-
-def _retraining_if_no_dearer(choice: AnswerChoice, start: int) -> Option | None:
-    """Return the retraining of a client whose every round is played again anew anyway."""
-    option = next(each for each in choice.options if each.answer == "retrain")
-    first = option.first_affected_round
-    return option if first is not None and start <= first else None
+def _trained_from(chosen: Option | None) -> int | None:
+    """Return the round from which rounds are trained again; None: none is."""
+    return None if chosen is None or chosen.answer == "subtract" else chosen.first_replayed_round

@@ -1,263 +1,230 @@
-"""What a proof says: the facts it is made of, and the sentences they oblige it to say.
-
-Every sentence follows from the facts alone, so that no proof can claim more than its
-own figures bear.
-"""
+"""The words of a proof: sentences that follow from its facts alone, and a page to print."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from dataclasses import asdict
+from functools import cache
 
-from pydantic import ConfigDict
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from covey.base.names import Basis, round_number
+from covey.base.names import round_number
+from covey.base.risk import DIVERGED
+from covey.unlearning.facts import Facts, SettledCopy
+from covey.unlearning.proof import Proof
 
-T = TypeVar("T")
+REASONS: Mapping[str, str] = {
+    "no-distances": "the partition tells no distances",
+    "not-hidden": "updates were not hidden in anonymity sets: every one of them was used",
+    "no-set": "no anonymity set held the requester",
+    "noise-unknown": "how far the noise reaches is not recorded",
+    "none-stored": "this run stored no raw updates, so there were none to delete",
+    "too-few": "the requester holds too few examples to attack",
+    "not-at-hand": "the requester's data were not at hand",
+    "gone": "the answer was interrupted, and the data are gone since",
+    "diverged-before": f"before the answer the model {DIVERGED}",
+    "diverged-after": f"after the answer the model {DIVERGED}",
+}
+"""Codes of why a value is not known, in words."""
 
-AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
-
-Fate = Literal["deleted", "unchanged", "outside", "missing"]
-"""What became of a copy; "unchanged": of a model that the answer did not change."""
-
-STRICT = ConfigDict(strict=True, extra="forbid")
-"""How a document is read back: no value is bent into shape, none is passed over."""
-
-FORBIDDEN = (
-    "gdpr art. 17 compliant",
-    "data erased",
-    "forgotten",
-    "proof of unlearning",
-    "client did not participate",
-)
-"""What no proof may say, in lower case: none of it can be known from a run's record."""
-
-NOT_KEPT = "The server kept sums of clusters, and no client's own."
-KEPT = (
+_KINDS = {"pages": "of report, figures, metrics, audit and baseline"}
+_NOT_KEPT = "The server kept sums of clusters, and no client's own."
+_KEPT = (
     "The server kept every client's own sums as well, the requester's too until the "
     "answer, and keeps those of the clients that stay."
 )
 
 
-@dataclass(frozen=True)  # slots would make `Told[float](0.5)` raise
-class ValueOrReason(Generic[T]):
-    """A value; or None, and why it is not known or has no bound."""
+def sentences(facts: Facts) -> dict[str, tuple[str, ...]]:
+    """Return what a proof says in plain words, by subject.
 
-    __pydantic_config__ = STRICT
-
-    value: T | None
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        if self.value is None and not self.reason:
-            raise ValueError("expected a value or a reason, found neither: give one")
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRound:
-    """A round in which an anonymity set held the requester.
-
-    Attributes:
-        size_left: the set's members that count towards x, without the requester and
-            whoever else left.
-        diameter: the largest L2 distance between two of its updates, when formed.
+    Returns:
+        summary: the answer in three sentences.
+        done: what was done.
+        claim: the one thing that is claimed.
+        limits: what the answer did not do and does not say.
+        refuters: which of the requester's data were used, and who could know or show it.
+        left_to_do: what people still have to do; empty if nothing is known of.
     """
-
-    __pydantic_config__ = STRICT
-
-    round_index: int
-    cluster: int
-    size_left: int
-    diameter: ValueOrReason[float]
-
-
-@dataclass(frozen=True, slots=True)
-class Influence:
-    """A published value that depended on the requester's presence.
-
-    Numbers alone, so that nobody else can be named here.
-
-    Attributes:
-        value: clients, a risk or a price; None where the cluster was left.
-    """
-
-    __pydantic_config__ = STRICT
-
-    round_index: int
-    what: Literal["cluster size", "risk", "price", "cluster left"]
-    cluster: int
-    value: int | float | None = None
+    return {
+        "summary": _summary(facts),
+        "done": tuple(_done(facts)),
+        "claim": (_claim(facts),),
+        "limits": tuple(_limits(facts)),
+        "refuters": tuple(_refuters(facts)),
+        "left_to_do": tuple(_left_to_do(facts)),
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettledCopy:
-    """A copy that had been written out of the run, and what became of it.
-
-    Attributes:
-        what: a model, or a page that shows the run as it was.
-        sha256: of the copy; None: it was never whole.
-        path_sha256: of where it was written, as the run's record has it.
-        recipient: for whom, if that was told; never a client of the run.
-        fate: "outside" and "missing" are not deleted.
-        notify: whether the recipient is to be told that the model is superseded.
-    """
-
-    __pydantic_config__ = STRICT
-
-    what: str
-    sha256: str | None
-    path_sha256: str
-    recipient: str | None
-    fate: Fate
-    notify: bool
+def proof_page(proof: Proof) -> str:
+    """Return a proof as one printable page that needs nothing beside it."""
+    return _page().render(proof=asdict(proof), changed=proof.model_changed, **sentences(proof))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubtractedSums:
-    """The sums that one cluster's model is solved from, before and after an answer.
-
-    Attributes:
-        before: SHA-256 of the whole numbers, with whoever left.
-        after: the same, without.
-        clients_before: how many clients' records were in them.
-        clients_after: how many are.
-    """
-
-    __pydantic_config__ = STRICT
-
-    cluster: int
-    before: str
-    after: str
-    clients_before: int
-    clients_after: int
+@cache
+def _page() -> Template:
+    environment = Environment(
+        loader=PackageLoader("covey.unlearning"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "digits": lambda value: f"{value:.3g}" if isinstance(value, float) else value,
+        "numbered": lambda t: None if t is None else round_number(t),
+        "reason": _reason,
+        "kind": lambda kind: _KINDS.get(kind, kind),
+    }
+    return environment.get_template("proof.html")
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierHeads:
-    """Ridge heads under noise that the requester's records were in, and are out there.
-
-    Attributes:
-        heads: how many.
-        weight: the largest with which they were in one.
-        bound: how often anybody who has all of them is right at most about one record.
-    """
-
-    heads: int
-    weight: float
-    bound: float
+def _reason(code: str) -> str:
+    """Return a reason in words; those of guarantees are words already."""
+    return REASONS.get(code, code)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedFacts:
-    """What is known of an answer before it is carried out. No name, no handle.
-
-    Attributes:
-        asked: when the request came, ISO 8601.
-        subject: `subject_mark` of the requester.
-        model_before: SHA-256 of the cluster models' safetensors bytes before.
-        rounds: those in which a set held the requester.
-        deniability_threshold: x, members that must remain; None where no sets are used.
-        min_anonymity: k, the smallest set; None where no sets are used.
-        max_distance: L2, beyond which a member does not count towards x; None if all do.
-        first_round: in which the requester's data were used; None if in none.
-        first_affected_round: whose set fell below x; None if none did.
-        first_replayed_round: None if nothing was replayed.
-        rounds_replayed: how many.
-        representative_probability: that the requester's update ever stood for its set.
-        refutation: probability that who holds two candidates' updates tells the right
-            one; 0.5 is a guess, 1 is certainty.
-        touched: what else depended on the requester.
-        secrets: "seeded" or "os", where representatives and noise came from.
-        raw_updates_deleted: whether what the requester had sent, if stored, was.
-        superseded_deleted: how many artefacts of each kind the answer made obsolete and
-            were deleted before signing.
-        basis: what the request rests on.
-        replayed: how rounds were played again: with the others' choices as "recorded",
-            "anew", "calibrated", or without asking anybody, from sums ("subtracted");
-            None: not said, or none was.
-        sealed_record_kept: whether the requester's name and salt together still find it,
-            for a stronger answer.
-    """
-
-    __pydantic_config__ = STRICT
-
-    asked: str
-    subject: str
-    answer: AnswerKind
-    model_before: str
-    rounds: tuple[HeldRound, ...]
-    deniability_threshold: int | None
-    min_anonymity: int | None
-    max_distance: float | None
-    first_round: int | None
-    first_affected_round: int | None
-    first_replayed_round: int | None
-    rounds_replayed: int
-    representative_probability: ValueOrReason[float]
-    refutation: ValueOrReason[float]
-    touched: tuple[Influence, ...]
-    secrets: Literal["seeded", "os"]
-    raw_updates_deleted: ValueOrReason[bool]
-    superseded_deleted: Mapping[str, int]
-    basis: Basis = "none"
-    replayed: Literal["recorded", "anew", "calibrated", "subtracted"] | None = None
-    sealed_record_kept: bool = False
+def _summary(facts: Facts) -> tuple[str, str, str]:
+    left = "A client asked to leave this run, and takes part in no later round of it."
+    start, count = facts.first_replayed_round, facts.rounds_replayed
+    again = f"{_were(count)} played again without it, {_beginning(start)}"
+    if start is None and facts.answer in ("subtract", "retrain", "calibrate"):
+        nothing = "No round that counts holds its data, so none was played again."
+        return left, nothing, _copies_left(facts)
+    match facts.answer:
+        case "deny":
+            return (
+                left,
+                "The model was not changed: what it learnt from the client, it still holds.",
+                _hidden(facts),
+            )
+        case "subtract":
+            return (
+                left,
+                "Its records were subtracted from the sums that the models are solved "
+                "from, and the models solved again.",
+                _copies_left(facts),
+            )
+        case "roll_back":
+            return left, f"{again}.", _before(facts)
+        case "retrain":
+            return left, f"{again}; the model is what came of that.", _copies_left(facts)
+        case "calibrate":
+            return (
+                left,
+                f"Its contribution was estimated and taken out of "
+                f"{_counted(count, 'round')}, {_beginning(start)}.",
+                "The model is an approximation, and how far it is from one without the "
+                "client is not bounded.",
+            )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts(RecordedFacts):
-    """All that is known of an answer. No name, no handle: only the requester's mark.
-
-    Attributes:
-        covey_version: that gave the answer.
-        request: the request's identifier.
-        run: the run's identifier.
-        answered: when it was answered, ISO 8601.
-        ledger_head: the ledger's hash when the answer was given.
-        ledger_events: the position of that hash, counted from 1.
-        model_after: SHA-256 as `model_before`, after the answer.
-        guarantee: of differential privacy, with mechanism, relation and adversary.
-        measured: an attack on the requester's data before and after, with intervals.
-        copies: of models and pages that had been exported or shown.
-        receipt: SHA-256 of the receipt that was signed when it was asked; None: there is
-            none.
-        tree_root: of the Merkle tree over the ledger's events up to `ledger_events`.
-        consistency: the path that shows that this tree begins with the receipt's.
-        subtracted: every cluster's sums; only where some were subtracted.
-        own_sums_kept: whether the server kept each client's own sums, so that what was
-            subtracted came from there; only of subtractions.
-        earlier_heads: only of subtractions from heads under noise.
-    """
-
-    __pydantic_config__ = STRICT
-
-    covey_version: str
-    request: str
-    run: str
-    answered: str
-    ledger_head: str
-    ledger_events: int
-    model_after: str
-    guarantee: ValueOrReason[Mapping[str, Any]]
-    measured: ValueOrReason[Mapping[str, Any]]
-    copies: tuple[SettledCopy, ...] = ()
-    receipt: str | None = None
-    tree_root: str | None = None
-    consistency: tuple[str, ...] = ()
-    subtracted: tuple[SubtractedSums, ...] = ()
-    own_sums_kept: bool = False
-    earlier_heads: EarlierHeads | None = None
+def _hidden(facts: Facts) -> str:
+    if not facts.rounds:
+        return "No recorded round held the client in an anonymity set."
+    return (
+        "In every recorded round whose anonymity set held it, at least "
+        f"{facts.deniability_threshold} other clients remain to whom what was released "
+        f"can be attributed."
+    )
 
 
-def claim(facts: Facts) -> str:
-    """Return the one thing that the proof claims."""
+def _before(facts: Facts) -> str:
+    first, start = facts.first_round, facts.first_replayed_round
+    if first is None or start is None or first >= start:
+        return "No round before them includes it."
+    rounds = f"round {start}" if first == start - 1 else f"rounds {round_number(first)} to {start}"
+    return f"The model was not rid of what it learnt from the client in {rounds}."
+
+
+def _copies_left(facts: Facts) -> str:
+    left = len(_elsewhere(facts))
+    owed = len({each.recipient for each in facts.copies if each.notify})
+    if not left and not owed:
+        return "No copy of an earlier model or page is on record elsewhere."
+    return (
+        f"Copies of earlier models or pages are on record elsewhere: {left} not "
+        f"deleted, and {_counted(owed, 'recipient')} to be told."
+    )
+
+
+def _elsewhere(facts: Facts) -> list[SettledCopy]:
+    return [each for each in facts.copies if each.fate in ("outside", "missing")]
+
+
+def _done(facts: Facts) -> Iterator[str]:
+    if facts.model_changed:
+        yield (
+            f"The model's parameters were changed: their SHA-256 was {facts.model_before} "
+            f"before the answer and is {facts.model_after} after it."
+        )
+    else:
+        yield (
+            f"The model's parameters were not changed: before and after the answer "
+            f"their SHA-256 is {facts.model_after}."
+        )
+    yield from _replayed(facts)
+    for each in facts.subtracted:
+        if gone := each.clients_before - each.clients_after:
+            yield (
+                f"The sums of cluster {each.cluster} lost the records of "
+                f"{_counted(gone, 'client')}, of {each.clients_before}: their SHA-256 was "
+                f"{each.before} and is {each.after}."
+            )
+    yield from _deleted(facts)
+    if facts.measured.value is not None:
+        yield (
+            "An attack on the requester's data was measured before and after the "
+            "answer: see the figures and their intervals."
+        )
+
+
+def _replayed(facts: Facts) -> Iterator[str]:
+    first, start = facts.first_round, facts.first_replayed_round
+    if start is None:
+        yield "No round was played again."
+        return
+    if facts.answer == "subtract":
+        number = round_number(start)
+        yield f"The heads of round {number} were solved again; no client chose or trained."
+        if facts.own_sums_kept:
+            yield "What was subtracted are the requester's own sums, which were kept."
+        return
+    yield f"{_were(facts.rounds_replayed)} played again, {_beginning(start)}."
+    if first is not None and first >= start > 0:
+        number = round_number(first)
+        yield f"No round before them includes the requester, whose first is {number}."
+
+
+def _deleted(facts: Facts) -> Iterator[str]:
+    updates = facts.raw_updates_deleted
+    if updates.value is None:
+        yield f"No raw updates were deleted: {_reason(updates.reason)}."
+    elif updates.value:
+        yield "The requester's raw updates that the run had stored were deleted."
+    else:
+        yield "Raw updates were not deleted."
+    counts = sorted((_KINDS.get(kind, kind), n) for kind, n in facts.superseded_deleted.items())
+    kinds = "; ".join(f"{n} {kind}" for kind, n in counts)
+    yield f"Superseded artefacts deleted before this was signed: {kinds or 'none'}."
+    fates = [each.fate for each in facts.copies]
+    if not fates:
+        yield "No copy of a model or a page was on record."
+        return
+    yield (
+        f"Copies of models and pages on record: {len(fates)}, of which deleted, in the "
+        f"run's folder: {fates.count('deleted')}."
+    )
+    if stay := fates.count("unchanged"):
+        yield f"Left as they are, since the answer did not change their models: {stay}."
+
+
+def _claim(facts: Facts) -> str:
     start, count = facts.first_replayed_round, facts.rounds_replayed
     match facts.answer:
         case "deny":
             return (
-                "In every recorded round whose anonymity set held the requester, what "
-                "was released is attributable to at least "
-                f"{facts.deniability_threshold} remaining clients, within the diameter "
-                "where one is recorded."
+                "In every recorded round whose anonymity set held the requester, what was released "
+                f"is attributable to at least {facts.deniability_threshold} remaining clients, "
+                "within the diameter where one is recorded."
             )
         case "subtract" if start is None:
             return "No sums that count hold the requester's records: none were changed."
@@ -269,82 +236,61 @@ def claim(facts: Facts) -> str:
                 "set back to the one that the run began with."
             )
         case "roll_back":
-            return f"Replayed without the requester: {counted(count, 'round')}, {beginning(start)}."
+            return (
+                f"Replayed without the requester: {_counted(count, 'round')}, {_beginning(start)}."
+            )
         case "retrain" if start is None:
             return "No round that counts holds the requester's data, so none was replayed."
         case "retrain":
             return (
                 "Everything from before the requester's first round was replayed "
-                f"without it: {counted(count, 'round')}, {beginning(start)}."
+                f"without it: {_counted(count, 'round')}, {_beginning(start)}."
             )
         case "calibrate":
             return (
                 "The requester's contribution was estimated from stored updates and "
-                f"taken out of {counted(count, 'round')}, {beginning(start)}."
+                f"taken out of {_counted(count, 'round')}, {_beginning(start)}."
             )
 
 
-def beginning(start: int | None) -> str:
-    """Return where a replay began, in words."""
-    if start is None:
-        return "from nowhere"
-    name = f"round {round_number(start)}" if start else "the first round"
-    return f"from just before {name}"
-
-
-def counted(count: int, what: str) -> str:
-    """Return a number of things."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def limits(facts: Facts) -> tuple[str, ...]:
-    """Return, in plain words, what the answer did not do and does not say."""
-    return (
-        *not_claimed(facts),
-        *_earlier_rounds(facts),
-        *kept(facts),
-        _measured(facts),
-        guaranteed(facts),
-        "Not covered: PostgreSQL's write-ahead log and backups, Flower's own database, "
-        "and copies elsewhere, of models and pages, that covey has no record of.",
-        "Whether this answer meets a legal duty is for a lawyer to say.",
+def _limits(facts: Facts) -> Iterator[str]:
+    yield from _not_claimed(facts)
+    yield from _earlier_rounds(facts)
+    yield (
+        "The requester's mark stays in the ledger, with its request and the answer: "
+        "only its name and salt together make it again."
     )
-
-
-def refuters(facts: Facts) -> tuple[str, ...]:
-    """Return which of the requester's data were used, and who could know or show it."""
-    return (_representative(facts), *_refuters(facts))
-
-
-def left_to_do(facts: Facts) -> tuple[str, ...]:
-    """Return what the answer left for people to do; empty if nothing is known of."""
-    return tuple(_not_deleted(facts))
-
-
-def _representative(facts: Facts) -> str:
-    whose = "The requester's" if facts.answer == "deny" else "Before the answer, the requester's"
-    if facts.min_anonymity is None and facts.first_round is None:
-        return "No round is recorded in which the requester's data were used."
-    if facts.answer == "subtract":
-        return (
-            "Before the answer, the requester's records were in its cluster's sums as "
-            "they were: nothing hid them."
+    if facts.sealed_record_kept:
+        yield (
+            "A sealed record is kept in the ledger, which only the requester's name and "
+            "salt together open: it finds the requester's rounds again, so that a "
+            "stronger answer can still be given. Such an answer destroys it."
         )
-    if facts.min_anonymity is None:
-        return f"{whose} updates were used as they were: no anonymity set hid them."
-    may = f"{whose} update may have been the one that was used."
-    chance = facts.representative_probability
-    if chance.value is None:
-        return f"{may} How probable that is, is not known: {chance.reason}."
-    return (
-        f"{may} Rounds in which an anonymity set held it: {len(facts.rounds)}. "
-        f"Probability that it was used in at least one of them: "
-        f"{_percent(chance.value)}."
+    if facts.measured.value is None:
+        yield (
+            "No attack on the requester's data was measured before and after the "
+            f"answer: {_reason(facts.measured.reason)}."
+        )
+    else:
+        yield (
+            "One attack on the requester's data was measured before and after the answer. "
+            "Another attack may do better."
+        )
+    if facts.guarantee.value is None:
+        yield f"No differential privacy is guaranteed: {facts.guarantee.reason}."
+    else:
+        yield (
+            "Differential privacy is guaranteed only as stated with its mechanism, its "
+            "neighbouring relation and its adversary."
+        )
+    yield (
+        "Not covered: PostgreSQL's write-ahead log and backups, Flower's own database, "
+        "and copies elsewhere, of models and pages, that covey has no record of."
     )
+    yield "Whether this answer meets a legal duty is for a lawyer to say."
 
 
-def not_claimed(facts: Facts) -> Iterator[str]:
-    """Yield what the answer is not."""
+def _not_claimed(facts: Facts) -> Iterator[str]:
     match facts.answer:
         case "deny":
             yield (
@@ -358,9 +304,8 @@ def not_claimed(facts: Facts) -> Iterator[str]:
             )
         case "roll_back":
             yield (
-                "This is not an erasure, and not equivalent to retraining without the "
-                "requester: in the replay the others kept the clusters that they chose "
-                "in its presence."
+                "This is not an erasure, and not equivalent to retraining without the requester: "
+                "in the replay the others kept the clusters that they chose in its presence."
             )
         case "subtract" | "retrain" if facts.first_replayed_round is None:
             pass
@@ -370,9 +315,8 @@ def not_claimed(facts: Facts) -> Iterator[str]:
             yield from _retrained(facts)
         case "calibrate":
             yield (
-                "This is approximate. It is not an erasure, and not equivalent to "
-                "retraining without the requester; how far it is from that is not "
-                "bounded."
+                "This is approximate. It is not an erasure, and not equivalent to retraining "
+                "without the requester; how far it is from that is not bounded."
             )
     yield "Nothing is claimed about membership inference against the model."
     yield "Nothing here says that the requester took no part in the run."
@@ -426,13 +370,13 @@ def _earlier_rounds(facts: Facts) -> Iterator[str]:
         return  # a model that is solved from sums begins with no earlier one
     if first is not None and start is not None and first < start:
         yield (
-            f"Every round from {round_number(first)} to {start}, before the first replayed "
-            f"one, still includes the requester, and so do the models that the replay "
-            f"began with."
+            f"Every round from {round_number(first)} to {start}, before the first replayed one, "
+            "still includes the requester, and so do the models that the replay began with."
         )
 
 
 def _refuters(facts: Facts) -> Iterator[str]:
+    yield _representative(facts)
     yield (
         "Who could refute it: whoever holds the server's logs, the seed or the noise, "
         "backups, or raw updates, and the other clients, each of which knows its own."
@@ -447,7 +391,7 @@ def _refuters(facts: Facts) -> Iterator[str]:
             "Whoever kept a cluster's sums from before the answer finds, by subtracting "
             "those after it, the sums of the requester alone, or of those who left with "
             "it, and from the sums of few records the features of these records. "
-            f"{KEPT if facts.own_sums_kept else NOT_KEPT}"
+            f"{_KEPT if facts.own_sums_kept else _NOT_KEPT}"
         )
         yield (
             "Whoever holds the records of everybody else in a cluster can test a guess of "
@@ -468,7 +412,7 @@ def _refuters(facts: Facts) -> Iterator[str]:
     if facts.refutation.value is None:
         yield (
             "How often who holds the candidates' updates would tell the right one is "
-            f"not known: {facts.refutation.reason}."
+            f"not known: {_reason(facts.refutation.reason)}."
         )
     else:
         yield (
@@ -477,36 +421,42 @@ def _refuters(facts: Facts) -> Iterator[str]:
         )
 
 
-def _not_deleted(facts: Facts) -> Iterator[str]:
+def _representative(facts: Facts) -> str:
+    whose = "The requester's" if facts.answer == "deny" else "Before the answer, the requester's"
+    if facts.min_anonymity is None and facts.first_round is None:
+        return "No round is recorded in which the requester's data were used."
+    if facts.answer == "subtract":
+        return (
+            "Before the answer, the requester's records were in its cluster's sums as "
+            "they were: nothing hid them."
+        )
+    if facts.min_anonymity is None:
+        return f"{whose} updates were used as they were: no anonymity set hid them."
+    may = f"{whose} update may have been the one that was used."
+    chance = facts.representative_probability
+    if chance.value is None:
+        return f"{may} How probable that is, is not known: {_reason(chance.reason)}."
+    return (
+        f"{may} Rounds in which an anonymity set held it: {len(facts.rounds)}. Probability that it "
+        f"was used in at least one of them: {_percent(chance.value)}."
+    )
+
+
+def _left_to_do(facts: Facts) -> Iterator[str]:
     if facts.raw_updates_deleted.value is False:
         yield (
             "Raw updates are still stored, and they identify which update stood for "
             "its set. Delete them."
         )
-    left = [each for each in facts.copies if each.fate in ("outside", "missing")]
-    if left:
+    if left := len(_elsewhere(facts)):
         yield (
-            f"{_copies(len(left))} of earlier models and pages on record outside the run's "
+            f"{_copies(left)} of earlier models and pages on record outside the run's "
             f"folder, where covey deletes nothing, to be deleted by whoever answered."
         )
-    if owed := [each for each in facts.copies if each.notify]:
+    if owed := sum(each.notify for each in facts.copies):
         yield (
-            f"{_copies(len(owed))} of a superseded model went to recipients on record, who "
+            f"{_copies(owed)} of a superseded model went to recipients on record, who "
             f"are to be notified (GDPR Art. 19)."
-        )
-
-
-def kept(facts: Facts) -> Iterator[str]:
-    """Yield what is kept of the requester."""
-    yield (
-        "The requester's mark stays in the ledger, with its request and the answer: "
-        "only its name and salt together make it again."
-    )
-    if facts.sealed_record_kept:
-        yield (
-            "A sealed record is kept in the ledger, which only the requester's name and "
-            "salt together open: it finds the requester's rounds again, so that a "
-            "stronger answer can still be given. Such an answer destroys it."
         )
 
 
@@ -514,26 +464,20 @@ def _copies(count: int) -> str:
     return f"{count} {'copy' if count == 1 else 'copies'}"
 
 
-def _measured(facts: Facts) -> str:
-    if facts.measured.value is None:
-        return (
-            "No attack on the requester's data was measured before and after the "
-            f"answer: {facts.measured.reason}."
-        )
-    return (
-        "One attack on the requester's data was measured before and after the answer. "
-        "Another attack may do better."
-    )
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def guaranteed(facts: Facts) -> str:
-    """Return whether differential privacy is guaranteed."""
-    if facts.guarantee.value is None:
-        return f"No differential privacy is guaranteed: {facts.guarantee.reason}."
-    return (
-        "Differential privacy is guaranteed only as stated with its mechanism, its "
-        "neighbouring relation and its adversary."
-    )
+def _were(count: int) -> str:
+    return f"{_counted(count, 'round')} {'was' if count == 1 else 'were'}"
+
+
+def _beginning(start: int | None) -> str:
+    """Return where a replay began, in words."""
+    if start is None:
+        return "from nowhere"
+    name = f"round {round_number(start)}" if start else "the first round"
+    return f"from just before {name}"
 
 
 def _percent(probability: float) -> str:

@@ -25,7 +25,7 @@ from covey.desk.letters import write_letters
 from covey.ledger.store import Ledger
 from covey.report.attacks import final_risk, final_risks
 from covey.report.summary import client_groups
-from covey.runtime.planning import ClientRecord, read_client
+from covey.runtime.planning import ClientPlan, read_client
 from covey.unlearning.plan import AFTERWARDS
 from covey.web.guard import has_token
 from covey.web.pages import page
@@ -98,10 +98,9 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
 def _record(run: FollowedRun, snapshot: Snapshot, handle: Handle) -> dict[str, Any]:
     del snapshot  # the ledger is read again, for this client alone
     try:
-        found = read_client(run.folder, handle)
+        held, plan = read_client(run.folder, handle)
     except (CoveyError, OSError) as error:
         return {"problem": str(error)}
-    held = found.participation
     left = frozenset(held.left)
     trained = held.trained.get(handle, {})
     sets = [
@@ -119,13 +118,13 @@ def _record(run: FollowedRun, snapshot: Snapshot, handle: Handle) -> dict[str, A
         "clusters": sorted(set(trained.values())),
         "sets": sets,
         "least": min((each["others"] for each in sets), default=None),
-        "options": _options(found),
-        "chosen": found.chosen.answer if found.chosen else "",
-        "why": found.unanswerable,
+        "options": _options(plan),
+        "chosen": plan.chosen.answer if plan.chosen else "",
+        "why": plan.reason,
     }
 
 
-def _options(found: ClientRecord) -> Sequence[Mapping[str, Any]]:
+def _options(plan: ClientPlan) -> Sequence[Mapping[str, Any]]:
     return [
         {
             "answer": option.answer,
@@ -135,7 +134,7 @@ def _options(found: ClientRecord) -> Sequence[Mapping[str, Any]]:
             "bytes": cost.bytes_deleted,
             "then": AFTERWARDS[option.answer] if option.possible else option.reason,
         }
-        for option, cost in found.options
+        for option, cost in plan.options
     ]
 
 

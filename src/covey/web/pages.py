@@ -34,6 +34,8 @@ from covey.report.summary import (
     violations,
 )
 from covey.runtime.verification import verify
+from covey.unlearning.proof import read_proof
+from covey.unlearning.proof_text import sentences
 from covey.unlearning.signature import Check
 from covey.web.charts import (
     Plot,
@@ -397,6 +399,7 @@ def _signed(gap: float | None, *, counts: bool) -> str:
 
 
 SAID = {
+    "claim": "What is claimed",
     "done": "What was done",
     "left_to_do": "What is left to do",
     "limits": "What it does not say",
@@ -421,8 +424,7 @@ def proof_page(run: FollowedRun, name: str) -> dict[str, Any] | None:
         "snapshot": run.look(),
         "proof": _told(path),
         "checks": checks,
-        "claim": str(_document(path).get("claim", "")),
-        "sentences": {title: _listed(path, key) for key, title in SAID.items()},
+        "sentences": _sentences(path),
     }
 
 
@@ -464,9 +466,13 @@ def _told(path: Path) -> dict[str, Any]:
     return {"name": path.stem, **{key: str(found.get(key, "")) for key in keys}}
 
 
-def _listed(path: Path, key: str) -> list[str]:
-    found = _document(path).get(key, [])
-    return [str(each) for each in found] if isinstance(found, list) else []
+def _sentences(path: Path) -> Mapping[str, Sequence[str]]:
+    """Return what a proof says in plain words, by title; nothing of what is none."""
+    try:
+        found = sentences(read_proof(read_bounded(path)))
+    except (OSError, ValueError):
+        return {}
+    return {title: found[key] for key, title in SAID.items()}
 
 
 def _document(path: Path) -> Mapping[str, Any]:

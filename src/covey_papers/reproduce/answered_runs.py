@@ -26,7 +26,7 @@ from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import run_rounds
-from covey.runtime.planning import plan_for
+from covey.runtime.planning import options_for
 from covey.runtime.session import Session, open_or_create, read_events
 from covey.unlearning.plan import cheapest
 
@@ -141,7 +141,7 @@ def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> O
 
 
 def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:
-    chosen = cheapest(plan_for(desk, request.handle, x).options, request.wanted)
+    chosen = cheapest(options_for(desk, request.handle, x), request.wanted)
     return chosen.answer, chosen.first_replayed_round
 
 

@@ -1,0 +1,255 @@
+"""What a ledger holds, or lacks, that contradicts an answer: a signer may record it and go on.
+
+    every round that is said to be played again is recorded, once
+    no event after the answer holds the requester, nor does the table of names
+    after a retraining or a calibration no round that counts holds it
+    sums lost those who left, and nobody else
+
+That rounds were trained as they are recorded, no event shows.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import cast
+
+from covey.base.errors import RunError
+from covey.base.events import (
+    AnswerRefused,
+    AnswersMissing,
+    ClientLeft,
+    ClientsAssigned,
+    CohortSampled,
+    Event,
+    HeadsSolved,
+    LeaveRequested,
+    MovesWaited,
+    RecordsChanged,
+    RoundMeasured,
+    SumGivenUp,
+)
+from covey.base.names import ClientName, Handle
+from covey.build.training import algorithm_of
+from covey.components.registry import is_built_in
+from covey.config.settings import Config
+from covey.ledger.chain import Record
+from covey.runtime.facts import Answer, Events
+from covey.unlearning.facts import Facts
+from covey.unlearning.participation import latest_sums, participation_of
+from covey.unlearning.plan import check_basis
+from covey.unlearning.signature import instant
+
+_OF_REQUESTS = (LeaveRequested.__name__, ClientLeft.__name__)
+_PLAYED = (CohortSampled, RoundMeasured)
+"""What a run records of every round, whatever its algorithm is."""
+
+
+def of_ledger(
+    answer: Answer, records: Sequence[Record], names: Mapping[Handle, ClientName]
+) -> Iterator[str]:
+    """Yield what stands in a ledger after an answer, or does not, and contradicts it.
+
+    Args:
+        answer: as it was recorded.
+        records: all of the ledger's, those after the proof was signed too.
+        names: that the ledger knows.
+    """
+    handle, kind = answer.event.handle, answer.event.answer
+    yield from _held_afterwards(answer, records, names)
+    yield from _replays(answer)
+    held = participation_of(answer.now).first_round(handle)
+    if kind in ("retrain", "calibrate") and held is not None:
+        yield f"rounds that count: round {held} holds the requester"
+    if kind == "calibrate" and answer.began and not answer.began.updates_stored:
+        yield "answer: a calibration takes stored updates, and the run stored none"
+    first = participation_of(answer.before).first_trace(handle)
+    if kind == "subtract" and first is not None and answer.rewind is None:
+        yield "replays: the requester's records were in sums, and none were changed"
+    if answer.subtracted:
+        yield from _sums(answer)
+
+
+def of_answer(
+    answer: Answer, config: Config, facts: Facts, times: Mapping[int, str]
+) -> Iterator[str]:
+    """Yield what about an answer cannot have been, by the settings and by the clock.
+
+    Args:
+        answer: as it was recorded.
+        config: the settings that began the run.
+        facts: those of the proof.
+        times: when each entry was written, by the position of its last event.
+    """
+    kind, rewind = answer.event.answer, answer.rewind
+    yield from _request(answer)
+    known = answer.began and is_built_in("risk_estimator", config.redteam.source)
+    if kind == "deny" and known:
+        option = answer.option(prefix_independent=True)
+        if not option.possible:
+            yield f"answer: it could not be denied. {option.reason}"
+    if kind == "subtract":
+        name = config.method.name
+        if is_built_in("algorithm", name) and not algorithm_of(config).subtracts:
+            yield f"answer: nothing can be subtracted with method.name = {name!r}"
+        if rewind and rewind.round_index != rewind.until - 1:
+            yield "first_replayed_round: a subtraction solves the last round again"
+    if rewind and kind != "deny" and (facts.first_affected_round or 0) > rewind.until:
+        yield "first_affected_round: no round that had been played"
+    yield from _moments(answer, facts, times)
+    most = rewind.until - rewind.round_index + 1 if rewind else 0
+    if rewind and kind == "subtract":
+        most = rewind.until  # no state of any round may stay
+    deleted = (facts.superseded_deleted.get(kind, 0) for kind in ("states", "updates"))
+    if any(count > most for count in deleted):
+        yield "superseded_deleted: more than the replayed rounds had"
+
+
+def _held_afterwards(
+    answer: Answer, records: Sequence[Record], names: Mapping[Handle, ClientName]
+) -> Iterator[str]:
+    """Look for the requester in what came later, whether that counts or not."""
+    handle = answer.event.handle
+    if handle in names:
+        yield "names: the table still names the requester"
+    later = enumerate(records[answer.end :], answer.end + 1)
+    held = (at for at, r in later if r.kind not in _OF_REQUESTS and _holds(r.body, handle))
+    if (at := next(held, None)) is not None:
+        yield f"later events: event {at}, after the answer, holds the requester"
+    left = {r.body["handle"] for r in records if r.kind == ClientLeft.__name__}
+    for record in records[answer.end :]:
+        if record.kind == CohortSampled.__name__:
+            unknown = set(record.body["handles"]) - names.keys() - left
+            if unknown:
+                yield (
+                    f"names: in round {record.round_index} somebody takes part whom the "
+                    f"table does not name, and who has not left"
+                )
+                return
+
+
+def _holds(value: object, handle: Handle) -> bool:
+    """Say whether a handle stands anywhere in an event's body."""
+    if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
+        return value == handle
+    inside = chain.from_iterable(value.items()) if isinstance(value, Mapping) else value
+    return any(_holds(each, handle) for each in cast("Iterable[object]", inside))
+
+
+def _replays(answer: Answer) -> Iterator[str]:
+    rewind = answer.rewind
+    if rewind is None:
+        return
+    rounds = [t for t, _ in answer.before if t is not None]
+    until = max(rounds, default=-1) + 1
+    until = min(until, answer.began.rounds) if answer.began else until
+    if rewind.until != until:
+        yield f"replays: {until} rounds had been played, not {rewind.until}"
+    counted = Counter((t, type(event)) for t, event in answer.now)
+    for t in range(rewind.round_index, rewind.until):
+        if any(counted[t, kind] != 1 for kind in _PLAYED):
+            yield f"replays: round {t} is said to be played again, and is not recorded"
+            return
+
+
+def _sums(answer: Answer) -> Iterator[str]:
+    """Compare who left with what the sums lost, cluster by cluster."""
+    t, gone = answer.rewind.round_index if answer.rewind else 0, {*answer.leavers}
+    again = [event for at, event in answer.now if at == t]
+    before = latest_sums(answer.before)
+    after = next((each for each in again if isinstance(each, HeadsSolved)), None)
+    if before is None or after is None or len(before.sums) != len(after.sums):
+        yield f"replays: no heads are recorded as solved again in round {t}"
+        return
+    lacking = _lacking(chain(answer.together, again)) - gone
+    old, new = _chosen(answer.before, t), _chosen(answer.now, t)
+    stay = {h: j for h, j in old.items() if h not in gone | lacking}
+    if stay != {h: j for h, j in new.items() if h not in lacking}:
+        yield f"subtracted: in round {t} others are not in the clusters that are recorded"
+    clusters = _counted(answer.before)
+    inside = Counter(clusters.values())
+    for j in range(len(before.sums)):
+        if inside[j] != before.clients[j]:
+            yield (
+                f"subtracted: {before.clients[j]} clients are said to be in cluster {j}, "
+                f"and {inside[j]} chose it"
+            )
+            return
+        least = sum(clusters.get(h) == j for h in gone)
+        most = least + sum(clusters.get(h) == j for h in lacking)
+        lost = before.clients[j] - after.clients[j]
+        if not least <= lost <= most:
+            yield f"subtracted: {least} left cluster {j}, and its sums lost {lost}"
+        if least and before.sums[j] == after.sums[j]:
+            yield f"subtracted: {least} left cluster {j}, and its sums did not change"
+
+
+def _lacking(events: Iterator[Event]) -> set[Handle]:
+    """Return those who stay and gave no sums when these were made anew."""
+    found: set[Handle] = set()
+    for event in events:
+        match event:
+            case AnswersMissing(handles=some):
+                found |= {*some}
+            case SumGivenUp(clients=some) | MovesWaited(clients=some):
+                found |= {*some}
+            case AnswerRefused(handle=str(one)):
+                found.add(one)
+            case _:
+                pass
+    return found
+
+
+def _chosen(events: Events, t: int) -> dict[Handle, int]:
+    return {
+        handle: j
+        for at, event in events
+        if at == t and isinstance(event, ClientsAssigned)
+        for handle, j in event.clusters.items()
+    }
+
+
+def _counted(events: Events) -> dict[Handle, int]:
+    """Return in which cluster's sums each client is."""
+    found: dict[Handle, int] = {}
+    for _, event in events:
+        match event:
+            case ClientsAssigned(clusters, by) if by != "final":
+                found |= clusters
+            case RecordsChanged(handle=handle, cluster=j):
+                found[handle] = j
+            case ClientLeft(handle=handle):
+                found.pop(handle, None)
+            case _:
+                pass
+    return found
+
+
+def _request(answer: Answer) -> Iterator[str]:
+    """Compare the request in the table, the request in the chain, and the answer."""
+    row, requested, event = answer.request, answer.requested, answer.event
+    if requested.wanted not in ("auto", event.answer):
+        yield f"answer: {requested.wanted} was asked for, and {event.answer} was given"
+    for name in ("handle", "wanted", "basis"):
+        if getattr(row, name) != getattr(requested, name):
+            yield f"{name}: the table of requests has another one than the chain"
+    if (requested.handle, requested.subject or event.subject) != (event.handle, event.subject):
+        yield "subject: who asked is not who is said to have left"
+    try:
+        check_basis(event.answer, requested.basis)
+    except RunError as error:
+        yield f"basis: {error}"
+
+
+def _moments(answer: Answer, facts: Facts, times: Mapping[int, str]) -> Iterator[str]:
+    """Compare when it was answered with when the ledger was written before and after."""
+    later = [when for position, when in times.items() if position > answer.at]
+    earlier = [when for position, when in times.items() if position <= answer.at]
+    closed = answer.request.answered_at
+    after = [*later[:1], *([closed] if closed else [])]
+    moment = instant(facts.answered)
+    if moment is None:
+        return  # its own check says so
+    if any(moment < then for then in map(instant, earlier[-1:]) if then):
+        yield "answered: before the ledger was written as the proof saw it"
+    if any(moment > then for then in map(instant, after) if then):
+        yield "answered: after the ledger went on, or the request was closed"

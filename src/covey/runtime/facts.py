@@ -1,0 +1,290 @@
+"""The facts of an answer, from what stands in a ledger before and after its request.
+
+One pure function finds them, for who signs a proof and for who checks one against the
+ledger. Nothing of a user's own code is asked where that is refused: such facts are
+`unknown_facts`, and rest on the signer's word.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+from covey.aggregation.base import AnonymityTerms
+from covey.base.errors import RunError
+from covey.base.events import ClientLeft, Event, LeaveRequested, RunRolledBack, RunStarted
+from covey.base.history import History, history_of
+from covey.base.names import Handle
+from covey.build.aggregators import anonymity_of
+from covey.build.algorithms import depends_on_population
+from covey.build.training import algorithm_of
+from covey.components.registry import is_built_in
+from covey.config.settings import Config
+from covey.dp.current_guarantee import guarantee_status, head_bounds
+from covey.ledger.chain import Record, entries_of, inclusion_proof, root_of, superseded
+from covey.ledger.requests import Request
+from covey.runtime.ledger_record import LedgerRecord, event_of
+from covey.unlearning.facts import (
+    WORD,
+    EarlierHeads,
+    Facts,
+    HeldRound,
+    SubtractedSums,
+    ValueOrReason,
+    Word,
+    known,
+)
+from covey.unlearning.participation import (
+    Participation,
+    latest_models,
+    latest_sums,
+    participation_of,
+    refutation_success,
+    representative_probability,
+)
+from covey.unlearning.plan import AnswerRules, Option, influences_on, options, sizes_left
+
+Events = Sequence[tuple[int | None, Event]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer, as it stands in a ledger up to where its proof is signed.
+
+    Attributes:
+        request: as the table has it.
+        requested: the request as it was put down in the chain.
+        event: the answer.
+        began: how the run began; None: it was answered before that.
+        before: the current events that it was judged by.
+        together: what was written at once with it, in order.
+        end: the position of the last of these.
+        at: the position at which the proof is signed.
+        now: the events that count there.
+        history: folded from all events up to there.
+    """
+
+    request: Request
+    requested: LeaveRequested
+    event: ClientLeft
+    began: RunStarted | None
+    before: Events
+    together: Sequence[Event]
+    end: int
+    at: int
+    now: Events
+    history: History
+
+    @property
+    def leavers(self) -> list[Handle]:
+        """All who were answered at once, in order."""
+        return [each.handle for each in self.together if isinstance(each, ClientLeft)]
+
+    @property
+    def rewind(self) -> RunRolledBack | None:
+        """How rounds were played again; None: none was."""
+        return next((e for e in self.together if isinstance(e, RunRolledBack)), None)
+
+    @property
+    def subtracted(self) -> bool:
+        """Whether sums were subtracted, and the last round solved again."""
+        return self.event.answer == "subtract" and self.rewind is not None
+
+    def participation(self, *, until_own: bool = False) -> Participation:
+        """Return who took part in what, with all of the leavers, or those before, gone."""
+        before, gone = participation_of(self.before), self.leavers
+        if until_own:
+            gone = gone[: gone.index(self.event.handle)]
+        return replace(before, left=tuple(dict.fromkeys((*before.left, *gone))))
+
+    def option(self, *, prefix_independent: bool) -> Option:
+        """Return the answer as it could be given when it was."""
+        start, until = (self.rewind.round_index, self.rewind.until) if self.rewind else (0, 0)
+        rules = AnswerRules(
+            deniability_threshold=self.began.deniability_threshold if self.began else None,
+            stored_updates=self.event.answer == "calibrate",
+            restorable=tuple({0, start}),
+            next_round=until,
+            prefix_independent=prefix_independent,
+            sums="exact" if self.event.answer == "subtract" else "none",
+        )
+        possible = options(self.participation(until_own=True), self.event.handle, rules)
+        return next(each for each in possible if each.answer == self.event.answer)
+
+
+def find_answer(
+    record: LedgerRecord, times: Mapping[int, str], request: Request, at: int
+) -> Answer | None:
+    """Return the answer to a request; None: the chain does not hold both, each once.
+
+    Args:
+        record: of the ledger, also beyond `at`.
+        times: when each entry was written, by the position of its last event.
+        request: as the table has it.
+        at: the position at which the proof is signed.
+    """
+    records = record.records[:at]
+    requested = _positions(records, LeaveRequested, request.id)
+    answered = _positions(records, ClientLeft, request.id)
+    if len(requested) != 1 or len(answered) != 1 or requested[0] > answered[0]:
+        return None
+    (own,) = answered
+    start = max((position for position in times if position < own), default=0)
+    end = min((position for position in times if position >= own), default=own)
+    whole = at == len(record.records)
+    before, now = record.current(records[:start]), record.entries
+    now = now if whole else record.current(records)
+    started = (event_of(r) for r in record.records if r.kind == RunStarted.__name__)
+    began = history_of(before).started or next(started, None)  # who left before the first round
+    return Answer(
+        request=request,
+        requested=cast("LeaveRequested", event_of(records[requested[0] - 1])),
+        event=cast("ClientLeft", event_of(records[own - 1])),
+        began=cast("RunStarted | None", began),
+        before=[(t, event) for t, events in before for event in events],
+        together=[event_of(each) for each in records[start:end]],
+        end=end,
+        at=at,
+        now=[(t, event) for t, events in now for event in events],
+        history=record.history
+        if whole
+        else history_of(now, [event_of(each) for each in superseded(records)]),
+    )
+
+
+def _positions(records: Sequence[Record], kind: type[Event], request: str) -> list[int]:
+    """Return the positions, from 1 on, of events of this kind about a request."""
+    return [
+        at
+        for at, each in enumerate(records, 1)
+        if each.kind == kind.__name__ and each.body.get("request") == request
+    ]
+
+
+def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
+    """Return the facts that rest on a user's own components: to ask them is to run them.
+
+    Where no start of the run is recorded, the ledger has no hash of the settings either: what
+    follows from them is not known.
+    """
+    kinds = (
+        ("aggregation", config.merge.name, ("min_anonymity", "max_distance", "refutation")),
+        ("risk_estimator", config.redteam.source, ("first_affected_round",)),
+        ("algorithm", config.method.name, ("own_sums_kept",)),
+    )
+    unsealed = answer.began is None
+    return (
+        *(("deniability_threshold", "secrets") if unsealed else ()),
+        *(
+            each
+            for kind, name, names in kinds
+            if unsealed or not is_built_in(kind, name)
+            for each in names
+        ),
+    )
+
+
+def facts(
+    answer: Answer, record: LedgerRecord, config: Config, word: Word, unknown: Collection[str] = ()
+) -> Facts:
+    """Return the facts of an answer.
+
+    Args:
+        answer: as the ledger records it.
+        record: of the ledger.
+        config: the run's settings, which the ledger has a hash of.
+        word: what holds where no event says it.
+        unknown: facts that are taken from `word`, which has them.
+    """
+    handle, kind, began = answer.event.handle, answer.event.answer, answer.began
+    participation, rewind, history = answer.participation(), answer.rewind, answer.history
+    held = sizes_left(participation, handle)
+    terms = None if "refutation" in unknown else anonymity_of(config)
+    known_x = terms.deniability_threshold if terms else None
+    x = began.deniability_threshold if began else getattr(word, "deniability_threshold", known_x)
+    stored = began.updates_stored if began else bool(config.unlearning.store_updates)
+    guarantee = guarantee_status(history)
+    holds = json.loads(json.dumps(asdict(guarantee.holds))) if guarantee.holds else None
+    hashes = record.hashes[: answer.at]
+    leaves = entries_of(hashes)
+    subtracts = kind == "subtract"
+    bound = head_bounds(history.told).get(handle) if subtracts else None
+    derived: dict[str, Any] = {
+        "subject": answer.event.subject or word.subject,
+        "model_before": latest_models(answer.before) or word.model_before,
+        "model_after": latest_models(answer.now) or word.model_after,
+        "request": answer.request.id,
+        "run": hashes[0][:16],
+        "asked": answer.request.asked_at,
+        "basis": answer.requested.basis,
+        "answer": kind,
+        "ledger_head": hashes[-1],
+        "ledger_events": answer.at,
+        "tree_root": root_of(leaves).hex(),
+        "inclusion": tuple(each.hex() for each in inclusion_proof(leaves, answer.at - 1)),
+        "rounds": tuple(
+            HeldRound(each.round_index, each.cluster, left, known(each.diameter, "no-distances"))
+            for each, left in held
+        ),
+        "deniability_threshold": x,
+        "min_anonymity": terms and terms.min_anonymity,
+        "max_distance": (terms and terms.max_distance) or None,
+        "first_round": participation.first_round(handle),
+        "first_replayed_round": rewind.round_index if rewind else None,
+        "rounds_replayed": rewind.until - rewind.round_index if rewind else 0,
+        "replayed": rewind.how if rewind else None,
+        "representative_probability": known(
+            None if x is None else representative_probability([len(s.members) for s, _ in held]),
+            "not-hidden",
+        ),
+        "refutation": _refutation(terms, [each.diameter for each, _ in held]),
+        "touched": tuple(influences_on(answer.before, handle)),
+        "secrets": began.secrets if began else config.secrets.source,
+        "guarantee": known(holds, guarantee.reason),
+        "sealed_record_kept": kind != "retrain",
+        "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
+        "own_sums_kept": False,
+        "earlier_heads": bound and EarlierHeads(**asdict(bound)),
+    }
+    if subtracts and "own_sums_kept" not in unknown:
+        derived["own_sums_kept"] = algorithm_of(config).keeps_own_sums
+    if "first_affected_round" not in unknown:
+        option = answer.option(prefix_independent=not depends_on_population(config))
+        derived["first_affected_round"] = option.first_affected_round
+    if not stored:
+        derived["raw_updates_deleted"] = ValueOrReason(None, "none-stored")
+    said = {name: getattr(word, name) for name in (*WORD, *unknown)}
+    return Facts(**{**said, **derived, **{name: said[name] for name in unknown}})
+
+
+def _refutation(
+    terms: AnonymityTerms | None, diameters: Sequence[float | None]
+) -> ValueOrReason[float, str]:
+    """Say how well the holder of two candidates' updates tells which one was used."""
+    recorded = [d for d in diameters if d is not None]
+    if terms is None or not diameters:
+        return ValueOrReason(None, "no-set")
+    if terms.noise == 0:
+        return ValueOrReason(1.0, "")
+    if terms.noise is None or len(recorded) < len(diameters):
+        return ValueOrReason(None, "noise-unknown")
+    return ValueOrReason(refutation_success(max(recorded), terms.noise), "")
+
+
+def _subtracted(answer: Answer) -> list[SubtractedSums]:
+    """Return every cluster's sums before the answer, and when its proof is signed.
+
+    Raises:
+        RunError: the ledger does not hold both.
+    """
+    before, after = latest_sums(answer.before), latest_sums(answer.now)
+    if before is None or after is None or len(before.sums) != len(after.sums):
+        raise RunError(
+            "A proof of a subtraction names the sums before and after it, but no event "
+            "HeadsSolved is recorded. An algorithm that `subtracts` tells it every round."
+        )
+    rows = zip(before.sums, after.sums, before.clients, after.clients, strict=True)
+    return [
+        SubtractedSums(cluster=j, before=old, after=new, clients_before=many, clients_after=fewer)
+        for j, (old, new, many, fewer) in enumerate(rows)
+    ]
