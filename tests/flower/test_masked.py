@@ -21,7 +21,7 @@ from covey.base.events import (
     MovesWaited,
     SumGivenUp,
 )
-from covey.deploy.keys import NodeKey
+from covey.deploy.folder import NodeKey
 from covey.flower.client import client_app
 from covey.flower.inprocess import reply_from
 from covey.flower.masked import LETTER, letter_in, with_letter
