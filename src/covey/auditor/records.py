@@ -155,9 +155,8 @@ def _state(path: Path) -> dict[str, Tensor]:
             found = safetensors.torch.load_file(path)
     except Exception as error:  # a malformed file can raise anything
         raise DataError(
-            f"{path} must be a state dict: safetensors, or one that torch.save wrote to a "
-            f"file {', '.join(PICKLED)}, with tensors alone: {error}. Save "
-            f"model.state_dict()."
+            f"{path} must be a state dict: safetensors, or one that torch.save wrote to a file "
+            f"{', '.join(PICKLED)}, with tensors alone: {error}. Save model.state_dict()."
         ) from error
     if not isinstance(found, Mapping) or not all(
         isinstance(each, Tensor) for each in found.values()

@@ -21,10 +21,9 @@ from covey.report.summary import interval
 
 RATES = ("auc", "balanced_accuracy", "advantage", "tpr_at_1_percent", "tpr_at_01_percent")
 VIEW = (
-    "The auditor's view: it knows the members, asks the model for its class scores, and "
-    "compares them with references where there are any. Intervals (95%) are over records: "
-    "another training of the same model would be one more draw. What these attacks do not "
-    "find, a stronger one may."
+    "The auditor's view: it knows the members, asks the model for its class scores, and compares "
+    "them with references where there are any. Intervals (95%) are over records: another training "
+    "of the same model would be one more draw. What these attacks do not find, a stronger one may."
 )
 
 

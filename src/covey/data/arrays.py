@@ -144,9 +144,8 @@ def images_of(x: np.ndarray, whose: object) -> Shaped[Tensor, "images channels h
     first, last = (x.ndim == 4 and x.shape[axis] in CHANNELS for axis in (1, -1))
     if first == last:
         raise DataError(
-            f"{whose}: uint8 x must be images (n, h, w), or have its 1 or 3 channels "
-            f"either second or last, found {x.shape}. Transpose images, or make "
-            f"features float32 and ids int64."
+            f"{whose}: uint8 x must be images (n, h, w), or have its 1 or 3 channels either second "
+            f"or last, found {x.shape}. Transpose images, or make features float32 and ids int64."
         )
     return images if first else images.permute(0, 3, 1, 2).contiguous()
 

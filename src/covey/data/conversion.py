@@ -84,9 +84,8 @@ def held_by(
     )
     if ours != theirs:
         raise DataError(
-            f"{name}: train and test must hold examples of one kind, found "
-            f"{tuple(ours[0])} {ours[1]} and {tuple(theirs[0])} {theirs[1]}. Make them "
-            f"alike."
+            f"{name}: train and test must hold examples of one kind, found {tuple(ours[0])} "
+            f"{ours[1]} and {tuple(theirs[0])} {theirs[1]}. Make them alike."
         )
     return halves
 

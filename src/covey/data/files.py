@@ -140,10 +140,9 @@ def _missing(publication: Publication, name: str, folder: Path) -> DataError:
     md5 = publication.md5(name)
     known = f" (MD5 {md5})" if md5 else ""
     return DataError(
-        f"{publication.source} needs the file {name}{known}, which is neither in {places}. "
-        f"Get it from {publication.address(name)}"
-        f"{', or wherever it has that MD5' if md5 else ''}, and name the folder in "
-        f"data.dir or COVEY_DATA."
+        f"{publication.source} needs the file {name}{known}, which is neither in {places}. Get it "
+        f"from {publication.address(name)}{', or wherever it has that MD5' if md5 else ''}, and "
+        f"name the folder in data.dir or COVEY_DATA."
     )
 
 

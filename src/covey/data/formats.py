@@ -289,9 +289,8 @@ def parse_names(content: bytes, path: Path, part: Part) -> list[str]:
     names = [line[0] for line in lines if line[1:] == [NUMBERS[part]]]
     if not names or any(line and len(line) != 2 for line in lines):
         raise DataError(
-            f"{path} must hold an image's name and the number of its part per line, "
-            f"found {len(names):,} images of part {NUMBERS[part]} ({part}). Get the file "
-            f"again."
+            f"{path} must hold an image's name and the number of its part per line, found "
+            f"{len(names):,} images of part {NUMBERS[part]} ({part}). Get the file again."
         )
     return names
 

@@ -239,9 +239,8 @@ def _hands(
     apart = len(all_dealt.unique()) == len(all_dealt)
     if found != sizes or not apart or not torch.isin(all_dealt, cards).all():
         raise DataError(
-            f"{type(spec.partition).__name__} must deal {sizes} of the cards to "
-            f"{len(sizes)} clients, and no card twice, found hands of {found}. Return "
-            f"indices out of `cards`."
+            f"{type(spec.partition).__name__} must deal {sizes} of the cards to {len(sizes)} "
+            f"clients, and no card twice, found hands of {found}. Return indices out of `cards`."
         )
     return hands
 
@@ -261,10 +260,9 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
         if spec.images == "per-group":
             whose = "the clients of its largest group"
         raise DataError(
-            f"The population needs {need:,} images for {whose}, "
-            f"{spec.audit_examples:,} for the audit, {max(spec.pool, 0):,} for the pool "
-            f"and at least {least_test} to test with, but {source.name} has "
-            f"{len(source.train):,}. Lower population.clients, "
+            f"The population needs {need:,} images for {whose}, {spec.audit_examples:,} for the "
+            f"audit, {max(spec.pool, 0):,} for the pool and at least {least_test} to test with, "
+            f"but {source.name} has {len(source.train):,}. Lower population.clients, "
             f"population.examples_per_client, population.audit_examples or redteam.pool."
         )
     if spec.partition.is_selective:
@@ -431,9 +429,8 @@ def reserve(name: ClientName, examples: Examples, holdout: float) -> tuple[Examp
     members = len(examples) - held_out
     if members < 1:
         raise DataError(
-            f"{name} must have an example to train on, but a holdout of {holdout} "
-            f"reserves {held_out} of its {len(examples)}. Lower population.holdout or "
-            f"give it more examples."
+            f"{name} must have an example to train on, but a holdout of {holdout} reserves "
+            f"{held_out} of its {len(examples)}. Lower population.holdout or give it more examples."
         )
     reserved = Examples(examples.inputs[members:], examples.labels[members:])
     return examples.first(members), reserved

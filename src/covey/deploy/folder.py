@@ -99,9 +99,8 @@ class Plan:
             )
         if self.ip is None and not _HOST.fullmatch(self.host):
             raise ConfigError(
-                f"--host takes the name or address under which the nodes reach the "
-                f"server, found {self.host!r}. Leave out the port, and what is before "
-                f"'//'."
+                f"--host takes the name or address under which the nodes reach the server, found "
+                f"{self.host!r}. Leave out the port, and what is before '//'."
             )
 
     def _check_organisations(self) -> None:

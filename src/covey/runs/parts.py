@@ -145,9 +145,8 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
         if again is None or again.options != part.options:
             found = "no part" if again is None else f"{again.name} {again.options}"
             raise RunError(
-                f"{part.key} must be the part that began the run in {folder.path}, "
-                f"{part.name} {part.options}, found {found}. Pass the settings with which "
-                f"it was started."
+                f"{part.key} must be the part that began the run in {folder.path}, {part.name} "
+                f"{part.options}, found {found}. Pass the settings with which it was started."
             )
         pass_again(part.name, again.name)
 
@@ -158,9 +157,8 @@ def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> st
     passed = ", ".join(f"{each}=..." for each in what)
     return (
         f"This needs the run's {' and '.join(what)}, which came from a program: call "
-        f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started "
-        f"with what can be imported records it as package.module:function, and needs no "
-        f"program."
+        f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started with what "
+        f"can be imported records it as package.module:function, and needs no program."
     )
 
 
