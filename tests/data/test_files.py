@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from covey import ChecksumError, DataError
-from covey.data.files import check_data, data_folder, find_file, read_file, verify
 from covey.data.sets import Cifar10, Mnist
+from covey.data.source import check_data, data_folder, find_file, read_file, verify
 
 IMAGES = "train-images-idx3-ubyte.gz"
 

@@ -30,7 +30,6 @@ from covey.config.rules import claims_of, refuse_conflicts
 from covey.config.settings import Config
 from covey.data.clients import PopulationRequest
 from covey.data.examples import Examples, Preference, to_floats
-from covey.data.files import data_folder
 from covey.data.partition import Partition
 from covey.data.population import (
     GroupSpec,
@@ -43,7 +42,7 @@ from covey.data.population import (
     weight_from_threshold,
 )
 from covey.data.shift import Shift, ShiftRange
-from covey.data.source import ClientSource, DataSource
+from covey.data.source import ClientSource, DataSource, data_folder
 from covey.engine.descent import check_private
 from covey.engine.recipe import TASKS
 from covey.models.build import (

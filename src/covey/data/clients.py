@@ -1,6 +1,6 @@
 """Clients that bring their own examples, and what they make a population of."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,6 @@ from covey.data.conversion import TrainTest, clients_of, examples_of
 from covey.data.examples import Examples, Preference
 from covey.data.population import Group, Population, PopulationSpec, population_of
 from covey.data.shift import NoShift, ShiftRange
-
-CountOutputs = Callable[[Shaped[Tensor, "examples *label"], str], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,12 +37,8 @@ class PopulationRequest:
     spec: PopulationSpec
     streams: Streams
     preference: Callable[[ClientName], Preference]
-    outputs: CountOutputs
+    outputs: Callable[[Shaped[Tensor, "examples *label"], str], int]
     keeps_ids: bool
-
-
-Held = Mapping[ClientName, Examples | TrainTest]
-NOTHING_DONE = ShiftRange(NoShift(), 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -80,92 +74,74 @@ def brought_population(
     Raises:
         DataError: naming the client, what was found and what to do.
     """
-    brought = found if isinstance(found, ClientData) else ClientData(clients=found)
+    data = found if isinstance(found, ClientData) else ClientData(clients=found)
     clients = {
-        name: _prepared(held, request)
-        for name, held in clients_of(brought.clients, request.label).items()
+        name: TrainTest(*(_prepared(part, request) for part in held))
+        if isinstance(held, TrainTest)
+        else _prepared(held, request)
+        for name, held in clients_of(data.clients, request.label).items()
     }
+    outputs = [
+        request.outputs(part.labels, name)
+        for name, held in clients.items()
+        for part in (held if isinstance(held, TrainTest) else (held,))
+    ]
     population = population_of(
-        clients,
-        request.spec.holdout,
-        request.streams,
-        request.preference,
-        num_classes=max(_outputs(clients, request)),
+        clients, request.spec.holdout, request.streams, request.preference, num_classes=max(outputs)
     )
-    notes = (*_notes(clients), *brought.notes)
-    return _with_groups(population, brought, request), notes
-
-
-def _prepared(held: Examples | TrainTest, request: PopulationRequest) -> Examples | TrainTest:
-    """Return whole numbers as features, unless they are ids."""
-    if request.keeps_ids:
-        return held
-    if isinstance(held, TrainTest):
-        return TrainTest(*(_as_features(each) for each in held))
-    return _as_features(held)
-
-
-def _as_features(found: Examples) -> Examples:
-    whole = not found.inputs.is_floating_point() and found.inputs.element_size() > 1
-    return Examples(found.inputs.float(), found.labels) if whole else found
-
-
-def _outputs(clients: Held, request: PopulationRequest) -> Iterator[int]:
-    """Yield how many outputs each client's labels need."""
-    for name, held in clients.items():
-        for examples in held if isinstance(held, TrainTest) else (held,):
-            yield request.outputs(examples.labels, name)
-
-
-def _notes(clients: Held) -> tuple[str, ...]:
-    """Return what a reader must know of who holds out what."""
     own = sum(isinstance(held, TrainTest) for held in clients.values())
-    if not own:
-        return ()
-    return (
-        f"{own} of {len(clients)} clients brought test examples of their own: these are "
-        f"their holdout, whatever population.holdout says.",
+    note = (
+        f"{own} of {len(clients)} clients brought test examples of their own: these are their "
+        f"holdout, whatever population.holdout says."
     )
+    notes = (*((note,) if own else ()), *data.notes)
+    return _with_groups(population, data, request), notes
+
+
+def _prepared(examples: Examples, request: PopulationRequest) -> Examples:
+    """Return whole numbers as features, unless they are ids."""
+    whole = not examples.inputs.is_floating_point() and examples.inputs.element_size() > 1
+    if request.keeps_ids or not whole:
+        return examples
+    return Examples(examples.inputs.float(), examples.labels)
 
 
 def _with_groups(
-    population: Population, brought: ClientData, request: PopulationRequest
+    population: Population, data: ClientData, request: PopulationRequest
 ) -> Population:
     """Return the population with the groups and the examples that the source knows."""
 
-    def examples(what: str, each: object) -> Examples:
-        found = _prepared(examples_of(what, each, request.label), request)
-        assert isinstance(found, Examples)  # noqa: S101 - it was one
-        return found
+    def examples(what: str, form: object) -> Examples:
+        return _prepared(examples_of(what, form, request.label), request)
 
-    if brought.pool is not None:
-        population = replace(population, pool=examples("pool", brought.pool))
-    if not brought.groups:
+    if data.pool is not None:
+        population = replace(population, pool=examples("pool", data.pool))
+    if not data.groups:
         return population
-    names = sorted(set(brought.groups.values()))
-    _check_groups(population, brought, names)
+    names = sorted(set(data.groups.values()))
+    _check_groups(population, data, names)
     return replace(
         population,
-        groups=tuple(Group(name, NOTHING_DONE) for name in names),
+        groups=tuple(Group(name, ShiftRange(NoShift(), 0.0, 0.0)) for name in names),
         clients=tuple(
-            replace(client, group=names.index(brought.groups[client.name]))
+            replace(client, group=names.index(data.groups[client.name]))
             for client in population.clients
         ),
-        test=tuple(examples(f"test of {n}", brought.test[n]) for n in names),
+        test=tuple(examples(f"test of {n}", data.test[n]) for n in names),
         non_members=tuple(
-            examples(f"non_members of {n}", brought.non_members[n])
-            for n in (names if brought.non_members else ())
+            examples(f"non_members of {n}", data.non_members[n])
+            for n in (names if data.non_members else ())
         ),
     )
 
 
-def _check_groups(population: Population, brought: ClientData, names: list[str]) -> None:
+def _check_groups(population: Population, data: ClientData, names: list[str]) -> None:
     """Refuse groups of which not everything is known."""
     clients = {client.name for client in population.clients}
-    expected, known = set(names), brought.non_members
+    expected, known = set(names), data.non_members
     for what, found, needed in (
-        ("groups", set(brought.groups), clients),
-        ("test", set(brought.test), expected),
+        ("groups", set(data.groups), clients),
+        ("test", set(data.test), expected),
         ("non_members", set(known), expected if known else set[str]()),
     ):
         if found != needed:

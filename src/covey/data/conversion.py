@@ -10,12 +10,19 @@ of numbers, and (train, test) where both halves are such data by themselves.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from covey.base.errors import DataError
 from covey.base.names import ClientName
-from covey.data.arrays import from_columns, from_items, from_pair, is_array, is_frame, kind_of
+from covey.data.arrays import (
+    described,
+    from_columns,
+    from_items,
+    from_pair,
+    is_array,
+    is_frame,
+    kind_of,
+)
 from covey.data.examples import Examples
 
 KINDS = (
@@ -114,7 +121,7 @@ def examples_of(
         return from_pair(name, inputs, labels)
     if _is_items(found):
         return from_items(name, found, label)
-    raise DataError(f"{name} must bring {KINDS}, found {_told(found)}. Convert it.")
+    raise DataError(f"{name} must bring {KINDS}, found {described(found)}. Convert it.")
 
 
 def _named(clients: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401 - anything
@@ -128,7 +135,7 @@ def _named(clients: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401
     else:
         raise DataError(
             f"clients must be a dict by name or a list, of data per client, found "
-            f"{_told(clients)}. One client's data alone are a list of one: [data]."
+            f"{described(clients)}. One client's data alone are a list of one: [data]."
         )
 
 
@@ -210,11 +217,3 @@ def _is_items(found: object) -> bool:
 
 def _train(held: Examples | TrainTest) -> Examples:
     return held.train if isinstance(held, TrainTest) else held
-
-
-def _told(found: object) -> str:
-    if isinstance(found, DataLoader):
-        return "a DataLoader, which has drawn its batches already: pass its .dataset"
-    if isinstance(found, Tensor):
-        return f"one tensor of shape {tuple(found.shape)}"
-    return f"a {type(found).__name__}"
