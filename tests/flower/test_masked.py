@@ -24,8 +24,7 @@ from covey.base.events import (
 from covey.deploy.folder import NodeKey
 from covey.flower.client import client_app
 from covey.flower.inprocess import reply_from
-from covey.flower.masked import LETTER, letter_in, with_letter
-from covey.flower.messages import Question
+from covey.flower.messages import LETTER, Question, letter_in, with_letter
 from covey.flower.node import Node
 from covey.heads.sums import Sums
 from covey.runtime.folder import RunFolder

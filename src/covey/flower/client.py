@@ -37,8 +37,18 @@ def covey_mod(model: Model | None = None, data: Callable[[Context], Pair] | None
         if not message.has_content() or "covey" not in message.content:
             return call_next(message, context)
 
-        def train(call: ClientRequest, cluster: int) -> Params:
-            return _trained(call_next, (message, context), call, cluster)
+        def train(request: ClientRequest, cluster: int) -> Params:
+            # the app's own function sees an ordinary Flower message
+            recipe = ConfigRecord({"lr": request.recipe.learning_rate})
+            model = arrays(request.models[cluster])
+            message.content = RecordDict({"arrays": model, "config": recipe})
+            answer = call_next(message, context).content["arrays"]
+            if not isinstance(answer, ArrayRecord):
+                raise ConfigError(
+                    f"The training function must return its model as 'arrays', found "
+                    f"{type(answer).__name__}. Return it as in Flower's examples."
+                )
+            return dict(answer.to_torch_state_dict())
 
         return answer_message(message, lambda: _node(context, model, data), train)
 
@@ -71,25 +81,6 @@ def _file(context: Context) -> str:
             f"app's settings, found {file!r}. Start it as `covey deploy init` writes it."
         )
     return file
-
-
-def _trained(
-    train: ClientAppCallable,
-    received: tuple[Message, Context],
-    request: ClientRequest,
-    cluster: int,
-) -> Params:
-    """Let the app's own function train; it sees an ordinary Flower message."""
-    message, context = received
-    recipe = ConfigRecord({"lr": request.recipe.learning_rate})
-    message.content = RecordDict({"arrays": arrays(request.models[cluster]), "config": recipe})
-    answer = train(message, context).content["arrays"]
-    if not isinstance(answer, ArrayRecord):
-        raise ConfigError(
-            f"The training function must return its model as 'arrays', found "
-            f"{type(answer).__name__}. Return it as in Flower's examples."
-        )
-    return dict(answer.to_torch_state_dict())
 
 
 client_app = ClientApp()

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 import safetensors.torch
@@ -99,7 +98,7 @@ class MemoryFolder:
             return NodeMemory()
         try:
             kept = json.loads(checked(read_bounded(self._file)))
-            risks = tuple(map(_estimate, kept["risks"]))
+            risks = tuple(None if risk is None else RiskEstimate(**risk) for risk in kept["risks"])
             memory = NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
             return _checked(asdict(memory))
         except UNREADABLE as error:
@@ -175,10 +174,6 @@ def _damaged(file: Path, error: Exception) -> RunError:
         f"cannot be read ({type(error).__name__}: {error}). Restore the file; without it "
         f"what the client has spent on its choices is not known."
     )
-
-
-def _estimate(kept: Any) -> RiskEstimate | None:  # noqa: ANN401 - as JSON has it
-    return None if kept is None else RiskEstimate(**kept)
 
 
 log = logging.getLogger(__name__)
@@ -285,7 +280,11 @@ def answer_message(
         log.exception("Answering failed; the server learns the kind of error only.")
         refused = isinstance(error, RefusedError)
         kind = error.reason.name if refused else type(error).__name__
-        content = encode(_failed(question, kind))
+        versions = version("covey"), question.token
+        if question.task == "hello":
+            content = encode(Hello(*versions, "", "", (), images=False, classes=0, failed=kind))
+        else:
+            content = encode(Reply(*versions, question.name, failed=kind))
     return Message(content, reply_to=message)
 
 
@@ -308,12 +307,6 @@ def _hello(node: Node, question: Question) -> Hello:
     )
 
 
-def _failed(question: Question, kind: str) -> Hello | Reply:
-    if question.task != "hello":
-        return Reply(version("covey"), question.token, question.name, failed=kind)
-    return Hello(version("covey"), question.token, "", "", (), False, 0, failed=kind)  # noqa: FBT003
-
-
 def _reply(
     node: Node, question: Question, request: ClientRequest, train: Train | None
 ) -> tuple[Reply, Params | None]:
@@ -328,9 +321,15 @@ def _reply(
     memory, kept = folder.read(), folder.read_tensors(question.slip.memory_round)
     chosen = member.choose(request, question.slip, memory.risks)
     folder.write(_with_spent_epsilon(memory, node.config, request, chosen))
-    in_use = kept.get(PERSONAL, request.models[chosen.cluster])
-    reply = _reply_of_choice(node, member, request, chosen, in_use)
-    reply = replace(reply, token=question.token)
+    in_use = kept.get(PERSONAL, request.models[chosen.cluster])  # its own model, if it has one
+    tells, file = request.task in (*CHOOSING, "train"), node.file
+    threshold = member.client.preference.risk_threshold
+    reply = replace(
+        _plainly(node, question),
+        cluster=chosen.cluster,
+        accuracy=member.accuracy(in_use) if tells and file.tell_accuracy else None,
+        above=chosen.above(threshold) if tells and file.tell_violation else None,
+    )
     if request.task == "count":
         inside, outside = member.count(request, chosen.cluster)
         return replace(reply, members=_plain(inside), held_out=_plain(outside)), None
@@ -339,19 +338,19 @@ def _reply(
         folder.write_tensors(request.round_index, with_final_losses(kept, losses))
     if request.task not in ("choose", "train"):
         return reply, None
-    made = _trained(node, member, (question, request), chosen.cluster, train)
+    made = _trained(node, member, question, request, chosen.cluster, train)
     return replace(reply, weight=made.weight), made.update
 
 
 def _trained(
     node: Node,
     member: ClientRuntime,
-    asked: tuple[Question, ClientRequest],
+    question: Question,
+    request: ClientRequest,
     cluster: int,
     train: Train | None,
 ) -> ClientUpdate:
     """Train, and keep what the objective goes on from."""
-    question, request = asked
     folder = node.memory(question.run)
     kept = folder.read_tensors(question.slip.memory_round)
     made = member.train(request, cluster, train, kept)
@@ -377,7 +376,7 @@ def _step(
         folder = node.memory(question.run)
         memory = folder.read()
         folder.write(replace(memory, updates=memory.updates + 1))
-        return _trained(node, member(), (question, request), given, train)
+        return _trained(node, member(), question, request, given, train)
 
     own = own_numbers(member, request, trained)
     letter = request.letters[question.name]
@@ -388,8 +387,7 @@ def _step(
 
 def _plainly(node: Node, question: Question) -> Reply:
     """Return an answer that tells nothing but whether the client asks to leave."""
-    own = Reply(version("covey"), question.token, node.file.name)
-    return replace(own, leave=node.file.leave)
+    return Reply(version("covey"), question.token, node.file.name, leave=node.file.leave)
 
 
 def _with_spent_epsilon(
@@ -404,27 +402,6 @@ def _with_spent_epsilon(
         updates=memory.updates + (request.task in ("choose", "train")),
         choices_epsilon=memory.choices_epsilon
         + (choice_epsilon(noise) if chooses and noise > 0 else 0.0),
-    )
-
-
-def _reply_of_choice(
-    node: Node, member: ClientRuntime, request: ClientRequest, chosen: ClusterChoice, in_use: Params
-) -> Reply:
-    """Return what a client says whatever it is asked, as far as its file lets it.
-
-    `in_use` is its own model, where it has one, or that of the cluster.
-    """
-    file = node.file
-    tells = request.task in (*CHOOSING, "train")
-    threshold = member.client.preference.risk_threshold
-    return Reply(
-        covey_version=version("covey"),
-        token="",
-        name=file.name,
-        cluster=chosen.cluster,
-        accuracy=member.accuracy(in_use) if tells and file.tell_accuracy else None,
-        above=chosen.above(threshold) if tells and file.tell_violation else None,
-        leave=file.leave,
     )
 
 

@@ -9,7 +9,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from statistics import median
@@ -36,6 +36,7 @@ from covey.flower.identity import (
 from covey.flower.messages import (
     MAX_CLASSES,
     MAX_EXAMPLES,
+    ROOT,
     Carried,
     Hello,
     PendingQuestion,
@@ -45,7 +46,6 @@ from covey.flower.messages import (
     lengths_of,
     make_message,
     reply_of,
-    with_roots,
 )
 from covey.secure_sums.messages import Terms
 
@@ -289,15 +289,18 @@ class FlowerServer:
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Return the answers that came in time and in order, in the cohort's order."""
         at = {hello.name: node for node, hello in self._hellos.items()}
-        rooted = with_roots(request.models, request.roots)
-        asked = {
-            at[client.name]: self._question(
-                request, self._hellos[at[client.name]], client.handle, rooted
-            )
-            for client in cohort
-            if client.name in at
-        }
-        answers = self._received(asked)
+        # heads as they are sent to clients that are in them
+        rooted = [
+            {**model, ROOT: request.roots[j]} if j in request.roots else model
+            for j, model in enumerate(request.models)
+        ]
+        answers = self._received(
+            {
+                node: self._question(request, self._hellos[node], client.handle, rooted)
+                for client in cohort
+                if (node := at.get(client.name)) is not None
+            }
+        )
         came = {each.handle for each in answers}
         missing = tuple(c.handle for c in cohort if c.handle not in came | self._refused)
         if missing:
@@ -419,7 +422,16 @@ class FlowerServer:
         """Return the answers that are in order."""
         self._refused = set()
         timeout = self._policy.timeout
-        replies = self._exchanged(_messages(pending, timeout), timeout)
+        carried = Carried()  # what several of them carry is held once
+        messages = (
+            make_message(
+                *(asked.question, asked.start, node, timeout, asked.broadcast),
+                carried=carried,
+                letter=asked.letter,
+            )
+            for node, asked in pending.items()
+        )
+        replies = self._exchanged(messages, timeout)
         found: dict[Handle, tuple[Reply, ClientResponse]] = {}
         while replies:  # each is let go once it is read: it is as large as the model
             node, message = replies.pop(0)
@@ -468,9 +480,8 @@ class FlowerServer:
             )
 
     def _check_signed(self, node: int, question: Question, letter: bytes) -> None:
-        asked, session = question.sums, question.slip.session
-        if asked is not None and asked.step == "keys":
-            terms = Terms(bytes.fromhex(session), asked.length)
+        if question.sums is not None and question.sums.step == "keys":
+            terms = Terms(bytes.fromhex(question.slip.session), question.sums.length)
             public = self._identities.get(node, NodeIdentity()).public
             check_keys(question.name, terms, letter, public)
 
@@ -516,7 +527,12 @@ class FlowerServer:
             for node, reply in found
             if reply.has_content() and reply.metadata.src_node_id == node
         ]
-        self._note_silence({to[each] for each in waiting}, {node for node, _ in found})
+        came = {node for node, _ in found}
+        for node in came:
+            self._attendance.answered(node)
+        for node in sorted({to[each] for each in waiting} - came):
+            if self._attendance.kept_waiting(node):  # it let its time pass
+                self._reject(node, SILENT)
         lost = Counter(reply.has_error() for reply in replies)[True]
         log.info("Asked %d nodes: %d answers, %d errors.", len(sent), len(genuine), lost)
         return genuine
@@ -537,25 +553,6 @@ class FlowerServer:
                 break
             self._clock.sleep(POLL_SECONDS)
         return replies
-
-    def _note_silence(self, silent: set[int], came: set[int]) -> None:
-        """Note who answered, and who let its time pass."""
-        for node in came:
-            self._attendance.answered(node)
-        for node in sorted(silent - came):
-            if self._attendance.kept_waiting(node):
-                self._reject(node, SILENT)
-
-
-def _messages(pending: Mapping[int, PendingQuestion], timeout: float) -> Iterator[Message]:
-    """Yield the questions; what several of them carry is held once."""
-    carried = Carried()
-    for node, asked in pending.items():
-        yield make_message(
-            *(asked.question, asked.start, node, timeout, asked.broadcast),
-            carried=carried,
-            letter=asked.letter,
-        )
 
 
 def _updates(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
