@@ -20,7 +20,8 @@ from torch.utils.data import (
 )
 
 from covey import DataError, Examples
-from covey.data.conversion import TrainTest, clients_of
+from covey.data.clients import clients_of
+from covey.data.examples import TrainTest
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
 Y = np.array([0, 1, 1, 0])

@@ -22,10 +22,9 @@ from covey.base.events import (
     SumGivenUp,
 )
 from covey.deploy.folder import NodeKey
-from covey.flower.client import client_app
+from covey.flower.client import Node, client_app
 from covey.flower.inprocess import reply_from
 from covey.flower.messages import LETTER, Question, letter_in, with_letter
-from covey.flower.node import Node
 from covey.heads.sums import Sums
 from covey.runtime.folder import RunFolder
 from covey.secure_sums.messages import Reason

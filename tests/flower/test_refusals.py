@@ -18,9 +18,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from covey import Config, Params, Run
 from covey.base.events import AnswerRefused, AnswersMissing, Event
 from covey.flower.apps import Federated
+from covey.flower.client import shared_settings_hash
 from covey.flower.identity import InvalidMessageError
 from covey.flower.messages import PendingQuestion, question_of, reply_of
-from covey.flower.node import shared_settings_hash
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events

@@ -8,7 +8,7 @@ import torch
 from covey import RiskEstimate, Streams, run, verify
 from covey.build.clients import DataProfile
 from covey.deploy.folder import Declaration, Plan
-from covey.flower.node import MemoryFolder, NodeMemory
+from covey.flower.client import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata

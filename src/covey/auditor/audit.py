@@ -161,29 +161,6 @@ def _trained(
     return _References(tuple(answers), inside)
 
 
-def _checked_mask(models: Sequence[Model], inside: Any, records: Records) -> ndarray:  # noqa: ANN401
-    """Return which record each model was trained on, in the order of the records.
-
-    Args:
-        models: one at least, which somebody has trained.
-        inside: per record, members first and in the order that they came, and per model,
-            whether the model was trained on it.
-        records: who may be judged.
-
-    Raises:
-        ConfigError: the mask has another shape, or holds other values.
-    """
-    mask = np.asarray(inside)
-    expected = (len(records.places) + records.shared, len(models))
-    if not models or mask.shape != expected or not np.isin(mask, (0, 1)).all():
-        raise ConfigError(
-            f"references must be (models, inside): at least one model, and True or False "
-            f"per record (members, then non-members) and model, shape {expected}, found "
-            f"{len(models)} models and {mask.dtype} of shape {mask.shape}. Correct them."
-        )
-    return mask.astype(bool)[records.places]
-
-
 def _checked_model(model: Any) -> Model:  # noqa: ANN401 - whatever a user returns
     """Refuse what can answer nothing.
 
@@ -408,7 +385,15 @@ def _provider(
     if references is None:
         return None
     if isinstance(references, tuple) and len(references) == 2:
-        models, mask = references[0], _checked_mask(*references, records)
+        models, inside = references[0], np.asarray(references[1])
+        expected = (len(records.places) + records.shared, len(models))
+        if not models or inside.shape != expected or not np.isin(inside, (0, 1)).all():
+            raise ConfigError(
+                f"references must be (models, inside): at least one model, and True or False "
+                f"per record (members, then non-members) and model, shape {expected}, found "
+                f"{len(models)} models and {inside.dtype} of shape {inside.shape}. Correct them."
+            )
+        mask = inside.astype(bool)[records.places]
 
         def passed(candidates: Candidates, _: Streams) -> _References:
             answers = (answers_of(_checked_model(each), records.examples) for each in models)

@@ -262,7 +262,7 @@ class Overrides:
 
     Attributes:
         model: builds a fresh module, or is one: then all start with its weights.
-        clients: their data, as `covey.data.conversion.clients_of` takes them.
+        clients: their data, as `covey.data.clients.clients_of` takes them.
         thresholds: what clients accept, by name (`covey.build.clients`).
         risk_weights: their weights on the risk, by name.
         parts: settings in which a program's own parts stand; None: it passed none again.

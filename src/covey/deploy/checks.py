@@ -127,7 +127,8 @@ def _node(folder: Path, declared: Declaration, now: datetime) -> Iterator[Findin
     scripts = _scripts(folder, declared)
     yield from scripts.values()
     if scripts["start.sh"].level == "ok":
-        yield _fork_server()
+        linux = sys.platform == "linux"  # what a node keeps running, that messages cost it less
+        yield _fine("fork server", _FORK_SERVER if linux else _NO_FORK_SERVER)
     try:
         node = NodeFile.read(folder / "node.toml")
         finding = _fine("node.toml", f"complete, for {node.name}")
@@ -179,27 +180,32 @@ def _software(programs: Sequence[str]) -> Iterator[Finding]:
 
 def _scripts(folder: Path, declared: Declaration) -> dict[str, Finding]:
     """Look whether scripts are as they were written: of others nothing is known."""
-    names = ("server.sh", "flwr.sh") if declared.folder else ("start.sh",)
-    return {name: _script(folder / name, declared.scripts.get(name)) for name in names}
+    findings: dict[str, Finding] = {}
+    for name in ("server.sh", "flwr.sh") if declared.folder else ("start.sh",):
+        try:
+            same = file_hash(folder / name) == declared.scripts.get(name)
+        except OSError as problem:
+            findings[name] = _error(
+                name,
+                f"expected the script that covey wrote, found: {problem}. Write the folder "
+                f"again with `covey deploy init`.",
+            )
+            continue
+        off = "telemetry, update checks and installation at run time are off"
+        findings[name] = _fine(name, off) if same else _error(name, _CHANGED)
+    return findings
 
 
-def _script(path: Path, sha256: str | None) -> Finding:
-    try:
-        same = file_hash(path) == sha256
-    except OSError as problem:
-        return _error(
-            path.name,
-            f"expected the script that covey wrote, found: {problem}. Write the folder again "
-            f"with `covey deploy init`.",
-        )
-    if same:
-        return _fine(path.name, "telemetry, update checks and installation at run time are off")
-    return _error(
-        path.name,
-        "expected it as covey wrote it, found it changed: it is not known what it sends to "
-        "others, who can reach what it starts, and what stays on the disk. Write the folder "
-        "again with `covey deploy init`; options are words behind the script's name.",
-    )
+_FORK_SERVER = (
+    "one process that has loaded all answers messages, in 0.35 GB that stay; restart the node "
+    "after covey or Flower was installed anew"
+)
+_NO_FORK_SERVER = "none but on Linux: Flower loads all anew for every message"
+_CHANGED = (
+    "expected it as covey wrote it, found it changed: it is not known what it sends to others, "
+    "who can reach what it starts, and what stays on the disk. Write the folder again with "
+    "`covey deploy init`; options are words behind the script's name."
+)
 
 
 def _exposure(bind: str, *, is_local: bool) -> Iterator[Finding]:
@@ -216,17 +222,6 @@ def _exposure(bind: str, *, is_local: bool) -> Iterator[Finding]:
             f"expected a port that only nodes can reach, found --host {bind}: Flower lets "
             f"whoever reaches it register keys and start apps. See README.md for a firewall.",
         )
-
-
-def _fork_server() -> Finding:
-    """Say what a node keeps running, that messages cost it less."""
-    if sys.platform != "linux":
-        return _fine("fork server", "none but on Linux: Flower loads all anew for every message")
-    return _fine(
-        "fork server",
-        "one process that has loaded all answers messages, in 0.35 GB that stay; restart "
-        "the node after covey or Flower was installed anew",
-    )
 
 
 def _insecure() -> Finding:

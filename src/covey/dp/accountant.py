@@ -165,7 +165,10 @@ def multiplier_for(
     def repeated(noise_multiplier: float) -> DpEvent:
         return SelfComposedDpEvent(mechanism(noise_multiplier), rounds)
 
-    unsampled = math.sqrt(rounds) / _mu_for(epsilon, delta)
+    undone = root_scalar(
+        lambda mu: gaussian_epsilon(mu, delta) - epsilon, bracket=(1e-6, 10 + 2 * epsilon)
+    )
+    unsampled = math.sqrt(rounds) / float(undone.root)
     if isinstance(mechanism(1.0), GaussianDpEvent):
         # raised until the accountant agrees: its cells are a larger share of a small epsilon
         raised = ROUNDED_UP
@@ -202,13 +205,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if excess(0.0) <= 0:
         return 0.0
     return float(root_scalar(excess, bracket=(0.0, 50 * mu * (1 + mu))).root)
-
-
-def _mu_for(epsilon: float, delta: float) -> float:
-    """Undo `gaussian_epsilon`."""
-    most = 10 + 2 * epsilon
-    found = root_scalar(lambda mu: gaussian_epsilon(mu, delta) - epsilon, bracket=(1e-6, most))
-    return float(found.root)
 
 
 def _pld() -> PrivacyAccountant:

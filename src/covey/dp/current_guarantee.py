@@ -146,7 +146,8 @@ class GuaranteeStatus:
 def guarantee_status(history: History) -> GuaranteeStatus:
     """Return what all rounds ever played guarantee, rolled back ones included."""
     began, found = history.started, ()
-    if began is not None and _has_noise(history.told):
+    noise = of_kinds(history.told, *NOISE)
+    if began is not None and any(hides(fact, unit) for fact in noise for unit in UNITS):
         # loads SciPy, which takes a second: only for a run with noise
         from covey.dp.run_guarantees import guarantees
 
@@ -162,7 +163,8 @@ def epsilon_over_rounds(history: History, points: int) -> dict[Unit, list[tuple[
 
     Empty for a unit as soon as nothing is guaranteed any more.
     """
-    merges = [each for each in aggregations_of(history.told) if _is_merge(each)]
+    parts = aggregations_of(history.told)
+    merges = [part for part in parts if any(isinstance(fact, ModelsMerged) for fact in part)]
     places = sorted({round(len(merges) * i / points) for i in range(1, points + 1)})
     lines: dict[Unit, list[tuple[int, float]]] = {}
     for place in places:
@@ -175,12 +177,3 @@ def epsilon_over_rounds(history: History, points: int) -> dict[Unit, list[tuple[
     return {
         unit: line if line and line[-1][0] == places[-1] else [] for unit, line in lines.items()
     }
-
-
-def _has_noise(facts: Sequence[Event]) -> bool:
-    noise = of_kinds(facts, *NOISE)
-    return any(hides(fact, unit) for fact in noise for unit in UNITS)
-
-
-def _is_merge(part: Sequence[Event]) -> bool:
-    return any(isinstance(fact, ModelsMerged) for fact in part)

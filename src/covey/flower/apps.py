@@ -20,7 +20,7 @@ from covey.build.run import build_run
 from covey.components.registry import only_from, reference
 from covey.config.settings import Config, load_config
 from covey.engine.kinds import FlowerNodes
-from covey.flower.node import shared_settings_hash
+from covey.flower.client import shared_settings_hash
 from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.ledger.store import Ledger
 from covey.models.build import PassedModel

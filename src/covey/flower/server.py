@@ -440,12 +440,16 @@ class FlowerServer:
                 if handle in found:
                     raise InvalidMessageError("it has answered already")  # noqa: TRY301
                 reply, answer = reply_of(message, pending[node])
-                self._check_weight(answer, pending[node].examples)
-                self._check_signed(node, pending[node].question, answer.letter)
+                self._check_answer(node, pending[node], answer)
                 found[handle] = reply, answer
             except InvalidMessageError as error:
                 self._refuse(handle, str(error), counts=handle not in found)
-        for handle in self._outsized([answer for _, answer in found.values()], pending):
+        answers = [answer for _, answer in found.values()]
+        lengths = _updates(answers) or lengths_of(answers)
+        if not self._policy.compares_norms or not lengths:
+            lengths = {}
+        task = next((asked.question.task for asked in pending.values()), "")
+        for handle in self._norms.outsized(task, lengths):
             what = "features are" if found[handle][1].sums else "update is"
             reason = f"its {what} far larger than the others'"
             del found[handle]
@@ -461,29 +465,19 @@ class FlowerServer:
         if counts:
             self._refused.add(handle)
 
-    def _outsized(
-        self, answers: Sequence[ClientResponse], pending: Mapping[int, PendingQuestion]
-    ) -> list[Handle]:
-        """Return whose update, or whose features, are far longer than the others'."""
-        updates = _updates(answers) or lengths_of(answers)
-        if not self._policy.compares_norms or not updates:
-            return []
-        task = next(iter(pending.values())).question.task
-        return self._norms.outsized(task, updates)
-
-    def _check_weight(self, answer: ClientResponse, examples: int) -> None:
+    def _check_answer(self, node: int, pending: PendingQuestion, answer: ClientResponse) -> None:
+        """Refuse weights above what was announced, and keys that the node did not sign."""
         if self._policy.equal_weights and answer.weight != 1:
             raise InvalidMessageError("its weight must be 1, like all others'")
-        if answer.weight > examples:
+        if answer.weight > pending.examples:
             raise InvalidMessageError(
-                f"its weight must be at most the {examples} examples that it announced"
+                f"its weight must be at most the {pending.examples} examples that it announced"
             )
-
-    def _check_signed(self, node: int, question: Question, letter: bytes) -> None:
+        question = pending.question
         if question.sums is not None and question.sums.step == "keys":
             terms = Terms(bytes.fromhex(question.slip.session), question.sums.length)
             public = self._identities.get(node, NodeIdentity()).public
-            check_keys(question.name, terms, letter, public)
+            check_keys(question.name, terms, answer.letter, public)
 
     def _weighed(self, answers: Sequence[ClientResponse]) -> list[ClientResponse]:
         """Return answers of which none weighs far more than most, with what it moves."""
