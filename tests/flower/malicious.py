@@ -94,7 +94,6 @@ class MaliciousServer:
             "",
             "masked",
             classes,
-            bool(model),
             (True,) * bool(model),
             PATH,
             width=d,

@@ -437,10 +437,10 @@ def test_who_does_not_fit_in_is_told_why_and_the_run_goes_on(build):
         for reason in (
             "its covey.toml differs in data, model, train, method, merge, redteam, "
             "privacy or secrets.source: give it the server's",
+            "it failed with DataError: look into the node's log",
             "another node of its name is there: give it a name of its own",
             "it is not invited: put its name on the list, or correct it",
             "its examples must be (1, 8, 8), like the others', found (1, 6, 6)",
-            "it failed with DataError: look into the node's log",
         )
     ]
 

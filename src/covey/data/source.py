@@ -117,24 +117,6 @@ class ClientSource(DataSource):
         return brought_population(self.clients(own), request)
 
 
-def verify(source: str, path: Path, content: bytes, md5: str) -> None:
-    """Check a file's bytes against the published sum; an empty one is not checked.
-
-    Guards against broken downloads, not against an attacker: MD5 is forgeable.
-
-    Raises:
-        ChecksumError: the bytes are not the published ones.
-    """
-    if not md5:
-        return
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise ChecksumError(
-            f"{path} must be {source}'s published file with MD5 {md5}, found MD5 "
-            f"{found}. Delete it and get it again."
-        )
-
-
 LARGEST = 8_192 * MEBIBYTE
 """Bytes of one published file; CelebA's images, the largest, have 1.4 GB."""
 
@@ -252,11 +234,21 @@ def _missing(publication: Publication, name: str, folder: Path) -> DataError:
 
 
 def _content(publication: Publication, path: Path) -> bytes:
+    """Read a file and check it against the published sum, where there is one.
+
+    That guards against broken downloads, not against an attacker: MD5 is forgeable.
+    """
     try:
         content = read_bounded(path, LARGEST)
     except OSError as error:
         raise DataError(f"{path} must be readable: {error}. Check its rights.") from error
-    verify(publication.source, path, content, publication.md5(path.name))
+    md5 = publication.md5(path.name)
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest() if md5 else ""
+    if found != md5:
+        raise ChecksumError(
+            f"{path} must be {publication.source}'s published file with MD5 {md5}, found MD5 "
+            f"{found}. Delete it and get it again."
+        )
     return content
 
 

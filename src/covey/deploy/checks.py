@@ -35,6 +35,7 @@ from covey.deploy.folder import (
     bounds_newcomers,
     federation_settings,
     least_organisations,
+    organisation_problem,
 )
 from covey.deploy.node import NodeFile
 
@@ -293,10 +294,9 @@ def _masks(config: Config) -> Iterator[Finding]:
 
 def _organisations(settings: dict[str, Any], nodes: Sequence[str]) -> Iterator[Finding]:
     """Look whether the file of organisations says of every node what the merge needs."""
-    path, least = settings["population"]["organisations"], least_organisations(settings)
-    about = "organisations"
+    path, about = settings["population"]["organisations"], "organisations"
     if not path:
-        if least > 1:
+        if (least := least_organisations(settings)) > 1:
             yield _error(
                 about,
                 f"expected population.organisations, as merge.min_organisations = "
@@ -304,26 +304,11 @@ def _organisations(settings: dict[str, Any], nodes: Sequence[str]) -> Iterator[F
             )
         return
     try:
-        known = read_organisations(Path(path))
-    except CoveyError as problem:
-        yield _error(about, str(problem))
-        return
-    lacking = [name for name in nodes if name not in known]
-    present = {known[name] for name in nodes if name in known}
-    if least > 1 and lacking:
-        yield _error(
-            about,
-            f"expected whose client each node is in {path}, found nothing of "
-            f"{lacking[0]!r}, which would not be let in. Add a line for it.",
-        )
-    elif least > len(present):
-        yield _error(
-            about,
-            f"expected {least} organisations, as merge.min_organisations says, found "
-            f"{len(present)}: no set would be complete. Correct {path}, or lower it.",
-        )
-    else:
-        yield _fine(about, "it is known whose client each node is")
+        problem = organisation_problem(settings, nodes, read_organisations(Path(path)))
+    except CoveyError as error:
+        problem = str(error)
+    known = "it is known whose client each node is"
+    yield _error(about, problem) if problem else _fine(about, known)
 
 
 def _examples(node: NodeFile, settings: dict[str, Any] | None, folder: Path) -> Finding:

@@ -12,7 +12,7 @@ import shutil
 import sysconfig
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -259,6 +259,28 @@ def least_organisations(settings: dict[str, Any]) -> int:
     return terms.min_organisations if terms else 1
 
 
+def organisation_problem(
+    settings: dict[str, Any], nodes: Sequence[str], known: Mapping[str, str]
+) -> str:
+    """Say what the merge must know of whose clients nodes are, and does not; "": nothing."""
+    least = least_organisations(settings)
+    lacking = [name for name in nodes if name not in known]
+    present = {known[name] for name in nodes if name in known}
+    if least > 1 and lacking:
+        return (
+            f"expected whose client each node is, as merge.min_organisations = {least} needs it, "
+            f"found nothing of {lacking[0]!r}, which would not be let in. Say --organisation "
+            f"{lacking[0]}=WHOSE, or add a line for it to the file."
+        )
+    if least > len(present):
+        return (
+            f"expected {least} organisations, as merge.min_organisations says, found "
+            f"{len(present)}: no set would be complete. Correct whose clients nodes are, or "
+            f"lower it."
+        )
+    return ""
+
+
 ORGANISATIONS = "organisations.csv"
 """Whose client each one is: the operator's word, which no node can change."""
 
@@ -269,20 +291,11 @@ def _attest(settings: dict[str, Any], out: Path, plan: Plan) -> Plan:
     known = read_organisations(Path(file)) if file else {}
     known = {name: known[name] for name in plan.nodes if name in known}
     plan = replace(plan, organisations={**known, **plan.organisations})
-    least = least_organisations(settings)
-    lacking = [name for name in plan.nodes if name not in plan.organisations]
-    if least > 1 and lacking:
-        raise ConfigError(
-            f"merge.min_organisations = {least} needs to know whose client each node is, "
-            f"found nothing of {lacking[0]!r}. Say --organisation {lacking[0]}=WHOSE."
-        )
-    if least > (present := len(set(plan.organisations.values()))) > 0:
-        raise ConfigError(
-            f"merge.min_organisations must be at most as many organisations as there are, "
-            f"{present}, found {least}. Lower it."
-        )
-    if plan.organisations:
-        settings["population"]["organisations"] = str(out / ORGANISATIONS)
+    if not plan.organisations and least_organisations(settings) == 1:
+        return plan
+    if problem := organisation_problem(settings, plan.nodes, plan.organisations):
+        raise ConfigError(f"{problem[0].upper()}{problem[1:]}")
+    settings["population"]["organisations"] = str(out / ORGANISATIONS)
     return plan
 
 

@@ -43,7 +43,7 @@ from covey.data.examples import Examples
 from covey.deploy.node import NodeFile
 from covey.engine.kinds import FlowerNodes
 from covey.flower.identity import InvalidMessageError
-from covey.flower.masked import SumFiles, SumRounds, own_numbers
+from covey.flower.masked import SumRounds, own_numbers
 from covey.flower.messages import (
     OF_FEATURES,
     Counts,
@@ -264,7 +264,7 @@ class Node:
 
     def sums(self, run: str) -> SumRounds:
         """Return the client in the rounds of secure sums of a run."""
-        kept = SumFiles(self.memory(run).path, run)
+        kept = self.memory(run).path / f"{run}.sums.json"
         simulated = self.examples is None and not self.file.data
         return SumRounds(self.path.parent, self.config, self.file, kept, simulated)
 

@@ -172,39 +172,6 @@ class SumGuard:
                 _write(file, {"sums": [asdict(each) for each in (*known, opened)]})
 
 
-@dataclass(frozen=True, slots=True)
-class SumFiles:
-    """Where a client keeps what it knows of one run, in its own folder.
-
-    Attributes:
-        path: the folder of all runs.
-        run: names this one.
-    """
-
-    path: Path
-    run: str
-
-    def locked(self) -> FileLock:
-        """Keep all other processes from taking the same step at the same time."""
-        return _lock(self._file)
-
-    def read(self) -> SumMemory:
-        """Return what the client keeps of the run.
-
-        Raises:
-            RunError: it cannot be read.
-        """
-        return _read(self._file, _memory)
-
-    def write(self, memory: SumMemory) -> None:
-        """Keep it, before anything is sent."""
-        _write(self._file, asdict(memory))
-
-    @property
-    def _file(self) -> Path:
-        return self.path / f"{self.run}.sums.json"
-
-
 def _lock(file: Path) -> FileLock:
     """Return the right to change a file; a process that ends gives it back."""
     file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -265,14 +232,14 @@ class SumRounds:
         folder: of the client's own files.
         config: the federation's settings, as the client has them.
         file: what the client's own file says.
-        kept: what it keeps.
+        kept: the file of what it keeps of this run, in the folder of all runs.
         simulated: whether it has no examples of anybody's.
     """
 
     folder: Path
     config: Config
     file: NodeFile
-    kept: SumFiles
+    kept: Path
     simulated: bool = False
 
     def answer(self, asked: SumStep, session: str, letter: bytes, own: OwnNumbers) -> bytes:
@@ -291,8 +258,8 @@ class SumRounds:
         """
         self._check_needed(asked.of)
         identities, name = identities_in(self.folder), self.file.name
-        with self.kept.locked():
-            memory = self.kept.read()
+        with _lock(self.kept):
+            memory = _read(self.kept, _memory)
             if asked.step == "keys":
                 least = max(self.config.privacy.min_cohort, self.file.min_cohort or 0)
                 terms = Terms.new(asked.length, least, bytes.fromhex(session))
@@ -313,7 +280,7 @@ class SumRounds:
                 after, said = current.mask(letter, values)
             else:
                 return self._opened(memory, _current(memory, session), asked, letter, identities)
-            self.kept.write(memory.in_round(after))
+            _write(self.kept, asdict(memory.in_round(after)))
         return said
 
     def _opened(
@@ -329,7 +296,7 @@ class SumRounds:
         What was opened is read again here, and kept, while no other process can open any.
         """
         name, numbers = self.file.name, (memory.what, memory.records)
-        guard = SumGuard.of(self.kept.path, "" if self.simulated else memory.records)
+        guard = SumGuard.of(self.kept.parent, "" if self.simulated else memory.records)
         with guard.locked() as known:
             current = replace(current, earlier=known.like(*numbers, name, self.file.left))
             try:
@@ -351,7 +318,7 @@ class SumRounds:
                 raise RefusedError(error.reason, SERVER, remedy) from None
             guard.add(OpenedSum(*numbers, name, after.survivors))
             opened = replace(memory, opened=True)
-            self.kept.write(opened.in_round(replace(after, earlier=())))
+            _write(self.kept, asdict(opened.in_round(replace(after, earlier=()))))
         return said
 
     def _check_needed(self, of: SummedUp) -> None:
@@ -384,7 +351,7 @@ class SumRounds:
                 f"{request.task!r} and leave = {str(self.file.leave).lower()} in "
                 f"node.toml. Set it to true, if the client is to leave."
             )
-        self._check_same(self.kept.read(), own_numbers(lambda: member, request))
+        self._check_same(_read(self.kept, _memory), own_numbers(lambda: member, request))
 
     def _check_same(self, memory: SumMemory, own: OwnNumbers) -> None:
         """Refuse other numbers than are in a sum already, as they are taken off again."""

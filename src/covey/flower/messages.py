@@ -126,7 +126,7 @@ class Question:
         name: the client that is asked; empty where the node is asked who it is.
         task: "hello", or what `Call` says.
         classes: how many the federation has; 0: not known yet.
-        num_models: how many there are; only the given one is sent if there is one.
+        offered: which models may be chosen; only the given one is sent if there is one.
         recipe: the numbers of this round; a node knows the rest from its settings.
         broadcast: names of what is sent along for clients' objectives.
         width, features: of heads that are solved (`ClientRequest`).
@@ -139,7 +139,6 @@ class Question:
     name: ClientName
     task: Literal["hello"] | RequestType
     classes: int = 0
-    num_models: int = 0
     offered: tuple[bool, ...] = ()
     path: tuple[str | int, ...] = ()
     recipe: RecipeNumbers = field(default_factory=RecipeNumbers)
@@ -277,10 +276,8 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
     question = _read(content, AS_QUESTION, inf)  # a node trusts its server
     if question.covey_version != version("covey"):
         raise InvalidMessageError(f"the server has covey {question.covey_version}")
-    if question.num_models != len(question.offered):
-        raise InvalidMessageError("the server must say of every model whether it is offered")
     # of the models a client gets some, and with heads that it is in their roots
-    names = [f"model-{j}" for j in range(question.num_models)]
+    names = [f"model-{j}" for j in range(len(question.offered))]
     models = [_params(_record(content, name)) if name in content else {} for name in names]
     roots = {j: model.pop(ROOT) for j, model in enumerate(models) if ROOT in model}
     request = ClientRequest(

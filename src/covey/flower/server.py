@@ -321,18 +321,16 @@ class FlowerServer:
             make_message(self._bare_question("hello", "", token), {}, node, HELLO_SECONDS)
             for node, token in tokens.items()
         )
-        came: list[tuple[int, Hello | str]] = []
+        hellos: list[tuple[int, Hello]] = []
         for node, message in self._exchanged(questions, HELLO_SECONDS):
             try:
-                found = hello_of(message, tokens[node], self._policy.settings_hash)
-                came.append((node, found))
+                hello = hello_of(message, tokens[node], self._policy.settings_hash)
+                hellos.append((node, hello))
             except InvalidMessageError as error:
-                came.append((node, str(error)))
-        expected = self._expected([each for _, each in came if isinstance(each, Hello)])
-        for node, hello in came:
+                self._reject(node, str(error))
+        expected = self._expected([hello for _, hello in hellos])
+        for node, hello in hellos:
             try:
-                if isinstance(hello, str):
-                    raise InvalidMessageError(hello)  # noqa: TRY301
                 self._admit(node, hello, expected)
             except InvalidMessageError as error:
                 self._reject(node, str(error))
@@ -395,7 +393,6 @@ class FlowerServer:
         question = replace(
             self._bare_question(request.task, hello.name, secrets.token_hex(16)),
             classes=self.profile.classes,
-            num_models=len(request.models),
             offered=request.available,
             path=request.paths[context.given or 0] if request.paths else request.path,
             recipe=request.recipe.numbers,
