@@ -2,7 +2,7 @@
 
 import csv
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -206,24 +206,18 @@ def deal(source: Source, spec: PopulationSpec, group_of: list[int], streams: Str
         if spec.images == "per-group":
             (order,) = divide(len(cards), [len(cards)], streams.at(name).generator())
             cards = cards[order]
-        hands = _hands(source, spec, cards, [sizes[c] for c in table], streams.at(name, "hands"))
+        wanted, generator = [sizes[c] for c in table], streams.at(name, "hands").generator()
+        hands = spec.partition.deal(source, cards, wanted, generator)
+        counts, everything = [len(hand) for hand in hands], torch.cat(list(hands))
+        apart = len(everything.unique()) == len(everything)
+        if counts != wanted or not apart or not torch.isin(everything, cards).all():
+            raise DataError(
+                f"{type(spec.partition).__name__} must deal {wanted} of the cards to "
+                f"{len(wanted)} clients, and no card twice, found hands of {counts}. Return "
+                f"indices out of `cards`."
+            )
         own |= dict(zip(table, hands, strict=True))
     return Dealt(tuple(own[client] for client in range(len(sizes))), audit, test, pool)
-
-
-def _hands(
-    source: Source, spec: PopulationSpec, cards: Indices, sizes: list[int], streams: Streams
-) -> Sequence[Indices]:
-    """Return who gets which of the cards, which lie in random order."""
-    hands = spec.partition.deal(source, cards, sizes, streams.generator())
-    found, all_dealt = [len(hand) for hand in hands], torch.cat(list(hands))
-    apart = len(all_dealt.unique()) == len(all_dealt)
-    if found != sizes or not apart or not torch.isin(all_dealt, cards).all():
-        raise DataError(
-            f"{type(spec.partition).__name__} must deal {sizes} of the cards to {len(sizes)} "
-            f"clients, and no card twice, found hands of {found}. Return indices out of `cards`."
-        )
-    return hands
 
 
 def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
