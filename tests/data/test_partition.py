@@ -43,13 +43,13 @@ def source(labels, writers=None) -> Source:
 
 def by_class(labels, sizes, alpha=0.5, seed=0):
     cards, generator = torch.arange(len(labels)), np.random.default_rng(seed)
-    return Dirichlet(dirichlet_alpha=alpha).deal(source(labels), cards, sizes, generator)
+    return list(Dirichlet(dirichlet_alpha=alpha).deal(source(labels), cards, sizes, generator))
 
 
 def by_writer(writers, sizes, seed=0):
     cards, generator = torch.arange(len(writers)), np.random.default_rng(seed)
     images = source([0] * len(writers), torch.tensor(writers))
-    return ByWriter().deal(images, cards, sizes, generator)
+    return list(ByWriter().deal(images, cards, sizes, generator))
 
 
 @settings(max_examples=50)
