@@ -18,7 +18,7 @@ from covey.build.training import user_function
 from covey.components.registry import reference
 from covey.config.sections import Figure, StoppingConfig
 from covey.config.settings import Config, config_of
-from covey.data.conversion import examples_of
+from covey.data.clients import examples_of
 from covey.data.sets import PassedClients
 from covey.desk.intake import delete_run
 from covey.membership.attacks import Scorer

@@ -14,7 +14,7 @@ from covey.base.events import ClientsAssigned, MovesWaited, SumPerturbed
 from covey.base.params import model_hash
 from covey.build.algorithms import ReplayOptions
 from covey.build.run import BuiltRun, build_run
-from covey.dp.current_guarantee import is_known_fact
+from covey.dp.run_guarantees import is_known_fact
 from covey.heads.state import ClusterSums
 from covey.heads.sums import Sums
 from covey.secure_sums.messages import RoundGivenUpError

@@ -69,8 +69,8 @@ def test_wrong_words_are_one_sentence_and_nothing_is_written(covey, tmp_path):
     for words, said in (
         (("init", "c.toml", "--out", "fed", "--node", "a/b"), "found 'a/b'"),
         (("init", "no.toml", "--out", "fed", "--node", "a"), "no config file no.toml"),
-        (("check", "fed"), "neither server.sh nor node.toml"),
-        (("status", "fed"), "HOST:PORT"),
+        (("check", "fed"), "deploy.toml says which"),
+        (("status", "fed"), "deploy.toml says which"),
     ):
         code, out, err = covey("deploy", *words)
         assert (code, out) == (2, "")

@@ -3,7 +3,7 @@
 import pytest
 
 from covey import DataError
-from covey.data.files import check_data, publications, read_file
+from covey.data.source import check_data, publications, read_file
 
 PUBLICATIONS = {each.source: each for each in publications()}
 WITH_A_SUM = [

@@ -9,8 +9,7 @@ import torch
 from covey import DataSet, Examples, Partition, Shift, Source
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create, find
-from covey.data.files import publications
-from covey.data.source import DataSource
+from covey.data.source import DataSource, publications
 from plugins.data_hospitals import Hospitals
 from plugins.data_stripes import Stripes
 from plugins.partition_shards import Shards

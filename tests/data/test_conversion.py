@@ -20,7 +20,8 @@ from torch.utils.data import (
 )
 
 from covey import DataError, Examples
-from covey.data.conversion import TrainTest, clients_of
+from covey.data.clients import clients_of
+from covey.data.examples import TrainTest
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
 Y = np.array([0, 1, 1, 0])
@@ -203,7 +204,7 @@ BAD_CLIENT: Mapping[str, tuple[Any, str]] = {
     "a text": ("data.csv", "found a str"),
     "a generator": ((each for each in ITEMS), "found a generator"),
     "a function": (lambda: ITEMS, "found a function"),
-    "three arrays": ((X, Y, Y), "found a tuple"),
+    "three arrays": ((X, Y, Y), "found 3 values"),
     "lengths": ((X, Y[:3]), "as many labels"),
     "no labels": ((X, X[None]), "as many labels"),
     "a scalar": ((T(X)[0, 0], T(Y)), "as many labels"),
@@ -235,7 +236,7 @@ BAD_CLIENT: Mapping[str, tuple[Any, str]] = {
         "must be numbers",
     ),
     "items of three": (Items([(1, 2, 3)]), r"item 0 .*\(input, label\) or a dict"),
-    "bare items": (Items([T(X)[0]]), "item 0 .* found a Tensor"),
+    "bare items": (Items([T(X)[0]]), "item 0 .* found one tensor"),
     "odd items": (Items([ITEMS[0], 3]), "item 1"),
     "other keys": (Items([{"x": 1.0, "y": 0}, {"x": 1.0}]), "item 1 must have 'y'"),
     "ragged items": (ragged(), r"item 1 .*first, \(3,\), found \(4,\)"),

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from covey import ChecksumError, DataError
-from covey.data.files import check_data, data_folder, find_file, read_file, verify
 from covey.data.sets import Cifar10, Mnist
+from covey.data.source import check_data, data_folder, find_file, read_file
 
 IMAGES = "train-images-idx3-ubyte.gz"
 
@@ -50,15 +50,17 @@ def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path, monkeypatch):
         read_file(Cifar10.publication, "test_batch", tmp_path)
 
 
-def test_one_flipped_bit_of_a_published_file_is_noticed(real_data):
-    path = real_data / "mnist" / "t10k-labels-idx1-ubyte.gz"
-    content = bytearray(path.read_bytes())
-    expected = Mnist.publication.md5(path.name)
-    verify("mnist", path, bytes(content), expected)
+def test_one_flipped_bit_of_a_published_file_is_noticed(real_data, tmp_path):
+    name = "t10k-labels-idx1-ubyte.gz"
+    content = bytearray((real_data / "mnist" / name).read_bytes())
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert read_file(Mnist.publication, name, tmp_path) == (content, path)
     content[100] ^= 1
-    with pytest.raises(ChecksumError, match=f"MD5 {expected}, found MD5 ") as caught:
-        verify("mnist", path, bytes(content), expected)
-    assert str(path) in str(caught.value)
+    path.write_bytes(content)
+    with pytest.raises(ChecksumError, match=f"MD5 {Mnist.publication.md5(name)}, found MD5 ") as e:
+        read_file(Mnist.publication, name, tmp_path)
+    assert str(path) in str(e.value)
 
 
 def test_a_file_without_a_published_sum_is_read_unchecked(tmp_path):

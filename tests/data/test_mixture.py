@@ -1,6 +1,7 @@
 """The mixture of linear regressions: what is drawn is what is said."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey import Streams
+from covey.data.clients import PopulationRequest
 from covey.data.examples import Preference
-from covey.data.mixture import MixtureSpec, mixture_population
 from covey.data.population import GroupSpec, Population, PopulationSpec
+from covey.data.sets import LinearMixture
 from covey.data.shift import NoShift, ShiftRange
 
 NOWHERE = ShiftRange(NoShift(), 0.0, 0.0)
@@ -30,8 +32,17 @@ def indifferent(_: str) -> Preference:
     return Preference(0.0, 1.0)
 
 
-def population(mixture: MixtureSpec, spec: PopulationSpec = SPEC) -> Population:
-    return mixture_population(mixture, spec, Streams(0), indifferent)
+def population(mixture: LinearMixture, spec: PopulationSpec = SPEC) -> Population:
+    request = PopulationRequest(
+        folder=Path(),
+        label="",
+        spec=spec,
+        streams=Streams(0),
+        preference=indifferent,
+        outputs=lambda *_: 1,
+        keeps_ids=False,
+    )
+    return mixture.population(request)[0]
 
 
 @settings(max_examples=20)
@@ -44,7 +55,9 @@ def population(mixture: MixtureSpec, spec: PopulationSpec = SPEC) -> Population:
 def test_optima_have_the_norm_and_are_as_far_apart_as_can_be(
     groups: int, dimension: int, separation: float, seed: int
 ):
-    found = MixtureSpec(dimension, 0.5, separation).optima(groups, Streams(seed))
+    found = LinearMixture(dimension=dimension, noise=0.5, separation=separation).optima(
+        groups, Streams(seed)
+    )
     assert found.shape == (groups, dimension)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), separation)
     if groups <= dimension:
@@ -54,19 +67,25 @@ def test_optima_have_the_norm_and_are_as_far_apart_as_can_be(
 
 
 def test_optima_are_a_function_of_the_seed():
-    spec = MixtureSpec(5, 0.5, 1.0)
+    spec = LinearMixture(dimension=5, noise=0.5, separation=1.0)
     one, again, other = (spec.optima(2, Streams(seed)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.allclose(one, other)
 
 
 def test_the_spectrum_goes_down_to_one_over_the_condition():
-    assert MixtureSpec(3, 0.5, 1.0, 100.0).spectrum.tolist() == [1.0, 0.1, 0.01]
-    assert MixtureSpec(3, 0.5, 1.0).spectrum.tolist() == [1.0, 1.0, 1.0]
+    assert LinearMixture(
+        dimension=3, noise=0.5, separation=1.0, condition=100.0
+    ).spectrum.tolist() == [1.0, 0.1, 0.01]
+    assert LinearMixture(dimension=3, noise=0.5, separation=1.0).spectrum.tolist() == [
+        1.0,
+        1.0,
+        1.0,
+    ]
 
 
 def test_least_squares_finds_every_groups_optimum_and_the_noise():
-    mixture = MixtureSpec(4, 0.3, 2.0, 9.0)
+    mixture = LinearMixture(dimension=4, noise=0.3, separation=2.0, condition=9.0)
     optima = mixture.optima(2, Streams(0))
     many = replace(SPEC, groups=tuple(replace(g, examples_per_client=2000) for g in SPEC.groups))
     for client in population(mixture, many).clients:
@@ -79,7 +98,7 @@ def test_least_squares_finds_every_groups_optimum_and_the_noise():
 
 
 def test_sizes_groups_and_what_is_kept_aside():
-    found = population(MixtureSpec(3, 0.5, 1.0))
+    found = population(LinearMixture(dimension=3, noise=0.5, separation=1.0))
     assert sorted(c.group or 0 for c in found.clients) == [0] * 3 + [1] * 7
     for client in found.clients:
         sizes = (len(client.train), len(client.holdout))
@@ -91,7 +110,7 @@ def test_sizes_groups_and_what_is_kept_aside():
 
 
 def test_noise_of_zero_leaves_nothing_unknown():
-    mixture = MixtureSpec(3, 0.0, 1.0)
+    mixture = LinearMixture(dimension=3, noise=0.0, separation=1.0)
     optima = mixture.optima(2, Streams(0))
     for optimum, examples in zip(optima, population(mixture).test, strict=True):
         found = examples.inputs.double().numpy() @ optimum
@@ -99,7 +118,7 @@ def test_noise_of_zero_leaves_nothing_unknown():
 
 
 def test_what_one_draws_does_not_hang_on_how_many_there_are():
-    mixture = MixtureSpec(3, 0.5, 1.0)
+    mixture = LinearMixture(dimension=3, noise=0.5, separation=1.0)
     few, more = (population(mixture), population(mixture, replace(SPEC, audit_examples=0)))
     for one, same in zip(few.clients, more.clients, strict=True):
         assert torch.equal(one.train.inputs, same.train.inputs)

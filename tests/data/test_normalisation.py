@@ -14,7 +14,7 @@ from covey import DataError, Streams
 from covey.build.clients import Overrides, population_and_notes
 from covey.build.run import ClientSecrets, client_runtime_of, data_hash
 from covey.config.settings import that_matter
-from covey.data.conversion import TrainTest
+from covey.data.examples import TrainTest
 from covey.data.population import normalised
 
 SMALL = {"clients": 4, "examples_per_client": 20, "audit_examples": 9, "holdout": 0.25}

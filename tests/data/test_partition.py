@@ -4,8 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import DataError
-from covey.data.partition import apportion, divide, divide_by_class, divide_by_writer
+from covey import DataError, Examples
+from covey.data.examples import Source
+from covey.data.partition import ByWriter, Dirichlet, apportion, divide
 
 seeds = st.integers(0, 2**32 - 1)
 block_sizes = st.lists(st.integers(0, 20), min_size=1, max_size=10)
@@ -35,14 +36,20 @@ def test_blocks_are_determined_by_the_seed(seed, sizes):
     assert torch.equal(torch.cat(first), torch.cat(second))
 
 
+def source(labels, writers=None) -> Source:
+    labels = torch.tensor(labels, dtype=torch.int64)
+    return Source("images", Examples(labels.view(-1, 1), labels), None, 10, writers=writers)
+
+
 def by_class(labels, sizes, alpha=0.5, seed=0):
-    generator = np.random.default_rng(seed)
-    return divide_by_class(torch.tensor(labels), sizes, alpha, generator)
+    cards, generator = torch.arange(len(labels)), np.random.default_rng(seed)
+    return list(Dirichlet(dirichlet_alpha=alpha).deal(source(labels), cards, sizes, generator))
 
 
 def by_writer(writers, sizes, seed=0):
-    generator = np.random.default_rng(seed)
-    return divide_by_writer(torch.tensor(writers), sizes, generator)
+    cards, generator = torch.arange(len(writers)), np.random.default_rng(seed)
+    images = source([0] * len(writers), torch.tensor(writers))
+    return list(ByWriter().deal(images, cards, sizes, generator))
 
 
 @settings(max_examples=50)

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from covey import RunError
-from covey.deploy.checks import FLOWER, check, knock, node_port_findings
-from covey.deploy.keys import Finding, server_findings
+from covey.deploy.checks import FLOWER, Finding, check, knock, node_port_finding, server_findings
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,25 +83,39 @@ SERVER_BREAKS = {
         edited("server.sh", "export FLWR_TELEMETRY_ENABLED=0\n", ""),
         "error",
         "server.sh",
-        "no FLWR_TELEMETRY_ENABLED=0",
+        "it is not known what it sends",
     ),
     "update-check": (
         edited("flwr.sh", "FLWR_DISABLE_UPDATE_CHECK=1", "FLWR_DISABLE_UPDATE_CHECK=0"),
         "error",
         "flwr.sh",
-        "no FLWR_DISABLE_UPDATE_CHECK=1",
+        "found it changed",
     ),
     "database": (
-        edited("server.sh", "# set -- --database", "set -- --database"),
-        "warning",
+        edited("server.sh", "exec flower-superlink", "exec flower-superlink --database x"),
+        "error",
         "server.sh",
-        "found --database",
+        "what stays on the disk",
     ),
     "exposed": (
         edited("server.sh", "--host 127.0.0.1", "--host 0.0.0.0"),
-        "warning",
+        "error",
         "server.sh",
-        "found --host 0.0.0.0",
+        "who can reach",
+    ),
+    "no-script": (
+        lambda folder: (folder / "server.sh").unlink(),
+        "error",
+        "server.sh",
+        "Write the folder again",
+    ),
+    "undeclared": (
+        lambda folder: (folder / "deploy.toml").write_text(
+            re.sub(r'"server.sh" = .*\n', "", (folder / "deploy.toml").read_text())
+        ),
+        "error",
+        "server.sh",
+        "found it changed",
     ),
     "settings": (
         edited("covey.toml", 'name = "mnist-cnn"', 'name = "mist"'),
@@ -147,7 +160,7 @@ SERVER_BREAKS = {
         "expected a certificate",
     ),
     "other-host": (
-        edited("flwr/config.toml", "127.0.0.1:8443", "127.0.0.9:8443"),
+        edited("deploy.toml", 'host = "127.0.0.1"', 'host = "127.0.0.9"'),
         "error",
         "server.pem",
         "expected the names 127.0.0.9",
@@ -170,7 +183,7 @@ NODE_BREAKS = {
         edited("start.sh", "export OMP_NUM_THREADS=1\n", ""),
         "error",
         "start.sh",
-        "no OMP_NUM_THREADS=1",
+        "found it changed",
     ),
     "no-seed": (edited("node.toml", "seed = ", "# "), "error", "node.toml", "seed"),
     "no-name": (edited("node.toml", "name = ", "# "), "error", "node.toml", "name"),
@@ -210,9 +223,9 @@ NODE_BREAKS = {
     ),
     "no-fork-server": (
         edited("start.sh", "python3 -P -m covey.flower.fork_server", "# python3"),
-        "warning",
-        "fork server",
-        "costs some seconds",
+        "error",
+        "start.sh",
+        "found it changed",
     ),
     "no-name-of-a-client": (lambda _: None, "error", "data", "to client-00039"),
 }
@@ -328,14 +341,33 @@ def test_a_missing_program(federate, now, programs, monkeypatch):
 
 
 def test_another_folder_is_refused(tmp_path, now):
-    with pytest.raises(RunError, match="neither server"):
+    with pytest.raises(RunError, match="says which"):
         check(tmp_path, now)
 
 
-def test_a_script_that_is_none_is_refused(federate, now):
+def test_of_a_changed_script_nothing_is_said_but_that(federate, now):
     folder = federate()
-    (folder / "server.sh").write_text('echo "')
-    with pytest.raises(RunError, match="must be the script that covey wrote"):
+    said = [each.detail for each in check(folder, now) if each.about == "server.sh"]
+    assert len(said) == 3
+    (folder / "server.sh").write_text("exec true\n")
+    (about,) = [each for each in check(folder, now) if each.about == "server.sh"]
+    assert about.level == "error"
+
+
+def test_a_server_that_all_can_reach_is_a_warning(federate, now):
+    folder = federate(host="192.0.2.7")
+    (found,) = [each for each in check(folder, now) if "only nodes can reach" in each.detail]
+    assert (found.level, found.about) == ("warning", "server.sh")
+    assert "--host 0.0.0.0" in found.detail
+
+
+@pytest.mark.parametrize(
+    "text", ["", "=", "[plan]\nnodes = ['a']\nport = 0\n[scripts]\n", "[plan]\nnodes = 3\n"]
+)
+def test_a_declaration_that_is_none_is_refused(federate, now, text):
+    folder = federate()
+    (folder / "deploy.toml").write_text(text)
+    with pytest.raises(RunError, match="says which"):
         check(folder, now)
 
 
@@ -391,8 +423,8 @@ def test_nothing_answers():
 def test_a_nodes_port_is_free_or_taken():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        (taken,) = node_port_findings(port)
-    (free,) = node_port_findings(port)
+        taken = node_port_finding(port)
+    free = node_port_finding(port)
     assert (taken.level, free.level) == ("warning", "ok")
 
 

@@ -229,10 +229,9 @@ def test_the_scripts_call_flower_with_every_switch(federate, programs, read_by_f
     server = called(folder / "server.sh", "--more")
     certificates = folder / "certificates"
     assert " ".join(server["words"]) == (
-        f"--host 0.0.0.0 --port 8443 --ssl-ca-certfile {certificates}/ca.crt "
-        f"--ssl-certfile {certificates}/server.pem "
-        f"--ssl-keyfile {certificates}/server.key --enable-supernode-auth "
-        f"--disable-runtime-dependency-installation --more"
+        f"--host 0.0.0.0 --port 8443 --ssl-ca-certfile {certificates}/ca.crt --ssl-certfile "
+        f"{certificates}/server.pem --ssl-keyfile {certificates}/server.key "
+        "--enable-supernode-auth --disable-runtime-dependency-installation --more"
     )
     bob = folder / "nodes" / "bob"
     node = called(bob / "start.sh")

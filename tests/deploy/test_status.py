@@ -91,9 +91,8 @@ def test_a_server_that_does_not_answer_is_one_sentence(federate, programs, scrip
         nodes_of(folder)
 
 
-@pytest.mark.parametrize("text", ["", "[superlink.covey]\naddress = 'nowhere'\n"])
-def test_a_folder_without_a_connection_is_refused(federate, text):
+def test_a_folder_without_a_declaration_is_refused(federate):
     folder = federate()
-    (folder / "flwr" / "config.toml").write_text(text)
-    with pytest.raises(RunError, match="HOST:PORT"):
+    (folder / "deploy.toml").unlink()
+    with pytest.raises(RunError, match="says which"):
         status_of(folder)

@@ -17,7 +17,7 @@ from flwr.proto.node_pb2 import NodeInfo
 import covey
 from covey import Config, Examples, Run
 from covey.base.events import Event
-from covey.deploy.keys import NodeKey
+from covey.deploy.folder import NodeKey
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
 from covey.flower.inprocess import InProcessGrid

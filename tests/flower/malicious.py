@@ -14,10 +14,9 @@ from covey.aggregation.mean import numbers_of_update
 from covey.algorithms.remote import ClientContext, ClientRequest, GroupSum, SumStep
 from covey.algorithms.sums import sums_of_numbers
 from covey.build.run import build_run
+from covey.flower.client import Node, answer_message
 from covey.flower.inprocess import outside_a_run
-from covey.flower.masked import letter_in
-from covey.flower.messages import Question, make_message
-from covey.flower.node import Node, answer_message
+from covey.flower.messages import Question, letter_in, make_message
 from covey.heads.sums import Sums
 from covey.secure_sums.messages import Terms
 from flower.conftest import Built
@@ -95,7 +94,6 @@ class MaliciousServer:
             "",
             "masked",
             classes,
-            bool(model),
             (True,) * bool(model),
             PATH,
             width=d,

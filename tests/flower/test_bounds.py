@@ -50,7 +50,7 @@ HONEST: dict[str, Any] = json.loads(
     str(encode(Hello(VERSION, "t", "n", "same", (1, 8, 8), True, 10))["covey"]["json"])  # type: ignore[index]  # noqa: FBT003
 )
 ASKED = PendingQuestion(
-    "h", Question(VERSION, "run", "t", "n", "train", 10, 1, (True,)), {0: {"w": torch.zeros(2)}}
+    "h", Question(VERSION, "run", "t", "n", "train", 10, (True,)), {0: {"w": torch.zeros(2)}}
 )
 
 

@@ -10,7 +10,7 @@ import torch
 
 from covey import RunError
 from covey.algorithms.state import OWN_RECORDS, ClientMemory
-from covey.flower.node import Node
+from covey.flower.client import Node
 from covey.runs.own_records import exposed_records
 from flower.conftest import settings_with
 from flower.test_memory import NOBODY, SOME, last_state, memory_of

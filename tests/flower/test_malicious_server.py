@@ -100,7 +100,7 @@ def set_up_again(server: MaliciousServer, name: str, lay: Callable[[Path, Path],
 def test_a_run_s_name_reaches_nothing_that_is_kept_of_all_runs(server):
     first = server.summing(ALL)
     total = first.sums()
-    asked = Question(__version__, "sums", "t", "", "place", 10, 1, (True,), ("round", 0))
+    asked = Question(__version__, "sums", "t", "", "place", 10, (True,), ("round", 0))
     for name in FEWER:
         server.ask(replace(asked, name=name), [head(first.question.width)], b"")
     assert learnt(total, server.summing(FEWER, "second")) is None

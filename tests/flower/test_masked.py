@@ -21,12 +21,10 @@ from covey.base.events import (
     MovesWaited,
     SumGivenUp,
 )
-from covey.deploy.keys import NodeKey
-from covey.flower.client import client_app
+from covey.deploy.folder import NodeKey
+from covey.flower.client import Node, client_app
 from covey.flower.inprocess import reply_from
-from covey.flower.masked import LETTER, letter_in, with_letter
-from covey.flower.messages import Question
-from covey.flower.node import Node
+from covey.flower.messages import LETTER, Question, letter_in, with_letter
 from covey.heads.sums import Sums
 from covey.runtime.folder import RunFolder
 from covey.secure_sums.messages import Reason

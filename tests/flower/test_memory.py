@@ -9,7 +9,7 @@ import torch
 from covey import RunError
 from covey.algorithms.state import ClientMemory
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported
-from covey.flower.node import MemoryFolder, Node
+from covey.flower.client import MemoryFolder, Node
 from covey.runtime.states import load_state
 from flower.conftest import all_of, settings_with
 from flower.test_federation import PowerCut, question_in

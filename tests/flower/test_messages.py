@@ -100,22 +100,21 @@ def assert_same_bits(found: Params, expected: Params):
 @given(questions, st.lists(models, min_size=3, max_size=3), st.sets(st.integers(0, 2)))
 def test_a_question_survives_its_way(told, every, needed):
     outside_a_run()
-    told = {**told, "num_models": len(told["offered"])}
     question = TypeAdapter(Question).validate_python(told)
-    sendable = {j: every[j] for j in needed if j < question.num_models}
+    sendable = {j: every[j] for j in needed if j < len(question.offered)}
     found, call = question_of(make_message(question, sendable, 7, 60.0).content)
     assert found == question
     assert (call.task, call.path) == (question.task, question.path)
     assert (call.available, call.recipe.numbers) == (question.offered, question.recipe)
     assert call.round_index == question.round_index
     assert call.contexts == {question.name: question.slip}
-    assert len(call.models) == question.num_models
+    assert len(call.models) == len(question.offered)
     for j, model in enumerate(call.models):
         assert_same_bits(model, sendable.get(j, {}))
 
 
 def asking(task: RequestType, model: Params) -> PendingQuestion:
-    question = Question(VERSION, "run", "token", "n", task, 10, 2, (True, True))
+    question = Question(VERSION, "run", "token", "n", task, 10, (True, True))
     return PendingQuestion("h", question, {0: model, 1: model})
 
 
@@ -186,7 +185,7 @@ anything = st.recursive(
     max_leaves=5,
 )
 fields = [
-    "task", "classes", "num_models", "offered", "path", "recipe", "round_index", "slip",
+    "task", "classes", "offered", "path", "recipe", "round_index", "slip",
     "cluster", "weight", "members", "held_out", "accuracy", "shape", "images", "failed",
 ]  # fmt: skip
 in_order = {
@@ -201,7 +200,6 @@ texts = (
     )
     | st.sampled_from(
         [
-            json.dumps({**in_order, "num_models": 10**9}),
             json.dumps({**in_order, "recipe": {"record_noise": 1.0}}),
             json.dumps({**in_order, "classes": 10**400}),
             "[" * 10_000,
@@ -256,7 +254,7 @@ def test_whatever_a_message_holds_it_is_read_or_refused(content):
     ("told", "reason"),
     [
         ({"covey_version": "0.0.1"}, "has covey 0.0.1"),
-        ({"num_models": 10**9}, "say of every model"),
+        ({"offered": 10**9}, "written as covey 0.2.0 does"),
         ({"recipe": {"record_noise": 1.0}}, "written as covey 0.2.0 does"),
         ({"task": "obey"}, "written as covey 0.2.0 does"),
     ],

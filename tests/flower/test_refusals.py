@@ -18,9 +18,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from covey import Config, Params, Run
 from covey.base.events import AnswerRefused, AnswersMissing, Event
 from covey.flower.apps import Federated
+from covey.flower.client import shared_settings_hash
 from covey.flower.identity import InvalidMessageError
 from covey.flower.messages import PendingQuestion, question_of, reply_of
-from covey.flower.node import shared_settings_hash
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events
@@ -437,10 +437,10 @@ def test_who_does_not_fit_in_is_told_why_and_the_run_goes_on(build):
         for reason in (
             "its covey.toml differs in data, model, train, method, merge, redteam, "
             "privacy or secrets.source: give it the server's",
+            "it failed with DataError: look into the node's log",
             "another node of its name is there: give it a name of its own",
             "it is not invited: put its name on the list, or correct it",
             "its examples must be (1, 8, 8), like the others', found (1, 6, 6)",
-            "it failed with DataError: look into the node's log",
         )
     ]
 

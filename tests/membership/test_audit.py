@@ -25,7 +25,7 @@ from covey import (
 from covey.base.params import subtract
 from covey.components.registry import create
 from covey.data.examples import Client
-from covey.data.shift import rotate
+from covey.data.shift import Rotation
 from covey.membership.audit import QUARTERS, Auditor, ClusterAuditResult, examine_cluster
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
@@ -157,7 +157,7 @@ def test_an_audit_is_deterministic(target: Target, matched: Reference):
 
 def test_sides_that_do_not_match_are_refused(target: Target, noisy: Examples):
     others = part(noisy, 200, 500)
-    turned = rotate(others.inputs, torch.full((300,), 40.0))
+    turned = Rotation().apply(others.inputs, torch.full((300,), 40.0), np.random.default_rng(0))
     reference = Reference((Examples(turned, others.labels),))
     refused = examine_cluster(ENGINE, target, reference, AUDITOR, STREAMS)
     assert refused.attacks == {}

@@ -20,7 +20,7 @@ from covey import (
     TrainingJob,
 )
 from covey.data.examples import Client
-from covey.data.shift import rotate
+from covey.data.shift import Rotation
 from covey.membership.controls import blind_baseline
 from covey.membership.truth import (
     Membership,
@@ -48,7 +48,9 @@ def part(examples: Examples, start: int, stop: int) -> Examples:
 
 def turned(examples: Examples, degrees: float) -> Examples:
     amounts = torch.full((len(examples),), degrees)
-    return Examples(rotate(examples.inputs, amounts), examples.labels)
+    return Examples(
+        Rotation().apply(examples.inputs, amounts, np.random.default_rng(0)), examples.labels
+    )
 
 
 @pytest.fixture(scope="module")

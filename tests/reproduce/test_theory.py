@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from covey import Streams
 from covey.build.run import build_run
-from covey.data.mixture import MixtureSpec
+from covey.data.sets import LinearMixture
 from covey_papers.reproduce.mixtures import Setting, models_of, start_of
 from covey_papers.reproduce.record import Shelf
 from covey_papers.reproduce.theory import (
@@ -50,7 +50,7 @@ def test_the_bound_by_hand():
 
 
 def test_the_noise_floor_is_where_least_squares_ends():
-    mixture = MixtureSpec(3, 0.5, 1.0, 4.0)
+    mixture = LinearMixture(dimension=3, noise=0.5, separation=1.0, condition=4.0)
     optimum = mixture.optima(1, Streams(0))[0]
     draws = np.random.default_rng(0)
     squares: list[float] = []
@@ -108,7 +108,7 @@ def test_choices_by_hand(
 
 
 def test_the_start_by_hand():
-    mixture = MixtureSpec(2, 1.0, 1.0)
+    mixture = LinearMixture(dimension=2, noise=1.0, separation=1.0)
     optima = np.eye(2)
     at = start_of(mixture, optima, optima, (100, 50, 0.5))
     # the variance of y - <x, theta> is 1, and 1 + 2 for the other group's model

@@ -7,7 +7,7 @@ import torch
 from covey import RiskEstimate, RunError, load
 from covey.build.clients import DataProfile
 from covey.config.settings import that_matter
-from covey.flower.node import MemoryFolder, NodeMemory
+from covey.flower.client import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of, record_copy
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata

@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from covey import Streams
 from covey.secure_sums.client import ClientRound
-from covey.secure_sums.crypto import Ed25519Identities
 from covey.secure_sums.messages import Terms
 from covey.secure_sums.server import ServerRound
 
@@ -27,6 +27,28 @@ def seeded(*path) -> Callable[[int], bytes]:
 def numbers(clients: int, length=LENGTH) -> dict[str, np.ndarray]:
     drawn = Streams(1).at("numbers").generator().integers(0, 2**40, (clients, length))
     return {f"client-{i:03}": row for i, row in enumerate(drawn)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ed25519Identities:
+    """Keys of Ed25519: a client's own, and everybody's public one by name."""
+
+    own: Ed25519PrivateKey = field(repr=False)
+    known: Mapping[str, Ed25519PublicKey]
+
+    def sign(self, content: bytes) -> bytes:
+        """Return the client's signature."""
+        return self.own.sign(content)
+
+    def knows(self, name: str, signature: bytes, content: bytes) -> bool:
+        """Say whether the client of this name signed that content."""
+        if name not in self.known:
+            return False
+        try:
+            self.known[name].verify(signature, content)
+        except InvalidSignature:
+            return False
+        return True
 
 
 def identities(names: Collection[str]) -> dict[str, Ed25519Identities]:

@@ -14,7 +14,6 @@ from PIL import Image
 
 from covey import Config, load_config
 from covey.data.arrays import read_client
-from covey.data.files import Publication
 from covey.data.formats import (
     parse_attributes,
     parse_batch,
@@ -24,6 +23,7 @@ from covey.data.formats import (
     read_part,
 )
 from covey.data.population import read_preferences
+from covey.data.source import Publication
 from covey.deploy.node import NodeFile
 from slow.mutations import of_json, of_toml
 from slow.reading import Reader, written

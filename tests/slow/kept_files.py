@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import tomli_w
 import torch
 
 from covey import RiskEstimate, Streams, run, verify
 from covey.build.clients import DataProfile
-from covey.deploy.node import Script, connection_of
-from covey.flower.node import MemoryFolder, NodeMemory
+from covey.deploy.folder import Declaration, Plan
+from covey.flower.client import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata
@@ -102,10 +101,6 @@ def deployed_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     updates = folder / "updates"
     stored = save_checkpoint(updates, 1, {"h-1/w": torch.ones(2)}, {})
     yield "updates", kept(stored, lambda: load_checkpoint(stored), of_safetensors)
-    script = folder / "server.sh"
-    written(script, b"#!/bin/sh\nexec flower-superlink --ssl 'a b' --port 1\n")
-    yield "scripts", kept(script, lambda: Script.read(script))
-    flwr = folder / "flwr" / "config.toml"
-    told = {"superlink": {"covey": {"address": "a:9093", "insecure": False}}}
-    written(flwr, tomli_w.dumps(told).encode())
-    yield "flwr's config.toml", kept(flwr, lambda: connection_of(folder), of_toml)
+    declared = folder / "deploy.toml"
+    written(declared, Declaration(Plan(("a", "b")), {"server.sh": "0" * 64}, "/fed").toml())
+    yield "deploy.toml", kept(declared, lambda: Declaration.read(folder), of_toml)

@@ -24,7 +24,7 @@ from slow.mutations import of_json
 from slow.reading import Reader
 
 MODEL = {"w": torch.ones(2, 3), "b": torch.zeros(2)}
-QUESTION = Question("0.2.0", "run", "token", "a", "train", num_models=1, offered=(True,))
+QUESTION = Question("0.2.0", "run", "token", "a", "train", offered=(True,))
 PENDING = PendingQuestion("h-1", QUESTION, {0: MODEL})
 REPLY = Reply("0.2.0", "token", "a")
 

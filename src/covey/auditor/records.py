@@ -12,11 +12,13 @@ from jaxtyping import Bool, Int, Shaped
 from numpy import ndarray
 from torch import Tensor, nn
 
+from covey.auditor.result import ModelAudit
 from covey.base.errors import ConfigError, DataError, ModelError
 from covey.base.files import check_regular
 from covey.components.registry import find
-from covey.data.conversion import examples_of
+from covey.data.clients import examples_of
 from covey.data.examples import Client, Examples, Preference, hashes
+from covey.membership.intervals import MIN_RECORDS
 from covey.models.build import factory_of
 
 
@@ -47,6 +49,23 @@ class Records:
     def numbers(self) -> Client:
         """The same, with record numbers in the place of inputs."""
         return self._client(torch.arange(len(self.examples)))
+
+    def too_few(self) -> str:
+        """Say that a side has too few records to be judged; "" if both have enough."""
+        inside = int(self.member.sum())
+        outside = len(self.member) - inside
+        if min(inside, outside) >= MIN_RECORDS:
+            return ""
+        left = f", and {self.shared} on both sides" if self.shared else ""
+        return (
+            f"too few records: each side needs at least {MIN_RECORDS} that the other does not "
+            f"hold, found {inside} members and {outside} non-members{left}. Bring more"
+        )
+
+    def without_figures(self, reason: str) -> ModelAudit:
+        """Return an audit that found nothing, and why."""
+        inside = int(self.member.sum())
+        return ModelAudit(inside, len(self.member) - inside, self.shared, reason=reason)
 
     def _client(self, inputs: Shaped[Tensor, "records ..."]) -> Client:
         inside, outside = (
@@ -155,9 +174,8 @@ def _state(path: Path) -> dict[str, Tensor]:
             found = safetensors.torch.load_file(path)
     except Exception as error:  # a malformed file can raise anything
         raise DataError(
-            f"{path} must be a state dict: safetensors, or one that torch.save wrote to a "
-            f"file {', '.join(PICKLED)}, with tensors alone: {error}. Save "
-            f"model.state_dict()."
+            f"{path} must be a state dict: safetensors, or one that torch.save wrote to a file "
+            f"{', '.join(PICKLED)}, with tensors alone: {error}. Save model.state_dict()."
         ) from error
     if not isinstance(found, Mapping) or not all(
         isinstance(each, Tensor) for each in found.values()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,21 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.special import ndtri
 
+from covey.base.risk import RiskEstimate
 from covey.membership.audit import AttackFigures
-from covey.membership.intervals import AttackMetrics, Estimate, Z
+from covey.membership.intervals import Estimate, Z
 from covey.membership.references import ExposedCounts, top_share
 from covey.report.figures import png
 from covey.report.more_figures import roc_figure
-from covey.report.page import rendered
+from covey.report.page import rendered, write
 from covey.report.summary import interval
 
 RATES = ("auc", "balanced_accuracy", "advantage", "tpr_at_1_percent", "tpr_at_01_percent")
+_PLAIN = ("reason", "members", "non_members", "background", "shared", "references")
 VIEW = (
-    "The auditor's view: it knows the members, asks the model for its class scores, and "
-    "compares them with references where there are any. Intervals (95%) are over records: "
-    "another training of the same model would be one more draw. What these attacks do not "
-    "find, a stronger one may."
+    "The auditor's view: it knows the members, asks the model for its class scores, and compares "
+    "them with references where there are any. Intervals (95%) are over records: another training "
+    "of the same model would be one more draw. What these attacks do not find, a stronger one may."
 )
 
 
@@ -41,6 +42,11 @@ class Control:
     standard_error: float
     auc: float | None
     holds: bool
+
+    @classmethod
+    def of(cls, attack: RiskEstimate, *, holds: bool) -> "Control":
+        """Return what an attack found, and whether that is nothing."""
+        return cls(attack.risk, attack.standard_error, attack.auc, holds)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -69,14 +75,14 @@ class ModelAudit:
 
     members: int
     non_members: int
-    background: int
     shared: int
-    references: int
-    reason: str
-    withheld: Mapping[str, str]
-    controls: Mapping[str, Control]
-    accuracies: Mapping[str, float]
-    attacks: Mapping[str, AttackFigures]
+    background: int = 0
+    references: int = 0
+    reason: str = ""
+    withheld: Mapping[str, str] = field(default_factory=dict[str, str])
+    controls: Mapping[str, Control] = field(default_factory=dict[str, Control])
+    accuracies: Mapping[str, float] = field(default_factory=dict[str, float])
+    attacks: Mapping[str, AttackFigures] = field(default_factory=dict[str, AttackFigures])
     exposures: Float[ndarray, " all"] | None = None
     exposed: ExposedCounts | None = None
 
@@ -112,10 +118,11 @@ class ModelAudit:
     def figure(self, attack: str, rate: str) -> Estimate:
         """Return one figure of an attack; `rate` is one of `RATES`."""
         overall = self.attacks[attack].overall
-        if rate == "advantage":
-            return _advantage(overall.balanced_accuracy)
-        found: Estimate = getattr(overall, rate)
-        return found
+        if rate != "advantage":
+            return getattr(overall, rate)
+        accuracy = overall.balanced_accuracy  # TPR - FPR = 2 accuracy - 1
+        ends = {name: getattr(accuracy, name) for name in ("value", "low", "high")}
+        return replace(accuracy, **{n: None if x is None else 2 * x - 1 for n, x in ends.items()})
 
     def most_exposed(self, share: float = 0.01) -> list[int]:
         """Return the places, among the members as they came, of the most exposed ones.
@@ -132,22 +139,21 @@ class ModelAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
+        unknown = {self.figure(a, rate).reason for a in self.attacks for rate in RATES}
+        exposed = None if self.exposed is None else asdict(self.exposed)
+        if exposed is not None:
+            del exposed["held"]  # by one holder
         return {
             "view": VIEW,
             "verdict": self.verdict,
             "refused": self.refused,
-            "reason": self.reason,
-            "members": self.members,
-            "non_members": self.non_members,
-            "background": self.background,
-            "shared": self.shared,
-            "references": self.references,
+            **{name: getattr(self, name) for name in _PLAIN},
             "withheld": dict(self.withheld),
-            "unknown": self._unknown(),
+            "unknown": sorted(filter(None, unknown)),
             "controls": {name: asdict(each) for name, each in self.controls.items()},
             "accuracies": dict(self.accuracies),
-            "exposed": self._exposed(),
-            "attacks": {name: self._told(name) for name in self.attacks},
+            "exposed": exposed,
+            "attacks": {name: self._attack_dict(name) for name in self.attacks},
         }
 
     def to_json(self) -> str:
@@ -156,11 +162,10 @@ class ModelAudit:
 
     def write_html(self, path: str | Path, title: str = "Audit of a model") -> Path:
         """Write a page that needs nothing beside it, and return its path."""
-        from covey.report.page import write
-
         out = Path(path)
         out.parent.mkdir(parents=True, exist_ok=True)
-        write(out, page(self, title))
+        pictures = {"roc": png(_roc(self))} if self.attacks else {}
+        write(out, rendered("model_audit.html", pictures, {"title": title, **_view(self)}))
         return out
 
     def __repr__(self) -> str:
@@ -168,14 +173,13 @@ class ModelAudit:
         return f"ModelAudit({sides}: {self.verdict})"
 
     def _repr_html_(self) -> str:
-
-        return notebook(self)
+        return rendered("model_audit_notebook.html", {}, _view(self)).decode()
 
     def _area(self, attack: str) -> float:
         value = self.attacks[attack].overall.auc.value
         return 0.0 if value is None else value
 
-    def _told(self, attack: str) -> dict[str, Any]:
+    def _attack_dict(self, attack: str) -> dict[str, Any]:
         told: dict[str, Any] = asdict(self.attacks[attack])
         del told["by_group"]
         told["overall"] |= {
@@ -184,26 +188,6 @@ class ModelAudit:
             for each in [self.figure(attack, rate)]
         }
         return json.loads(json.dumps(told))
-
-    def _exposed(self) -> dict[str, Any] | None:
-        if self.exposed is None:
-            return None
-        told = asdict(self.exposed)
-        del told["held"]  # by one holder
-        return told
-
-    def _unknown(self) -> list[str]:
-        reasons = (self.figure(a, rate).reason for a in self.attacks for rate in RATES)
-        return sorted(set(filter(None, reasons)))
-
-
-def _advantage(accuracy: Estimate) -> Estimate:
-    """Return TPR - FPR = 2 balanced accuracy - 1."""
-    value, low, high = (
-        None if each is None else 2 * each - 1
-        for each in (accuracy.value, accuracy.low, accuracy.high)
-    )
-    return replace(accuracy, value=value, low=low, high=high)
 
 
 def _standard_error(around: Estimate) -> float | None:
@@ -219,23 +203,12 @@ def _interval(estimate: Estimate) -> str:
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-MOST_CLASSES = 20
+_MOST_CLASSES = 20
 
-CONTROLS = {
+_CONTROLS = {
     "blind": "A classifier of inputs and labels, without the model",
     "unseen": "The loss attack between two halves of the non-members",
 }
-
-
-def page(audit: ModelAudit, title: str) -> bytes:
-    """Return the page; it needs nothing beside it and no network."""
-    pictures = {"roc": png(_roc(audit))} if audit.attacks else {}
-    return rendered("model_audit.html", pictures, {"title": title, **_told(audit)})
-
-
-def notebook(audit: ModelAudit) -> str:
-    """Return a few lines and a table."""
-    return rendered("model_audit_notebook.html", {}, _told(audit)).decode()
 
 
 def rows(audit: ModelAudit) -> list[dict[str, str]]:
@@ -248,24 +221,20 @@ def rows(audit: ModelAudit) -> list[dict[str, str]]:
     ]
 
 
-def _told(audit: ModelAudit) -> dict[str, Any]:
+def _view(audit: ModelAudit) -> dict[str, Any]:
     best = audit.attacks.get(audit.strongest or "")
+    classes = list(best.by_class) if best else []
+    if best and len(classes) > _MOST_CLASSES:  # of too many the most exposed first
+        risks = {name: each.balanced_accuracy.value or 0.0 for name, each in best.by_class.items()}
+        classes = sorted(risks, key=risks.__getitem__, reverse=True)[:_MOST_CLASSES]
     return {
         "difficulties": list(best.by_difficulty) if best else [],
-        "classes": _most_found(best.by_class) if best else [],
+        "classes": classes,
         "audit": audit.to_dict(),
         "rows": rows(audit),
         "strongest": audit.strongest,
-        "control_names": CONTROLS,
+        "control_names": _CONTROLS,
     }
-
-
-def _most_found(classes: Mapping[str, AttackMetrics]) -> list[str]:
-    """Return all classes in order, or of too many the most exposed first."""
-    if len(classes) <= MOST_CLASSES:
-        return list(classes)
-    risks = {name: each.balanced_accuracy.value or 0.0 for name, each in classes.items()}
-    return sorted(risks, key=risks.__getitem__, reverse=True)[:MOST_CLASSES]
 
 
 def _roc(audit: ModelAudit) -> Any:  # noqa: ANN401 - a figure of matplotlib

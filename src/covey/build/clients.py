@@ -30,7 +30,6 @@ from covey.config.rules import claims_of, refuse_conflicts
 from covey.config.settings import Config
 from covey.data.clients import PopulationRequest
 from covey.data.examples import Examples, Preference, to_floats
-from covey.data.files import data_folder
 from covey.data.partition import Partition
 from covey.data.population import (
     GroupSpec,
@@ -43,7 +42,7 @@ from covey.data.population import (
     weight_from_threshold,
 )
 from covey.data.shift import Shift, ShiftRange
-from covey.data.source import ClientSource, DataSource
+from covey.data.source import ClientSource, DataSource, data_folder
 from covey.engine.descent import check_private
 from covey.engine.recipe import TASKS
 from covey.models.build import (
@@ -263,7 +262,7 @@ class Overrides:
 
     Attributes:
         model: builds a fresh module, or is one: then all start with its weights.
-        clients: their data, as `covey.data.conversion.clients_of` takes them.
+        clients: their data, as `covey.data.clients.clients_of` takes them.
         thresholds: what clients accept, by name (`covey.build.clients`).
         risk_weights: their weights on the risk, by name.
         parts: settings in which a program's own parts stand; None: it passed none again.

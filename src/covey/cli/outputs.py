@@ -8,8 +8,7 @@ from typing_extensions import TypedDict
 
 from covey.auditor.result import Control
 from covey.base.names import Basis
-from covey.deploy.checks import Node, Run
-from covey.deploy.keys import Finding
+from covey.deploy.checks import Finding, Node, Run
 from covey.desk.answering import RunOutcome
 from covey.desk.case import CaseState
 from covey.desk.intake import Plan

@@ -18,7 +18,7 @@ from covey.config.problems import schema as schema_of_settings
 from covey.config.problems import template, together
 from covey.config.settings import Config, read_settings
 from covey.config.unheeded import unheeded
-from covey.data.files import check_data, data_folder
+from covey.data.source import check_data, data_folder
 
 if TYPE_CHECKING:
     from covey.deploy.checks import Status

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from covey.base.errors import DataError
 from covey.base.files import MEBIBYTE, check_regular
@@ -102,21 +103,16 @@ def _check_expansion(file: BufferedReader) -> None:
             raise ValueError(f"it unpacks to more than {EXPANSION} times its {size:,} bytes")
         for each in archive.infolist():
             with archive.open(each) as member:
-                _check_header(member, each.file_size)
+                first = np.lib.format.read_magic(member) == (1, 0)
+                header = (
+                    np.lib.format.read_array_header_1_0
+                    if first
+                    else np.lib.format.read_array_header_2_0
+                )
+                shape, _, dtype = header(member)
+            if math.prod(shape) * dtype.itemsize > each.file_size:
+                raise ValueError(f"an array of shape {shape} has more numbers than bytes")
     file.seek(0)
-
-
-def _check_header(member: Any, size: int) -> None:  # noqa: ANN401 - an open file of bytes
-    """Refuse an array whose header announces more numbers than there are bytes."""
-    version = np.lib.format.read_magic(member)
-    read = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
-    shape, _, dtype = read(member)
-    if math.prod(shape) * dtype.itemsize > size:
-        raise ValueError(f"an array of shape {shape} has more numbers than bytes")
 
 
 def _labels(y: np.ndarray, path: Path) -> Shaped[Tensor, "examples *label"]:
@@ -144,9 +140,8 @@ def images_of(x: np.ndarray, whose: object) -> Shaped[Tensor, "images channels h
     first, last = (x.ndim == 4 and x.shape[axis] in CHANNELS for axis in (1, -1))
     if first == last:
         raise DataError(
-            f"{whose}: uint8 x must be images (n, h, w), or have its 1 or 3 channels "
-            f"either second or last, found {x.shape}. Transpose images, or make "
-            f"features float32 and ids int64."
+            f"{whose}: uint8 x must be images (n, h, w), or have its 1 or 3 channels either second "
+            f"or last, found {x.shape}. Transpose images, or make features float32 and ids int64."
         )
     return images if first else images.permute(0, 3, 1, 2).contiguous()
 
@@ -207,15 +202,9 @@ def tensor_of(who: str, what: str, found: object) -> Tensor:
             f"{who}: {what} must be numbers, found {array.dtype}. Number classes and "
             f"words 0, 1, 2 ..., and fill in or remove what is missing."
         )
-    return torch.from_numpy(array.astype(_plain(array.dtype)))
-
-
-def _plain(dtype: np.dtype[Any]) -> type[np.generic]:
-    if dtype.kind == "f":
-        return np.float32
-    if dtype.kind == "b":
-        return np.bool_
-    return np.uint8 if dtype == np.uint8 else np.int64
+    integers = np.uint8 if array.dtype == np.uint8 else np.int64
+    plain = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, integers)
+    return torch.from_numpy(array.astype(plain))
 
 
 def _converted(who: str, what: str, found: Tensor) -> Tensor:
@@ -245,28 +234,23 @@ def from_pair(who: str, inputs: object, labels: object) -> Examples:
         if x.dtype == torch.uint8 and not isinstance(inputs, Tensor):
             x = images_of(x.numpy(), who)
     y = tensor_of(who, "its labels", labels)
-    return _fitting(
-        who, x.float() if x.dtype == torch.bool else x, y if y.is_floating_point() else y.long()
-    )
-
-
-def _fitting(who: str, inputs: Tensor, labels: Tensor) -> Examples:
-    if not inputs.dim() or labels.dim() not in (1, 2) or len(inputs) != len(labels):
+    x, y = x.float() if x.dtype == torch.bool else x, y if y.is_floating_point() else y.long()
+    if not x.dim() or y.dim() not in (1, 2) or len(x) != len(y):
         raise DataError(
             f"{who} must bring inputs (examples, ...) and as many labels: whole numbers "
             f"(examples,) or (examples, labels), or floating-point numbers (examples,), "
-            f"found {tuple(inputs.shape)} and {tuple(labels.shape)} of {labels.dtype}. "
+            f"found {tuple(x.shape)} and {tuple(y.shape)} of {y.dtype}. "
             f"Correct its tensors."
         )
-    if not len(labels):
+    if not len(y):
         raise DataError(f"{who} must bring an example, found none. Leave it out.")
-    for what, found in (("inputs", inputs), ("labels", labels)):
+    for what, found in (("inputs", x), ("labels", y)):
         if found.is_floating_point() and not found.isfinite().all():
             raise DataError(
                 f"{who}: its {what} must be finite, found NaN or infinity. Fill in or "
                 f"remove what is missing."
             )
-    return Examples(inputs, labels)
+    return Examples(x, y)
 
 
 def from_columns(who: str, found: object, label: str) -> Examples:
@@ -279,33 +263,23 @@ def from_columns(who: str, found: object, label: str) -> Examples:
         DataError: the column of labels, or of inputs, cannot be told.
     """
     columns = _columns(found)
-    named = label_of(who, list(columns), label)
-    labels = columns.pop(named)
+    candidates = [name for name in ((label,) if label else LABELS) if name in columns]
+    if len(candidates) != 1:
+        wanted = f"the column data.label = {label!r}" if label else "one column of labels"
+        several = f"{len(candidates)}: {', '.join(candidates)}" if candidates else "none"
+        raise DataError(
+            f"{who} must have {wanted}, called {', '.join(LABELS)} if data.label names no other, "
+            f"found {several} among {', '.join([*columns][:8])}. Set data.label to its name."
+        )
+    labels = columns.pop(candidates[0])
     if not columns:
         raise DataError(
-            f"{who} has a column {named!r} of labels and no other. Add columns of inputs."
+            f"{who} has a column {candidates[0]!r} of labels and no other. Add columns of inputs."
         )
     if len(columns) == 1 and not is_frame(found):
         (inputs,) = columns.values()
         return from_pair(who, inputs, labels)
     return from_pair(who, _stacked(who, columns), labels)
-
-
-def label_of(who: str, columns: list[str], label: str) -> str:
-    """Return which column holds the labels.
-
-    Raises:
-        DataError: none does, or several may.
-    """
-    found = [each for each in ((label,) if label else LABELS) if each in columns]
-    if len(found) == 1:
-        return found[0]
-    wanted = f"the column data.label = {label!r}" if label else "one column of labels"
-    told = f"{len(found)}: {', '.join(found)}" if found else "none"
-    raise DataError(
-        f"{who} must have {wanted}, called {', '.join(LABELS)} if data.label names no "
-        f"other, found {told} among {', '.join(columns[:8])}. Set data.label to its name."
-    )
 
 
 def _columns(found: Any) -> dict[str, object]:  # noqa: ANN401 - a table, or a dict of columns
@@ -346,18 +320,20 @@ def from_items(who: str, found: Any, label: str) -> Examples:  # noqa: ANN401 - 
     items = _read(who, found)
     if isinstance(items[0], Mapping):
         names = list(items[0])
-        columns = {
-            str(name): _column(
-                who, name, [_entry(who, at, each, name) for at, each in enumerate(items)]
-            )
-            for name in names
-        }
+        for at, item in enumerate(items):
+            for name in names:
+                if not isinstance(item, Mapping) or name not in item:
+                    raise DataError(
+                        f"{who}: item {at} must have {name!r} like the first, found "
+                        f"{described(item)}. Give every item the same keys."
+                    )
+        columns = {str(name): _column(who, name, [item[name] for item in items]) for name in names}
         return from_columns(who, columns, label or _class_label(found, names))
     for at, each in enumerate(items):
         if not isinstance(each, (tuple, list)) or len(each) != 2:
             raise DataError(
                 f"{who}: item {at} of its {type(found).__name__} must be (input, label) or "
-                f"a dict, found {_told(each)}. Return both from __getitem__."
+                f"a dict, found {described(each)}. Return both from __getitem__."
             )
     inputs, labels = zip(*items, strict=True)
     return from_pair(who, _column(who, "input", inputs), _column(who, "label", labels))
@@ -386,15 +362,6 @@ def _read(who: str, found: Any) -> list[Any]:  # noqa: ANN401 - duck-typed
     return items
 
 
-def _entry(who: str, at: int, item: object, name: object) -> object:
-    if not isinstance(item, Mapping) or name not in item:
-        raise DataError(
-            f"{who}: item {at} must have {name!r} like the first, found {_told(item)}. "
-            f"Give every item the same keys."
-        )
-    return item[name]
-
-
 def _class_label(found: object, names: Sequence[object]) -> str:
     """Return the column that a data set of Hugging Face calls a class, if it has one."""
     features = getattr(found, "features", None)
@@ -406,7 +373,14 @@ def _class_label(found: object, names: Sequence[object]) -> str:
 
 def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarray:
     """Return one value of each item as one array."""
-    arrays = [_array(who, what, at, value) for at, value in enumerate(values)]
+    arrays: list[Tensor | np.ndarray] = []
+    for at, value in enumerate(values):
+        try:
+            arrays.append(value.detach().cpu() if isinstance(value, Tensor) else np.asarray(value))
+        except Exception as error:
+            raise DataError(
+                f"{who}: {what} of item {at} must be numbers, but: {error}. Convert it."
+            ) from error
     for at, each in enumerate(arrays):
         if each.shape != arrays[0].shape:
             raise DataError(
@@ -420,18 +394,12 @@ def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarra
     return np.stack([np.asarray(each) for each in arrays])
 
 
-def _array(who: str, what: object, at: int, value: Any) -> Tensor | np.ndarray:  # noqa: ANN401
-    if isinstance(value, Tensor):
-        return value.detach().cpu()
-    try:
-        return np.asarray(value)
-    except Exception as error:
-        raise DataError(
-            f"{who}: {what} of item {at} must be numbers, but: {error}. Convert it."
-        ) from error
-
-
-def _told(found: object) -> str:
+def described(found: object) -> str:
+    """Return what this is, for a message that refuses it."""
+    if isinstance(found, DataLoader):
+        return "a DataLoader, which has drawn its batches already: pass its .dataset"
+    if isinstance(found, Tensor):
+        return f"one tensor of shape {tuple(found.shape)}"
     if isinstance(found, (tuple, list)):
         return f"{len(found)} values"
     if isinstance(found, Mapping):

@@ -1,22 +1,216 @@
-"""Clients that bring their own examples, and what they make a population of."""
+"""What a program passes as its clients' data, made into examples and a population.
 
-from collections.abc import Callable, Iterator, Mapping
+One client's data are (inputs, labels) as arrays, a table with a column of labels, a dict of
+columns, a map-style data set (`__len__` and `__getitem__`, with items (input, label) or
+dicts), or `Examples`; or a pair (train, test) of two of these, of which the second is what
+the client holds out. A pair is (inputs, labels) where its second half is an array or a list
+of numbers, and (train, test) where both halves are such data by themselves.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from jaxtyping import Shaped
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from covey.base.errors import DataError
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.data.conversion import TrainTest, clients_of, examples_of
-from covey.data.examples import Examples, Preference
+from covey.data.arrays import (
+    described,
+    from_columns,
+    from_items,
+    from_pair,
+    is_array,
+    is_frame,
+    kind_of,
+)
+from covey.data.examples import Examples, Preference, TrainTest
 from covey.data.population import Group, Population, PopulationSpec, population_of
 from covey.data.shift import NoShift, ShiftRange
 
-CountOutputs = Callable[[Shaped[Tensor, "examples *label"], str], int]
+KINDS = (
+    "(inputs, labels) as arrays, a table or a dict with a column of labels, a data set "
+    "with __len__ and __getitem__, or a pair (train, test) of these"
+)
+PARTS = {"train", "test", "validation", "valid"}
+SCALARS = (bool, int, float)
+
+
+def clients_of(clients: object, label: str = "") -> dict[ClientName, Examples | TrainTest]:
+    """Return every client's data, by name.
+
+    Args:
+        clients: a dict by name, a list (named client-00000 and so on), or a partitioner
+            with `num_partitions` and `load_partition`, whose natural ids are the names.
+        label: the column of labels; "": one of `covey.data.arrays.LABELS`.
+
+    Raises:
+        DataError: naming the client, what was found and what to do.
+    """
+    found = {name: held_by(name, each, label) for name, each in _named(clients)}
+    if not found:
+        raise DataError("clients must hold at least one client, found none. Add some.")
+    kinds = {
+        name: kind_of((held.train if isinstance(held, TrainTest) else held).inputs)
+        for name, held in found.items()
+    }
+    first = next(iter(kinds))
+    for name, kind in kinds.items():
+        if kind != kinds[first]:
+            raise DataError(
+                f"All clients' inputs must be of one kind, but those of {first} are "
+                f"{kinds[first]} and those of {name} {kind}. Convert one of them."
+            )
+    return found
+
+
+def held_by(
+    name: ClientName,
+    found: Any,  # noqa: ANN401 - anything
+    label: str = "",
+) -> Examples | TrainTest:
+    """Return one client's data, with what it holds out where it says so."""
+    if isinstance(found, Mapping) and "train" in found and PARTS.issuperset(found):
+        if set(found) != {"train", "test"}:
+            raise DataError(
+                f"{name} must bring 'train' and 'test', found {', '.join(found)}. Join "
+                f"or leave out the others."
+            )
+        found = (found["train"], found["test"])
+    parted = isinstance(found, (tuple, list)) and len(found) == 2 and not _is_pair(found)
+    if not (parted and all(map(_is_set, found))):
+        return examples_of(name, found, label)
+    halves = TrainTest(
+        *(
+            examples_of(f"{name} ({part})", each, label)
+            for part, each in zip(("train", "test"), found, strict=True)
+        )
+    )
+    ours, theirs = (
+        (each.inputs.shape[1:], each.inputs.dtype, each.labels.shape[1:]) for each in halves
+    )
+    if ours != theirs:
+        raise DataError(
+            f"{name}: train and test must hold examples of one kind, found {tuple(ours[0])} "
+            f"{ours[1]} and {tuple(theirs[0])} {theirs[1]}. Make them alike."
+        )
+    return halves
+
+
+def examples_of(
+    name: ClientName,
+    found: Any,  # noqa: ANN401 - anything
+    label: str = "",
+) -> Examples:
+    """Return one client's data as examples, without a part that it holds out.
+
+    Raises:
+        DataError: naming the client, what was found and what to do.
+    """
+    if isinstance(found, DataLoader):
+        raise DataError(
+            f"{name} must bring its examples, found a DataLoader, which has drawn its "
+            f"batches already. Pass its .dataset."
+        )
+    if isinstance(found, Examples):
+        return from_pair(name, found.inputs, found.labels)
+    if is_frame(found) or isinstance(found, Mapping):
+        return from_columns(name, found, label)
+    if _is_pair(found):
+        inputs, labels = found
+        return from_pair(name, inputs, labels)
+    if _is_items(found):
+        return from_items(name, found, label)
+    raise DataError(f"{name} must bring {KINDS}, found {described(found)}. Convert it.")
+
+
+def _named(clients: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401 - anything
+    if isinstance(clients, Mapping):
+        yield from _by_name(clients)
+    elif hasattr(clients, "load_partition") and hasattr(clients, "num_partitions"):
+        yield from _partitions(clients)
+    elif isinstance(clients, (list, tuple)) and not _is_pair(clients):
+        for index, each in enumerate(clients):
+            yield f"client-{index:05}", each
+    else:
+        raise DataError(
+            f"clients must be a dict by name or a list, of data per client, found "
+            f"{described(clients)}. One client's data alone are a list of one: [data]."
+        )
+
+
+def _by_name(clients: Mapping[Any, object]) -> Iterator[tuple[ClientName, object]]:
+    if {"train", "test"} <= set(clients) <= PARTS:
+        raise DataError(
+            "clients must be a dict by client, found one by part: train and test. One "
+            "client's parts are a list of one: [data]."
+        )
+    seen: set[str] = set()
+    for key, each in clients.items():
+        whole = isinstance(key, int) and not isinstance(key, bool)
+        name = str(key) if whole or isinstance(key, str) else ""
+        if not name.strip() or name in seen:
+            raise DataError(
+                f"Clients must have different names that are texts or whole numbers, "
+                f"found {key!r}. Rename it."
+            )
+        seen.add(name)
+        yield name, each
+
+
+def _partitions(partitioner: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401
+    """Yield a partitioner's parts; its natural ids are names where it has any."""
+    try:
+        count = int(partitioner.num_partitions)
+        ids = getattr(partitioner, "partition_id_to_natural_id", None) or {}
+        parts = [
+            (str(ids.get(index, f"client-{index:05}")), partitioner.load_partition(index))
+            for index in range(count)
+        ]
+    except Exception as error:
+        raise DataError(
+            f"clients: your partitioner {type(partitioner).__name__} raised "
+            f"{type(error).__name__}: {error}. Give it its data set before you pass it."
+        ) from error
+    yield from parts
+
+
+def _is_set(found: object) -> bool:
+    """Say whether this is a whole set of examples, and not one of them."""
+    if isinstance(found, Mapping):
+        return all(
+            isinstance(each, (list, tuple)) or getattr(each, "ndim", 0) > 0
+            for each in found.values()
+        )
+    if isinstance(found, list) and not _is_pair(found):
+        return all(isinstance(each, (tuple, list, Mapping)) for each in found)
+    whole = isinstance(found, (Examples, DataLoader))
+    return whole or is_frame(found) or _is_pair(found) or _is_items(found)
+
+
+def _is_pair(found: Any) -> bool:  # noqa: ANN401 - anything
+    """Say whether this is (inputs, labels)."""
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        return False
+    inputs, labels = found
+    if not (is_array(inputs) or is_frame(inputs) or isinstance(inputs, Sequence)):
+        return False
+    if is_array(labels) and not is_frame(labels):
+        return getattr(labels, "ndim", 1) > 0
+    listed = isinstance(labels, list) or (
+        isinstance(labels, tuple) and not isinstance(inputs, tuple)
+    )
+    return listed and all(isinstance(each, SCALARS) for each in labels)
+
+
+def _is_items(found: object) -> bool:
+    if isinstance(found, (str, bytes, tuple, Mapping)) or is_array(found):
+        return False
+    return hasattr(found, "__getitem__") and hasattr(found, "__len__")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,12 +233,8 @@ class PopulationRequest:
     spec: PopulationSpec
     streams: Streams
     preference: Callable[[ClientName], Preference]
-    outputs: CountOutputs
+    outputs: Callable[[Shaped[Tensor, "examples *label"], str], int]
     keeps_ids: bool
-
-
-Held = Mapping[ClientName, Examples | TrainTest]
-NOTHING_DONE = ShiftRange(NoShift(), 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -80,92 +270,74 @@ def brought_population(
     Raises:
         DataError: naming the client, what was found and what to do.
     """
-    brought = found if isinstance(found, ClientData) else ClientData(clients=found)
+    data = found if isinstance(found, ClientData) else ClientData(clients=found)
     clients = {
-        name: _prepared(held, request)
-        for name, held in clients_of(brought.clients, request.label).items()
+        name: TrainTest(*(_prepared(part, request) for part in held))
+        if isinstance(held, TrainTest)
+        else _prepared(held, request)
+        for name, held in clients_of(data.clients, request.label).items()
     }
+    outputs = [
+        request.outputs(part.labels, name)
+        for name, held in clients.items()
+        for part in (held if isinstance(held, TrainTest) else (held,))
+    ]
     population = population_of(
-        clients,
-        request.spec.holdout,
-        request.streams,
-        request.preference,
-        num_classes=max(_outputs(clients, request)),
+        clients, request.spec.holdout, request.streams, request.preference, num_classes=max(outputs)
     )
-    notes = (*_notes(clients), *brought.notes)
-    return _with_groups(population, brought, request), notes
-
-
-def _prepared(held: Examples | TrainTest, request: PopulationRequest) -> Examples | TrainTest:
-    """Return whole numbers as features, unless they are ids."""
-    if request.keeps_ids:
-        return held
-    if isinstance(held, TrainTest):
-        return TrainTest(*(_as_features(each) for each in held))
-    return _as_features(held)
-
-
-def _as_features(found: Examples) -> Examples:
-    whole = not found.inputs.is_floating_point() and found.inputs.element_size() > 1
-    return Examples(found.inputs.float(), found.labels) if whole else found
-
-
-def _outputs(clients: Held, request: PopulationRequest) -> Iterator[int]:
-    """Yield how many outputs each client's labels need."""
-    for name, held in clients.items():
-        for examples in held if isinstance(held, TrainTest) else (held,):
-            yield request.outputs(examples.labels, name)
-
-
-def _notes(clients: Held) -> tuple[str, ...]:
-    """Return what a reader must know of who holds out what."""
     own = sum(isinstance(held, TrainTest) for held in clients.values())
-    if not own:
-        return ()
-    return (
-        f"{own} of {len(clients)} clients brought test examples of their own: these are "
-        f"their holdout, whatever population.holdout says.",
+    note = (
+        f"{own} of {len(clients)} clients brought test examples of their own: these are their "
+        f"holdout, whatever population.holdout says."
     )
+    notes = (*((note,) if own else ()), *data.notes)
+    return _with_groups(population, data, request), notes
+
+
+def _prepared(examples: Examples, request: PopulationRequest) -> Examples:
+    """Return whole numbers as features, unless they are ids."""
+    whole = not examples.inputs.is_floating_point() and examples.inputs.element_size() > 1
+    if request.keeps_ids or not whole:
+        return examples
+    return Examples(examples.inputs.float(), examples.labels)
 
 
 def _with_groups(
-    population: Population, brought: ClientData, request: PopulationRequest
+    population: Population, data: ClientData, request: PopulationRequest
 ) -> Population:
     """Return the population with the groups and the examples that the source knows."""
 
-    def examples(what: str, each: object) -> Examples:
-        found = _prepared(examples_of(what, each, request.label), request)
-        assert isinstance(found, Examples)  # noqa: S101 - it was one
-        return found
+    def examples(what: str, form: object) -> Examples:
+        return _prepared(examples_of(what, form, request.label), request)
 
-    if brought.pool is not None:
-        population = replace(population, pool=examples("pool", brought.pool))
-    if not brought.groups:
+    if data.pool is not None:
+        population = replace(population, pool=examples("pool", data.pool))
+    if not data.groups:
         return population
-    names = sorted(set(brought.groups.values()))
-    _check_groups(population, brought, names)
+    names = sorted(set(data.groups.values()))
+    _check_groups(population, data, names)
     return replace(
         population,
-        groups=tuple(Group(name, NOTHING_DONE) for name in names),
+        groups=tuple(Group(name, ShiftRange(NoShift(), 0.0, 0.0)) for name in names),
         clients=tuple(
-            replace(client, group=names.index(brought.groups[client.name]))
+            replace(client, group=names.index(data.groups[client.name]))
             for client in population.clients
         ),
-        test=tuple(examples(f"test of {n}", brought.test[n]) for n in names),
+        test=tuple(examples(f"test of {n}", data.test[n]) for n in names),
         non_members=tuple(
-            examples(f"non_members of {n}", brought.non_members[n])
-            for n in (names if brought.non_members else ())
+            examples(f"non_members of {n}", data.non_members[n])
+            for n in (names if data.non_members else ())
         ),
     )
 
 
-def _check_groups(population: Population, brought: ClientData, names: list[str]) -> None:
+def _check_groups(population: Population, data: ClientData, names: list[str]) -> None:
     """Refuse groups of which not everything is known."""
     clients = {client.name for client in population.clients}
-    expected, known = set(names), brought.non_members
+    expected, known = set(names), data.non_members
     for what, found, needed in (
-        ("groups", set(brought.groups), clients),
-        ("test", set(brought.test), expected),
+        ("groups", set(data.groups), clients),
+        ("test", set(data.test), expected),
         ("non_members", set(known), expected if known else set[str]()),
     ):
         if found != needed:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int, Shaped
@@ -42,6 +43,13 @@ class Examples:
     def first(self, count: int) -> "Examples":
         """Return the first `count` examples."""
         return Examples(self.inputs[:count], self.labels[:count])
+
+
+class TrainTest(NamedTuple):
+    """One client's examples, and those that it holds out: it never trains on them."""
+
+    train: Examples
+    test: Examples
 
 
 def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:

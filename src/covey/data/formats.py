@@ -7,6 +7,7 @@ import pickle
 import struct
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -19,16 +20,47 @@ from torch import Tensor
 
 from covey.base.errors import DataError
 from covey.base.files import MEBIBYTE, gunzip
-from covey.data.examples import Examples
-from covey.data.files import Publication, find_file, read_file, read_files
+from covey.data.examples import Examples, Source
+from covey.data.source import Publication, find_file, read_file, read_files
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
+EMNIST_TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
+NUM_CHARACTERS = 62
 LARGEST_IDX = 2_048 * MEBIBYTE
 """Bytes unpacked: EMNIST, the largest, has 550 MB."""
 
 
-def read_examples(publication: Publication, part: str, folder: Path, num_classes: int) -> Examples:
+def read_mnist(publication: Publication, folder: Path) -> Source:
+    """Return a publisher's training and test images of ten classes.
+
+    Raises:
+        DataError: as all that read files here: one is missing or malformed.
+        ChecksumError: a file is not the published one.
+    """
+    train, test = (_read_idx(publication, part, folder, 10) for part in ("train", "t10k"))
+    return Source(publication.source, train, test, num_classes=10)
+
+
+def read_emnist(publication: Publication, folder: Path) -> Source:
+    """Return the images, upright; without its training file, those of the test file."""
+
+    def part(name: str) -> Examples:
+        examples = _read_idx(publication, f"emnist-byclass-{name}", folder, NUM_CHARACTERS)
+        upright = examples.inputs.transpose(-1, -2).contiguous()  # stored by column
+        return Examples(upright, examples.labels)
+
+    name, test = publication.source, part("test")
+    if find_file(publication, EMNIST_TRAIN, folder) is not None:
+        return Source(name, part("train"), test, NUM_CHARACTERS)
+    note = (
+        f"The training file of {name} is not there: all {len(test):,} images come from the test "
+        f"file."
+    )
+    return Source(name, test, None, NUM_CHARACTERS, (note,))
+
+
+def _read_idx(publication: Publication, part: str, folder: Path, num_classes: int) -> Examples:
     """Return the images of one channel and the labels of a part of a data set.
 
     Raises:
@@ -65,7 +97,13 @@ def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "...
     Raises:
         DataError: the bytes are cut short, too many or not this format.
     """
-    content = _unzip(content, path)
+    if content.startswith(GZIP_MAGIC):
+        try:
+            content = gunzip(content, LARGEST_IDX)
+        except ValueError as error:
+            raise DataError(
+                f"{path} must be a whole gzip file: {error}. Get the file again."
+            ) from error
     magic = bytes([0, 0, UNSIGNED_BYTE, dimensions])
     if content[:4] != magic:
         raise DataError(
@@ -85,19 +123,24 @@ def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "...
     return torch.from_numpy(values.copy())
 
 
-def _unzip(content: bytes, path: Path) -> bytes:
-    if not content.startswith(GZIP_MAGIC):
-        return content
-    try:
-        return gunzip(content, LARGEST_IDX)
-    except ValueError as error:
-        raise DataError(
-            f"{path} must be a whole gzip file: {error}. Get the file again."
-        ) from error
-
-
 NUM_CLASSES = 10
 IMAGE_SHAPE = (3, 32, 32)
+
+
+def read_cifar10(publication: Publication, folder: Path) -> Source:
+    """Return the images of the batches that are there, and say which are not."""
+
+    def batch(name: str) -> Examples:
+        return parse_batch(*read_file(publication, name, folder))
+
+    names = [f"data_batch_{number}" for number in range(1, 6)]
+    missing = [name for name in names if find_file(publication, name, folder) is None]
+    # With no batch at all, reading the first one says what is missing and where.
+    present = [name for name in names if name not in missing] or names[:1]
+    train = Examples.joined([batch(name) for name in present])
+    lacking = f"{', '.join(missing)} of {publication.source} are not there"
+    notes = (f"{lacking}: {len(train):,} training images.",) if missing else ()
+    return Source(publication.source, train, batch("test_batch"), NUM_CLASSES, notes)
 
 
 def parse_batch(content: bytes, path: Path) -> Examples:
@@ -182,7 +225,6 @@ class _BatchUnpickler(pickle.Unpickler):
         return STANDS_FOR[module, name]
 
 
-NUM_CHARACTERS = 62
 SIDE = 28
 
 Part = Literal["train", "test"]
@@ -190,9 +232,25 @@ Part = Literal["train", "test"]
 Written = tuple[UInt8[np.ndarray, "n 784"], Int64[np.ndarray, " n"]]
 
 
-def has_part(publication: Publication, part: Part, folder: Path) -> bool:
-    """Say whether there are files of that part."""
-    return find_file(publication, f"{part}/*.json", folder) is not None
+def read_femnist(publication: Publication, emnist: Publication, folder: Path) -> Source:
+    """Return the images with their writers; without LEAF's files, EMNIST's without writers."""
+
+    def has_part(part: Part) -> bool:
+        return find_file(publication, f"{part}/*.json", folder) is not None
+
+    name = publication.source
+    if not has_part("train") and find_file(emnist, EMNIST_TRAIN, folder) is not None:
+        source = read_emnist(emnist, folder)
+        note = (
+            f"LEAF's files of {name} are not there: its images are those of {source.name}, cut "
+            f"and scaled in another way, and nobody knows their writers."
+        )
+        return replace(source, name=name, notes=(*source.notes, note))
+    train, writers = read_part(publication, "train", folder)
+    test, notes = None, (f"The test files of {name} are not there.",)
+    if has_part("test"):
+        (test, _), notes = read_part(publication, "test", folder), ()
+    return Source(name, train, test, NUM_CHARACTERS, notes, writers)
 
 
 def read_part(
@@ -232,8 +290,8 @@ def _written(content: bytes, path: Path) -> dict[str, Written]:
 
 def _checked(part: dict[str, Any]) -> dict[str, Written]:
     written = {user: part["user_data"][user] for user in part["users"]}
-    found = [len(labels) for _, labels in written.values()]
-    if not found or found != part["num_samples"]:
+    counts = [len(labels) for _, labels in written.values()]
+    if not counts or counts != part["num_samples"]:
         raise ValueError("num_samples is not how many images the users have")
     return written
 
@@ -258,25 +316,31 @@ NUMBERS: Mapping[Part, str] = MappingProxyType({"train": "0", "test": "2"})
 MOST: Mapping[Part, int] = MappingProxyType({"train": 50_000, "test": 20_000})
 
 
-def read_faces(publication: Publication, part: Part, folder: Path) -> tuple[Examples, int]:
-    """Return the first 50,000 training or 20,000 test images, and how many there are.
+def read_celeba(publication: Publication, folder: Path) -> Source:
+    """Return the first 50,000 training and 20,000 test images, and say how many are left out.
 
     An image has 40 labels: 1 where it has the attribute, else 0.
-
-    Raises:
-        DataError: a file is missing or malformed.
     """
-    of_part = parse_names(*read_file(publication, "list_eval_partition.txt", folder), part)
-    names = of_part[: MOST[part]]
-    content, path = read_file(publication, "list_attr_celeba.txt", folder)
-    labels = parse_attributes(content, path, names)
+    notes: list[str] = []
 
-    def image(name: str) -> UInt8[Tensor, "3 height width"]:
-        return parse_image(*read_file(publication, f"img_align_celeba/{name}", folder))
+    def faces(part: Part, kind: str) -> Examples:
+        of_part = parse_names(*read_file(publication, "list_eval_partition.txt", folder), part)
+        names = of_part[: MOST[part]]
+        labels = parse_attributes(*read_file(publication, "list_attr_celeba.txt", folder), names)
+        if len(names) < len(of_part):
+            notes.append(
+                f"Of the {len(of_part):,} {kind} images of {publication.source} the first "
+                f"{len(names):,} are used."
+            )
 
-    with ThreadPoolExecutor() as threads:
-        images = torch.stack(list(threads.map(image, names)))
-    return Examples(images, labels), len(of_part)
+        def image(name: str) -> UInt8[Tensor, "3 height width"]:
+            return parse_image(*read_file(publication, f"img_align_celeba/{name}", folder))
+
+        with ThreadPoolExecutor() as threads:
+            return Examples(torch.stack(list(threads.map(image, names))), labels)
+
+    train, test = faces("train", "training"), faces("test", "test")
+    return Source(publication.source, train, test, NUM_LABELS, tuple(notes))
 
 
 def parse_names(content: bytes, path: Path, part: Part) -> list[str]:
@@ -289,9 +353,8 @@ def parse_names(content: bytes, path: Path, part: Part) -> list[str]:
     names = [line[0] for line in lines if line[1:] == [NUMBERS[part]]]
     if not names or any(line and len(line) != 2 for line in lines):
         raise DataError(
-            f"{path} must hold an image's name and the number of its part per line, "
-            f"found {len(names):,} images of part {NUMBERS[part]} ({part}). Get the file "
-            f"again."
+            f"{path} must hold an image's name and the number of its part per line, found "
+            f"{len(names):,} images of part {NUMBERS[part]} ({part}). Get the file again."
         )
     return names
 

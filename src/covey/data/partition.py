@@ -76,7 +76,7 @@ def divide(count: int, sizes: Sequence[int], generator: np.random.Generator) -> 
     return [order[start:stop] for start, stop in pairwise(edges)]
 
 
-def positions_by_value(values: Int[Tensor, " count"]) -> Sequence[Positions]:
+def _positions_by_value(values: Int[Tensor, " count"]) -> Sequence[Positions]:
     """Return where each value that occurs stands, in ascending order."""
     _, counts = values.unique(return_counts=True)
     return values.argsort(stable=True).split(counts.tolist())
@@ -112,46 +112,26 @@ class Dirichlet(Partition):
     def deal(
         self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator
     ) -> Sequence[Positions]:
-        """Fill one client after the other."""
-        labels, alpha = source.classes[cards], self.dirichlet_alpha
-        blocks = divide_by_class(labels, sizes, alpha, generator)
-        return [cards[each] for each in blocks]
+        """Fill one client after the other, and deal a class in the order of the cards.
 
-
-def divide_by_class(
-    labels: Int[Tensor, " count"],
-    sizes: Sequence[int],
-    alpha: float,
-    generator: np.random.Generator,
-) -> list[Positions]:
-    """Fill each block with classes in proportions of its own; return positions.
-
-    p_i ~ Dirichlet(alpha, ..., alpha) and the block's classes ~ Multinomial(size_i, p_i).
-    What a class no longer has is drawn again, by p_i over the classes that are left.
-    Blocks come one after the other, and a class is dealt in the order of `labels`.
-
-    Args:
-        labels: the class of each position.
-        sizes: of the blocks; they add up to the number of labels at most.
-        alpha: above 0; small: few classes per block, large: all blocks alike.
-        generator: draws p_i, the classes, and the order inside each block.
-    """
-    classes = positions_by_value(labels)
-    left = np.array([len(positions) for positions in classes])
-    blocks: list[Positions] = []
-    for size in sizes:
-        p = generator.dirichlet(np.full(len(classes), alpha))
-        counts = _drawn_classes(size, p, left, generator)
-        starts = [len(positions) for positions in classes] - left
-        mine = torch.cat(
-            [
+        The client's classes ~ Multinomial(size_i, p_i). What a class no longer has is drawn
+        again, by p_i over the classes that are left.
+        """
+        classes = _positions_by_value(source.classes[cards])
+        left = np.array([len(positions) for positions in classes])
+        hands: list[Positions] = []
+        for size in sizes:
+            p = generator.dirichlet(np.full(len(classes), self.dirichlet_alpha))
+            counts = _drawn_classes(size, p, left, generator)
+            starts = [len(positions) for positions in classes] - left
+            own = [
                 positions[start : start + count]
                 for positions, start, count in zip(classes, starts, counts, strict=True)
             ]
-        )
-        blocks.append(mine[torch.from_numpy(generator.permutation(size))])
-        left = left - counts
-    return blocks
+            order = torch.from_numpy(generator.permutation(size))
+            hands.append(cards[torch.cat(own)[order]])
+            left = left - counts
+        return hands
 
 
 def _drawn_classes(
@@ -180,7 +160,10 @@ class ByWriter(Partition):
     def deal(
         self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator
     ) -> Sequence[Positions]:
-        """Draw a writer for each client.
+        """Draw a writer for each client, among those that have enough.
+
+        The largest hands draw first: what is left to the smaller ones is enough whenever it
+        could be.
 
         Raises:
             DataError: nobody knows the writers, or there are too few.
@@ -191,45 +174,22 @@ class ByWriter(Partition):
                 f"which {source.name}'s files do not say. Choose another partition, or a "
                 f"data set whose files name writers."
             )
-        blocks = divide_by_writer(source.writers[cards], sizes, generator)
-        return [cards[each] for each in blocks]
-
-
-def divide_by_writer(
-    writers: Int[Tensor, " count"], sizes: Sequence[int], generator: np.random.Generator
-) -> list[Positions]:
-    """Fill each block from one writer, drawn among those that have enough.
-
-    No writer is in two blocks. The largest blocks draw first: what is left to the smaller
-    ones is enough whenever it could be.
-
-    Args:
-        writers: the writer of each position.
-        sizes: of the blocks.
-        generator: draws the writers, and which of a writer's positions.
-
-    Returns:
-        Positions per block.
-
-    Raises:
-        DataError: there are too few writers.
-    """
-    stacks = positions_by_value(writers)
-    amounts = np.array([len(stack) for stack in stacks])
-    free = np.ones(len(stacks), dtype=bool)
-    blocks = dict.fromkeys(range(len(sizes)), torch.empty(0, dtype=torch.int64))
-    for turn, block in enumerate(sorted(blocks, key=lambda each: -sizes[each])):
-        enough = np.flatnonzero(free & (amounts >= sizes[block]))
-        if len(enough) == 0:
-            raise DataError(
-                f"Each client's images must come from a writer of its own, so "
-                f"{len(sizes):,} clients need {turn + 1:,} writers with {sizes[block]:,} "
-                f"images or more that are not kept aside, found {turn:,}. Lower "
-                f"population.clients or population.examples_per_client, or keep less "
-                f"aside (population.audit_examples, redteam.pool)."
-            )
-        writer = generator.choice(enough)
-        free[writer] = False
-        order = torch.from_numpy(generator.permutation(amounts[writer]))
-        blocks[block] = stacks[writer][order[: sizes[block]]]
-    return list(blocks.values())
+        stacks = _positions_by_value(source.writers[cards])
+        amounts = np.array([len(stack) for stack in stacks])
+        free = np.ones(len(stacks), dtype=bool)
+        hands = dict.fromkeys(range(len(sizes)), cards[:0])
+        for turn, client in enumerate(sorted(hands, key=lambda each: -sizes[each])):
+            enough = np.flatnonzero(free & (amounts >= sizes[client]))
+            if len(enough) == 0:
+                raise DataError(
+                    f"Each client's images must come from a writer of its own, so {len(sizes):,} "
+                    f"clients need {turn + 1:,} writers with {sizes[client]:,} images or more "
+                    f"that are not kept aside, found {turn:,}. Lower population.clients or "
+                    f"population.examples_per_client, or keep less aside "
+                    f"(population.audit_examples, redteam.pool)."
+                )
+            writer = generator.choice(enough)
+            free[writer] = False
+            order = torch.from_numpy(generator.permutation(amounts[writer]))
+            hands[client] = cards[stacks[writer][order[: sizes[client]]]]
+        return list(hands.values())

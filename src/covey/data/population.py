@@ -2,10 +2,10 @@
 
 import csv
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,8 +16,7 @@ from covey.base.errors import ConfigError, DataError
 from covey.base.files import read_text
 from covey.base.names import ClientName, Handle
 from covey.base.rng import Streams
-from covey.data.conversion import TrainTest
-from covey.data.examples import Client, Examples, Preference, Source, to_floats
+from covey.data.examples import Client, Examples, Preference, Source, TrainTest, to_floats
 from covey.data.partition import Iid, Partition, apportion, divide
 from covey.data.shift import CHUNK, ShiftRange
 
@@ -71,9 +70,6 @@ class PopulationSpec:
     partition: Partition = Iid()  # noqa: RUF009 - frozen
 
 
-Row = Mapping[str, object]
-
-
 def weight_from_threshold(risk_threshold: float) -> float:
     """Return beta = clip((0.8 - tau) / 0.3, 0, 1): a low threshold means a high weight."""
     return min(1.0, max(0.0, (0.8 - risk_threshold) / 0.3))
@@ -88,45 +84,28 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
     Raises:
         ConfigError: naming the file, the client and what is wrong.
     """
+    entries = _entries(
+        path,
+        "population.preferences must name a CSV file with columns name, risk_threshold, "
+        "risk_weight, or a TOML file with a table per client",
+    )
+    return {name: _preference(path, name, entry) for name, entry in entries.items()}
+
+
+def _preference(path: Path, name: ClientName, entry: object) -> Preference:
+    row = entry if isinstance(entry, Mapping) else {}
     try:
-        text = read_text(path)
-        rows = _from_csv(text) if path.suffix == ".csv" else tomllib.loads(text)
-    except (OSError, KeyError, ValueError, AttributeError, RecursionError, csv.Error) as error:
-        raise ConfigError(
-            f"population.preferences must name a CSV file with columns name, "
-            f"risk_threshold, risk_weight, or a TOML file with a table per client; "
-            f"{path} is neither: {error}. Correct the file or the setting."
-        ) from None
-    return {name: _preference(path, name, row) for name, row in rows.items()}
-
-
-def _threshold_of(row: object) -> tuple[float, Row]:
-    """Return the threshold of a client's entry, and the entry."""
-    if not isinstance(row, Mapping):
-        raise TypeError(f"{row!r} is no table")
-    return float(str(row["risk_threshold"])), row
-
-
-def _from_csv(text: str) -> dict[ClientName, Row]:
-    return {
-        row["name"].strip(): {key: value for key, value in row.items() if value}
-        for row in csv.DictReader(text.splitlines(), skipinitialspace=True)
-    }
-
-
-def _preference(path: Path, name: ClientName, found: object) -> Preference:
-    try:
-        threshold, row = _threshold_of(found)
+        threshold = float(str(row["risk_threshold"]))
         weight = float(str(row.get("risk_weight", weight_from_threshold(threshold))))
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError) as error:
         raise ConfigError(
-            f"{path} must give {name} a number risk_threshold, found {found!r} "
-            f"({error}). Correct this client's entry."
+            f"{path} must give {name} a number risk_threshold, found {entry!r} ({error}). Correct "
+            f"this client's entry."
         ) from None
     if not (0 <= threshold <= 1 and 0 <= weight <= 1):
         raise ConfigError(
-            f"{path} gives {name} risk_threshold {threshold:g} and risk_weight "
-            f"{weight:g}, but both lie in [0, 1]. Correct this client's entry."
+            f"{path} gives {name} risk_threshold {threshold:g} and risk_weight {weight:g}, but "
+            f"both lie in [0, 1]. Correct this client's entry."
         )
     return Preference(weight, threshold)
 
@@ -139,35 +118,40 @@ def read_organisations(path: Path) -> dict[ClientName, str]:
     Raises:
         ConfigError: naming the file, the client and what is wrong.
     """
+    forms = (
+        "population.organisations must name a CSV file with columns name, organisation, or a TOML "
+        'file of name = "organisation"'
+    )
+    entries = _entries(path, forms, unique=True)
+    if path.suffix == ".csv":
+        entries = {name: row.get("organisation") for name, row in entries.items()}
+    for name, organisation in entries.items():
+        if not isinstance(organisation, str) or not organisation.strip():
+            raise ConfigError(
+                f"{path} must give {name} an organisation, as text, found {organisation!r}. "
+                f"Correct this client's entry, or remove it."
+            )
+    return {name: organisation.strip() for name, organisation in entries.items()}
+
+
+def _entries(path: Path, forms: str, *, unique: bool = False) -> dict[ClientName, Any]:
+    """Return what a file says of each client: in CSV a row, in TOML a value or table."""
     try:
         text = read_text(path)
-        found = _organisations_from_csv(text) if path.suffix == ".csv" else tomllib.loads(text)
+        if path.suffix != ".csv":
+            return tomllib.loads(text)
+        rows = list(csv.DictReader(text.splitlines(), skipinitialspace=True))
+        entries = {
+            (row["name"] or "").strip(): {key: value for key, value in row.items() if value}
+            for row in rows
+        }
     except (OSError, KeyError, ValueError, RecursionError, csv.Error) as error:
         raise ConfigError(
-            f"population.organisations must name a CSV file with columns name, "
-            f'organisation, or a TOML file of name = "organisation"; {path} is neither: '
-            f"{error!r}. Correct the file or the setting."
+            f"{forms}; {path} is neither: {error!r}. Correct the file or the setting."
         ) from None
-    return {name: _organisation(path, name, each) for name, each in found.items()}
-
-
-def _organisations_from_csv(text: str) -> dict[ClientName, object]:
-    rows = list(csv.DictReader(text.splitlines(), skipinitialspace=True))
-    found: dict[ClientName, object] = {
-        (row["name"] or "").strip(): row["organisation"] for row in rows
-    }
-    if len(found) < len(rows):
-        raise ValueError("it names a client twice")
-    return found
-
-
-def _organisation(path: Path, name: ClientName, found: object) -> str:
-    if not isinstance(found, str) or not found.strip():
-        raise ConfigError(
-            f"{path} must give {name} an organisation, as text, found {found!r}. Correct "
-            f"this client's entry, or remove it."
-        )
-    return found.strip()
+    if unique and len(entries) < len(rows):
+        raise ConfigError(f"{path} must name each client once, found one twice. Correct it.")
+    return entries
 
 
 Indices = Int[Tensor, "_"]
@@ -203,7 +187,13 @@ def deal(source: Source, spec: PopulationSpec, group_of: list[int], streams: Str
         DataError: there are too few images.
     """
     sizes = [spec.groups[group].examples_per_client for group in group_of]
-    tables = _tables(spec, group_of)
+    # which clients share a deck, in which each image is once, by a name for it
+    tables = {"everybody": list(range(len(group_of)))}
+    if spec.images == "per-group":
+        tables = {
+            spec.groups[here].name: [c for c, group in enumerate(group_of) if group == here]
+            for here in sorted(set(group_of))
+        }
     need = max(sum(sizes[client] for client in table) for table in tables.values())
     aside = _aside(source, spec, need)
     beyond = len(source.train) - need - sum(aside)
@@ -214,41 +204,20 @@ def deal(source: Source, spec: PopulationSpec, group_of: list[int], streams: Str
     own: dict[int, Indices] = {}
     for name, table in tables.items():
         if spec.images == "per-group":
-            cards = _shuffled(cards, streams.at(name))
-        hands = _hands(source, spec, cards, [sizes[c] for c in table], streams.at(name, "hands"))
+            (order,) = divide(len(cards), [len(cards)], streams.at(name).generator())
+            cards = cards[order]
+        wanted, generator = [sizes[c] for c in table], streams.at(name, "hands").generator()
+        hands = spec.partition.deal(source, cards, wanted, generator)
+        counts, everything = [len(hand) for hand in hands], torch.cat(list(hands))
+        apart = len(everything.unique()) == len(everything)
+        if counts != wanted or not apart or not torch.isin(everything, cards).all():
+            raise DataError(
+                f"{type(spec.partition).__name__} must deal {wanted} of the cards to "
+                f"{len(wanted)} clients, and no card twice, found hands of {counts}. Return "
+                f"indices out of `cards`."
+            )
         own |= dict(zip(table, hands, strict=True))
     return Dealt(tuple(own[client] for client in range(len(sizes))), audit, test, pool)
-
-
-def _tables(spec: PopulationSpec, group_of: list[int]) -> dict[str, list[int]]:
-    """Return which clients share a deck, in which each image is once, by a name for it."""
-    if spec.images == "disjoint":
-        return {"everybody": list(range(len(group_of)))}
-    return {
-        spec.groups[here].name: [c for c, group in enumerate(group_of) if group == here]
-        for here in sorted(set(group_of))
-    }
-
-
-def _hands(
-    source: Source, spec: PopulationSpec, cards: Indices, sizes: list[int], streams: Streams
-) -> Sequence[Indices]:
-    """Return who gets which of the cards, which lie in random order."""
-    hands = spec.partition.deal(source, cards, sizes, streams.generator())
-    found, all_dealt = [len(hand) for hand in hands], torch.cat(list(hands))
-    apart = len(all_dealt.unique()) == len(all_dealt)
-    if found != sizes or not apart or not torch.isin(all_dealt, cards).all():
-        raise DataError(
-            f"{type(spec.partition).__name__} must deal {sizes} of the cards to "
-            f"{len(sizes)} clients, and no card twice, found hands of {found}. Return "
-            f"indices out of `cards`."
-        )
-    return hands
-
-
-def _shuffled(cards: Indices, streams: Streams) -> Indices:
-    (order,) = divide(len(cards), [len(cards)], streams.generator())
-    return cards[order]
 
 
 def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
@@ -261,10 +230,9 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
         if spec.images == "per-group":
             whose = "the clients of its largest group"
         raise DataError(
-            f"The population needs {need:,} images for {whose}, "
-            f"{spec.audit_examples:,} for the audit, {max(spec.pool, 0):,} for the pool "
-            f"and at least {least_test} to test with, but {source.name} has "
-            f"{len(source.train):,}. Lower population.clients, "
+            f"The population needs {need:,} images for {whose}, {spec.audit_examples:,} for the "
+            f"audit, {max(spec.pool, 0):,} for the pool and at least {least_test} to test with, "
+            f"but {source.name} has {len(source.train):,}. Lower population.clients, "
             f"population.examples_per_client, population.audit_examples or redteam.pool."
         )
     if spec.partition.is_selective:
@@ -372,15 +340,11 @@ def population_of(
     if not clients:
         raise DataError("A population needs at least one client, found none. Add some.")
 
-    def parted(name: ClientName) -> tuple[Examples, Examples]:
-        examples = clients[name]
-        if isinstance(examples, TrainTest):
-            return examples
-        order = brought_order(name, len(examples), streams)
-        return reserve(name, examples.take(order), holdout)
-
     def client(name: ClientName) -> Client:
-        parts = parted(name)
+        parts = clients[name]
+        if isinstance(parts, Examples):
+            order = brought_order(name, len(parts), streams)
+            parts = reserve(name, parts.take(order), holdout)
         return Client(name, handle_of(name, streams), None, *parts, preference(name))
 
     everybody = tuple(client(name) for name in sorted(clients))
@@ -431,9 +395,8 @@ def reserve(name: ClientName, examples: Examples, holdout: float) -> tuple[Examp
     members = len(examples) - held_out
     if members < 1:
         raise DataError(
-            f"{name} must have an example to train on, but a holdout of {holdout} "
-            f"reserves {held_out} of its {len(examples)}. Lower population.holdout or "
-            f"give it more examples."
+            f"{name} must have an example to train on, but a holdout of {holdout} reserves "
+            f"{held_out} of its {len(examples)}. Lower population.holdout or give it more examples."
         )
     reserved = Examples(examples.inputs[members:], examples.labels[members:])
     return examples.first(members), reserved
@@ -445,31 +408,27 @@ def handle_of(name: ClientName, streams: Streams) -> Handle:
 
 
 def _non_members(base: Examples, spec: PopulationSpec, streams: Streams) -> tuple[Examples, ...]:
+    if spec.non_members == "matched":
+        return _shifted_per_group(base, spec, streams)
     if spec.non_members == "untransformed":
         return (base,) * len(spec.groups)
-    if spec.non_members == "pooled":
-        return (_mixed(base, spec, streams.generator()),) * len(spec.groups)
-    return _shifted_per_group(base, spec, streams)
+    generator, inputs = streams.generator(), base.inputs.clone()
+    shares = np.array([group.share for group in spec.groups])
+    drawn = generator.choice(len(shares), size=len(base), p=shares / shares.sum())
+    for index, group in enumerate(spec.groups):
+        here = torch.from_numpy(np.flatnonzero(drawn == index))
+        inputs[here] = group.shift.shifted(base.inputs[here], generator)
+    return (Examples(inputs, base.labels),) * len(spec.groups)
 
 
 def _shifted_per_group(
     base: Examples, spec: PopulationSpec, streams: Streams
 ) -> tuple[Examples, ...]:
-    def shifted(group: GroupSpec) -> Examples:
-        generator = streams.at(group.name).generator()
-        return Examples(group.shift.shifted(base.inputs, generator), base.labels)
-
-    return tuple(shifted(group) for group in spec.groups)
-
-
-def _mixed(base: Examples, spec: PopulationSpec, generator: np.random.Generator) -> Examples:
-    shares = np.array([group.share for group in spec.groups])
-    drawn = generator.choice(len(shares), size=len(base), p=shares / shares.sum())
-    inputs = base.inputs.clone()
-    for index, group in enumerate(spec.groups):
-        here = torch.from_numpy(np.flatnonzero(drawn == index))
-        inputs[here] = group.shift.shifted(base.inputs[here], generator)
-    return Examples(inputs, base.labels)
+    shifted = (
+        group.shift.shifted(base.inputs, streams.at(group.name).generator())
+        for group in spec.groups
+    )
+    return tuple(Examples(inputs, base.labels) for inputs in shifted)
 
 
 FLOOR = 1e-5
@@ -497,33 +456,28 @@ def normalised_population(population: Population) -> Population:
 
     What is not shifted yet stays as it is, and is normalised when it is shifted.
     """
+
+    def seen(examples: Examples, owner: str) -> Examples:
+        if examples.inputs.dtype == torch.int64:
+            raise DataError(
+                f"data.normalise = 'image' needs images or other numbers, found ids (whole "
+                f"numbers, {examples.inputs.dtype}) of {owner}. Set data.normalise = 'none', or "
+                f"make the inputs float32 if they are features."
+            )
+        parts = [normalised(part) for part in examples.inputs.split(CHUNK)]
+        return Examples(torch.cat(parts), examples.labels)
+
     return replace(
         population,
-        clients=tuple(_client(client) for client in population.clients),
+        clients=tuple(
+            replace(c, train=seen(c.train, c.name), holdout=seen(c.holdout, c.name))
+            for c in population.clients
+        ),
         groups=tuple(
             Group(each.name, replace(each.shift, normalise=normalised))
             for each in population.groups
         ),
-        test=tuple(_examples(each, "test") for each in population.test),
-        non_members=tuple(_examples(each, "non-members") for each in population.non_members),
-        pool=population.pool if len(population.pool) else _examples(population.pool, "pool"),
+        test=tuple(seen(each, "test") for each in population.test),
+        non_members=tuple(seen(each, "non-members") for each in population.non_members),
+        pool=population.pool if len(population.pool) else seen(population.pool, "pool"),
     )
-
-
-def _client(client: Client) -> Client:
-    return replace(
-        client,
-        train=_examples(client.train, client.name),
-        holdout=_examples(client.holdout, client.name),
-    )
-
-
-def _examples(found: Examples, whose: str) -> Examples:
-    if found.inputs.dtype == torch.int64:
-        raise DataError(
-            f"data.normalise = 'image' needs images or other numbers, found ids (whole "
-            f"numbers, {found.inputs.dtype}) of {whose}. Set data.normalise = 'none', or "
-            f"make the inputs float32 if they are features."
-        )
-    parts = [normalised(part) for part in found.inputs.split(CHUNK)]
-    return Examples(torch.cat(parts), found.labels)

@@ -1,13 +1,7 @@
-"""The data sets by name.
-
-References:
-    Ghosh, Chung, Yin, Ramchandran, An Efficient Framework for Clustered Federated
-    Learning, 2020, section 6.1: x ~ N(0, I_d), y = <x, theta*_j> + noise.
-"""
+"""The data sets by name; their files are read by `formats`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -16,13 +10,16 @@ from pydantic import Field
 
 from covey.base.errors import DataError
 from covey.components.registry import Capability, NotNegative, Positive
-from covey.data.files import Publication, find_file, read_file
-from covey.data.source import ClientSource, DataSet, DataSource, PublishedDataSet
+from covey.data.source import ClientSource, DataSet, DataSource, Publication, PublishedDataSet
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
+    from numpy import ndarray
+    from numpy.random import Generator
+
+    from covey.base.rng import Streams
     from covey.data.clients import PopulationRequest
     from covey.data.examples import Examples, Source
-    from covey.data.mixture import MixtureSpec
     from covey.data.population import Population
 
 
@@ -44,18 +41,9 @@ class CelebA(PublishedDataSet):
 
     def read(self, folder: Path) -> Source:
         """Return the images, and the 40 labels of each."""
-        from covey.data import formats
-        from covey.data.examples import Source
+        from covey.data.formats import read_celeba
 
-        name = self.publication.source
-        train, num_train = formats.read_faces(self.publication, "train", folder)
-        test, num_test = formats.read_faces(self.publication, "test", folder)
-        notes = tuple(
-            f"Of the {found:,} {part} images of {name} the first {len(used):,} are used."
-            for part, used, found in (("training", train, num_train), ("test", test, num_test))
-            if len(used) < found
-        )
-        return Source(name, train, test, formats.NUM_LABELS, notes)
+        return read_celeba(self.publication, folder)
 
 
 class Cifar10(PublishedDataSet):
@@ -79,24 +67,9 @@ class Cifar10(PublishedDataSet):
 
     def read(self, folder: Path) -> Source:
         """Return the images of the batches that are there, and say which are not."""
-        from covey.data import formats
-        from covey.data.examples import Examples, Source
+        from covey.data.formats import read_cifar10
 
-        def batch(name: str) -> Examples:
-            return formats.parse_batch(*read_file(self.publication, name, folder))
-
-        name = self.publication.source
-        names = [f"data_batch_{number}" for number in range(1, 6)]
-        missing = [each for each in names if not self._has(each, folder)]
-        # With no batch at all, reading the first one says what is missing and where.
-        present = [each for each in names if each not in missing] or names[:1]
-        train = Examples.joined([batch(each) for each in present])
-        note = f"{', '.join(missing)} of {name} are not there: {len(train):,} training images."
-        notes = (note,) if missing else ()
-        return Source(name, train, batch("test_batch"), formats.NUM_CLASSES, notes)
-
-    def _has(self, name: str, folder: Path) -> bool:
-        return find_file(self.publication, name, folder) is not None
+        return read_cifar10(self.publication, folder)
 
 
 class Digits(DataSet):
@@ -118,10 +91,6 @@ class Digits(DataSet):
         return Source("digits", examples, None, num_classes=10)
 
 
-TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
-NUM_CLASSES = 62
-
-
 class Emnist(PublishedDataSet):
     """814,255 characters of 62 classes; without its training file, the test file alone."""
 
@@ -138,33 +107,11 @@ class Emnist(PublishedDataSet):
         url="https://www.nist.gov/itl/products-and-services/emnist-dataset",
     )
 
-    @classmethod
-    def is_complete(cls, folder: Path) -> bool:
-        """Say whether the training file is there."""
-        return find_file(cls.publication, TRAIN, folder) is not None
-
     def read(self, folder: Path) -> Source:
         """Return the images, upright."""
-        from covey.data.examples import Source
+        from covey.data.formats import read_emnist
 
-        name, test = self.publication.source, self._examples("test", folder)
-        if self.is_complete(folder):
-            train = self._examples("train", folder)
-            return Source(name, train, test, NUM_CLASSES)
-        note = (
-            f"The training file of {name} is not there: all {len(test):,} images come "
-            f"from the test file."
-        )
-        return Source(name, test, None, NUM_CLASSES, (note,))
-
-    def _examples(self, part: str, folder: Path) -> Examples:
-        from covey.data.examples import Examples
-        from covey.data.formats import read_examples
-
-        which = f"emnist-byclass-{part}"
-        examples = read_examples(self.publication, which, folder, NUM_CLASSES)
-        upright = examples.inputs.transpose(-1, -2).contiguous()  # stored by column
-        return Examples(upright, examples.labels)
+        return read_emnist(self.publication, folder)
 
 
 class Mnist(PublishedDataSet):
@@ -186,12 +133,9 @@ class Mnist(PublishedDataSet):
 
     def read(self, folder: Path) -> Source:
         """Return the publisher's training and test images."""
-        from covey.data.examples import Source
-        from covey.data.formats import read_examples
+        from covey.data.formats import read_mnist
 
-        train = read_examples(self.publication, "train", folder, num_classes=10)
-        test = read_examples(self.publication, "t10k", folder, num_classes=10)
-        return Source(self.publication.source, train, test, num_classes=10)
+        return read_mnist(self.publication, folder)
 
 
 class FashionMnist(Mnist):
@@ -225,33 +169,31 @@ class Femnist(PublishedDataSet):
 
     def read(self, folder: Path) -> Source:
         """Return the images with their writers."""
-        from covey.data import formats
-        from covey.data.examples import Source
+        from covey.data.formats import read_femnist
 
-        name = self.publication.source
-        if not formats.has_part(self.publication, "train", folder) and (Emnist.is_complete(folder)):
-            return _without_writers(Emnist().read(folder), name)
-        train, writers = formats.read_part(self.publication, "train", folder)
-        test, notes = None, (f"The test files of {name} are not there.",)
-        if formats.has_part(self.publication, "test", folder):
-            (test, _), notes = formats.read_part(self.publication, "test", folder), ()
-        return Source(name, train, test, formats.NUM_CHARACTERS, notes, writers)
-
-
-def _without_writers(emnist: Source, name: str) -> Source:
-    note = (
-        f"LEAF's files of {name} are not there: its images are those of {emnist.name}, "
-        f"cut and scaled in another way, and nobody knows their writers."
-    )
-    return replace(emnist, name=name, notes=(*emnist.notes, note))
+        return read_femnist(self.publication, Emnist.publication, folder)
 
 
 class LinearMixture(DataSource):
-    """x ~ N(0, diag(spectrum)),   y = <x, theta*_j> + N(0, noise^2) for group j."""
+    """x ~ N(0, diag(spectrum)),   y = <x, theta*_j> + N(0, noise^2) for group j.
+
+    Attributes:
+        dimension: d, of x.
+        noise: standard deviation of what no model can know.
+        separation: R, the norm of every theta*_j.
+        condition: L / lambda, of the largest variance of x along an axis, 1, to the
+            smallest; 1 is the paper's N(0, I).
+
+    References:
+        Ghosh, Chung, Yin, Ramchandran, An Efficient Framework for Clustered Federated
+        Learning, 2020, section 6.1: x ~ N(0, I_d), y = <x, theta*_j> + noise.
+    """
 
     rules_out: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.CLASS_LABELS, Capability.DATA_SET, Capability.IMAGES, Capability.SERVER_DATA}
     )
+    test_examples: ClassVar[int] = 1_000
+    """Unseen examples per group."""
 
     dimension: Positive = 10
     noise: NotNegative = 0.5
@@ -259,17 +201,78 @@ class LinearMixture(DataSource):
     condition: Annotated[float, Field(ge=1)] = 1.0
 
     @property
-    def spec(self) -> MixtureSpec:
-        """What the examples are drawn from."""
-        from covey.data.mixture import MixtureSpec
+    def spectrum(self) -> Float64[ndarray, " dimension"]:
+        """The variances of x, from 1 down to 1 / condition by equal factors.
 
-        return MixtureSpec(self.dimension, self.noise, self.separation, self.condition)
+        They are the eigenvalues of the Hessian of every group's mean loss, under
+        f = (y - <x, theta>)^2 / 2.
+        """
+        import numpy as np
+
+        return np.geomspace(1.0, 1 / self.condition, self.dimension)
+
+    def optima(self, num_groups: int, streams: Streams) -> Float64[ndarray, "groups dimension"]:
+        """Return theta*_j of every group j, a function of the run's streams alone.
+
+        Random directions of length R, orthogonal as far as there are dimensions: any two
+        of up to d groups are Delta = sqrt(2) R apart.
+        """
+        import numpy as np
+
+        generator = streams.at("optima").generator()
+        drawn = generator.normal(size=(num_groups, self.dimension))
+        if num_groups <= self.dimension:
+            drawn = np.linalg.qr(drawn.T)[0].T
+        return self.separation * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+    def draw(
+        self, count: int, optimum: Float64[ndarray, " dimension"], generator: Generator
+    ) -> Examples:
+        """Return so many examples of a group with this theta*."""
+        import numpy as np
+        import torch
+
+        from covey.data.examples import Examples
+
+        x = generator.normal(size=(count, self.dimension)) * np.sqrt(self.spectrum)
+        y = x @ optimum + generator.normal(0.0, self.noise, count)
+        return Examples(torch.from_numpy(x).float(), torch.from_numpy(y).float())
 
     def population(self, request: PopulationRequest) -> tuple[Population, tuple[str, ...]]:
-        """Draw every client's examples."""
-        from covey.data.mixture import mixture_population
+        """Draw every client's examples; each client and each group from its own stream.
 
-        made = mixture_population(self.spec, request.spec, request.streams, request.preference)
+        What the settings say of shifts is not looked at, and the server holds no pool.
+        """
+        from covey.data.examples import Client
+        from covey.data.population import Group, Population, draw_groups, handle_of, reserve
+
+        spec, streams = request.spec, request.streams
+        group_of = draw_groups(spec, streams.at("groups").generator())
+        optima = self.optima(len(spec.groups), streams)
+
+        def drawn(count: int, group: int, *names: str) -> Examples:
+            return self.draw(count, optima[group], streams.at(*names).generator())
+
+        def client(index: int) -> Client:
+            name, group = f"client-{index:05}", group_of[index]
+            examples = drawn(spec.groups[group].examples_per_client, group, "mixture", name)
+            parts = reserve(name, examples, spec.holdout)
+            return Client(name, handle_of(name, streams), group, *parts, request.preference(name))
+
+        def of_groups(count: int, what: str) -> tuple[Examples, ...]:
+            return tuple(
+                drawn(count, index, what, group.name) for index, group in enumerate(spec.groups)
+            )
+
+        clients = tuple(client(index) for index in range(spec.clients))
+        made = Population(
+            clients=clients,
+            num_classes=1,
+            groups=tuple(Group(group.name, group.shift) for group in spec.groups),
+            test=of_groups(self.test_examples, "test"),
+            non_members=of_groups(spec.audit_examples, "non-members"),
+            pool=clients[0].train.first(0),
+        )
         return made, ()
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Shaped, UInt8
+from jaxtyping import Float, Float64, Shaped
 from torch import Tensor
 from torch.nn import functional
 
@@ -58,9 +58,12 @@ class Shift(Component):
                 f"population.shift is for uint8 images (images, channels, height, width), "
                 f"found {images.dtype} of shape {tuple(images.shape)}. Set it to 'none'."
             )
-        return in_chunks(
-            lambda pixels, each: self.transform(pixels, each, generator), images, amounts
-        )
+        shifted = torch.empty_like(images, memory_format=torch.contiguous_format)
+        for start in range(0, len(images), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            pixels = self.transform(images[chunk].float(), amounts[chunk].float(), generator)
+            shifted[chunk] = pixels.round_().clamp_(0, 255).byte()
+        return shifted
 
 
 class NoShift(Shift):
@@ -116,23 +119,11 @@ class ShiftRange:
         return self.normalise(found) if self.normalise else found
 
 
-def in_chunks(
-    transform: Callable[[Tensor, Tensor], Tensor], images: Images, amounts: Amounts
-) -> Images:
-    """Return images transformed as floats, rounded and clipped to bytes."""
-    shifted = torch.empty_like(images, memory_format=torch.contiguous_format)
-    for start in range(0, len(images), CHUNK):
-        chunk = slice(start, start + CHUNK)
-        pixels = transform(images[chunk].float(), amounts[chunk].float())
-        shifted[chunk] = pixels.round_().clamp_(0, 255).byte()
-    return shifted
-
-
-ByteImages = UInt8[Tensor, "images channels height width"]
-
-
 class Brightness(Shift):
-    """Amounts are factors; the result is clipped, and a negative factor inverts."""
+    """Amounts f are factors of pixels, seen as x in [0, 1]; a negative one inverts.
+
+    clip(f x) for f >= 0; 1 - clip(|f| x) for f < 0.
+    """
 
     def transform(
         self,
@@ -141,21 +132,9 @@ class Brightness(Shift):
         generator: np.random.Generator,  # noqa: ARG002
     ) -> Pixels:
         """Multiply every pixel by the factor."""
-        return _brighten(pixels, amounts)
-
-
-def brighten(images: ByteImages, factors: Float[Tensor, " images"]) -> ByteImages:
-    """Multiply pixels, seen as x in [0, 1], by a factor and clip.
-
-    clip(f x) for f >= 0; 1 - clip(|f| x) for f < 0: a negative factor inverts.
-    """
-    return in_chunks(_brighten, images, factors)
-
-
-def _brighten(pixels: Tensor, factors: Tensor) -> Tensor:
-    factors = factors.view(-1, 1, 1, 1)
-    bright = (pixels * factors.abs()).clamp_(0, 255)
-    return torch.where(factors < 0, 255 - bright, bright)
+        factors = amounts.view(-1, 1, 1, 1)
+        bright = (pixels * factors.abs()).clamp_(0, 255)
+        return torch.where(factors < 0, 255 - bright, bright)
 
 
 class Rotation(Shift):
@@ -168,22 +147,13 @@ class Rotation(Shift):
         generator: np.random.Generator,  # noqa: ARG002
     ) -> Pixels:
         """Rotate about the centre, bilinearly; what enters is black."""
-        return _rotate(pixels, amounts)
-
-
-def rotate(images: ByteImages, degrees: Float[Tensor, " images"]) -> ByteImages:
-    """Rotate counter-clockwise about the centre, bilinearly; what enters is black."""
-    return in_chunks(_rotate, images, degrees)
-
-
-def _rotate(pixels: Tensor, degrees: Tensor) -> Tensor:
-    # An output pixel reads the input where it came from, so the matrix is the inverse
-    # rotation; rows count downwards, and each axis is scaled to [-1, 1] by its own size.
-    height, width = pixels.shape[-2:]
-    angle = degrees.deg2rad()
-    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    across = torch.stack([cos, -sin * (height / width), zero], dim=1)
-    down = torch.stack([sin * (width / height), cos, zero], dim=1)
-    inverse = torch.stack([across, down], dim=1)
-    grid = functional.affine_grid(inverse, list(pixels.shape), align_corners=False)
-    return functional.grid_sample(pixels, grid, align_corners=False)
+        # An output pixel reads the input where it came from, so the matrix is the inverse
+        # rotation; rows count downwards, and each axis is scaled to [-1, 1] by its own size.
+        height, width = pixels.shape[-2:]
+        angle = amounts.deg2rad()
+        cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+        across = torch.stack([cos, -sin * (height / width), zero], dim=1)
+        down = torch.stack([sin * (width / height), cos, zero], dim=1)
+        inverse = torch.stack([across, down], dim=1)
+        grid = functional.affine_grid(inverse, list(pixels.shape), align_corners=False)
+        return functional.grid_sample(pixels, grid, align_corners=False)

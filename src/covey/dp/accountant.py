@@ -37,7 +37,7 @@ References:
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -58,7 +58,7 @@ from dp_accounting import (
 )
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray
 from scipy.optimize import root_scalar
 from scipy.special import ndtri
@@ -138,18 +138,16 @@ def epsilon_bound(mechanisms: Iterable[Mechanism], delta: float) -> EpsilonBound
 @cache
 def _epsilon_bound(counted: tuple[tuple[Mechanism, int], ...], delta: float) -> EpsilonBound | None:
     together = ComposedDpEvent([SelfComposedDpEvent(each, n) for each, n in counted])
-    for account, relation, name in _accounts():
+    accounts: tuple[tuple[PrivacyAccountant, Relation, Name], ...] = (  # the tightest first
+        (_pld(), "contributes or not", "PLD"),
+        (RdpAccountant(ORDERS), "contributes or not", "RDP"),
+        (_rdp_replacing(), "replaced by another", "RDP"),
+    )
+    for account, relation, name in accounts:
         if account.supports(together):
             epsilon = float(account.compose(together).get_epsilon(delta))
             return EpsilonBound(epsilon, relation, name) if math.isfinite(epsilon) else None
     return None
-
-
-def _accounts() -> Iterator[tuple[PrivacyAccountant, Relation, Name]]:
-    """Yield fresh accountants, the tightest first."""
-    yield _pld(), "contributes or not", "PLD"
-    yield RdpAccountant(ORDERS), "contributes or not", "RDP"
-    yield _rdp_replacing(), "replaced by another", "RDP"
 
 
 def multiplier_for(
@@ -167,29 +165,23 @@ def multiplier_for(
     def repeated(noise_multiplier: float) -> DpEvent:
         return SelfComposedDpEvent(mechanism(noise_multiplier), rounds)
 
-    unsampled = math.sqrt(rounds) / _mu_for(epsilon, delta)
+    undone = root_scalar(
+        lambda mu: gaussian_epsilon(mu, delta) - epsilon, bracket=(1e-6, 10 + 2 * epsilon)
+    )
+    unsampled = math.sqrt(rounds) / float(undone.root)
     if isinstance(mechanism(1.0), GaussianDpEvent):
-        return _multiplier_accounted_for(
-            unsampled, lambda z: _epsilon_bound(((mechanism(z), rounds),), delta), epsilon
-        )
+        # raised until the accountant agrees: its cells are a larger share of a small epsilon
+        raised = ROUNDED_UP
+        while bound := _epsilon_bound(((mechanism(unsampled * (1 + raised)), rounds),), delta):
+            if bound.epsilon <= epsilon:
+                break
+            raised *= 2
+        return unsampled * (1 + raised)
     bracket = ExplicitBracketInterval(min(MIN_NOISE, unsampled / 2), 1.25 * unsampled)
     accountant = _pld if _pld().supports(repeated(1.0)) else _rdp_replacing
     return float(
         calibrate_dp_mechanism(accountant, repeated, epsilon, delta, bracket, tol=5e-4 * unsampled)
     )
-
-
-def _multiplier_accounted_for(
-    exact: float, spent: Callable[[float], EpsilonBound | None], epsilon: float
-) -> float:
-    """Return the closed form's multiplier, raised until the accountant agrees.
-
-    What the cells add is a larger share of a small epsilon.
-    """
-    raised = ROUNDED_UP
-    while (bound := spent(exact * (1 + raised))) and bound.epsilon > epsilon:
-        raised *= 2
-    return exact * (1 + raised)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -213,13 +205,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if excess(0.0) <= 0:
         return 0.0
     return float(root_scalar(excess, bracket=(0.0, 50 * mu * (1 + mu))).root)
-
-
-def _mu_for(epsilon: float, delta: float) -> float:
-    """Undo `gaussian_epsilon`."""
-    most = 10 + 2 * epsilon
-    found = root_scalar(lambda mu: gaussian_epsilon(mu, delta) - epsilon, bracket=(1e-6, most))
-    return float(found.root)
 
 
 def _pld() -> PrivacyAccountant:
@@ -291,7 +276,9 @@ def least_epsilon(
     """
 
     def bound(tpr: float, fpr: float) -> float:
-        return _mu(tpr, fpr) if is_gaussian else _ratio(tpr, fpr, delta)
+        if is_gaussian:
+            return float(ndtri(tpr) - ndtri(fpr))
+        return math.log((tpr - delta) / fpr) if tpr > delta else -math.inf
 
     found, draws = max(0.0, _least(with_canary, without, bound)), len(with_canary)
     if is_gaussian:
@@ -311,22 +298,11 @@ def _least(with_canary: Draws, without: Draws, bound: Callable[[float, float], f
     tried = np.quantile(pooled, np.linspace(0.002, 0.998, THRESHOLDS))
 
     def judged(part: slice, threshold: float) -> float:
-        return bound(*_judged(with_canary[part] > threshold, without[part] > threshold))
+        right, wrong = with_canary[part] > threshold, without[part] > threshold
+        # the least TPR and the largest FPR that the guesses allow
+        tpr, _ = clopper_pearson(int(right.sum()), len(right), CONFIDENCE)
+        _, fpr = clopper_pearson(int(wrong.sum()), len(wrong), CONFIDENCE)
+        return bound(tpr, fpr)
 
     best = max(tried, key=lambda threshold: judged(slice(half), threshold))
     return judged(slice(half, None), float(best))
-
-
-def _judged(right: Bool[ndarray, " draws"], wrong: Bool[ndarray, " draws"]) -> tuple[float, float]:
-    """Return the least TPR and the largest FPR that the guesses allow."""
-    tpr, _ = clopper_pearson(int(right.sum()), len(right), CONFIDENCE)
-    _, fpr = clopper_pearson(int(wrong.sum()), len(wrong), CONFIDENCE)
-    return tpr, fpr
-
-
-def _mu(tpr: float, fpr: float) -> float:
-    return float(ndtri(tpr) - ndtri(fpr))
-
-
-def _ratio(tpr: float, fpr: float, delta: float) -> float:
-    return math.log((tpr - delta) / fpr) if tpr > delta else -math.inf

@@ -7,11 +7,12 @@ version does not know, leaves no guarantee.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from covey.base import events
 from covey.base.events import (
     AnonymitySetsFormed,
     ChoicesPerturbed,
@@ -39,37 +40,139 @@ from covey.dp.accountant import (
     multiplier_for,
     representative,
 )
-from covey.dp.current_guarantee import (
-    ADVERSARY,
-    ALWAYS_OPEN,
-    CHOICES,
-    COUNTS,
-    DIAMETERS,
-    HEADS_HOLD_IF,
-    HOLDS_IF,
-    NOISY_CHOICES,
-    OPEN,
-    OWN_FEATURES,
-    REFUSALS,
-    RELATION,
-    RELEASES,
-    SEEDED,
-    SERVER,
-    STORED,
-    UNITS,
-    Guarantee,
-    Unit,
-    aggregations_of,
-    has_own_features,
-    hides,
-    is_known_fact,
-    weakest_noise,
-)
+from covey.dp.current_guarantee import UNITS, Guarantee, Unit, aggregations_of, hides, weakest_noise
 
 Noisy = SumPerturbed | HeadPerturbed | RepresentativesPerturbed
 NOT_ADDED_UP = "no accountant adds up what this run released"
 HEAVY = "all records of a client together outweigh the noise, or choices had their own"
 BOTH = "records hide in gradients and in sums, and nobody has said what both cost together"
+
+
+ADVERSARY: Mapping[Unit, str] = {
+    "client": "sees every cluster model of every round, other clients included",
+    "record": "sees everything that a client sends, the server included",
+}
+RELATION: Mapping[tuple[Unit, str], str] = {
+    ("client", "contributes or not"): (
+        "one client's updates count or are zero; that it takes part is known"
+    ),
+    ("client", "replaced by another"): (
+        "one client's examples are replaced by any others; that it takes part is known"
+    ),
+    ("record", "contributes or not"): "one example of one client is there or not",
+    ("record", "replaced by another"): "one example of one client is another one",
+}
+RELEASES: Mapping[Unit, str] = {
+    "client": "every cluster model of every round",
+    "record": "every update that a client sends",
+}
+SECRET = (
+    "nobody learns what was drawn: the run's secret, who was sampled, who spoke for a set",
+    "draws of ChaCha20, rounded to a grid, are as good as real Gaussian noise, and sums of "
+    "floats as exact ones",
+)
+HOLDS_IF: Mapping[Unit, tuple[str, ...]] = {
+    "client": (*SECRET, "a client takes part under one name only"),
+    "record": (
+        *SECRET,
+        "the server learns no client's draws; in a simulation one process plays both",
+        "every client clips and adds noise as its recipe says",
+    ),
+}
+HEADS_HOLD_IF = (
+    "no record's residual in a head without it is above privacy.record_clip: a release "
+    "where one is, is refused",
+    "no data are told apart better than a record whose direction nobody shares, or all "
+    "do: searched for, not proved",
+)
+REFUSALS = "that a head was not released, as a record's residual was above the bound"
+SEEDED = (
+    "all that is drawn follows from the run's seed (secrets.source = 'seeded'), and "
+    "whoever holds it takes the noise off again"
+)
+STORED = "raw updates that the server keeps (unlearning.store_updates)"
+SERVER = (
+    "the server itself: it sees each update before there is noise, and is trusted to add "
+    "the noise and to forget"
+)
+NOISY_CHOICES = "every choice of a cluster, given what is not covered"
+CHOICES = "which cluster a client chose: the rest holds given the choices"
+COUNTS = "how many examples a client holds: its steps and its weight follow from it"
+DIAMETERS = "how far apart the updates of an anonymity set are"
+OWN_FEATURES = (
+    "a feature map that covey does not bring: the rest holds if it looks at one record at "
+    "a time, and holds nobody's data"
+)
+AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness"
+OPEN: Mapping[type[Event], str] = {
+    events.RiskMeasured: "risk figures, which members' scores make: the rest holds given them",
+    events.GroupsSought: "the warm start's split by what clients sent: the rest holds given it",
+    events.PricesSet: "prices, which follow what clients wished: the rest holds given them",
+    events.ModelsPooled: "how clusters are pooled and weighted: the rest holds given that",
+    events.AnswerRefused: "whose answers were refused, and why",
+    events.WeightReduced: "who has far more examples than most, and how many",
+    events.ModelDiverged: "whether a model diverged: its clients' losses and refusals show it",
+    events.ClientsReported: "what clients tell of themselves: accuracies, and one bit each",
+    events.RoundMeasured: "how many clients are in each cluster",
+    events.ClusterAudited: AUDITED,
+    events.ModelAttacked: AUDITED,
+    events.ClientExposed: AUDITED,
+    events.FairnessMeasured: AUDITED,
+}
+"""Events that are published without noise, and how a guarantee says that."""
+
+ALWAYS_OPEN = (
+    "what was decided by looking at results: settings, when to stop, which run to keep",
+    "the ledger, checkpoints, reports and proofs: who took part where and how often, true "
+    "groups, hashes of the examples",
+    "how long anything took",
+)
+
+
+FEATURES = "model.features"
+KNOWN = (
+    *OPEN,
+    events.AnswersMissing,
+    events.ClientsJoined,
+    SumPerturbed,
+    HeadPerturbed,
+    RepresentativesPerturbed,
+    StepsPerturbed,
+    ChoicesPerturbed,
+    AnonymitySetsFormed,
+    DistancesSketched,
+    events.OrganisationsAttested,
+    ClientsAssigned,
+    ModelsMerged,
+    # What these tell of anybody is told by another one too, or always named as open.
+    events.ClientLeft,
+    events.ClusterAbandoned,
+    ClusterWaited,
+    events.ClustersCollapsed,
+    events.CohortSampled,
+    HeadsSolved,
+    events.LeaveRequested,
+    events.MovesWaited,
+    events.RecordsChanged,
+    events.RiskUnknown,
+    events.RunFinished,
+    events.RunRolledBack,
+    RunStarted,
+    events.SumGivenUp,
+    events.ThresholdChanged,
+)
+
+
+def is_known_fact(fact: Event) -> bool:
+    """Say whether a guarantee accounts for a fact, or names it."""
+    if isinstance(fact, events.ComponentsUsed):  # of covey's own it tells options alone
+        return _own_code(fact) <= {FEATURES}
+    return isinstance(fact, KNOWN)
+
+
+def _own_code(fact: events.ComponentsUsed) -> set[str]:
+    """Return the settings behind which code stands that covey does not bring."""
+    return {key for key, used in fact.components.items() if used.get("source") != ""}
 
 
 def _nobody_chooses(method: str) -> bool:
@@ -128,7 +231,9 @@ def _guarantee(
     merges = list(aggregations_of(facts))
     heads = any(isinstance(fact, HeadPerturbed) for fact in facts)
     view: Unit = "client" if _at_server(unit, facts) else "record"
-    reason = reason or _unknown(facts)
+    unknown = {type(fact).__name__ for fact in facts if not is_known_fact(fact)}
+    if not reason and unknown:
+        reason = f"nobody has said yet what {min(unknown)} tells about clients"
     cost: EpsilonBound | None = None
     if not reason:
         in_sums = view == "client"
@@ -143,6 +248,7 @@ def _guarantee(
             reason = HEAVY if charged.heads else NOT_ADDED_UP
         if not reason:
             cost = max(known, key=lambda each: each.epsilon)
+    hidden = _choices(merges) and not _choices_are_open(merges)
     return Guarantee(
         epsilon=cost.epsilon if cost else None,
         reason=reason,
@@ -150,19 +256,16 @@ def _guarantee(
         unit=unit,
         relation=RELATION[unit, cost.relation if cost else relation],
         adversary=ADVERSARY[view],
-        covers=_covered(view, merges),
+        covers=(RELEASES[view], *([NOISY_CHOICES] if hidden else [])),
         does_not_cover=_uncovered(unit, facts, merges),
         holds_if=(*HOLDS_IF[view], *(HEADS_HOLD_IF if heads else ())),
         accountant=cost.accountant if cost else None,
-        noise_multiplier=min(_multipliers(unit, facts)),
+        noise_multiplier=min(
+            fact.noise_multiplier
+            for fact in facts
+            if isinstance(fact, Noisy | StepsPerturbed) and hides(fact, unit)
+        ),
     )
-
-
-def _unknown(facts: Sequence[Event]) -> str:
-    unknown = {type(fact).__name__ for fact in facts if not is_known_fact(fact)}
-    if not unknown:
-        return ""
-    return f"nobody has said yet what {min(unknown)} tells about clients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +298,24 @@ def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
     for number, merge in enumerate(merges):
         noisy = [f for f in merge if isinstance(f, Noisy) and hides(f, unit)]
         waiting = {fact.cluster for fact in merge if isinstance(fact, ClusterWaited)}
-        hidden = {fact.cluster for fact in noisy} | _as_before(merge, released)
+        solved = [fact for fact in merge if isinstance(fact, HeadsSolved)]
+        hidden = {fact.cluster for fact in noisy}
+        # clusters whose noisy sums are those of an earlier release
+        hidden |= {j for f in solved for j, s in enumerate(f.sums) if s in released}
         bare = _merged(merge) - waiting - hidden
         if bare:
             return Cost((), f"merge {number} took cluster {min(bare)}'s updates bare")
-        released |= _released(merge, hidden)
+        released |= {s for f in solved for j, s in enumerate(f.sums) if j in hidden}
         sums = [fact for fact in noisy if isinstance(fact, SumPerturbed)]
         sets = [fact for fact in noisy if isinstance(fact, RepresentativesPerturbed)]
-        if solved := tuple(fact for fact in noisy if isinstance(fact, HeadPerturbed)):
-            heads.append(solved)
+        if own := tuple(fact for fact in noisy if isinstance(fact, HeadPerturbed)):
+            heads.append(own)
         if sums:
-            paid.append(_costliest_sum(sums))
-        if sets:
-            paid.append(_costliest_set(sets))
+            least = min(fact.noise_multiplier for fact in sums)
+            paid.append(gaussian(least, max(fact.sampling for fact in sums)))
+        if sets:  # dearer than that of any: least noise in the model, fewest members
+            least = min(aggregate_multiplier(f.noise_multiplier, f.sizes) for f in sets)
+            paid.append(representative(least, min(min(fact.sizes) for fact in sets)))
     if heads:
         return Cost((), BOTH if paid else "", tuple(heads))
     return Cost((tuple(paid),))
@@ -235,31 +343,6 @@ def _heads_bound(
         epsilon = noise.epsilon_replaced(delta, weight, releases)
     finite = math.isfinite(epsilon)
     return EpsilonBound(epsilon, relation, "closed form") if finite else None
-
-
-def _as_before(merge: Sequence[Event], released: Collection[str]) -> set[int]:
-    """Return the clusters whose noisy sums are those of an earlier release."""
-    solved = (fact for fact in merge if isinstance(fact, HeadsSolved))
-    return {j for fact in solved for j, sums in enumerate(fact.sums) if sums in released}
-
-
-def _released(merge: Sequence[Event], hidden: Collection[int]) -> set[str]:
-    solved = (fact for fact in merge if isinstance(fact, HeadsSolved))
-    return {s for fact in solved for j, s in enumerate(fact.sums) if j in hidden}
-
-
-def _costliest_sum(sums: Sequence[SumPerturbed]) -> Mechanism:
-    least = min(fact.noise_multiplier for fact in sums)
-    return gaussian(least, max(fact.sampling for fact in sums))
-
-
-def _costliest_set(sets: Sequence[RepresentativesPerturbed]) -> Mechanism:
-    """Return a release that is dearer than that of any set: least noise, fewest members.
-
-    The noise is that of the cluster's new model, which alone is released.
-    """
-    least = min(aggregate_multiplier(f.noise_multiplier, f.sizes) for f in sets)
-    return representative(least, min(min(fact.sizes) for fact in sets))
 
 
 def _merged(merge: Sequence[Event]) -> set[int]:
@@ -324,11 +407,6 @@ def _choices_are_open(merges: Sequence[tuple[Event, ...]]) -> bool:
     return False
 
 
-def _covered(view: Unit, merges: Sequence[tuple[Event, ...]]) -> tuple[str, ...]:
-    noisy = _choices(merges) and not _choices_are_open(merges)
-    return (RELEASES[view], *([NOISY_CHOICES] if noisy else []))
-
-
 def _uncovered(
     unit: Unit, facts: Sequence[Event], merges: Sequence[tuple[Event, ...]]
 ) -> tuple[str, ...]:
@@ -341,22 +419,18 @@ def _uncovered(
     began = [fact for fact in facts if isinstance(fact, RunStarted)]
     chosen = all(f.num_clusters > 1 and not _nobody_chooses(f.method) for f in began)
     stored = any(fact.updates_stored for fact in began)
+    used = (fact for fact in facts if isinstance(fact, events.ComponentsUsed))
+    own_features = any(FEATURES in _own_code(fact) for fact in used)
     return (
         SERVER if _at_server(unit, facts) else COUNTS,
         *([CHOICES] if chosen and _choices_are_open(merges) else []),
         *([DIAMETERS] if wide else []),
-        *([OWN_FEATURES] if any(map(has_own_features, facts)) else []),
+        *([OWN_FEATURES] if own_features else []),
         *([STORED] if stored and unit == "client" else []),
         *([REFUSALS] if any(isinstance(f, HeadPerturbed) for f in facts) else []),
         *told,
         *ALWAYS_OPEN,
     )
-
-
-def _multipliers(unit: Unit, facts: Sequence[Event]) -> Iterator[float]:
-    for fact in facts:
-        if isinstance(fact, Noisy | StepsPerturbed) and hides(fact, unit):
-            yield fact.noise_multiplier
 
 
 Noise = Literal["sound", "client", "record"]

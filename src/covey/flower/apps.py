@@ -20,7 +20,7 @@ from covey.build.run import build_run
 from covey.components.registry import only_from, reference
 from covey.config.settings import Config, load_config
 from covey.engine.kinds import FlowerNodes
-from covey.flower.node import shared_settings_hash
+from covey.flower.client import shared_settings_hash
 from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
@@ -42,7 +42,9 @@ server_app = ServerApp()
 @server_app.main()
 def _main(grid: Grid, context: Context) -> None:
     """Play the run that the app's configuration names, or carry it on."""
-    _log_through_flower()
+    # covey's messages are logged through Flower's logger
+    theirs, ours = logging.getLogger("flwr"), logging.getLogger("covey")
+    ours.handlers, ours.level, ours.propagate = theirs.handlers, logging.INFO, False
     told = {key: str(value) for key, value in context.run_config.items()}
     names = frozenset(filter(None, told.get("names", "").split(",")))
     federated = Federated(
@@ -85,8 +87,10 @@ class Federated:
         folder = self._folder(Path(out))
         with only_from(folder.origins()):
             config = folder.checked_config()
+        # the folder of the deployment, if there is one
+        home = "" if isinstance(self.config, Config) else str(Path(self.config).resolve().parent)
         roster = FederationMetadata.of(folder) or FederationMetadata(
-            secrets.token_hex(8), None, self._home()
+            secrets.token_hex(8), None, home
         )
         hiding, organisations = anonymity_of(config), attested_organisations(config)
         if organisations and not self.binds_names:
@@ -94,6 +98,7 @@ class Federated:
                 "population.organisations is attested for keys that are registered, found "
                 "nodes without (--insecure). Make a deployment with keys, or leave it out."
             )
+        keys, left, leaving = _ledger_facts(folder)
         terms = AdmissionPolicy(
             run=roster.run,
             settings_hash=shared_settings_hash(config),
@@ -102,13 +107,12 @@ class Federated:
             compares_norms=not noise_on_clients(config),
             equal_weights=config.merge.weights == "equal",
             hides_sizes=config.privacy.secure_sums,
-            keys=_keys(folder),
+            keys=keys,
             binds_names=self.binds_names,
             organisations=frozenset(organisations),
             attested_only=hiding is not None and hiding.min_organisations > 1,
         )
         federation = FlowerServer(grid, terms, roster.profile)
-        left, leaving = _departures(folder)
         fewest = hiding.min_anonymity if hiding and roster.profile is None else 1
         federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
         replace(roster, profile=federation.profile).write(folder)
@@ -132,40 +136,20 @@ class Federated:
             names["model"] = reference(PassedModel())
         return RunFolder.create(out, config.naming(**names))
 
-    def _home(self) -> str:
-        """Return the folder of the deployment, if there is one."""
-        if isinstance(self.config, Config):
-            return ""
-        return str(Path(self.config).resolve().parent)
 
+def _ledger_facts(folder: RunFolder) -> tuple[Mapping[ClientName, str], int, frozenset[ClientName]]:
+    """Return a run's keys of clients, how many have left, and who asks to leave.
 
-def _keys(folder: RunFolder) -> Mapping[ClientName, str]:
-    """Return the keys that a run's clients are known by."""
-    if not Ledger.exists(folder.ledger):
-        return {}
-    with Ledger.read(folder.ledger) as ledger:
-        return ledger.keys()
-
-
-def _departures(folder: RunFolder) -> tuple[int, frozenset[ClientName]]:
-    """Return how many clients have left a run, and which requests are not answered yet.
-
-    Nobody waits for either.
+    Nobody waits for the latter two.
     """
     if not Ledger.exists(folder.ledger):
-        return 0, frozenset()
+        return {}, 0, frozenset()
     with Ledger.read(folder.ledger) as ledger:
-        left, names = len(ledger.tombstones()), ledger.names()
-        asked = {r.handle for r in ledger.requests() if r.state == "pending"}
+        keys, left, names = ledger.keys(), len(ledger.tombstones()), ledger.names()
+        pending = {r.handle for r in ledger.requests() if r.state == "pending"}
     words = {word.client for word in folder.queued_requests()}
-    leaving = (name for h, name in names.items() if h in asked or name in words)
-    return left, frozenset(leaving)
-
-
-def _log_through_flower() -> None:
-    """Log covey's messages through Flower's logger."""
-    theirs, ours = logging.getLogger("flwr"), logging.getLogger("covey")
-    ours.handlers, ours.level, ours.propagate = theirs.handlers, logging.INFO, False
+    leaving = (name for h, name in names.items() if h in pending or name in words)
+    return keys, left, frozenset(leaving)
 
 
 def _report(history: History) -> None:

@@ -158,12 +158,18 @@ def identities_in(folder: Path) -> Identities:
         lines = read_bounded(folder / PEERS).splitlines()
         named = [line.split(b" ", 2) for line in lines if line.strip()]
         known = {n.decode(): load_ssh_public_key(b" ".join(k)) for *k, n in named}
-    except (OSError, ValueError, UnsupportedAlgorithm) as problem:
-        raise _unreadable(folder, str(problem)) from None
-    elliptic = {n: k for n, k in known.items() if isinstance(k, EllipticCurvePublicKey)}
-    if not isinstance(own, EllipticCurvePrivateKey) or len(elliptic) < len(named):
-        raise _unreadable(folder, "a name comes twice, or a key is of another kind")
-    return NodeIdentities(own, elliptic)
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        problem = str(error)
+    else:
+        elliptic = {n: k for n, k in known.items() if isinstance(k, EllipticCurvePublicKey)}
+        if isinstance(own, EllipticCurvePrivateKey) and len(elliptic) == len(named):
+            return NodeIdentities(own, elliptic)
+        problem = "a name comes twice, or a key is of another kind"
+    raise ConfigError(
+        f"{folder} must hold `{KEY}`, the node's own key, and `{PEERS}`, one line for each "
+        f"client with its public key and name, as `covey deploy init` writes them, but: "
+        f"{problem}. Put them back."
+    )
 
 
 def check_keys(name: str, terms: Terms, letter: bytes, public: bytes) -> None:
@@ -197,11 +203,3 @@ def _signed(key: EllipticCurvePublicKey, signature: bytes, content: bytes) -> bo
     except InvalidSignature:
         return False
     return True
-
-
-def _unreadable(folder: Path, why: str) -> ConfigError:
-    return ConfigError(
-        f"{folder} must hold `{KEY}`, the node's own key, and `{PEERS}`, one line for each "
-        f"client with its public key and name, as `covey deploy init` writes them, but: "
-        f"{why}. Put them back."
-    )

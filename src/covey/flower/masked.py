@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from filelock import FileLock
-from flwr.app import Array, ArrayRecord, RecordDict
 from jaxtyping import Int64
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -34,37 +33,11 @@ from covey.build.training import summed_up
 from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.deploy.node import NodeFile
-from covey.flower.identity import InvalidMessageError, identities_in
+from covey.flower.identity import identities_in
 from covey.heads.sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
-
-LETTER = "letter"
-NAME = "bytes"
-
-
-def with_letter(letter: bytes) -> ArrayRecord:
-    """Return the record that carries these bytes: as an array, which may be long."""
-    return ArrayRecord({NAME: Array("uint8", (len(letter),), "raw", letter)})
-
-
-def letter_in(content: RecordDict, most: float) -> bytes:
-    """Return the bytes that a message carries, as they are; none if there are none.
-
-    Raises:
-        InvalidMessageError: there are more than `most`, or something else is there.
-    """
-    record = content.get(LETTER)
-    if record is None:
-        return b""
-    if not isinstance(record, ArrayRecord) or list(record) != [NAME]:
-        raise InvalidMessageError(f"it must hold bytes called {LETTER!r}")
-    found = record[NAME].data
-    if len(found) > most:
-        raise InvalidMessageError(f"it must hold at most {most} bytes")
-    return found
-
 
 EXACT = ConfigDict(extra="forbid")
 
@@ -199,39 +172,6 @@ class SumGuard:
                 _write(file, {"sums": [asdict(each) for each in (*known, opened)]})
 
 
-@dataclass(frozen=True, slots=True)
-class SumFiles:
-    """Where a client keeps what it knows of one run, in its own folder.
-
-    Attributes:
-        path: the folder of all runs.
-        run: names this one.
-    """
-
-    path: Path
-    run: str
-
-    def locked(self) -> FileLock:
-        """Keep all other processes from taking the same step at the same time."""
-        return _lock(self._file)
-
-    def read(self) -> SumMemory:
-        """Return what the client keeps of the run.
-
-        Raises:
-            RunError: it cannot be read.
-        """
-        return _read(self._file, _memory)
-
-    def write(self, memory: SumMemory) -> None:
-        """Keep it, before anything is sent."""
-        _write(self._file, asdict(memory))
-
-    @property
-    def _file(self) -> Path:
-        return self.path / f"{self.run}.sums.json"
-
-
 def _lock(file: Path) -> FileLock:
     """Return the right to change a file; a process that ends gives it back."""
     file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -292,14 +232,14 @@ class SumRounds:
         folder: of the client's own files.
         config: the federation's settings, as the client has them.
         file: what the client's own file says.
-        kept: what it keeps.
+        kept: the file of what it keeps of this run, in the folder of all runs.
         simulated: whether it has no examples of anybody's.
     """
 
     folder: Path
     config: Config
     file: NodeFile
-    kept: SumFiles
+    kept: Path
     simulated: bool = False
 
     def answer(self, asked: SumStep, session: str, letter: bytes, own: OwnNumbers) -> bytes:
@@ -317,56 +257,68 @@ class SumRounds:
             ConfigError: sums are not sent under masks here, or not of these numbers.
         """
         self._check_needed(asked.of)
-        identities = identities_in(self.folder)
-        with self.kept.locked():
-            memory = self.kept.read()
+        identities, name = identities_in(self.folder), self.file.name
+        with _lock(self.kept):
+            memory = _read(self.kept, _memory)
             if asked.step == "keys":
-                begun = ClientRound.begin(self._terms(asked, session), self.file.name)
-                after, said = begun.advertise(identities)
+                least = max(self.config.privacy.min_cohort, self.file.min_cohort or 0)
+                terms = Terms.new(asked.length, least, bytes.fromhex(session))
+                after, said = ClientRound.begin(terms, name).advertise(identities)
             elif asked.step == "shares":
                 after, said = _current(memory, session).share(letter, identities)
             elif asked.step == "masked":
                 current = _current(memory, session)
-                memory = self._adding(memory, current, own)
-                after, said = current.mask(letter, _small(own.values(), current))
+                if current.step != "masked":
+                    raise RefusedError(Reason.REPEATED, SERVER)
+                self._check_same(memory, own)
+                digest = own.digest() or memory.digest
+                memory = replace(memory, what=own.what(), records=own.records(), digest=digest)
+                values = own.values()
+                clients = len(current.roster.names) if current.roster else 0
+                if int(np.abs(values).max()) * clients >= RING:
+                    raise RefusedError(Reason.TOO_LARGE, name)
+                after, said = current.mask(letter, values)
             else:
-                return self._opened(memory, (asked, session), letter, identities)
-            self.kept.write(memory.in_round(after))
+                return self._opened(memory, _current(memory, session), asked, letter, identities)
+            _write(self.kept, asdict(memory.in_round(after)))
         return said
 
-    def _adding(self, memory: SumMemory, current: ClientRound, own: OwnNumbers) -> SumMemory:
-        """Return what is kept of the numbers."""
-        if current.step != "masked":
-            raise RefusedError(Reason.REPEATED, SERVER)
-        self._check_same(memory, own)
-        digest = own.digest() or memory.digest
-        what, records = own.what(), own.records()
-        return replace(memory, what=what, records=records, digest=digest)
-
     def _opened(
-        self, memory: SumMemory, asked: tuple[SumStep, str], letter: bytes, identities: Identities
+        self,
+        memory: SumMemory,
+        current: ClientRound,
+        asked: SumStep,
+        letter: bytes,
+        identities: Identities,
     ) -> bytes:
         """Sign or open a sum, unless with another one it would tell of too few clients.
 
         What was opened is read again here, and kept, while no other process can open any.
         """
-        step, session = asked
-        current, name = _current(memory, session), self.file.name
-        numbers = memory.what, memory.records
-        shared = "" if self.simulated else memory.records
-        guard = SumGuard.of(self.kept.path, shared)
+        name, numbers = self.file.name, (memory.what, memory.records)
+        guard = SumGuard.of(self.kept.parent, "" if self.simulated else memory.records)
         with guard.locked() as known:
-            earlier = known.like(*numbers, name, self.file.left)
+            current = replace(current, earlier=known.like(*numbers, name, self.file.left))
             try:
-                to_open = replace(current, earlier=earlier)
-                after, said = _opening(to_open, step, letter, identities)
+                if asked.step == "agreements":
+                    after, said = current.agree(letter, identities)
+                elif asked.step == "unmasking":
+                    after, said = current.unmask_signed(letter, identities)
+                else:
+                    raise RefusedError(Reason.EARLY, SERVER)  # noqa: TRY301
             except RefusedError as error:
                 if error.reason is not Reason.SINGLED_OUT:
                     raise
-                raise RefusedError(error.reason, SERVER, _way_out(guard)) from None
+                remedy = (
+                    f"Expected the clients of the sum that was opened before, in whatever run, "
+                    f"or over other records nobody of it. If others have left, name them in "
+                    f"`left` in node.toml; to let the difference be told, delete "
+                    f"{' and '.join(map(str, guard.files))}."
+                )
+                raise RefusedError(error.reason, SERVER, remedy) from None
             guard.add(OpenedSum(*numbers, name, after.survivors))
             opened = replace(memory, opened=True)
-            self.kept.write(opened.in_round(replace(after, earlier=())))
+            _write(self.kept, asdict(opened.in_round(replace(after, earlier=()))))
         return said
 
     def _check_needed(self, of: SummedUp) -> None:
@@ -399,7 +351,7 @@ class SumRounds:
                 f"{request.task!r} and leave = {str(self.file.leave).lower()} in "
                 f"node.toml. Set it to true, if the client is to leave."
             )
-        self._check_same(self.kept.read(), own_numbers(lambda: member, request))
+        self._check_same(_read(self.kept, _memory), own_numbers(lambda: member, request))
 
     def _check_same(self, memory: SumMemory, own: OwnNumbers) -> None:
         """Refuse other numbers than are in a sum already, as they are taken off again."""
@@ -408,11 +360,6 @@ class SumRounds:
                 "The numbers that this client sent before are to be taken off, and must be "
                 "sent again, found others. Put back the examples that it had, or leave."
             )
-
-    def _terms(self, asked: SumStep, session: str) -> Terms:
-        """Return a round's terms, of which the server says how many numbers there are."""
-        least = max(self.config.privacy.min_cohort, self.file.min_cohort or 0)
-        return Terms.new(asked.length, least, bytes.fromhex(session))
 
 
 def own_numbers(
@@ -433,8 +380,7 @@ def own_numbers(
     of = request.sums.of if request.sums is not None else "sums"
 
     def what() -> str:
-        model = model_hash(request.models)
-        return f"{of} {model} {'/'.join(map(str, request.path))}"
+        return f"{of} {model_hash(request.models)} {'/'.join(map(str, request.path))}"
 
     if of == "updates" and trained is not None:
         return OwnNumbers(what, lambda: numbers_of_update(trained(), 1))
@@ -471,32 +417,3 @@ def _current(memory: SumMemory, session: str) -> ClientRound:
     if found.terms.session.hex() != session:
         raise RefusedError(Reason.WRONG_SESSION, SERVER)
     return found
-
-
-def _opening(
-    current: ClientRound, asked: SumStep, letter: bytes, identities: Identities
-) -> tuple[ClientRound, bytes]:
-    match asked.step:
-        case "agreements":
-            return current.agree(letter, identities)
-        case "unmasking":
-            return current.unmask_signed(letter, identities)
-        case _:
-            raise RefusedError(Reason.EARLY, SERVER)
-
-
-def _way_out(guard: SumGuard) -> str:
-    files = " and ".join(map(str, guard.files))
-    return (
-        f"Expected the clients of the sum that was opened before, in whatever run, or over "
-        f"other records nobody of it. If others have left, name them in `left` in "
-        f"node.toml; to let the difference be told, delete {files}."
-    )
-
-
-def _small(values: Numbers, current: ClientRound) -> Numbers:
-    """Return numbers of which as many as there are clients stay in the ring."""
-    clients = len(current.roster.names) if current.roster else 0
-    if int(np.abs(values).max()) * clients >= RING:
-        raise RefusedError(Reason.TOO_LARGE, current.name)
-    return values

@@ -5,8 +5,8 @@ Nothing that arrives is believed: every field, shape and number is looked at her
 is not valid raises `InvalidMessageError` with a reason that reveals none of the values.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from io import BytesIO
 from math import inf, prod
@@ -32,7 +32,6 @@ from covey.base.errors import CoveyError
 from covey.base.names import ClientName, Handle, Params
 from covey.engine.recipe import Recipe, RecipeNumbers
 from covey.flower.identity import InvalidMessageError
-from covey.flower.masked import LETTER, letter_in, with_letter
 from covey.heads.sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
 from covey.membership.estimators import EDGES, FOLDS
 from covey.secure_sums.messages import Reason
@@ -41,74 +40,43 @@ ROOT = "root"
 """What is sent beside a head that the client is in."""
 
 
-def expected_of(task: str, width: int, classes: int) -> Params:
-    """Return tensors without numbers, like those that an answer must hold."""
-    if task == "mean":
-        return {"mean": _like((width,), torch.float64)}
-    half = (width * (width + 1) // 2,)
-    return {"gram": _like(half, torch.int64), "targets": _like((width, classes), torch.int64)}
-
-
-def sums_in(sent: Params, records: int | None, digest: str) -> Sums:
-    """Return a client's sums over records of weight 1.
-
-    Args:
-        sent: of the shapes that were expected.
-        records: how many examples it announced; None: it tells nobody.
-        digest: of the sums that it sent before; "": it sent none.
-
-    Raises:
-        InvalidMessageError: they cannot be, or are others than it sent before.
-    """
-    sums = Sums(sent["gram"], sent["targets"])
-    if digest and sums.digest() != digest:
-        raise InvalidMessageError(
-            "its sums must be those that it sent before, as they are taken off with them"
-        )
-    if fault := fault_of_total(sums) if records is None else fault_of(sums, records):
-        raise InvalidMessageError(fault)
-    return sums
-
-
-def mean_in(sent: Params) -> Tensor:
-    """Return the mean of a client's features.
-
-    Raises:
-        InvalidMessageError: it cannot be one.
-    """
-    if fault := fault_of_mean(sent["mean"]):
-        raise InvalidMessageError(fault)
-    return sent["mean"]
+LETTER, BYTES = "letter", "bytes"
+"""What a message of the protocol of secure sums is called, and its one array."""
 
 
 def lengths_of(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
-    """Return how long the features of each client's records are that sent their sums."""
-    return {
-        each.handle: {"length": _length(each.sums)} for each in answers if each.sums is not None
+    """Return how long the features of each client's records are that sent their sums.
+
+    The root of the mean square, the bias among it.
+    """
+    diagonals = {
+        each.handle: each.sums.gram[diagonal_of(len(each.sums.targets))].double()
+        for each in answers
+        if each.sums is not None
     }
+    return {h: {"length": (d.sum() / d[-1]).sqrt()} for h, d in diagonals.items()}
 
 
-def _length(sums: Sums) -> Tensor:
-    """Return the root of the mean square, the bias among it."""
-    diagonal = sums.gram[diagonal_of(len(sums.targets))].double()
-    return (diagonal.sum() / diagonal[-1]).sqrt()
+def with_letter(letter: bytes) -> ArrayRecord:
+    """Return the record that carries these bytes: as an array, which may be long."""
+    return ArrayRecord({BYTES: Array("uint8", (len(letter),), "raw", letter)})
 
 
-def with_roots(models: Sequence[Params], roots: Mapping[int, Tensor]) -> tuple[Params, ...]:
-    """Return heads as they are sent to clients that are in them."""
-    return tuple(
-        {**model, ROOT: roots[j]} if j in roots else model for j, model in enumerate(models)
-    )
+def letter_in(content: RecordDict, most: float) -> bytes:
+    """Return the bytes that a message carries, as they are; none if there are none.
 
-
-def heads_in(sent: Sequence[Params]) -> tuple[tuple[Params, ...], Mapping[int, Tensor]]:
-    """Undo `with_roots`, of which a client gets some and of others the models."""
-    models = ({name: value for name, value in model.items() if name != ROOT} for model in sent)
-    return tuple(models), {j: m[ROOT] for j, m in enumerate(sent) if ROOT in m}
-
-
-def _like(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device="meta")
+    Raises:
+        InvalidMessageError: there are more than `most`, or something else is there.
+    """
+    record = content.get(LETTER)
+    if record is None:
+        return b""
+    if not isinstance(record, ArrayRecord) or list(record) != [BYTES]:
+        raise InvalidMessageError(f"it must hold bytes called {LETTER!r}")
+    letter = record[BYTES].data
+    if len(letter) > most:
+        raise InvalidMessageError(f"it must hold at most {most} bytes")
+    return letter
 
 
 T = TypeVar("T")
@@ -158,7 +126,7 @@ class Question:
         name: the client that is asked; empty where the node is asked who it is.
         task: "hello", or what `Call` says.
         classes: how many the federation has; 0: not known yet.
-        num_models: how many there are; only the given one is sent if there is one.
+        offered: which models may be chosen; only the given one is sent if there is one.
         recipe: the numbers of this round; a node knows the rest from its settings.
         broadcast: names of what is sent along for clients' objectives.
         width, features: of heads that are solved (`ClientRequest`).
@@ -171,7 +139,6 @@ class Question:
     name: ClientName
     task: Literal["hello"] | RequestType
     classes: int = 0
-    num_models: int = 0
     offered: tuple[bool, ...] = ()
     path: tuple[str | int, ...] = ()
     recipe: RecipeNumbers = field(default_factory=RecipeNumbers)
@@ -309,15 +276,13 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
     question = _read(content, AS_QUESTION, inf)  # a node trusts its server
     if question.covey_version != version("covey"):
         raise InvalidMessageError(f"the server has covey {question.covey_version}")
-    if question.num_models != len(question.offered):
-        raise InvalidMessageError("the server must say of every model whether it is offered")
-    names = (f"model-{j}" for j in range(question.num_models))
-    models, roots = heads_in(
-        [_params(_record(content, name)) if name in content else {} for name in names]
-    )
+    # of the models a client gets some, and with heads that it is in their roots
+    names = [f"model-{j}" for j in range(len(question.offered))]
+    models = [_params(_record(content, name)) if name in content else {} for name in names]
+    roots = {j: model.pop(ROOT) for j, model in enumerate(models) if ROOT in model}
     request = ClientRequest(
         task="settle" if question.task == "hello" else question.task,
-        models=models,
+        models=tuple(models),
         available=question.offered,
         path=question.path,
         contexts={question.name: question.slip},
@@ -342,15 +307,22 @@ def hello_of(message: Message, token: str, settings_hash: str) -> Hello:
         InvalidMessageError: it cannot take part.
     """
     hello = _read(message.content, AS_HELLO)
-    _check_sender(hello.covey_version, hello.token, token)
-    _check_worked(hello.failed)
+    _check_answer(hello, token)
     if not hello.name:
         raise InvalidMessageError("it has no name: set one in its node.toml")
     if len(hello.name) > MAX_NAME or not hello.name.isprintable():
         raise InvalidMessageError(
             f"its name must be of at most {MAX_NAME} characters that can be printed"
         )
-    _check_size(hello)
+    shape = hello.shape
+    if len(shape) > 8 or any(n < 1 for n in shape) or prod(shape) > MAX_NUMBERS:
+        raise InvalidMessageError(
+            f"its examples must have at most 8 dimensions and {MAX_NUMBERS} numbers each"
+        )
+    if not 0 <= hello.classes <= MAX_CLASSES:
+        raise InvalidMessageError(f"its examples must be of at most {MAX_CLASSES} classes")
+    if not (0 < hello.examples <= MAX_EXAMPLES and 0 <= hello.held_out <= MAX_EXAMPLES):
+        raise InvalidMessageError(f"it must have at least 1 example, and at most {MAX_EXAMPLES}")
     if hello.agreement != settings_hash:
         raise InvalidMessageError(
             "its covey.toml differs in data, model, train, method, merge, redteam, "
@@ -367,10 +339,9 @@ def reply_of(message: Message, pending: PendingQuestion) -> tuple[Reply, ClientR
     """
     question = pending.question
     reply = _read(message.content, AS_REPLY)
-    _check_sender(reply.covey_version, reply.token, question.token)
+    _check_answer(reply, question.token)
     if reply.name != question.name:
         raise InvalidMessageError("it answers for another client")
-    _check_worked(reply.failed)
     return reply, client_response_of(message.content, reply, pending)
 
 
@@ -392,69 +363,68 @@ def client_response_of(
         raise InvalidMessageError("its weight must be a positive number")
     if reply.accuracy is not None and not 0 <= reply.accuracy <= 1:
         raise InvalidMessageError("its accuracy must lie in [0, 1]")
-    update = None
+    answer = ClientResponse(pending.handle, reply.cluster, weight=reply.weight)
     if question.task in ("choose", "train"):
-        update = _update(content, pending.start[reply.cluster])
-    counts = question.task == "count"
-    sums = mean = None
-    if question.task in OF_FEATURES:
-        like = expected_of(question.task, question.width, question.classes)
-        sent = _update(content, like)
-        if question.task == "mean":
-            mean = mean_in(sent)
-        else:
-            told = None if pending.examples == MAX_EXAMPLES else pending.examples
-            sums = sums_in(sent, told, question.slip.digest)
-    return ClientResponse(
-        handle=pending.handle,
-        cluster=reply.cluster,
-        update=update,
-        weight=reply.weight,
-        members=_counts(reply.members, pending.examples) if counts else None,
-        held_out=_counts(reply.held_out, pending.held_out) if counts else None,
-        sums=sums,
-        mean=mean,
-        letter=_letter(content, question),
-    )
+        return replace(answer, update=_update(content, pending.start[reply.cluster]))
+    if question.task == "count":
+        return replace(
+            answer,
+            members=_counts(reply.members, pending.examples),
+            held_out=_counts(reply.held_out, pending.held_out),
+        )
+    if question.task == "mean":
+        mean = _update(content, {"mean": _like((question.width,), torch.float64)})["mean"]
+        if fault := fault_of_mean(mean):
+            raise InvalidMessageError(fault)
+        return replace(answer, mean=mean)
+    if question.task == "sum":
+        return replace(answer, sums=_sums(content, pending))
+    if question.sums is not None:  # the protocol reads what a client sends in a step of it
+        most = 8.0 * question.sums.length + MAX_SHARES
+        return replace(answer, letter=letter_in(content, most))
+    return answer
 
 
-def _letter(content: RecordDict, question: Question) -> bytes:
-    """Return what a client sends in a step of secure sums, which the protocol reads."""
-    if question.sums is None:
-        return b""
-    return letter_in(content, 8.0 * question.sums.length + MAX_SHARES)
+def _sums(content: RecordDict, pending: PendingQuestion) -> Sums:
+    """Return a client's sums over records of weight 1."""
+    width, classes = pending.question.width, pending.question.classes
+    expected = {
+        "gram": _like((width * (width + 1) // 2,), torch.int64),
+        "targets": _like((width, classes), torch.int64),
+    }
+    sums = Sums(**_update(content, expected))
+    if pending.question.slip.digest not in ("", sums.digest()):
+        raise InvalidMessageError(
+            "its sums must be those that it sent before, as they are taken off with them"
+        )
+    unknown = pending.examples == MAX_EXAMPLES  # how many they are over
+    if fault := fault_of_total(sums) if unknown else fault_of(sums, pending.examples):
+        raise InvalidMessageError(fault)
+    return sums
 
 
-def _check_sender(found: str, token: str, expected: str) -> None:
-    own_version = version("covey")
-    if found != own_version:
+def _like(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return a tensor without numbers, like the one that an answer must hold."""
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _check_answer(answer: Hello | Reply, token: str) -> None:
+    """Refuse an answer of another version, to another question, or of an error.
+
+    Of an error only its kind is ever stored.
+    """
+    own_version, failed = version("covey"), answer.failed
+    if answer.covey_version != own_version:
         raise InvalidMessageError(
             f"it must have covey {own_version}, like the server: install that"
         )
-    if token != expected:
+    if answer.token != token:
         raise InvalidMessageError("it is an answer to another question")
-
-
-def _check_worked(failed: str) -> None:
-    """Refuse an answer that tells of an error; only its kind is ever stored."""
+    if failed in Reason.__members__:
+        raise InvalidMessageError(f"it refused: {Reason[failed].value}")
     if failed:
-        if failed in Reason.__members__:
-            raise InvalidMessageError(f"it refused: {Reason[failed].value}")
         kind = failed if failed.isidentifier() and len(failed) <= MAX_NAME else "an error"
         raise InvalidMessageError(f"it failed with {kind}: look into the node's log")
-
-
-def _check_size(hello: Hello) -> None:
-    """Refuse examples of which no model could be built here."""
-    shape = hello.shape
-    if len(shape) > 8 or any(n < 1 for n in shape) or prod(shape) > MAX_NUMBERS:
-        raise InvalidMessageError(
-            f"its examples must have at most 8 dimensions and {MAX_NUMBERS} numbers each"
-        )
-    if not 0 <= hello.classes <= MAX_CLASSES:
-        raise InvalidMessageError(f"its examples must be of at most {MAX_CLASSES} classes")
-    if not (0 < hello.examples <= MAX_EXAMPLES and 0 <= hello.held_out <= MAX_EXAMPLES):
-        raise InvalidMessageError(f"it must have at least 1 example, and at most {MAX_EXAMPLES}")
 
 
 def _update(content: RecordDict, start: Params) -> Params:

@@ -9,7 +9,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from statistics import median
@@ -36,6 +36,7 @@ from covey.flower.identity import (
 from covey.flower.messages import (
     MAX_CLASSES,
     MAX_EXAMPLES,
+    ROOT,
     Carried,
     Hello,
     PendingQuestion,
@@ -45,7 +46,6 @@ from covey.flower.messages import (
     lengths_of,
     make_message,
     reply_of,
-    with_roots,
 )
 from covey.secure_sums.messages import Terms
 
@@ -289,15 +289,18 @@ class FlowerServer:
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Return the answers that came in time and in order, in the cohort's order."""
         at = {hello.name: node for node, hello in self._hellos.items()}
-        rooted = with_roots(request.models, request.roots)
-        asked = {
-            at[client.name]: self._question(
-                request, self._hellos[at[client.name]], client.handle, rooted
-            )
-            for client in cohort
-            if client.name in at
-        }
-        answers = self._received(asked)
+        # heads as they are sent to clients that are in them
+        rooted = [
+            {**model, ROOT: request.roots[j]} if j in request.roots else model
+            for j, model in enumerate(request.models)
+        ]
+        answers = self._received(
+            {
+                node: self._question(request, self._hellos[node], client.handle, rooted)
+                for client in cohort
+                if (node := at.get(client.name)) is not None
+            }
+        )
         came = {each.handle for each in answers}
         missing = tuple(c.handle for c in cohort if c.handle not in came | self._refused)
         if missing:
@@ -318,18 +321,16 @@ class FlowerServer:
             make_message(self._bare_question("hello", "", token), {}, node, HELLO_SECONDS)
             for node, token in tokens.items()
         )
-        came: list[tuple[int, Hello | str]] = []
+        hellos: list[tuple[int, Hello]] = []
         for node, message in self._exchanged(questions, HELLO_SECONDS):
             try:
-                found = hello_of(message, tokens[node], self._policy.settings_hash)
-                came.append((node, found))
+                hello = hello_of(message, tokens[node], self._policy.settings_hash)
+                hellos.append((node, hello))
             except InvalidMessageError as error:
-                came.append((node, str(error)))
-        expected = self._expected([each for _, each in came if isinstance(each, Hello)])
-        for node, hello in came:
+                self._reject(node, str(error))
+        expected = self._expected([hello for _, hello in hellos])
+        for node, hello in hellos:
             try:
-                if isinstance(hello, str):
-                    raise InvalidMessageError(hello)  # noqa: TRY301
                 self._admit(node, hello, expected)
             except InvalidMessageError as error:
                 self._reject(node, str(error))
@@ -392,7 +393,6 @@ class FlowerServer:
         question = replace(
             self._bare_question(request.task, hello.name, secrets.token_hex(16)),
             classes=self.profile.classes,
-            num_models=len(request.models),
             offered=request.available,
             path=request.paths[context.given or 0] if request.paths else request.path,
             recipe=request.recipe.numbers,
@@ -419,7 +419,16 @@ class FlowerServer:
         """Return the answers that are in order."""
         self._refused = set()
         timeout = self._policy.timeout
-        replies = self._exchanged(_messages(pending, timeout), timeout)
+        carried = Carried()  # what several of them carry is held once
+        messages = (
+            make_message(
+                *(asked.question, asked.start, node, timeout, asked.broadcast),
+                carried=carried,
+                letter=asked.letter,
+            )
+            for node, asked in pending.items()
+        )
+        replies = self._exchanged(messages, timeout)
         found: dict[Handle, tuple[Reply, ClientResponse]] = {}
         while replies:  # each is let go once it is read: it is as large as the model
             node, message = replies.pop(0)
@@ -428,12 +437,16 @@ class FlowerServer:
                 if handle in found:
                     raise InvalidMessageError("it has answered already")  # noqa: TRY301
                 reply, answer = reply_of(message, pending[node])
-                self._check_weight(answer, pending[node].examples)
-                self._check_signed(node, pending[node].question, answer.letter)
+                self._check_answer(node, pending[node], answer)
                 found[handle] = reply, answer
             except InvalidMessageError as error:
                 self._refuse(handle, str(error), counts=handle not in found)
-        for handle in self._outsized([answer for _, answer in found.values()], pending):
+        answers = [answer for _, answer in found.values()]
+        lengths = _updates(answers) or lengths_of(answers)
+        if not self._policy.compares_norms or not lengths:
+            lengths = {}
+        task = next((asked.question.task for asked in pending.values()), "")
+        for handle in self._norms.outsized(task, lengths):
             what = "features are" if found[handle][1].sums else "update is"
             reason = f"its {what} far larger than the others'"
             del found[handle]
@@ -449,30 +462,19 @@ class FlowerServer:
         if counts:
             self._refused.add(handle)
 
-    def _outsized(
-        self, answers: Sequence[ClientResponse], pending: Mapping[int, PendingQuestion]
-    ) -> list[Handle]:
-        """Return whose update, or whose features, are far longer than the others'."""
-        updates = _updates(answers) or lengths_of(answers)
-        if not self._policy.compares_norms or not updates:
-            return []
-        task = next(iter(pending.values())).question.task
-        return self._norms.outsized(task, updates)
-
-    def _check_weight(self, answer: ClientResponse, examples: int) -> None:
+    def _check_answer(self, node: int, pending: PendingQuestion, answer: ClientResponse) -> None:
+        """Refuse weights above what was announced, and keys that the node did not sign."""
         if self._policy.equal_weights and answer.weight != 1:
             raise InvalidMessageError("its weight must be 1, like all others'")
-        if answer.weight > examples:
+        if answer.weight > pending.examples:
             raise InvalidMessageError(
-                f"its weight must be at most the {examples} examples that it announced"
+                f"its weight must be at most the {pending.examples} examples that it announced"
             )
-
-    def _check_signed(self, node: int, question: Question, letter: bytes) -> None:
-        asked, session = question.sums, question.slip.session
-        if asked is not None and asked.step == "keys":
-            terms = Terms(bytes.fromhex(session), asked.length)
+        question = pending.question
+        if question.sums is not None and question.sums.step == "keys":
+            terms = Terms(bytes.fromhex(question.slip.session), question.sums.length)
             public = self._identities.get(node, NodeIdentity()).public
-            check_keys(question.name, terms, letter, public)
+            check_keys(question.name, terms, answer.letter, public)
 
     def _weighed(self, answers: Sequence[ClientResponse]) -> list[ClientResponse]:
         """Return answers of which none weighs far more than most, with what it moves."""
@@ -516,7 +518,12 @@ class FlowerServer:
             for node, reply in found
             if reply.has_content() and reply.metadata.src_node_id == node
         ]
-        self._note_silence({to[each] for each in waiting}, {node for node, _ in found})
+        came = {node for node, _ in found}
+        for node in came:
+            self._attendance.answered(node)
+        for node in sorted({to[each] for each in waiting} - came):
+            if self._attendance.kept_waiting(node):  # it let its time pass
+                self._reject(node, SILENT)
         lost = Counter(reply.has_error() for reply in replies)[True]
         log.info("Asked %d nodes: %d answers, %d errors.", len(sent), len(genuine), lost)
         return genuine
@@ -537,25 +544,6 @@ class FlowerServer:
                 break
             self._clock.sleep(POLL_SECONDS)
         return replies
-
-    def _note_silence(self, silent: set[int], came: set[int]) -> None:
-        """Note who answered, and who let its time pass."""
-        for node in came:
-            self._attendance.answered(node)
-        for node in sorted(silent - came):
-            if self._attendance.kept_waiting(node):
-                self._reject(node, SILENT)
-
-
-def _messages(pending: Mapping[int, PendingQuestion], timeout: float) -> Iterator[Message]:
-    """Yield the questions; what several of them carry is held once."""
-    carried = Carried()
-    for node, asked in pending.items():
-        yield make_message(
-            *(asked.question, asked.start, node, timeout, asked.broadcast),
-            carried=carried,
-            letter=asked.letter,
-        )
 
 
 def _updates(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:

@@ -5,7 +5,7 @@ where these lie: that of its node, or, where clients are simulated, that of whoe
 them all. Nothing is written but a page for the client, where it is asked for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,9 +13,6 @@ from typing import Any
 
 import numpy as np
 import safetensors.torch
-import torch
-from jaxtyping import Float
-from numpy import ndarray
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -154,12 +151,16 @@ def exposed_records(
         )
     if (path / "node.toml").is_file():
         file = NodeFile.read(path / "node.toml")
-        found = _listed(file.name, _of_node(path), share, ON_NODE)
-        return _with_rows(found, _rows_of(path, file))
+        listed, _ = _listed(file.name, _of_node(path), share, ON_NODE)
+        rows = _rows_of(path, file)
+        if len(rows) != listed.held:  # not known, or the file holds others by now
+            return listed
+        named = (replace(each, row=rows[each.place]) for each in listed.records)
+        return replace(listed, records=tuple(named))
     memory = _of_run(path, client, overrides or Overrides())
-    found = _listed(client, memory, share, ON_OPERATOR)
-    told = found.score_told + (WITH_PARTS if found.score_told == TO_LAST else "")
-    return replace(found, run=path, score_told=told)
+    listed, to_model = _listed(client, memory, share, ON_OPERATOR)
+    parts = "" if to_model else WITH_PARTS
+    return replace(listed, run=path, score_told=listed.score_told + parts)
 
 
 def _of_run(path: Path, client: ClientName, overrides: Overrides) -> Mapping[str, Params]:
@@ -208,15 +209,17 @@ def _losses(
 
 def _of_node(path: Path) -> Mapping[str, Params]:
     """Return what the node kept in the newest round of the run that it wrote last."""
-    files = sorted((path / "memory").glob("*/*.safetensors"), key=_age)
-    if not files:
+    files = (path / "memory").glob("*/*.safetensors")
+    newest = max(files, key=lambda f: (f.parent.stat().st_mtime, int(f.stem)), default=None)
+    if newest is None:
         return {}
     try:
-        check_regular(files[-1])
-        tensors = safetensors.torch.load_file(files[-1])
+        check_regular(newest)
+        tensors = safetensors.torch.load_file(newest)
     except (OSError, SafetensorError) as error:
-        raise RunError(f"{files[-1]} cannot be read: {error}. Restore it.") from error
-    return {OWN_RECORDS: dict(_own(tensors))}
+        raise RunError(f"{newest} cannot be read: {error}. Restore it.") from error
+    own = f"{OWN_RECORDS}/"
+    return {OWN_RECORDS: {n.removeprefix(own): t for n, t in tensors.items() if n.startswith(own)}}
 
 
 def _rows_of(path: Path, file: NodeFile) -> tuple[int, ...]:
@@ -236,28 +239,10 @@ def _rows_of(path: Path, file: NodeFile) -> tuple[int, ...]:
     return tuple(order[: count - round(share * count)].tolist())
 
 
-def _with_rows(found: ExposedRecords, rows: tuple[int, ...]) -> ExposedRecords:
-    """Return the records with their rows, unless the file holds others by now."""
-    if len(rows) != found.held:
-        return found
-    named = (replace(each, row=rows[each.place]) for each in found.records)
-    return replace(found, records=tuple(named))
-
-
-def _age(file: Path) -> tuple[float, int]:
-    return file.parent.stat().st_mtime, int(file.stem)
-
-
-def _own(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    for name, value in tensors.items():
-        key, _, parameter = name.partition("/")
-        if key == OWN_RECORDS:
-            yield parameter, value
-
-
 def _listed(
     client: ClientName, memory: Mapping[str, Params], share: float, kept_in: str
-) -> ExposedRecords:
+) -> tuple[ExposedRecords, bool]:
+    """Return the records, and whether their losses under the newest model are known."""
     trace = loss_trace(memory)
     if trace is None or len(trace) < MIN_ROUNDS:
         found = "none" if trace is None else f"{len(trace)} rounds"
@@ -265,39 +250,31 @@ def _listed(
             f"Losses of {client}'s records over at least {MIN_ROUNDS} rounds are needed, "
             f"found {found}. Play a run with train.keep_losses = true."
         )
-    scores, told = _scored(trace, final_losses(memory))
+    losses, final = trace.T.double().numpy(), final_losses(memory)
+    to_model = final is not None and len(final) == len(losses)
+    seen = [record[np.isfinite(record)] for record in losses]
+    first, last = (np.array([each[i] if len(each) else np.nan for each in seen]) for i in (0, -1))
+    scores = loss_drop(losses, final.double().numpy() if final is not None and to_model else last)
     order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     listed = top_share(scores, share)
-    return ExposedRecords(
+    records = ExposedRecords(
         client=client,
         held=trace.shape[1],
         rounds=len(trace),
-        score_told=told,
+        score_told=TO_MODEL if to_model else TO_LAST,
         median_score=float(np.nanmedian(scores)),
         kept_in=kept_in,
         records=tuple(
-            _record(int(place), rank, trace[:, place], float(scores[place]))
+            ExposedRecord(
+                place=int(place),
+                row=None,
+                rank=rank,
+                score=float(scores[place]),
+                first=float(first[place]),
+                last=float(last[place]),
+            )
             for rank, place in enumerate(order, start=1)
             if listed[place]
         ),
     )
-
-
-def _scored(trace: Tensor, final: Tensor | None) -> tuple[ndarray, str]:
-    """Return each record's score, and what it is in words."""
-    losses = trace.T.double().numpy()
-    if final is None or len(final) != len(losses):
-        return loss_drop(losses, _last_seen(losses)), TO_LAST
-    return loss_drop(losses, final.double().numpy()), TO_MODEL
-
-
-def _last_seen(losses: Float[ndarray, "records rounds"]) -> Float[ndarray, " records"]:
-    seen = np.isfinite(losses)
-    newest = losses.shape[1] - 1 - seen[:, ::-1].argmax(axis=1)
-    return np.where(seen.any(axis=1), losses[np.arange(len(losses)), newest], np.nan)
-
-
-def _record(place: int, rank: int, losses: Tensor, score: float) -> ExposedRecord:
-    seen = losses[torch.isfinite(losses)]
-    first, last = (float(seen[i]) if len(seen) else float("nan") for i in (0, -1))
-    return ExposedRecord(place, None, rank, score, first, last)
+    return records, to_model

@@ -2,13 +2,12 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
-from covey.base.names import BASES, Basis, ClientName, Params
+from covey.base.names import BASES, Basis, ClientName
 from covey.build.clients import Overrides
 from covey.build.run import BuiltRun
 from covey.components.registry import PASSED, is_missing, only_from, pass_again
@@ -144,9 +143,8 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
         if again is None or again.options != part.options:
             found = "no part" if again is None else f"{again.name} {again.options}"
             raise RunError(
-                f"{part.key} must be the part that began the run in {folder.path}, "
-                f"{part.name} {part.options}, found {found}. Pass the settings with which "
-                f"it was started."
+                f"{part.key} must be the part that began the run in {folder.path}, {part.name} "
+                f"{part.options}, found {found}. Pass the settings with which it was started."
             )
         pass_again(part.name, again.name)
 
@@ -157,9 +155,8 @@ def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> st
     passed = ", ".join(f"{each}=..." for each in what)
     return (
         f"This needs the run's {' and '.join(what)}, which came from a program: call "
-        f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started "
-        f"with what can be imported records it as package.module:function, and needs no "
-        f"program."
+        f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started with what "
+        f"can be imported records it as package.module:function, and needs no program."
     )
 
 
@@ -171,8 +168,10 @@ def _check_same_model(run: BuiltRun, folder: RunFolder) -> None:
         newest = newest_whole_state(folder.checkpoints, ledger)
     if newest is None:
         return
-    before = _shapes(load_state(newest)[0].clusters[0])
-    now = _shapes(run.init(run.streams))
+    before, now = (
+        {name: tuple(value.shape) for name, value in params.items()}
+        for params in (load_state(newest)[0].clusters[0], run.init(run.streams))
+    )
     if before != now:
         odd = min(before.items() ^ now.items())[0]
         raise ModelError(
@@ -180,13 +179,6 @@ def _check_same_model(run: BuiltRun, folder: RunFolder) -> None:
             f"{odd} has the shape {before.get(odd, 'of nothing: it has none')}, found "
             f"{now.get(odd, 'none')}. Pass the same model again."
         )
-
-
-def _shapes(params: Params) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in params.items()}
-
-
-SCRIPTS = ("__main__", "__mp_main__")
 
 
 def reference_of(made: object) -> str | None:
@@ -200,12 +192,15 @@ def reference_of(made: object) -> str | None:
     module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "")
     if not callable(made) or not isinstance(module, str) or not isinstance(name, str):
         return None
-    if module in SCRIPTS:
+    if module in ("__main__", "__mp_main__"):
         return None
-    loaded = sys.modules.get(module)
-    if getattr(loaded, name, None) is not made or not _is_found(module):
+    if getattr(sys.modules.get(module), name, None) is not made or not _is_found(module):
         return None
-    return None if _takes_two(made) else f"{module}:{name}"
+    try:
+        takes_two = len(inspect.signature(made).parameters) == 2
+    except (TypeError, ValueError):  # some builtins have no signature
+        takes_two = False
+    return None if takes_two else f"{module}:{name}"
 
 
 def _is_found(module: str) -> bool:
@@ -214,21 +209,9 @@ def _is_found(module: str) -> bool:
     if loaded is None or (parent and not _is_found(parent)):
         return False
     path = list(sys.modules[parent].__path__) if parent else None
-    found = _searched(module, path)
-    before = loaded.__spec__
-    return found is not None and before is not None and found.origin == before.origin
-
-
-def _searched(module: str, path: Sequence[str] | None) -> ModuleSpec | None:
     specs = (finder.find_spec(module, path) for finder in sys.meta_path)
-    return next((spec for spec in specs if spec is not None), None)
-
-
-def _takes_two(made: Callable[..., object]) -> bool:
-    try:
-        return len(inspect.signature(made).parameters) == 2
-    except (TypeError, ValueError):  # some builtins have no signature
-        return False
+    found, before = next((spec for spec in specs if spec is not None), None), loaded.__spec__
+    return found is not None and before is not None and found.origin == before.origin
 
 
 Who = ClientName | Returning
@@ -251,18 +234,10 @@ def wanted_answer(answer: str | None, basis: str | None) -> tuple[str, Basis]:
         )
     if answer not in (None, "auto", *ANSWERS):
         raise ConfigError(f"answer takes auto, {', '.join(ANSWERS)}, found {answer!r}. Choose one.")
-    return answer or "auto", basis_of(basis or "none")
-
-
-def basis_of(basis: str) -> Basis:
-    """Return what a request rests on.
-
-    Raises:
-        ConfigError: nothing that covey knows.
-    """
+    basis = basis or "none"
     if basis not in BASES:
         raise ConfigError(f"basis takes {', '.join(BASES)}, found {basis!r}. Choose one.")
-    return basis
+    return answer or "auto", basis
 
 
 def listed(names: Names) -> tuple[Who, ...]:

@@ -85,7 +85,10 @@ class Follower:
     def __init__(self, folder: RunFolder, name: str, make: Callable[[], Tracker]) -> None:
         self._folder, self._name, self._make = folder, name, make
         make_folder(folder.tracking)
-        self._id = _identity(folder.tracking / "id")
+        identity = folder.tracking / "id"  # tells this run from all others
+        if not identity.exists():
+            replace_whole(identity, secrets.token_hex(6).encode())
+        self._id = read_text(identity)
         self._tracker: Tracker | None = None
         self._replays = self._next = 0
         self._ended = False
@@ -100,7 +103,16 @@ class Follower:
         tracker, count = self._tracker, replays(history)
         if tracker is None or count != self._replays:
             tracker = self._tracker = tracker or self._make()
-            self._next = tracker.begin(self._told(count))
+            place = (self._folder.tracking / self._name.replace(":", "-")).resolve()
+            make_folder(place)
+            run = TrackedRun(
+                name=self._folder.path.resolve().name,
+                id=self._id,
+                replays=count,
+                folder=place,
+                settings=told_settings(self._folder.config()),
+            )
+            self._next = tracker.begin(run)
             self._replays, self._ended = count, False
             yield False
         for t, figures in round_figures(history, self._next):
@@ -115,24 +127,6 @@ class Follower:
         """Close the tracker, if it was opened."""
         if self._tracker is not None:
             self._tracker.close()
-
-    def _told(self, count: int) -> TrackedRun:
-        place = (self._folder.tracking / self._name.replace(":", "-")).resolve()
-        make_folder(place)
-        return TrackedRun(
-            name=self._folder.path.resolve().name,
-            id=self._id,
-            replays=count,
-            folder=place,
-            settings=told_settings(self._folder.config()),
-        )
-
-
-def _identity(path: Path) -> str:
-    """Return what tells this run from all others, for trackers outside of its folder."""
-    if not path.exists():
-        replace_whole(path, secrets.token_hex(6).encode())
-    return read_text(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,28 +164,22 @@ def repair(path: Path, overrides: Overrides | None = None) -> Examination:
     """
     folder = RunFolder.existing(path)
     before = tuple(damages(folder))
-    _mend(folder, before)
-    _play_again(folder, overrides or Overrides())
-    after = tuple(damages(folder))
-    return Examination(after, tuple(each for each in before if each not in after))
-
-
-def _mend(folder: RunFolder, found: tuple[Damage, ...]) -> None:
-    """Repair every file by itself, while nobody else writes the run."""
-    mendable = [each.repair for each in found if each.repair is not None]
-    if not mendable:
-        return
-    of_ledger = [each for each in found if each.path == folder.ledger_path]
-    if any(each.repair is None for each in of_ledger):
+    mendable = [each.repair for each in before if each.repair is not None]
+    of_ledger = [each for each in before if each.path == folder.ledger_path]
+    if mendable and any(each.repair is None for each in of_ledger):
         raise RunError(
             f"{folder.ledger_path} must be whole before anything is repaired by it: "
             f"restore it from a copy first."
         )
-    with Ledger.open(folder.ledger, now) as ledger:
-        if of_ledger:
-            ledger.rebuild_participation()
-        for mend in mendable:
-            mend()
+    if mendable:
+        with Ledger.open(folder.ledger, now) as ledger:  # so nobody else writes the run
+            if of_ledger:
+                ledger.rebuild_participation()
+            for mend in mendable:
+                mend()
+    _play_again(folder, overrides or Overrides())
+    after = tuple(damages(folder))
+    return Examination(after, tuple(each for each in before if each not in after))
 
 
 def _play_again(folder: RunFolder, overrides: Overrides) -> None:
@@ -280,18 +268,14 @@ def variants_of(
             slug = "-".join(re.sub(r"[:/\\]", "_", str(value)) for _, value in pairs)
             found[f"{slug}-seed{seed}"] = settings
     for key, _ in axes:
-        _refuse_without_effect(key, without_effect)
+        if key == "seed" or all(key in reasons for reasons in without_effect):
+            seeds_of = "its seeds are those of --seeds"
+            first = seeds_of if key == "seed" else without_effect[0].get(key, "")
+            raise ConfigError(
+                f"--over {key} changes no run of this sweep: {first}. Leave it out, or "
+                f"change what makes it do nothing."
+            )
     return found
-
-
-def _refuse_without_effect(key: str, found: Sequence[Mapping[str, str]]) -> None:
-    """Refuse to compare runs by a setting that does nothing in any of them."""
-    first = "its seeds are those of --seeds" if key == "seed" else found[0].get(key, "")
-    if key == "seed" or all(key in each for each in found):
-        raise ConfigError(
-            f"--over {key} changes no run of this sweep: {first}. Leave it out, or "
-            f"change what makes it do nothing."
-        )
 
 
 def check_variant(folder: RunFolder, settings: Config) -> None:
@@ -311,12 +295,19 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
     folders = [root / name for name in variants]
     runs = [reported(folder) for folder in folders]
     compared, table = comparison(runs), root / "sweep.csv"
+    settings = {name: config.model_dump(mode="json") for name, config in variants.items()}
     rows = [
-        {**_swept(variants[row["name"]], keys), **row}
+        {**{key: _value_of(settings[row["name"]], key) for key in keys}, **row}
         for row in compared
         if row["name"] in variants
     ]
-    replace_whole(table, _csv(rows).encode())
+    text = StringIO()
+    writer = csv.DictWriter(
+        text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    replace_whole(table, text.getvalue().encode())
     return Sweep(
         folder=root,
         rows=tuple(rows),
@@ -326,22 +317,6 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
         page=page_over(folders, root / "report.html"),
         histories={run.name: run.history for run in runs},
     )
-
-
-def _swept(config: Config, keys: Sequence[str]) -> dict[str, Any]:
-    """Return what was varied in a run."""
-    settings = config.model_dump(mode="json")
-    return {key: _value_of(settings, key) for key in keys}
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return one line per run, with every name as a column."""
-    text = StringIO()
-    names = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def _value_of(settings: Mapping[str, Any], key: str) -> object:

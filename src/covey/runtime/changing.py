@@ -45,7 +45,7 @@ class NewRecords:
     """What a client brings.
 
     Attributes:
-        data: its examples, as `covey.data.conversion.clients_of` takes one client's.
+        data: its examples, as `covey.data.clients.clients_of` takes one client's.
         add: whether it keeps those that it has.
         risk_threshold: what it accepts, if it joins; None: what the settings say.
         risk_weight: the same; None: what the settings say, or what follows from the

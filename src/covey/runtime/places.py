@@ -10,8 +10,8 @@ from covey.base.errors import CoveyError
 from covey.base.names import ClientName, Handle
 from covey.config.rules import brings_clients, is_passed, kind_of
 from covey.config.settings import Config
-from covey.data.files import data_folder
 from covey.data.population import read_organisations, read_preferences
+from covey.data.source import data_folder
 from covey.ledger.store import Ledger
 from covey.runtime.copies import BASELINE, RENDERED, Copy, Mention, copies_of, masked, unrecorded
 from covey.runtime.folder import RunFolder

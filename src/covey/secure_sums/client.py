@@ -14,7 +14,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Int64
@@ -79,72 +79,6 @@ def movable(
 
 
 SERVER = "server"
-
-
-@runtime_checkable
-class Own(Protocol):
-    """What a client knows without the server."""
-
-    @property
-    def terms(self) -> Terms:
-        """Of the round."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The client's."""
-        ...
-
-    @property
-    def sealing(self) -> bytes:
-        """Its private key for shares."""
-        ...
-
-    @property
-    def masking(self) -> bytes:
-        """Its private key for masks."""
-        ...
-
-    @property
-    def earlier(self) -> tuple[frozenset[str], ...]:
-        """The sums that it was counted in before."""
-        ...
-
-
-def check_roster(roster: Roster, own: Own, identities: Identities) -> None:
-    """Refuse a roster that is too small, or not of what clients sent.
-
-    Raises:
-        RefusedError: it is.
-    """
-    names = roster.names
-    if list(names) != sorted(set(names)):
-        raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
-    if len(names) < own.terms.minimum:
-        raise RefusedError(Reason.TOO_FEW_CLIENTS, SERVER)
-    told = [(e.sealing, e.masking) for e in roster.keys if e.sender == own.name]
-    if told != [(public_of(own.sealing), public_of(own.masking))]:
-        raise RefusedError(Reason.FORGED_KEYS, SERVER)
-    if not own.terms.signed:
-        return
-    for each in roster.keys:
-        if not identities.knows(each.sender, each.signature, each.signed_part):
-            raise RefusedError(Reason.FORGED_SIGNATURE, each.sender)
-
-
-def check_survivors(names: Sequence[str], roster: Roster, own: Own) -> None:
-    """Refuse survivors over whom a sum would tell too much.
-
-    Raises:
-        RefusedError: it would, or they are not of this round.
-    """
-    ordered = list(names) == sorted(set(names))
-    if not ordered or own.name not in names or not set(roster.names) >= set(names):
-        raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
-    if len(names) < own.terms.minimum:
-        raise RefusedError(Reason.TOO_FEW_CLIENTS, SERVER)
-    if overlapping(frozenset(names), own.earlier):
-        raise RefusedError(Reason.SINGLED_OUT, SERVER)
 
 
 M = TypeVar("M", bound=Message)
@@ -231,10 +165,9 @@ class ClientRound:
         """
         self._check_step("shares")
         roster = self._read(Roster, data)
-        check_roster(roster, self, identities)
+        self._check_roster(roster, identities)
         pairs, secrets = Pairs(self.terms, roster), (self.masking, self.seed)
-        own = self.name, self.sealing
-        seals = tuple(sealed_shares(pairs, *own, secrets, self.coefficients))
+        seals = tuple(sealed_shares(pairs, self.name, self.sealing, secrets, self.coefficients))
         digest = hashlib.sha256(self.seed).digest()
         message = Shares(self.terms.session, self.name, seals, digest)
         return replace(self, step="masked", roster=roster), message.to_bytes()
@@ -302,7 +235,7 @@ class ClientRound:
                 over these would tell too much by now.
         """
         self._check_step("unmasking")
-        check_survivors(self.survivors, self._roster, self)
+        self._check_survivors(self.survivors)
         signed = self._read(Agreements, data).signed
         said = Agreement.signed_part(self._roster, self.survivors)
         agree = {
@@ -333,12 +266,36 @@ class ClientRound:
 
     def _surviving(self, data: bytes) -> "ClientRound":
         names = self._read(Survivors, data).names
-        check_survivors(names, self._roster, self)
+        self._check_survivors(names)
         return replace(self, survivors=names)
+
+    def _check_roster(self, roster: Roster, identities: Identities) -> None:
+        """Refuse a roster that is too small, or not of what clients sent."""
+        names = roster.names
+        if list(names) != sorted(set(names)):
+            raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
+        if len(names) < self.terms.minimum:
+            raise RefusedError(Reason.TOO_FEW_CLIENTS, SERVER)
+        own = [(e.sealing, e.masking) for e in roster.keys if e.sender == self.name]
+        if own != [(public_of(self.sealing), public_of(self.masking))]:
+            raise RefusedError(Reason.FORGED_KEYS, SERVER)
+        for keys in roster.keys if self.terms.signed else ():
+            if not identities.knows(keys.sender, keys.signature, keys.signed_part):
+                raise RefusedError(Reason.FORGED_SIGNATURE, keys.sender)
+
+    def _check_survivors(self, names: Sequence[str]) -> None:
+        """Refuse survivors over whom a sum would tell too much, or not of this round."""
+        ordered = list(names) == sorted(set(names))
+        if not ordered or self.name not in names or not set(self._roster.names) >= set(names):
+            raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
+        if len(names) < self.terms.minimum:
+            raise RefusedError(Reason.TOO_FEW_CLIENTS, SERVER)
+        if overlapping(frozenset(names), self.earlier):
+            raise RefusedError(Reason.SINGLED_OUT, SERVER)
 
     def _opened(self) -> tuple["ClientRound", bytes]:
         given = self.deliveries.deliveries if self.deliveries else ()
-        own = self.name, self.sealing
-        opened = tuple(open_shares(self._pairs, *own, given, self.survivors))
+        shares = open_shares(self._pairs, self.name, self.sealing, given, self.survivors)
+        opened = tuple(shares)
         message = Unmasking(self.terms.session, self.name, opened)
         return replace(self, step="over"), message.to_bytes()

@@ -1,14 +1,13 @@
 """Masks, shares and keys: what two neighbours of a round have in common."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -74,12 +73,6 @@ def derived(secret: bytes, salt: bytes, purpose: bytes) -> bytes:
     return HKDF(SHA256(), 32, salt, purpose).derive(secret)
 
 
-def stream_bytes(key: bytes, length: int) -> bytes:
-    """Return the first bytes of ChaCha20's stream under a key that is used once."""
-    encryptor = Cipher(ChaCha20(key, NO_NONCE), mode=None).encryptor()
-    return encryptor.update(bytes(length))
-
-
 def add_stream(numbers: Numbers, key: bytes, *, sign: int) -> None:
     """Add a key's mask to these numbers, or take it off, mod 2^64 and in place.
 
@@ -114,11 +107,7 @@ def unsealed(key: bytes, content: bytes, bound_to: bytes) -> bytes | None:
 
 def ring_order(names: Sequence[str], salt: bytes) -> tuple[str, ...]:
     """Return the names in an order that the salt draws, and anybody can compute."""
-
-    def place(name: str) -> bytes:
-        return hashlib.sha256(salt + name.encode()).digest()
-
-    return tuple(sorted(names, key=place))
+    return tuple(sorted(names, key=lambda n: hashlib.sha256(salt + n.encode()).digest()))
 
 
 def neighbours_of(order: Sequence[str], name: str, degree: int) -> tuple[str, ...]:
@@ -179,25 +168,16 @@ def neighbourhood(
         Bell et al., Secure Single-Server Aggregation with (Poly)Logarithmic Overhead,
         2020: the graph, and the three events. The bounds here are the exact tails.
     """
-    complete = Neighbourhood(clients - 1 + (clients - 1) % 2, 0.5, 0.0, 0.0)
-    for k in range(2, clients - 1, 2):
-        found = _failing(clients, k, dropping, colluding)
-        if found.lost <= lost and found.exposed <= exposed:
-            return found
-    return complete
-
-
-def _failing(n: int, k: int, dropping: float, colluding: float) -> Neighbourhood:
     from scipy.stats import hypergeom  # slow to import, and no client asks
 
-    threshold = k // 2 + 1
-    gone, bad = int(dropping * n), int(colluding * n)
-    there = hypergeom(n - 1, n - 1 - gone, k)
-    colluders = hypergeom(n - 1, bad, k)
-    lost = n * float(there.cdf(threshold - 1))
-    apart = n * ((gone + bad) / n) ** (k // 2)
-    exposed = n * float(colluders.sf(threshold - 1)) + apart
-    return Neighbourhood(k, 0.5, min(lost, 1.0), min(exposed, 1.0))
+    n, gone, bad = clients, int(dropping * clients), int(colluding * clients)
+    for k in range(2, clients - 1, 2):
+        fails = n * float(hypergeom(n - 1, n - 1 - gone, k).cdf(k // 2))
+        apart = n * ((gone + bad) / n) ** (k // 2)
+        tells = n * float(hypergeom(n - 1, bad, k).sf(k // 2)) + apart
+        if fails <= lost and tells <= exposed:
+            return Neighbourhood(k, 0.5, min(fails, 1.0), min(tells, 1.0))
+    return Neighbourhood(n - 1 + (n - 1) % 2, 0.5, 0.0, 0.0)
 
 
 @runtime_checkable
@@ -211,33 +191,6 @@ class Identities(Protocol):
     def knows(self, name: str, signature: bytes, content: bytes) -> bool:
         """Say whether the client of this name signed that content."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Ed25519Identities:
-    """Keys of Ed25519.
-
-    Attributes:
-        own: signs.
-        known: everybody's public key, by name, from elsewhere than the server.
-    """
-
-    own: Ed25519PrivateKey = field(repr=False)
-    known: Mapping[str, Ed25519PublicKey]
-
-    def sign(self, content: bytes) -> bytes:
-        """Return the client's signature."""
-        return self.own.sign(content)
-
-    def knows(self, name: str, signature: bytes, content: bytes) -> bool:
-        """Say whether the client of this name signed that content."""
-        if name not in self.known:
-            return False
-        try:
-            self.known[name].verify(signature, content)
-        except InvalidSignature:
-            return False
-        return True
 
 
 class Unsigned:
@@ -316,7 +269,8 @@ class Pairs:
         points = [self.point(other) for other in self.neighbours(name)]
         need = COEFFICIENT_BYTES * (t - 1)
         key = derived(drawn, self._digest, b"covey secure sums: coefficients")
-        stream = stream_bytes(key, 2 * need)
+        # ChaCha20's stream under a key that is used once
+        stream = Cipher(ChaCha20(key, NO_NONCE), mode=None).encryptor().update(bytes(2 * need))
         of_key = shares_of(secrets[0], t, points, stream[:need])
         return of_key, shares_of(secrets[1], t, points, stream[need:])
 

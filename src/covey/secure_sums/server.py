@@ -3,9 +3,9 @@
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Int64, UInt64
@@ -40,7 +40,6 @@ from covey.secure_sums.messages import (
     RefusedError,
     Roster,
     RoundGivenUpError,
-    Sealed,
     SecureSum,
     Shares,
     Step,
@@ -49,115 +48,6 @@ from covey.secure_sums.messages import (
     Unmasking,
     secret_from,
 )
-
-
-@runtime_checkable
-class Masked(Protocol):
-    """What a server holds of a round in which numbers were sent."""
-
-    @property
-    def shares(self) -> tuple[Shares, ...]:
-        """Who shared secrets, and what it committed to."""
-        ...
-
-    @property
-    def masked(self) -> tuple[str, ...]:
-        """Whose numbers are in the sum."""
-        ...
-
-    @property
-    def unmaskings(self) -> tuple[Unmasking, ...]:
-        """What was opened."""
-        ...
-
-
-def kept_shares(
-    opened: Unmasking, pairs: Pairs, held: Masked
-) -> tuple[Unmasking, tuple[OpenShare, ...]]:
-    """Return a message with the shares that are as committed to, and the others.
-
-    Raises:
-        RefusedError: it opens what its sender does not hold, or opens it twice.
-    """
-    owners = [each.owner for each in opened.shares]
-    by_owner = {each.sender: each for each in held.shares}
-    may = set(pairs.neighbours(opened.sender)) & by_owner.keys()
-    if len(set(owners)) < len(owners) or not set(owners) <= may:
-        raise RefusedError(Reason.WRONG_CLIENTS, opened.sender)
-
-    def is_committed(share: OpenShare) -> bool:
-        sealed = _sealed_for(by_owner[share.owner], opened.sender)
-        if share.owner in held.masked:
-            return sealed.seed_commitment == seed_commitment(share.share)
-        return sealed.key_commitment == key_commitment(share.share)
-
-    forged = tuple(each for each in opened.shares if not is_committed(each))
-    kept = tuple(each for each in opened.shares if each not in forged)
-    return replace(opened, shares=kept), forged
-
-
-def without_masks(
-    numbers: UInt64[np.ndarray, " numbers"], pairs: Pairs, terms: Terms, held: Masked
-) -> None:
-    """Take all masks off the sum of the survivors' masked numbers, in place.
-
-    Survivors' own masks are subtracted; of who is gone, its half of every pairwise mask is
-    added, as it would have been.
-
-    Raises:
-        RoundGivenUpError: a mask cannot be taken off.
-    """
-    opened: dict[str, dict[int, bytes]] = defaultdict(dict)
-    for each in held.unmaskings:
-        for share in each.shares:
-            opened[share.owner][pairs.point(each.sender)] = share.share
-    survivors = set(held.masked)
-    threshold = terms.threshold(len(pairs))
-    for owner in held.shares:
-        shares = opened[owner.sender]
-        left = survivors.intersection(pairs.neighbours(owner.sender))
-        if owner.sender in survivors:
-            seed = _secret(shares, threshold, owner.sender)
-            if hashlib.sha256(seed).digest() != owner.seed_digest:
-                raise _unshared(owner.sender)
-            add_stream(numbers, seed_key(seed, terms), sign=-1)
-        elif left:
-            private = _secret(shares, threshold, owner.sender)
-            _complete(numbers, pairs, private, owner.sender, sorted(left))
-
-
-def _complete(
-    numbers: UInt64[np.ndarray, " numbers"],
-    pairs: Pairs,
-    private: bytes,
-    gone: str,
-    left: Collection[str],
-) -> None:
-    if public_of(private) != pairs.masking_key(gone):
-        raise _unshared(gone)
-    key = private_key(private)
-    for other in left:
-        pairs.add_mask(numbers, key, gone, other)
-
-
-def _secret(shares: dict[int, bytes], threshold: int, owner: str) -> bytes:
-    if len(shares) < threshold:
-        found = f"Found {len(shares)} of {threshold} shares of {owner}'s secret."
-        raise RoundGivenUpError(Reason.TOO_FEW_SHARES, found)
-    secret = secret_from(dict(sorted(shares.items())[:threshold]))
-    if secret is None:
-        raise _unshared(owner)
-    return secret
-
-
-def _unshared(owner: str) -> RoundGivenUpError:
-    details = f"The shares that {owner} gave away are of no secret that it has."
-    return RoundGivenUpError(Reason.FORGED_SHARE, details)
-
-
-def _sealed_for(shares: Shares, recipient: str) -> Sealed:
-    return next(each for each in shares.sealed if each.recipient == recipient)
-
 
 M = TypeVar("M", bound=FromClient)
 
@@ -277,10 +167,37 @@ class ServerRound:
             RoundGivenUpError: too few shares came, or some client shared no secret.
         """
         self._check_step("unmasking", ("over",))
-        numbers = np.frombuffer(self.total, dtype="<u8").copy()
-        without_masks(numbers, self._pairs, self.terms, self)
-        values = numbers.view("<i8").astype(np.int64)
+        values = self._unmasked().view("<i8").astype(np.int64)
         return self._after("unmasking", "over"), SecureSum(values, self.survivors)
+
+    def _unmasked(self) -> UInt64[np.ndarray, " numbers"]:
+        """Return the sum of the survivors' masked numbers without all masks.
+
+        Survivors' own masks are subtracted; of who is gone, its half of every pairwise mask
+        is added, as it would have been.
+        """
+        numbers, pairs = np.frombuffer(self.total, dtype="<u8").copy(), self._pairs
+        opened: dict[str, dict[int, bytes]] = defaultdict(dict)
+        for unmasking in self.unmaskings:
+            for share in unmasking.shares:
+                opened[share.owner][pairs.point(unmasking.sender)] = share.share
+        survivors, threshold = set(self.masked), self.terms.threshold(len(pairs))
+        for shared in self.shares:
+            owner = shared.sender
+            left = survivors.intersection(pairs.neighbours(owner))
+            if owner in survivors:
+                seed = _secret(opened[owner], threshold, owner)
+                if hashlib.sha256(seed).digest() != shared.seed_digest:
+                    raise _unshared(owner)
+                add_stream(numbers, seed_key(seed, self.terms), sign=-1)
+            elif left:
+                private = _secret(opened[owner], threshold, owner)
+                if public_of(private) != pairs.masking_key(owner):
+                    raise _unshared(owner)
+                key = private_key(private)
+                for other in sorted(left):
+                    pairs.add_mask(numbers, key, owner, other)
+        return numbers
 
     @property
     def roster(self) -> Roster:
@@ -332,11 +249,28 @@ class ServerRound:
         signed = [each.sender for each in self.agreements]
         may = signed if self.terms.signed else self.masked
         found = self._read(Unmasking, sender, data, may)
-        kept, forged = kept_shares(found, self._pairs, self)
-        after = self
-        for _ in forged:
-            after = after._refusing(sender, Reason.FORGED_SHARE)
-        return replace(after, unmaskings=_one_more(self.unmaskings, kept))
+        owners = [share.owner for share in found.shares]
+        neighbours = set(self._pairs.neighbours(sender))
+        sealed = {  # what each neighbour that shared secrets sealed for the sender
+            shares.sender: next(s for s in shares.sealed if s.recipient == sender)
+            for shares in self.shares
+            if shares.sender in neighbours
+        }
+        if len(set(owners)) < len(owners) or not set(owners) <= sealed.keys():
+            raise RefusedError(Reason.WRONG_CLIENTS, sender)
+        after, kept = self, list[OpenShare]()
+        for share in found.shares:
+            commitments = sealed[share.owner]
+            if share.owner in self.masked:
+                as_committed = commitments.seed_commitment == seed_commitment(share.share)
+            else:
+                as_committed = commitments.key_commitment == key_commitment(share.share)
+            if as_committed:
+                kept.append(share)
+            else:
+                after = after._refusing(sender, Reason.FORGED_SHARE)
+        opened = replace(found, shares=tuple(kept))
+        return replace(after, unmaskings=_one_more(self.unmaskings, opened))
 
     def _read(self, kind: type[M], sender: str, data: bytes, may: Iterable[str]) -> M:
         known = self.invited if self.step == "keys" else self.roster.names
@@ -370,6 +304,21 @@ def _one_more(known: tuple[Any, ...], found: FromClient) -> tuple[Any, ...]:
     if any(each.sender == found.sender for each in known):
         raise RefusedError(Reason.REPEATED, found.sender)
     return (*known, found)
+
+
+def _secret(shares: dict[int, bytes], threshold: int, owner: str) -> bytes:
+    if len(shares) < threshold:
+        found = f"Found {len(shares)} of {threshold} shares of {owner}'s secret."
+        raise RoundGivenUpError(Reason.TOO_FEW_SHARES, found)
+    secret = secret_from(dict(sorted(shares.items())[:threshold]))
+    if secret is None:
+        raise _unshared(owner)
+    return secret
+
+
+def _unshared(owner: str) -> RoundGivenUpError:
+    details = f"The shares that {owner} gave away are of no secret that it has."
+    return RoundGivenUpError(Reason.FORGED_SHARE, details)
 
 
 def secure_sum(

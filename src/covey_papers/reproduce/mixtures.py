@@ -28,7 +28,7 @@ from covey.base.risk import RiskEstimate
 from covey.build.run import BuiltRun, build_run
 from covey.config.settings import Config
 from covey.data.examples import Client
-from covey.data.mixture import MixtureSpec
+from covey.data.sets import LinearMixture
 from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
 from covey.ledger.store import Ledger
 from covey.membership.truth import Reference, blind_risk, true_risk
@@ -52,7 +52,7 @@ class Setting:
         shares: of the clients, per group; they add up to 1.
         examples: B, that each client trains on, in one full-batch step per round; as many
             more are held out, for the red team.
-        dimension, noise, separation, condition: of the mixture (`MixtureSpec`).
+        dimension, noise, separation, condition: of the mixture (`LinearMixture`).
         step: the learning rate times L; the theorem's is 1.
     """
 
@@ -67,9 +67,14 @@ class Setting:
     step: float = 1.0
 
     @property
-    def mixture(self) -> MixtureSpec:
+    def mixture(self) -> LinearMixture:
         """The distribution of the examples."""
-        return MixtureSpec(self.dimension, self.noise, self.separation, self.condition)
+        return LinearMixture(
+            dimension=self.dimension,
+            noise=self.noise,
+            separation=self.separation,
+            condition=self.condition,
+        )
 
     @property
     def smallest(self) -> float:
@@ -158,7 +163,7 @@ class Start:
 
 
 def start_of(
-    mixture: MixtureSpec,
+    mixture: LinearMixture,
     optima: Float[ndarray, "groups dimension"],
     thetas: Float[ndarray, "groups dimension"],
     sizes: tuple[int, int, float],

@@ -29,7 +29,7 @@ from numpy import ndarray
 
 from covey.algorithms.state import ServerState
 from covey.data.examples import Client
-from covey.data.mixture import MixtureSpec
+from covey.data.sets import LinearMixture
 from covey_papers.reproduce.mixtures import Method, Setting, Start, Story, models_of, played
 from covey_papers.reproduce.record import Cell, Found, Line, Printed, Shelf, commit, digest, sources
 from covey_papers.reproduce.specification import Experiment, Table, printed_table
@@ -60,7 +60,7 @@ def contraction_bound(share: float, smallest: float, largest: float) -> float:
     return 1 - share * smallest / (8 * largest)
 
 
-def noise_floor(mixture: MixtureSpec, examples: int) -> float:
+def noise_floor(mixture: LinearMixture, examples: int) -> float:
     """Return how far least squares on so many examples ends from theta*, root mean square.
 
     sqrt(noise^2 tr(H^-1) / N), H the Hessian; what no number of rounds gets below

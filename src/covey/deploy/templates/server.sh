@@ -7,9 +7,9 @@ here=$(cd -- "$(dirname -- "$0")" && pwd)
 export MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=1048576 MALLOC_TRIM_THRESHOLD_=1048576
 
 # The server keeps all in memory. After a restart the nodes are unknown to it{{ "" if plan.insecure else ": run register.sh\n# again, then start them again" }}.
-# With the next line it keeps a file, and knows them. WARNING: then every update of every
-# client passes through that file, and parts of it stay on the disk: no denial covers them.
-# set -- --database "$here/state.db" "$@"
+# Started as ./server.sh --database FILE it keeps a file, and knows them. WARNING: then every
+# update of every client passes through that file, and parts of it stay on the disk: no denial
+# covers them.
 
 exec flower-superlink \
     --host {{ plan.bind }} --port {{ plan.port }} \
