@@ -51,7 +51,7 @@ def _page_of(
     shown, own = [reported(path, samples, record)], path / "report.html"
     if out is None or out.resolve() == own.resolve():
         return write_report(shown, own)
-    beside = ("metrics.csv", "figures/*.png")
+    beside = ("metrics.csv", "figures/*.png", out.with_suffix(".json").name)
     with on_record([path], "report", out, beside):
         return write_report(shown, out)
 
