@@ -24,7 +24,7 @@ from covey.base.events import (
 from covey.base.history import History, history_of, pooled_clusters, trained_clusters, with_entry
 from covey.ledger.chain import Record
 from covey.report.comparison import client_rows
-from covey.report.more_figures import violations_figure
+from covey.report.figures import violations_figure
 from covey.report.page import run_view
 from covey.report.queries import Reported, final_figures, group_sizes
 from covey.report.summary import summary

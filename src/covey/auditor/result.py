@@ -14,8 +14,8 @@ from scipy.special import ndtri
 from covey.membership.audit import AttackFigures
 from covey.membership.intervals import AttackMetrics, Estimate, Z
 from covey.membership.references import ExposedCounts, top_share
-from covey.report.figures import png
-from covey.report.more_figures import roc_figure
+from covey.report.comparison_figures import roc_figure
+from covey.report.figures import svg
 from covey.report.page import rendered
 from covey.report.summary import interval
 
@@ -229,7 +229,7 @@ CONTROLS = {
 
 def page(audit: ModelAudit, title: str) -> bytes:
     """Return the page; it needs nothing beside it and no network."""
-    pictures = {"roc": png(_roc(audit))} if audit.attacks else {}
+    pictures = {"roc": svg(_roc(audit))} if audit.attacks else {}
     return rendered("model_audit.html", pictures, {"title": title, **_told(audit)})
 
 

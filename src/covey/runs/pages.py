@@ -51,7 +51,7 @@ def _page_of(
     shown, own = [reported(path, samples, record)], path / "report.html"
     if out is None or out.resolve() == own.resolve():
         return write_report(shown, own)
-    beside = ("metrics.csv", "figures/*.png", out.with_suffix(".json").name)
+    beside = ("metrics.csv", "figures/*.svg", out.with_suffix(".json").name)
     with on_record([path], "report", out, beside):
         return write_report(shown, out)
 
@@ -160,13 +160,13 @@ class Plots:
 
     def violations(self) -> "Figure":
         """Draw what each client accepts against its final model's risk."""
-        from covey.report.more_figures import violations_figure
+        from covey.report.figures import violations_figure
 
         return violations_figure(self.history())
 
     def fairness(self) -> "Figure":
         """Draw each gap between groups."""
-        from covey.report.more_figures import fairness_figure
+        from covey.report.figures import fairness_figure
 
         return fairness_figure(self.history())
 
@@ -178,7 +178,7 @@ class Plots:
 
     def privacy_spent(self) -> "Figure":
         """Draw epsilon over the rounds, where noise is accounted for."""
-        from covey.report.more_figures import spent_figure
+        from covey.report.figures import spent_figure
 
         return spent_figure(self.history())
 

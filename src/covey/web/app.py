@@ -40,8 +40,10 @@ from covey.web.pages import (
     audit_page,
     audit_picture,
     compared_page,
+    compared_picture,
     list_page,
     page,
+    picture_of,
     proof_page,
     proofs_page,
     run_page,
@@ -51,6 +53,8 @@ from covey.web.runs import FollowedRun, WatchedRuns
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at a ledger that a page shows."""
+
+SVG = "image/svg+xml"
 
 SPEAK_EVERY = 15.0
 """Seconds after which a stream says that it is still there."""
@@ -77,6 +81,7 @@ def application(
             *(forms.routes() if forms else ()),
             Route("/", pages.list),
             Route("/compare", pages.compare),
+            Route("/compare/accuracy.svg", pages.compared),
             Route("/requests", pages.requests),
             Route("/requests/{number}", pages.request),
             Route("/runs/{key}", pages.run),
@@ -86,7 +91,8 @@ def application(
             Route("/runs/{key}/proofs", pages.proofs),
             Route("/runs/{key}/proofs/{name}", pages.proof),
             Route("/runs/{key}/audit", pages.audit),
-            Route("/runs/{key}/audit/{cluster}.png", pages.picture),
+            Route("/runs/{key}/audit/{cluster}.svg", pages.audit_picture),
+            Route("/runs/{key}/pictures/{name}.svg", pages.picture),
             Route("/static/{name}", pages.static),
         ],
         exception_handlers={404: _missing},
@@ -159,11 +165,17 @@ class _Pages:
     def audit(self, request: Request) -> Response:
         return _html("audit.html", audit_page, self._run(request))
 
-    def picture(self, request: Request) -> Response:
+    def audit_picture(self, request: Request) -> Response:
         path = audit_picture(self._run(request), request.path_params["cluster"])
         if path is None:
             raise HTTPException(404)
-        return FileResponse(path, media_type="image/png")
+        return FileResponse(path, media_type=SVG)
+
+    def picture(self, request: Request) -> Response:
+        return _svg(picture_of, self._run(request), request.path_params["name"])
+
+    def compared(self, request: Request) -> Response:
+        return _svg(compared_picture, self._runs, request.query_params.getlist("run"))
 
     def static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -179,14 +191,14 @@ class _Pages:
 
 async def _changes(run: FollowedRun, request: Request) -> AsyncIterator[str]:
     """Yield a word whenever there is something new to show."""
-    told, silent = run.version, 0.0
+    told, silent = (run.version, run.drawn_at()), 0.0
     is_ending = request.scope.get("is_ending", lambda: False)
     yield "retry: 1000\n\n"
     while not is_ending() and not await request.is_disconnected():
         await run_in_threadpool(run.check)
-        if run.version != told:
-            told, silent = run.version, 0.0
-            yield f"event: changed\ndata: {told}\n\n"
+        if (run.version, run.drawn_at()) != told:
+            told, silent = (run.version, run.drawn_at()), 0.0
+            yield f"event: changed\ndata: {run.version}\n\n"
         elif silent >= SPEAK_EVERY:
             silent = 0.0
             yield ": still there\n\n"
@@ -200,6 +212,14 @@ def _html(template: str, make: Callable[..., Told], *args: object) -> Response:
         if told is None:
             raise HTTPException(404)
         return HTMLResponse(page(template, told))
+
+
+def _svg(draw: Callable[..., bytes | None], *args: object) -> Response:
+    with no_foreign_code():
+        picture = draw(*args)
+    if picture is None:
+        raise HTTPException(404)
+    return Response(picture, media_type=SVG)
 
 
 def _with(make: Callable[..., Told], more: Mapping[str, Any]) -> Callable[..., Told]:

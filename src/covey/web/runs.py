@@ -34,6 +34,9 @@ SHORT_SECONDS = 0.1
 TICK_NANOSECONDS = 100_000_000
 """Within a tick of its file system's clock, a file can change again unseen."""
 
+REDRAWN_AFTER_SECONDS = 5.0
+"""Pictures take a moment to draw, so a run that goes on has others no sooner than this."""
+
 LONG_BYTES = 4_000_000
 """From this size on, a page does not wait for a ledger that was never read."""
 
@@ -82,6 +85,7 @@ class FollowedRun:
         self._changed = Condition()
         self._is_reading = False
         self._stamp: tuple[int, int] | None = None
+        self._drawn: tuple[Snapshot, float] | None = None
         self._results: dict[str, tuple[Snapshot, Any]] = {}
         self._took: dict[str, float] = {}
         self._pending: set[str] = set()
@@ -136,6 +140,21 @@ class FollowedRun:
                 self._pending.add(what)
                 self._reader.submit(self._make, what, work, snapshot)
         return None if known is None else known[1]
+
+    def drawn_at(self) -> str:
+        """Return what the pictures of a page are called by: another name when they are others."""
+        snapshot, now = self._snapshot or Snapshot(), time.monotonic()
+        if self._drawn is None or (
+            snapshot is not self._drawn[0]
+            and (
+                snapshot.is_whole != self._drawn[0].is_whole
+                or snapshot.history.finished is not None
+                or now - self._drawn[1] > REDRAWN_AFTER_SECONDS
+            )
+        ):
+            self._drawn = snapshot, now
+        drawn = self._drawn[0]
+        return f"{drawn.head[:16]}-{'whole' if drawn.is_whole else 'glance'}"
 
     def reported(self, snapshot: Snapshot) -> Reported:
         """Return the run as the report takes it."""
