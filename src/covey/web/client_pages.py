@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, quote
@@ -23,9 +24,9 @@ from covey.desk.case import ERASED, FILE, ITEM_KINDS, Case, Item, day_of, read_r
 from covey.desk.intake import Plan, add_case, add_item, extend_case, plan_answers, sign_items
 from covey.desk.letters import write_letters
 from covey.ledger.store import Ledger
-from covey.report.attacks import final_risk, final_risks
+from covey.report.attacks import final_exposure, final_risk
 from covey.report.summary import client_groups
-from covey.runtime.planning import ClientRecord, read_client
+from covey.runtime.planning import read_client
 from covey.unlearning.plan import AFTERWARDS
 from covey.web.guard import has_token
 from covey.web.pages import page
@@ -45,25 +46,27 @@ def names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:
 
 
 def handle_of(run: FollowedRun, name: ClientName) -> Handle | None:
-    """Return the handle of a client's name, or of itself; None: nobody has it."""
+    """Return the handle of a client's name, or of itself; None: no client has it."""
     names = names_of(run)
-    found = next((handle for handle, each in names.items() if each == name), None)
-    return found or (name if name in _known(run.look().history, names) else None)
+    by_name = {each: handle for handle, each in names.items()}
+    return by_name.get(name) or (name if name in _known(run.look().history, names) else None)
 
 
 def clients_page(run: FollowedRun, page: int, asked: str) -> dict[str, Any]:
     """Return one page of the list of clients, by name; those that left come last."""
     snapshot, names = run.look(), names_of(run)
-    handles = sorted(
-        _known(snapshot.history, names), key=lambda h: (h not in names, names.get(h, h))
-    )
+    known = _known(snapshot.history, names)
+    handles = sorted(known, key=lambda h: (h not in names, names.get(h, h)))
     last = max(0, (len(handles) - 1) // PAGE)
     page = min(max(0, page), last)
-    shown = handles[page * PAGE : (page + 1) * PAGE]
+    groups = client_groups(snapshot.history)
     return {
         "run": run,
         "snapshot": snapshot,
-        "rows": [_row(snapshot.history, names, handle) for handle in shown],
+        "rows": [
+            _row(snapshot.history, names, groups, handle)
+            for handle in handles[page * PAGE : (page + 1) * PAGE]
+        ],
         "page": page,
         "last": last,
         "count": len(handles),
@@ -77,32 +80,29 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
     history = snapshot.history
     if handle not in _known(history, names):
         return None
-    record = run.made_later(f"client {handle}", lambda now: _record(run, now, handle))
-    exposed = next((e for e in final_risks(history) if e.handle == handle), None)
-    attack = final_risk(history, exposed) if exposed else None
+    end = next((e for e in history.exposures if e.handle == handle), None)
+    attack = final_risk(history, end) if end else None
     return {
         "run": run,
         "snapshot": snapshot,
-        **_row(history, names, handle),
-        "figure": _figure(history, handle),
+        **_row(history, names, client_groups(history), handle),
         "played": len(history.rounds),
-        "exposed": exposed,
-        "attack": attack.attack if attack else "",
+        "is_measured": end is not None,
+        "attack": attack,
+        "exposure": final_exposure(history, end) if end else None,
         "moves": history.moves.get(handle, ()),
-        "diverged": history.diverged,
-        "record": record,
+        "record": run.made_later(f"client {handle}", partial(_record, run, handle)),
         "answer": next((e.answer for e in history.left if e.handle == handle), ""),
     }
 
 
-def _record(run: FollowedRun, snapshot: Snapshot, handle: Handle) -> dict[str, Any]:
-    del snapshot  # the ledger is read again, for this client alone
+def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
+    """Return what the ledger, which is read again, says of this client alone."""
     try:
-        found = read_client(run.folder, handle)
+        client = read_client(run.folder, handle)
     except (CoveyError, OSError) as error:
         return {"problem": str(error)}
-    held = found.participation
-    left = frozenset(held.left)
+    held, left = client.participation, frozenset(client.participation.left)
     trained = held.trained.get(handle, {})
     sets = [
         {
@@ -119,52 +119,42 @@ def _record(run: FollowedRun, snapshot: Snapshot, handle: Handle) -> dict[str, A
         "clusters": sorted(set(trained.values())),
         "sets": sets,
         "least": min((each["others"] for each in sets), default=None),
-        "options": _options(found),
-        "chosen": found.chosen.answer if found.chosen else "",
-        "why": found.unanswerable,
+        "options": [
+            {
+                "answer": option.answer,
+                "possible": option.possible,
+                "rounds": option.rounds_replayed,
+                "seconds": cost.seconds,
+                "bytes": cost.bytes_deleted,
+                "then": AFTERWARDS[option.answer] if option.possible else option.reason,
+            }
+            for option, cost in client.options
+        ],
+        "chosen": client.chosen.answer if client.chosen else "",
+        "why": client.unanswerable,
     }
 
 
-def _options(found: ClientRecord) -> Sequence[Mapping[str, Any]]:
-    return [
-        {
-            "answer": option.answer,
-            "possible": option.possible,
-            "rounds": option.rounds_replayed,
-            "seconds": cost.seconds,
-            "bytes": cost.bytes_deleted,
-            "then": AFTERWARDS[option.answer] if option.possible else option.reason,
-        }
-        for option, cost in found.options
-    ]
-
-
-def _row(history: History, names: Mapping[Handle, ClientName], handle: Handle) -> dict[str, Any]:
-    taus = history.started.risk_thresholds if history.started else {}
+def _row(
+    history: History,
+    names: Mapping[Handle, ClientName],
+    groups: Mapping[Handle, str],
+    handle: Handle,
+) -> dict[str, Any]:
+    accepts = history.started.risk_thresholds.get(handle) if history.started else None
     cluster = history.assignment.get(handle)
-    figure = _figure(history, handle)
-    accepts = taus.get(handle)
-    known = figure is not None and accepts is not None
+    figure = None if cluster is None else history.figures.get(cluster)
     return {
         "handle": handle,
         "name": names.get(handle, ""),
-        "group": client_groups_of(history).get(handle, ""),
+        "group": groups.get(handle, ""),
         "cluster": cluster,
         "accepts": accepts,
+        "figure": figure,
         "risk": figure.risk if figure else None,
-        "above": figure.risk > accepts if known and figure and accepts else None,
+        "above": None if figure is None or accepts is None else figure.risk > accepts,
         "left": handle not in names,
     }
-
-
-def client_groups_of(history: History) -> Mapping[Handle, str]:
-    """Return each client's group, where it is known."""
-    return client_groups(history)
-
-
-def _figure(history: History, handle: Handle) -> Any:  # noqa: ANN401
-    cluster = history.assignment.get(handle)
-    return None if cluster is None else history.figures.get(cluster)
 
 
 def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
