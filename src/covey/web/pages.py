@@ -3,7 +3,7 @@
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
@@ -15,12 +15,13 @@ from typing import Any
 from covey.base.errors import CoveyError
 from covey.base.files import read_bounded
 from covey.base.history import History
-from covey.base.names import Handle, __version__, round_number
+from covey.base.names import __version__, round_number
 from covey.report.attacks import LOSS
 from covey.report.comparison import comparison
 from covey.report.page import audit_rows, run_view, templates
 from covey.report.queries import group_sizes, utility
 from covey.report.summary import budget_of, client_groups, early_end_told, guarantee_of, violations
+from covey.runtime.ledger_record import Noted
 from covey.runtime.verification import verify
 from covey.unlearning.signature import Check
 from covey.web.runs import FollowedRun, Snapshot, WatchedRuns
@@ -81,51 +82,6 @@ _pages.globals |= {
 MOST_LISTED = 50
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterNow:
-    """One cluster's figure beside what its clients accept.
-
-    Attributes:
-        above: clients that accept less than the figure; `above_lower`, than its 95%
-            lower bound. None: the figure, or what clients accept, is unknown.
-        why: what the figure rests on, or why there is none.
-    """
-
-    cluster: int
-    clients: int
-    risk: float | None
-    standard_error: float | None
-    round_index: int | None
-    lowest: float | None
-    middle: float | None
-    above: int | None
-    above_lower: int | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Above:
-    """A client that accepts less than its cluster's figure."""
-
-    handle: Handle
-    cluster: int
-    accepts: float
-    risk: float
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One record of the ledger, newest first."""
-
-    position: int
-    round_index: int | None
-    kind: str
-    written_at: str
-    counts: bool
-    number: int
-
-
 def run_page(run: FollowedRun) -> dict[str, Any]:
     """Return everything that the page of a run says."""
     snapshot = run.look()
@@ -152,7 +108,7 @@ def _view(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
     # what noise guarantees takes longer to add up, and is made apart
     quick = replace(history, told=(), hidden=())
     view = run_view(run.reported(replace(snapshot, history=quick)))
-    above = list(_above(history))
+    above = _above(history)
     clusters = range(history.started.num_clusters if history.started else 0)
     return {
         "view": view,
@@ -221,41 +177,49 @@ def compared_picture(runs: WatchedRuns, keys: Sequence[str]) -> bytes | None:
         return svg(overlaid_accuracy(list(zip(_names(chosen), histories, strict=True))))
 
 
-def _now(snapshot: Snapshot, cluster: int) -> ClusterNow:
+def _now(snapshot: Snapshot, cluster: int) -> dict[str, Any]:
+    """Return a cluster's figure beside what its clients accept.
+
+    `above`: clients that accept less than the figure; `above_lower`, than its 95% lower
+    bound. None: the figure, or what clients accept, is unknown. `why`: what the figure
+    rests on, or why there is none.
+    """
     history = snapshot.history
     figure = history.figures.get(cluster)
     taus = history.started.risk_thresholds if history.started else {}
     inside = [h for h, j in history.assignment.items() if j == cluster]
     accepted = sorted(taus[h] for h in inside if h in taus)
     latest = [m.reason for m in history.measured if m.cluster == cluster][-1:]
-    known = snapshot.is_whole and len(accepted) == len(inside)
     lower = figure.risk - 1.96 * figure.standard_error if figure else 0.0
-    return ClusterNow(
-        cluster=cluster,
-        clients=history.clusters_of_clients()[cluster],
-        risk=figure.risk if figure else None,
-        standard_error=figure.standard_error if figure else None,
-        round_index=figure.round_index if figure else None,
-        lowest=accepted[0] if accepted else None,
-        middle=median(accepted) if accepted else None,
-        above=bisect_left(accepted, figure.risk) if figure and known else None,
-        above_lower=bisect_left(accepted, lower) if figure and known else None,
-        why=latest[0] if latest else "no red team looked at it",
-    )
+    is_known = figure and snapshot.is_whole and len(accepted) == len(inside)
+    return {
+        "cluster": cluster,
+        "clients": history.clusters_of_clients()[cluster],
+        "figure": figure,
+        "lowest": accepted[0] if accepted else None,
+        "middle": median(accepted) if accepted else None,
+        "above": bisect_left(accepted, figure.risk) if figure and is_known else None,
+        "above_lower": bisect_left(accepted, lower) if is_known else None,
+        "why": latest[0] if latest else "no red team looked at it",
+    }
 
 
-def _above(history: History) -> Iterator[Above]:
-    """Yield who accepts less than the figure of its cluster, the widest gap first."""
+def _above(history: History) -> list[dict[str, Any]]:
+    """Return who accepts less than the figure of its cluster, the widest gap first."""
     taus = history.started.risk_thresholds if history.started else {}
     groups = client_groups(history)
     clients = [
-        Above(handle, j, taus[handle], figure.risk, groups.get(handle, ""))
+        {
+            "handle": handle,
+            "cluster": j,
+            "accepts": taus[handle],
+            "risk": figure.risk,
+            "group": groups.get(handle, ""),
+        }
         for handle, j in history.assignment.items()
-        if (figure := history.figures.get(j)) is not None
-        and handle in taus
-        and figure.risk > taus[handle]
+        if (figure := history.figures.get(j)) and figure.risk > taus.get(handle, 1.0)
     ]
-    yield from sorted(clients, key=lambda each: (each.accepts - each.risk, each.handle))
+    return sorted(clients, key=lambda each: (each["accepts"] - each["risk"], each["handle"]))
 
 
 def _why_not_over(history: History) -> str:
@@ -267,14 +231,12 @@ def _why_not_over(history: History) -> str:
     return "some cluster that clients use has no risk figure that counts now"
 
 
-def _log(snapshot: Snapshot) -> Iterator[LogLine]:
+def _log(snapshot: Snapshot) -> Iterator[tuple[Noted, str]]:
+    """Yield the newest records of the ledger, each with when it was written."""
     ends = sorted(snapshot.times)
-    for each in reversed(snapshot.latest):
-        place = bisect_left(ends, each.position)
-        written_at = snapshot.times[ends[place]] if place < len(ends) else ""
-        yield LogLine(
-            each.position, each.round_index, each.kind, written_at, each.counts, each.number
-        )
+    for record in reversed(snapshot.latest):
+        place = bisect_left(ends, record.position)
+        yield record, snapshot.times[ends[place]] if place < len(ends) else ""
 
 
 def list_page(runs: WatchedRuns) -> dict[str, Any]:
