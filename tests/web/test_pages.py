@@ -134,12 +134,12 @@ def test_pictures_are_drawn_once_for_a_head_and_not_for_each_round(tmp_path: Pat
         run = FollowedRun("key", "live", tmp_path / "live", reader)
         writer.play()
         rounds_of(run)
-        first, name = picture_of(run, "risk"), run.drawn_at()
+        first, shown = picture_of(run, "risk"), run.pictured()
         assert picture_of(run, "risk") is first
         writer.play()
         assert len(rounds_of(run)) == 2
-        assert run.drawn_at() == name, "it was drawn a moment ago"
-        assert picture_of(run, "accuracy") != first
+        assert run.pictured() is shown, "it was drawn a moment ago"
+        assert picture_of(run, "risk") is first
 
 
 def test_a_proof_is_checked_where_it_lies(visitor: Visitor, shown: Path):

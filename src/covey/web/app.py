@@ -187,12 +187,12 @@ def _missing(request: Request, error: Exception) -> Response:
 
 async def _changes(run: FollowedRun, request: Request) -> AsyncIterator[str]:
     """Yield a word whenever there is something new to show."""
-    shown, silent = (run.version, run.drawn_at()), 0.0
+    shown, silent = (run.version, run.pictured()), 0.0
     is_ending = request.scope.get("is_ending", lambda: False)
     yield "retry: 1000\n\n"
     while not is_ending() and not await request.is_disconnected():
         await run_in_threadpool(run.check)
-        if (now := (run.version, run.drawn_at())) != shown:
+        if (now := (run.version, run.pictured())) != shown:
             shown, silent = now, 0.0
             yield f"event: changed\ndata: {run.version}\n\n"
         elif silent >= SPEAK_EVERY:

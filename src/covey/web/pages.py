@@ -90,7 +90,7 @@ def run_page(run: FollowedRun) -> dict[str, Any]:
         return {**view, "view": None}
     shown: Mapping[str, Any] = run.made("run page", partial(_view, run))
     privacy = run.made_later("privacy", partial(_privacy, run))
-    return {**view, **shown, "drawn_at": run.drawn_at(), "privacy": privacy}
+    return {**view, **shown, "mark": run.pictured().mark, "privacy": privacy}
 
 
 def state_of(snapshot: Snapshot) -> str:
@@ -150,11 +150,12 @@ def picture_of(run: FollowedRun, name: str) -> bytes | None:
     if name == "spent":
         privacy = run.made_later("privacy", partial(_privacy, run))
         return privacy["picture"] if privacy else None
-    snapshot = run.look()
+    run.look()
+    snapshot = run.pictured()
     drawable = PICTURES if snapshot.is_whole else AT_A_GLANCE
     if name not in drawable or snapshot.history.started is None:
         return None
-    return run.made(f"picture {name}", partial(_drawn, name))
+    return run.made(f"picture {name}", partial(_drawn, name), snapshot)
 
 
 def _drawn(name: str, snapshot: Snapshot) -> bytes:

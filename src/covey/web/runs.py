@@ -34,7 +34,7 @@ SHORT_SECONDS = 0.1
 TICK_NANOSECONDS = 100_000_000
 """Within a tick of its file system's clock, a file can change again unseen."""
 
-REDRAWN_AFTER_SECONDS = 5.0
+REDRAWN_AFTER_SECONDS = 15.0
 """Pictures take a moment to draw, so a run that goes on has others no sooner than this."""
 
 LONG_BYTES = 4_000_000
@@ -69,6 +69,11 @@ class Snapshot:
         """What is the same in two snapshots that tell the same."""
         return self.is_whole, self.position, self.end, self.head, self.problem
 
+    @property
+    def mark(self) -> str:
+        """What is in the address of a picture of it."""
+        return f"{self.head[:16]}-{'whole' if self.is_whole else 'glance'}"
+
 
 class FollowedRun:
     """One run that a browser looks at.
@@ -85,7 +90,8 @@ class FollowedRun:
         self._changed = Condition()
         self._is_reading = False
         self._stamp: tuple[int, int] | None = None
-        self._drawn: tuple[Snapshot, float] | None = None
+        self._pictured: Snapshot | None = None
+        self._pictured_at = float("-inf")
         self._results: dict[str, tuple[Snapshot, Any]] = {}
         self._took: dict[str, float] = {}
         self._pending: set[str] = set()
@@ -121,9 +127,9 @@ class FollowedRun:
             self._stamp, self._is_reading = stamp if is_still else None, True
         self._reader.submit(self._read_slice)
 
-    def made(self, what: str, work: Callable[[Snapshot], Any]) -> Any:  # noqa: ANN401
-        """Return what `work` makes of what is known, made once for each head."""
-        snapshot = self.look()
+    def made(self, what: str, work: Callable[[Snapshot], Any], of: Snapshot | None = None) -> Any:  # noqa: ANN401
+        """Return what `work` makes of what is known, or of `of`, made once for each head."""
+        snapshot = of or self.look()
         known = self._results.get(what)
         if known is None or known[0] is not snapshot:
             known = self._results[what] = snapshot, work(snapshot)
@@ -146,20 +152,17 @@ class FollowedRun:
                 self._reader.submit(self._make, what, work, snapshot)
         return None if known is None else known[1]
 
-    def drawn_at(self) -> str:
-        """Return what the pictures of a page are called by: another name when they are others."""
+    def pictured(self) -> Snapshot:
+        """Return what pictures show: what is known now, or was known a few seconds ago."""
         snapshot, now = self._snapshot or Snapshot(), time.monotonic()
-        if self._drawn is None or (
-            snapshot is not self._drawn[0]
-            and (
-                snapshot.is_whole != self._drawn[0].is_whole
-                or snapshot.history.finished is not None
-                or now - self._drawn[1] > REDRAWN_AFTER_SECONDS
-            )
+        if (
+            self._pictured is None
+            or snapshot.is_whole != self._pictured.is_whole
+            or snapshot.history.finished is not None
+            or now - self._pictured_at > REDRAWN_AFTER_SECONDS
         ):
-            self._drawn = snapshot, now
-        drawn = self._drawn[0]
-        return f"{drawn.head[:16]}-{'whole' if drawn.is_whole else 'glance'}"
+            self._pictured, self._pictured_at = snapshot, now
+        return self._pictured
 
     def reported(self, snapshot: Snapshot) -> Reported:
         """Return the run as the report takes it."""
