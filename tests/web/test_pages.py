@@ -123,6 +123,7 @@ def test_every_picture_of_every_page_is_an_svg_with_words_beside_it(visitor: Vis
     for each in map(html.unescape, shown):
         assert re.search(r'alt="[^"]{20,}"', each)
         source = re.findall(r'src="([^"]+)"', each)[0]
+        assert re.fullmatch(r"/[\w/.?&=-]+", source)
         answer = visitor.client.get(source)
         assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
         assert answer.text.rstrip().endswith("</svg>")

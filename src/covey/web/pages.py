@@ -90,7 +90,7 @@ def run_page(run: FollowedRun) -> dict[str, Any]:
         return {**view, "view": None}
     shown: Mapping[str, Any] = run.made("run page", partial(_view, run))
     privacy = run.made_later("privacy", partial(_privacy, run))
-    return {**view, **shown, "mark": run.pictured().mark, "privacy": privacy}
+    return {**view, **shown, "picture_mark": run.pictured().mark, "privacy": privacy}
 
 
 def state_of(snapshot: Snapshot) -> str:
