@@ -64,7 +64,6 @@ def test_roc_figures_lie_beside_it(audited):
     for cluster in printed["clusters"]:
         if cluster["attacks"]:
             stem = folder / "audit" / f"roc-cluster-{cluster['cluster']}"
-            assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
             assert b"<svg" in stem.with_suffix(".svg").read_bytes()
 
 

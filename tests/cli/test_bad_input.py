@@ -83,6 +83,7 @@ def test_a_client_file_without_labels(covey, tmp_path):
     [
         (["resume", "nowhere"], "not a covey run"),
         (["report", "nowhere"], "not a covey run"),
+        (["report", "nowhere", "elsewhere", "--sign"], "signs the report of one run, found 2"),
         (["export", "nowhere", "--cluster", "0"], "not a covey run"),
         (["export", "nowhere"], "exactly one"),
         (["data", "frobnicate"], "list or check"),

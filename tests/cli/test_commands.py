@@ -24,7 +24,7 @@ def test_run_leaves_a_whole_folder(ran):
     folder, _ = ran
     for name in ("config.toml", "ledger.sqlite", "report.html", "metrics.csv"):
         assert (folder / name).stat().st_size > 0
-    assert list((folder / "figures").glob("*.png"))
+    assert list((folder / "figures").glob("*.svg"))
     rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
     assert len(rows) == 3
     page = (folder / "report.html").read_text()

@@ -121,8 +121,11 @@ def test_what_a_run_and_its_answers_write(ask, covey, tmp_path):
     left = ask("forget", "runs/one", "--received", given["request"])
     assert left["unacknowledged"] == []
     check_json("Run.summary", package.load("runs/one").summary)
-    ask("dossier", "runs/one", "--out", "dossier")
-    check_json("dossier.json", json.loads(Path("dossier/dossier.json").read_text()))
+    covey("report", "runs/one", "--out", "page.html", "--sign")
+    check_json("report.json", json.loads(Path("page.json").read_text()))
+    assert ask("verify", "page.json", "--ledger", "runs/one")["valid"]
+    Path("page.html").write_text("safe")
+    assert covey("verify", "page.json")[0] == 1
 
 
 @pytest.mark.usefixtures("runs")

@@ -119,7 +119,7 @@ def test_the_record_says_how_to_ask_for_it_again(tiny):
     assert record["sizes"] == {"MNIST": "1 rounds, 6 clients with 20 examples, mlp"}
     assert command in (folder / "reproduction.html").read_text()
     names = {path.name for path in (folder / "figures").iterdir()}
-    assert names == {"ifca-mir-figure-8-quick.png", "ifca-mir-figure-8-quick.svg"}
+    assert names == {"ifca-mir-figure-8-quick.svg"}
     assert told["page"] == str(folder / "reproduction.html")
 
 

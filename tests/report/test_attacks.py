@@ -13,7 +13,7 @@ from covey.base.events import ModelAttacked
 from covey.base.history import with_entry
 from covey.report.attacks import LOSS, Attacked, final_risks, strongest
 from covey.report.comparison import client_rows, comparison
-from covey.report.more_figures import violations_figure
+from covey.report.figures import violations_figure
 from covey.report.queries import Reported, final_figures
 from covey.report.summary import summary, violations
 

@@ -10,7 +10,8 @@ import pytest
 from covey import History
 from covey.dp.accountant import gaussian_epsilon
 from covey.report.comparison import comparison
-from covey.report.more_figures import epsilon_figure, spent_figure
+from covey.report.comparison_figures import epsilon_figure
+from covey.report.figures import spent_figure
 from covey.report.page import write_report
 from covey.report.queries import Reported
 from covey.report.summary import guarantee_of
@@ -54,7 +55,7 @@ def test_the_page_shows_the_number_with_its_limits(noisy: Reported, tmp_path: Pa
     assert "Differential privacy" in page
     assert "the server itself" in page
     assert "No guarantee" not in page
-    assert (tmp_path / "figures" / "spent.png").is_file()
+    assert (tmp_path / "figures" / "spent.svg").is_file()
 
 
 def test_the_figure_ends_at_what_the_run_has_spent(noisy: Reported):

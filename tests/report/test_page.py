@@ -64,7 +64,7 @@ def test_a_page_needs_nothing_but_itself(pages: dict[str, str]):
         assert "://" not in html  # base64 has no colon
         assert "<script" not in html
         assert "<link" not in html
-        assert all(s.startswith("data:image/png") for s in re.findall(r'src="(.*?)"', html))
+        assert all(s.startswith("data:image/svg+xml") for s in re.findall(r'src="(.*?)"', html))
 
 
 class Balance(HTMLParser):
@@ -158,7 +158,7 @@ def test_the_baseline_the_pictures_and_the_rows_beside_it(
     assert "5ea1" in said
     names = ("accuracy", "risk", "clusters", "violations", "fairness", "samples")
     assert {p.name for p in (tmp_path / "new" / "figures").iterdir()} == {
-        f"{name}.png" for name in names
+        f"{name}.svg" for name in names
     }
     assert (tmp_path / "new" / "metrics.csv").read_text().startswith("round,")
 

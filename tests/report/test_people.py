@@ -21,11 +21,10 @@ from covey.base.events import (
     RunStarted,
     kind_and_body,
 )
-from covey.base.history import history_of, with_entry
+from covey.base.history import History, history_of, pooled_clusters, trained_clusters, with_entry
 from covey.ledger.chain import Record
 from covey.report.comparison import client_rows
-from covey.report.dossier_facts import dossier_facts
-from covey.report.more_figures import violations_figure
+from covey.report.figures import violations_figure
 from covey.report.page import run_view
 from covey.report.queries import Reported, final_figures, group_sizes
 from covey.report.summary import summary
@@ -114,7 +113,7 @@ def recorded(given_answers: Sequence[tuple[str, str]]) -> LedgerRecord:
 def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     """Return every number of all clients that is told anywhere, by where it is told."""
     history = record.history
-    told, facts = summary(history), dossier_facts(record)
+    told = summary(history)
     view = run_view(Reported("run", history, ""))
     figures = final_figures(history)
     axes = violations_figure(history).axes[0]
@@ -134,8 +133,6 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
         "page, lower bound": int(of[1]),
         "page, by group": sum(map(int, by_group)),
         "page, keys": sum(int(n) for found in keys for n in found),
-        "dossier": facts["run"]["clients"],
-        "dossier, models": sum(each["clients"] for each in facts["models"]),
         "figure": points,
         "trackers": int(sum(figures[f"final/clients/cluster_{j}"] for j in range(2))),
         "frame": sum(row["cluster"] is not None for row in client_rows(history, names)),
@@ -151,26 +148,30 @@ def test_after_any_answers_every_number_of_clients_is_of_those_in_the_run(
     assert found == dict.fromkeys(found, len(HANDLES) - len(told))
 
 
+def reached(history: History) -> list[set[str]]:
+    """Return whose examples are in each model."""
+    pairs = zip(trained_clusters(history, 2), pooled_clusters(history, 2), strict=True)
+    return [trained | pooled for trained, pooled in pairs]
+
+
 @several
-def test_who_left_is_in_no_model_or_told_apart(told: list[tuple[str, str]]):
-    record = recorded(told)
-    there = record.history.clients
-    for each in dossier_facts(record)["models"]:
-        assert each["trained_by"] + each["reached_by_pooling"] <= len(there)
-        stays = {"deny", "roll_back"}
-        kept = [h for h, answer in told if answer in stays and CHOSEN[h] == each["cluster"]]
-        assert each["left_in_it"] <= len(kept)
+def test_of_those_who_left_only_who_was_denied_or_rolled_back_is_in_a_model(
+    told: list[tuple[str, str]],
+):
+    history = recorded(told).history
+    stays = {h for h, answer in told if answer in {"deny", "roll_back"}}
+    for j, inside in enumerate(reached(history)):
+        left = inside - history.clients
+        assert left <= {h for h in stays if CHOSEN[h] == j}
     if told and told[-1][1] == "deny":
         h = told[-1][0]
-        assert dossier_facts(record)["models"][CHOSEN[h]]["left_in_it"] >= 1
+        assert h in reached(history)[CHOSEN[h]]
 
 
 def test_models_that_are_solved_anew_hold_only_those_whose_sums_are_left():
-    gone = [(h, "subtract") for h in HANDLES if CHOSEN[h] == 1]
-    models = dossier_facts(recorded(gone))["models"]
-    assert [each["clients"] for each in models] == [2, 0]
-    assert [each["trained_by"] for each in models] == [2, 0]
-    assert [each["left_in_it"] for each in models] == [0, 0]
+    history = recorded([(h, "subtract") for h in HANDLES if CHOSEN[h] == 1]).history
+    assert list(history.clusters_of_clients()) == [2, 0]
+    assert reached(history) == [{"h0", "h1"}, set()]
 
 
 def test_figures_that_were_measured_with_somebody_who_left_say_so():

@@ -21,7 +21,7 @@ def played(tmp_path_factory) -> Run:
 def test_every_picture_is_a_figure_that_shows_itself(played, name):
     figure = getattr(played.plot, name)()
     assert isinstance(figure, Figure)
-    assert figure._repr_png_().startswith(b"\x89PNG")  # pyright: ignore[reportAttributeAccessIssue]
+    assert "<svg" in figure._repr_svg_()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_at_a_terminal_one_line_follows_the_rounds(tmp_path, capsys):

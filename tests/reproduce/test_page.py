@@ -8,7 +8,7 @@ from io import StringIO
 
 import pytest
 
-from covey.report.figures import png
+from covey.report.figures import svg
 from covey_papers.reproduce.figures import as_csv, drawn, write_page
 from covey_papers.reproduce.record import Found, Printed, write_record
 from covey_papers.reproduce.runner import records
@@ -86,13 +86,13 @@ def test_a_page_has_the_table_and_why_columns_are_missing(page):
 
 def test_a_page_needs_nothing_but_itself(page, tmp_path):
     (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "tiny.png").write_bytes(png(drawn(TABLE)))
+    (tmp_path / "figures" / "tiny.svg").write_bytes(svg(drawn(TABLE)))
     html = page(TABLE, BRIEF)
     assert "://" not in html  # base64 has no colon
     assert "<script" not in html
     assert "<link" not in html
     sources = re.findall(r'src="(.*?)"', html)
-    assert [each[:22] for each in sources] == ["data:image/png;base64,"]
+    assert [each[:22] for each in sources] == ["data:image/svg+xml;bas"]
 
 
 def test_only_a_quick_form_carries_the_warning(page):

@@ -12,7 +12,7 @@ from cli.conftest import command
 from covey import Config, CoveyError, LedgerError, load, run, verify
 from covey.ledger.chain import entries_of, inclusion_proof
 from covey.ledger.store import Ledger
-from covey.report.dossier import FORMAT, VERSION, check_dossier
+from covey.report.signed import FORMAT, VERSION, check_report
 from covey.runtime.folder import RunFolder
 from covey.runtime.witness import HeadUpdate, head_update, read_update, witness_head, witnessed_size
 from covey.unlearning.proof import proof_json
@@ -261,7 +261,7 @@ LATER = "2099-01-01T00:00:00.000+00:00"
 
 
 def test_a_revoked_key_speaks_nowhere_any_more(copy):
-    """Of whoever stole it: a receipt, a dossier and a head, all dated after that."""
+    """Of whoever stole it: a receipt, a report and a head, all dated after that."""
     own = signing_key()
     revoke_key(fingerprint(own.public_key()))
     document = json.loads((copy / "receipt.json").read_text()) | {"signed": LATER}
@@ -269,10 +269,9 @@ def test_a_revoked_key_speaks_nowhere_any_more(copy):
     told = checks(copy, receipt=copy / "receipt.json")
     assert told["receipt"].ok is False
     assert "its key: it was revoked at" in told["receipt"].detail
-    (copy / "dossier").mkdir()
-    dossier = {"format": FORMAT, "version": VERSION, "written": LATER}
-    (copy / "dossier" / "dossier.json").write_text(json.dumps(sign(own, dossier)))
-    found = {c.name: c for c in check_dossier(copy / "dossier", key=keys(copy))}
+    report = {"format": FORMAT, "version": VERSION, "written": LATER}
+    (copy / "report.json").write_text(json.dumps(sign(own, report)))
+    found = {c.name: c for c in check_report(copy / "report.json", key=keys(copy))}
     assert found["signature"].ok
     assert found["key"].ok is False
     head = head_update(RunFolder(copy / "before"), key=own)

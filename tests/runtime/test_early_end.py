@@ -18,10 +18,8 @@ from covey.config.sections import StoppingConfig
 from covey.config.unheeded import unheeded
 from covey.desk.runs import Reading, entry_of_folder
 from covey.ledger.store import Ledger
-from covey.report.dossier_facts import dossier_facts
 from covey.runtime.evaluation import best_round, early_end
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import RecordReader
 from runtime.test_on_round import SETTINGS, clients, model
 
 STOP = EarlyStopping(patience=2)
@@ -91,14 +89,10 @@ def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
 
 
 def test_everybody_says_so(ended):
-    folder = RunFolder.existing(ended.folder)
-    assert ended.summary["ended_early"] == SAID
+    assert (ended.summary["ended_early"], ended.summary["rounds"]) == (SAID, 3)
     assert SAID in ended._repr_html_()
     assert SAID in ended.report().read_text("utf-8")
-    with Ledger.read(folder.ledger) as ledger:
-        facts = dossier_facts(RecordReader().read(ledger))["run"]
-    assert facts["ended_early"] == SAID
-    assert (facts["rounds_planned"], facts["rounds_played"]) == (9, 3)
+    assert ended.history.ended_early.planned == 9
     entry = entry_of_folder(ended.folder, "run", Reading(at=datetime.now(UTC)))
     assert (entry.state, entry.reason, entry.rounds_played) == ("finished", SAID, 3)
     listed = CliRunner().invoke(app, ["runs", "list", str(ended.folder.parent)])

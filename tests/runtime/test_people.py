@@ -1,6 +1,5 @@
 """A run whose clients leave until a cluster is empty tells only of those who are in it."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,8 @@ from typing import Any
 import pytest
 
 import covey
-from covey.report.dossier import write_dossier
+from covey.base.history import trained_clusters
+from covey.runtime.copies import copies_of
 from covey.runtime.folder import RunFolder
 from runtime.solved_runs import SOLVED
 
@@ -34,19 +34,11 @@ def test_a_cluster_that_everybody_left_has_not_diverged(tmp_path: Path):
     assert told["violations"]["count"] is not None
     run.export(1 - j, recipient="Clinic")
     run.export(1 - j, recipient="Clinic")
-    out = write_dossier(RunFolder(run.folder), tmp_path / "dossier")
-    dossier = json.loads((out / "dossier.json").read_text())
-    assert dossier["facts"]["run"]["clients"] == there
-    trained = [each["trained_by"] for each in dossier["facts"]["models"]]
-    assert (trained[j], trained[1 - j]) == (0, there)
-    assert counted(dossier)["recipients on record, of deleted files too"] == 1
-    assert counted(dossier)["models written out"] == 1
+    history, folder = run.history, RunFolder(run.folder)
+    assert len(history.clients) == there
+    trained = trained_clusters(history, 2)
+    assert (len(trained[j]), trained[1 - j]) == (0, history.clients)
+    assert [each.recipient for each in copies_of(folder) if not each.deleted] == ["Clinic"]
     run.forget(next(iter(covey.load(run.folder).names)), "subtract")
-    again = write_dossier(RunFolder(run.folder), tmp_path / "again")
-    dossier = json.loads((again / "dossier.json").read_text())
-    assert counted(dossier)["recipients on record, of deleted files too"] == 1
-    assert "models written out" not in counted(dossier)
-
-
-def counted(dossier: dict[str, Any]) -> dict[str, int]:
-    return {each["what"]: each["count"] for each in dossier["lineage"]}
+    assert [each.recipient for each in copies_of(folder) if each.deleted] == ["Clinic"]
+    assert all(each.deleted for each in copies_of(folder))

@@ -31,7 +31,6 @@ from covey.report.comparison import client_rows
 from covey.report.queries import final_figures, round_figures, round_line
 from covey.runs.pages import page_of
 from covey.runtime.evaluation import ModelsInUse, accuracies, labelled_predictions
-from covey.web.charts import accuracy_plot
 
 MIXTURE = {
     "rounds": 3,
@@ -176,7 +175,6 @@ def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy
     assert final_figures(numbers.history)["final/squared_error"] == error["overall"]
     (axes,) = numbers.plot.accuracy().axes
     assert axes.get_ylabel() == "mean squared error"
-    assert accuracy_plot(numbers.history).y_label == "mean squared error"
     rows = client_rows(numbers.history, numbers.names)
     assert all(row["squared_error"] > 0 and row["accuracy"] is None for row in rows)
 

@@ -57,7 +57,8 @@ def play(out: Path) -> float:
 
 
 def follow(link: str, over: Event, pages: list[int]) -> None:
-    """Load the run's page whenever the server says that there is something new."""
+    """Load the run's page, and its new pictures, whenever the server says that it changed."""
+    pictures = set[str]()
     cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
     browser = urllib.request.build_opener(cookies)
     browser.open(link).close()
@@ -73,8 +74,12 @@ def follow(link: str, over: Event, pages: list[int]) -> None:
                 if over.is_set():
                     return
                 if line.startswith(b"event: changed"):
-                    with browser.open(page) as told:
-                        pages.append(len(told.read()))
+                    with browser.open(page) as answer:
+                        text = answer.read().decode()
+                    pages.append(len(text))
+                    for source in {*re.findall(r'<img src="([^"]+)"', text)} - pictures:
+                        pictures.add(source)
+                        browser.open(urllib.parse.urljoin(page, source)).close()
 
 
 def children_seconds() -> float:

@@ -18,6 +18,7 @@ from covey.base.history import RoundRow
 from covey.ledger.store import Ledger
 from covey.report.page import run_view
 from covey.runs.pages import reported
+from covey.web.pages import picture_of
 from covey.web.runs import FollowedRun, Snapshot
 from web.conftest import Visitor
 from web.stories import HOSTILE_FOLDER, INERT, Story, written
@@ -85,8 +86,11 @@ def test_what_a_name_holds_is_text(visitor: Visitor):
         "/runs/{key}/clients/nobody",
         "/runs/{key}/proofs/nothing",
         "/runs/{key}/proofs/..%2f..%2fconfig",
-        "/runs/{key}/audit/0.png",
-        "/runs/{key}/audit/..%2f..%2fconfig.png",
+        "/runs/{key}/audit/0.svg",
+        "/runs/{key}/audit/..%2f..%2fconfig.svg",
+        "/runs/{key}/pictures/nothing.svg",
+        "/runs/{key}/pictures/..%2fconfig.svg",
+        "/compare/accuracy.svg",
         "/requests/nothing",
         "/static/..%2fapp.py",
         "/static/app.py",
@@ -108,6 +112,35 @@ def test_a_run_has_the_reports_figures(visitor: Visitor, shown: Path):
         assert text in page
     assert view["ledger_head"] in page
     assert "finished" in page
+
+
+def test_every_picture_of_every_page_is_an_svg_with_words_beside_it(visitor: Visitor):
+    keys = [path.removeprefix("/runs/") for path in visitor.runs().values()]
+    compared = f"/compare?run={keys[0]}&run={keys[1]}"
+    paths = [*visitor.runs().values(), compared]
+    shown = [each for p in paths for each in re.findall(r"<img ([^>]*)>", settled(visitor, p))]
+    assert len(shown) > 6
+    for each in map(html.unescape, shown):
+        assert re.search(r'alt="[^"]{20,}"', each)
+        source = re.findall(r'src="([^"]+)"', each)[0]
+        assert re.fullmatch(r"/[\w/.?&=-]+", source)
+        answer = visitor.client.get(source)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+        assert answer.text.rstrip().endswith("</svg>")
+        assert "<script" not in answer.text
+
+
+def test_pictures_are_drawn_once_for_a_head_and_not_for_each_round(tmp_path: Path):
+    with written(tmp_path / "live", Story()) as writer, ThreadPoolExecutor(1) as reader:
+        run = FollowedRun("key", "live", tmp_path / "live", reader)
+        writer.play()
+        rounds_of(run)
+        first, shown = picture_of(run, "risk"), run.pictured()
+        assert picture_of(run, "risk") is first
+        writer.play()
+        assert len(rounds_of(run)) == 2
+        assert run.pictured() is shown, "it was drawn a moment ago"
+        assert picture_of(run, "risk") is first
 
 
 def test_a_proof_is_checked_where_it_lies(visitor: Visitor, shown: Path):

@@ -15,8 +15,8 @@ from covey.base.risk import RiskEstimate
 from covey.membership.audit import AttackFigures
 from covey.membership.intervals import Estimate, Z
 from covey.membership.references import ExposedCounts, top_share
-from covey.report.figures import png
-from covey.report.more_figures import roc_figure
+from covey.report.comparison_figures import roc_figure
+from covey.report.figures import svg
 from covey.report.page import rendered, write
 from covey.report.summary import interval
 
@@ -164,7 +164,7 @@ class ModelAudit:
         """Write a page that needs nothing beside it, and return its path."""
         out = Path(path)
         out.parent.mkdir(parents=True, exist_ok=True)
-        pictures = {"roc": png(_roc(self))} if self.attacks else {}
+        pictures = {"roc": svg(_roc(self))} if self.attacks else {}
         write(out, rendered("model_audit.html", pictures, {"title": title, **_view(self)}))
         return out
 

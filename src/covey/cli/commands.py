@@ -49,10 +49,6 @@ COMMANDS = {
         "covey.cli.inspect",
         "Write one cluster model's state dict as safetensors, and put it on record.",
     ),
-    "dossier": Row(
-        "covey.cli.inspect",
-        "Write a signed folder: what a run's models may give away, and on what evidence.",
-    ),
     "data": Row(
         "covey.cli.tools", "List the data files that covey can read, or check those that are there."
     ),
@@ -78,7 +74,8 @@ COMMANDS = {
         "List a client's most exposed records, on the machine where their losses lie.",
     ),
     "verify": Row(
-        "covey.cli.ledger", "Check a proof or a dossier offline; exit code 1 if a check fails."
+        "covey.cli.ledger",
+        "Check a proof or a signed report offline; exit code 1 if a check fails.",
     ),
     "head": Row("covey.cli.ledger", "Sign the head of a run's ledger, for a witness."),
     "witness": Row(

@@ -1,4 +1,4 @@
-"""`covey report`, `export`, `dossier`, `runs`, `doctor` and `serve`."""
+"""`covey report`, `export`, `runs`, `doctor` and `serve`."""
 
 from __future__ import annotations
 
@@ -56,6 +56,9 @@ def short(value: object) -> str:
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
     out: Annotated[Path | None, typer.Option("--out", help="The HTML file.")] = None,
+    sign: Annotated[
+        bool, typer.Option("--sign", help="Sign its figures, and the page's hash, beside it.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a run's report again, or one that compares several runs.
@@ -65,11 +68,20 @@ def report(
     from covey.cli.runs import diverged_in, fail_if_diverged
     from covey.runs.pages import page_over
 
+    if sign and len(runs) > 1:
+        raise ConfigError(
+            f"--sign signs the report of one run, found {len(runs)} runs. Name one of them."
+        )
     held = {str(run): covey.load(run) for run in runs}
-    page = held[str(runs[0])].report(out) if len(runs) == 1 else page_over(runs, out)
+    one = held[str(runs[0])]
+    page = one.report(out, sign=sign) if len(runs) == 1 else page_over(runs, out)
     told = {name: run.history for name, run in held.items()}
-    answer = {"report": str(page), "diverged": diverged_in(told)}
-    stated(answer, f"report: {page}", as_json=as_json)
+    answer: dict[str, Any] = {"report": str(page), "diverged": diverged_in(told)}
+    text = f"report: {page}"
+    if sign:
+        answer["signed"] = str(page.with_suffix(".json"))
+        text += f"\nsigned: {answer['signed']}"
+    stated(answer, text, as_json=as_json)
     fail_if_diverged(told)
 
 
@@ -130,23 +142,6 @@ def _round_of(run: covey.Run, text: str) -> int | None:
             f"example --round 7."
         )
     return int(text) - 1 if text else None
-
-
-@app.command()
-def dossier(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    out: Annotated[
-        Path | None, typer.Option(help="A new folder, or NAME.zip; default in RUN/dossiers.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Write a signed folder: what a run's models may give away, and on what evidence.
-
-    For who must answer to an authority: privacy cards, lineage, and Annex IV's
-    headings. Check one with covey verify.
-    """
-    written = covey.load(run).dossier(out)
-    stated({"dossier": str(written)}, f"dossier: {written}", as_json=as_json)
 
 
 DEFAULT_ROOT = "runs"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from covey.base.files import replace_whole
+from covey.base.files import read_bounded, replace_whole
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.runtime.verification import verify as check_proof
 from covey.unlearning.signature import Check
@@ -15,9 +15,7 @@ from covey.unlearning.signature import Check
 
 @app.command()
 def verify(
-    proof: Annotated[
-        Path, typer.Argument(help="A proof, as JSON, or a dossier's folder or archive.")
-    ],
+    proof: Annotated[Path, typer.Argument(help="A proof or a signed report, as JSON.")],
     ledger: Annotated[
         Path | None, typer.Option("--ledger", help="The folder of the run it is of.")
     ] = None,
@@ -37,15 +35,22 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a proof or a dossier offline; exit code 1 if a check fails."""
-    if proof.is_dir() or proof.suffix == ".zip" or proof.name == "dossier.json":
-        # what a proof alone does not need
-        from covey.report.dossier import check_dossier
+    """Check a proof or a signed report offline; exit code 1 if a check fails."""
+    if _is_report(proof):
+        from covey.report.signed import check_report  # what a proof does not need
 
-        shown_checks(check_dossier(proof, ledger, key), as_json=as_json)
+        shown_checks(check_report(proof, ledger, key), as_json=as_json)
         return
     checks = check_proof(proof, ledger, key, mine, receipt, witness)
     shown_checks(checks, as_json=as_json)
+
+
+def _is_report(path: Path) -> bool:
+    """Say whether a file calls itself a signed report; what is wrong with it, a check says."""
+    try:
+        return b'"format": "covey-report"' in read_bounded(path)
+    except OSError:
+        return False
 
 
 def shown_checks(checks: Sequence[Check], *, as_json: bool) -> None:

@@ -364,10 +364,12 @@ class ReportWritten(TypedDict):
 
     Attributes:
         report: its path.
+        signed: of the signed figures, with `--sign`.
     """
 
     report: str
     diverged: list[DivergedInRun]
+    signed: NotRequired[str]
 
 
 class Exported(TypedDict):
@@ -382,16 +384,6 @@ class Exported(TypedDict):
     cluster: int
     sha256: str
     recipient: str | None
-
-
-class DossierWritten(TypedDict):
-    """A dossier that was written.
-
-    Attributes:
-        dossier: its folder or archive.
-    """
-
-    dossier: str
 
 
 class Damage(TypedDict):
@@ -443,7 +435,7 @@ class Changed(TypedDict):
 
 
 class Checked(TypedDict):
-    """Checks of a proof or a dossier.
+    """Checks of a proof or a signed report.
 
     Attributes:
         valid: no check failed.
@@ -1201,7 +1193,7 @@ class HeadUpdateFile(TypedDict):
     consistency: list[str]
 
 
-class DossierRun(TypedDict):
+class SignedRun(TypedDict):
     """Which run it is of.
 
     Attributes:
@@ -1210,125 +1202,22 @@ class DossierRun(TypedDict):
         clients: that have not left.
     """
 
-    method: str | None
     covey_version: str | None
     config_hash: str | None
     data_hash: str | None
-    model_hash: str | None
-    rounds_planned: int | None
-    rounds_played: int
-    finished: bool
-    ended_early: str
     clients: int
-    components: dict[str, Mapping[str, Any]]
-    notes: list[str]
 
 
-class DossierModel(MeasuredRisk):
-    """One model, with how many clients it depends on."""
-
-    trained_by: int
-    left_in_it: int
-    reached_by_pooling: int
-
-
-class DossierFacts(TypedDict):
-    """Every figure that follows from the ledger."""
-
-    run: DossierRun
-    models: list[DossierModel]
-    accuracy: Accuracy
-    squared_error: Accuracy
-    violations: ViolationCounts
-    fairness: dict[str, FairnessGap] | None
-    fairness_reason: str
-    guarantees: list[Guarantee]
-    guarantee_reason: str
-    budget: Budget | None
-    budget_reason: str
-    answers: dict[str, int]
-
-
-class TraceTold(TypedDict):
-    """Which events a figure is folded from.
-
-    Attributes:
-        figure: its name in the facts.
-        positions: of events, counted from 1.
-        hashes: of these events.
-    """
-
-    figure: str
-    positions: list[int]
-    hashes: list[str]
-
-
-class AuditRow(TypedDict):
-    """One attack on one model, in words."""
-
-    cluster: str
-    attack: str
-    balanced_accuracy: str
-    auc: str
-    tpr_at_1_percent: str
-    tpr_at_01_percent: str
-
-
-class Likelihood(TypedDict):
-    """What was measured, and what is unknown, a sentence each."""
-
-    measured: list[str]
-    unknown: list[str]
-
-
-class Likelihoods(TypedDict):
-    """The two that EDPB's opinion 28/2024 asks for."""
-
-    extraction: Likelihood
-    queries: Likelihood
-
-
-class LineageRow(TypedDict):
-    """Something in the run's folder that data went into.
-
-    Attributes:
-        depends_on_clients: None: on everybody who took part before it.
-    """
-
-    what: str
-    count: int
-    depends_on_clients: int | None
-
-
-class DossierProof(TypedDict):
-    """An answer to somebody who left, without a name."""
-
-    sha256: str
-    answer: str
-    answered: str
-
-
-class AnnexHeading(TypedDict):
-    """A heading of the AI Act's Annex IV.
-
-    Attributes:
-        known: what the run knows; empty: nothing.
-    """
-
-    number: str
-    heading: str
-    known: str
-
-
-class DossierDocument(TypedDict):
-    """What a run's models may give away, for an authority: `dossier.json`.
+class SignedReport(TypedDict):
+    """A run's figures, signed: `report.json`.
 
     Attributes:
         says: what the document says, and what it does not.
         written: when, ISO 8601.
-        ledger_head: hash of the newest event.
-        audits: of `audit.json` beside it.
-        files: SHA-256 by name, of the files beside it.
+        ledger_events: how many events the figures follow from.
+        ledger_head: hash of the last of these.
+        summary: as of `covey.Run.summary`, without clients, folder and head.
+        files: SHA-256 of the page beside it, by its name.
     """
 
     format: str
@@ -1338,13 +1227,8 @@ class DossierDocument(TypedDict):
     written: str
     ledger_events: int
     ledger_head: str
-    facts: DossierFacts
-    traces: list[TraceTold]
-    audits: list[AuditRow]
-    likelihoods: Likelihoods
-    lineage: list[LineageRow]
-    proofs: list[DossierProof]
-    annex_iv: list[AnnexHeading]
+    run: SignedRun
+    summary: Mapping[str, Any]
     files: dict[str, str]
     signature: SignatureBlock
 
@@ -1609,7 +1493,6 @@ OUTPUTS: Mapping[str, Any] = {
     "requests templates": TemplatesWritten,
     "requests close": CaseTold,
     "verify": Checked,
-    "dossier": DossierWritten,
     "head": HeadSigned,
     "witness": HeadWitnessed,
     "keys": KeysListed,
@@ -1632,8 +1515,8 @@ FILES: Mapping[str, Any] = {
     "audit.json of a model": ModelAuditFile,
     "proofs/REQUEST.json": Proof,
     "receipts/REQUEST.json": ReceiptDocument,
-    "dossier.json": DossierDocument,
+    "report.json": SignedReport,
     "head.json": HeadUpdateFile,
     "Run.summary": RunSummary,
 }
-"""By file: those that a run's folder, an audit, a dossier or a witness is given."""
+"""By file: those that a run's folder, an audit or a witness is given."""

@@ -24,10 +24,9 @@ def diverged_sentences(history: History) -> list[str]:
     """Return one sentence per cluster whose model is none now, for a person."""
     rounds = history.started.rounds if history.started else None
     return [
-        f"the model of cluster {each['cluster']} diverged "
-        f"(round {round_number(each['round'], rounds)}): "
-        f"{each['reason']}"
-        for each in diverged_models(history)
+        f"the model of cluster {j} diverged (round {round_number(each.round_index, rounds)}): "
+        f"{each.reason}"
+        for j, each in sorted(history.diverged.items())
     ]
 
 
@@ -36,15 +35,15 @@ def sits_in_diverged(history: History) -> frozenset[int]:
     return frozenset(history.diverged.keys() & set(history.assignment.values()))
 
 
-def reaches_diverged(history: History, each: ClientExposed) -> bool:
+def reaches_diverged(history: History, client: ClientExposed) -> bool:
     """Say whether a model that is none now was ever reached by a client's examples."""
-    return not history.diverged.keys().isdisjoint(touched_clusters(history, each))
+    return not history.diverged.keys().isdisjoint(_touched_clusters(history, client))
 
 
-def touched_clusters(history: History, each: ClientExposed) -> set[int]:
+def _touched_clusters(history: History, client: ClientExposed) -> set[int]:
     """Return the clusters whose model a client uses, or its examples ever reached."""
-    touched = {each.cluster, *history.trained.get(each.handle, ())}
-    return touched | {j for j, reached in history.reached.items() if each.handle in reached}
+    touched = {client.cluster, *history.trained.get(client.handle, ())}
+    return touched | {j for j, reached in history.reached.items() if client.handle in reached}
 
 
 def why_unknown(history: History, clusters: Collection[int] = ()) -> str:
@@ -56,11 +55,8 @@ def why_unknown(history: History, clusters: Collection[int] = ()) -> str:
         names = ", ".join(str(j) for j in sorted(clusters))
         plural = "s" if len(clusters) > 1 else ""
         return f"{DIVERGED}: it rests on the model{plural} of cluster{plural} {names}"
-    return _no_truth(history) if history.exposures else NOT_FINISHED
-
-
-def _no_truth(history: History) -> str:
-    """Say why no model that is in use has a true risk, as its audit found."""
+    if not history.exposures:
+        return NOT_FINISHED
     users = history.clusters_of_clients()
     unknown = [a for a in history.audits if users[a.cluster] and a.true_risk is None]
     reasons = dict.fromkeys(audit.reason for audit in unknown)
@@ -126,40 +122,40 @@ def final_risk(history: History, client: ClientExposed, by: str | None = None) -
 
     `by`: of all attacks only this one.
     """
-    own = () if by == LOSS else attacks_on_client(history, client.handle)
-    if own:
-        return strongest(own)
     by_loss = [
         Attacked(LOSS, risk, client.standard_error) for risk in (client.risk,) if risk is not None
     ]
-    others = () if by == LOSS else attacks_on(history, client.cluster)
-    return strongest((*by_loss, *others))
+    if by == LOSS:
+        return strongest(by_loss)
+    own = attacks_on_client(history, client.handle)
+    return strongest(own or (*by_loss, *attacks_on(history, client.cluster)))
 
 
 def final_exposure(history: History, client: ClientExposed, by: str | None = None) -> float | None:
     """Return the highest risk of all models that a client's examples ever reached.
 
-    The loss threshold is tried on whoever trained a model, every other attack on those
+    The loss threshold is tried on those who trained a model, every other attack on those
     who use it: the highest of all is taken. None where the former is unknown.
     """
-    if by != LOSS and (own := strongest(attacks_on_client(history, client.handle))):
-        return own.risk
-    if client.exposure is None or by == LOSS:
+    if by == LOSS:
         return client.exposure
-    clusters = touched_clusters(history, client)
-    found = (strongest(attacks_on(history, j)) for j in sorted(clusters))
-    return max([client.exposure, *(each.risk for each in found if each is not None)])
+    if own := strongest(attacks_on_client(history, client.handle)):
+        return own.risk
+    if client.exposure is None:
+        return None
+    attacks = (each for j in _touched_clusters(history, client) for each in attacks_on(history, j))
+    return max([client.exposure, *(each.risk for each in attacks)])
 
 
 def final_risks(history: History) -> tuple[ClientExposed, ...]:
     """Return what each client ends with, by the strongest attack on each model."""
 
     def end(client: ClientExposed) -> ClientExposed:
-        found = final_risk(history, client)
+        attack = final_risk(history, client)
         return replace(
             client,
-            risk=found and found.risk,
-            standard_error=found and found.standard_error,
+            risk=attack.risk if attack else None,
+            standard_error=attack.standard_error if attack else None,
             exposure=final_exposure(history, client),
         )
 

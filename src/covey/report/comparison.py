@@ -19,7 +19,7 @@ from covey.components.slots import built_in_options
 from covey.config.settings import flat, unused
 from covey.report.attacks import LOSS, diverged_sentences, final_exposure, final_risk
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
-from covey.report.summary import client_groups, guarantee_of, violations
+from covey.report.summary import NO_GROUPS, client_groups, guarantee_of, violations
 
 INERT = ("engine.", "checkpoints.", "data.dir")
 """Settings that change no result."""
@@ -35,10 +35,9 @@ def settings_of(run: Reported) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _settings(config_toml: str) -> Mapping[str, Any]:
     """Return the settings, parsed once: pages ask for them at every round."""
-    found = flat(tomllib.loads(config_toml))
     return {
         key: value if isinstance(value, (str, int, float)) else str(value)
-        for key, value in found.items()
+        for key, value in flat(tomllib.loads(config_toml)).items()
     }
 
 
@@ -51,13 +50,12 @@ def method_of(run: Reported) -> str:
 def selection_of(run: Reported) -> str:
     """Return how clients choose, where the method lets them."""
     selection = settings_of(run).get("method.selection", "")
-    options = built_in_options("algorithm", method_of(run))
-    return selection if "selection" in options else ""
+    return selection if "selection" in built_in_options("algorithm", method_of(run)) else ""
 
 
-def twin(run: Reported) -> tuple[tuple[str, Any], ...]:
+def _twin(run: Reported) -> dict[str, Any]:
     """Return what runs must share, seed included, to differ by their method alone."""
-    return tuple(sorted(_without(settings_of(run), *INERT, *OF_THE_METHOD).items()))
+    return _without(settings_of(run), *INERT, *OF_THE_METHOD)
 
 
 def labels(runs: Sequence[Reported]) -> list[str]:
@@ -67,14 +65,17 @@ def labels(runs: Sequence[Reported]) -> list[str]:
         for run in runs
     ]
     keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
-    differing = [key for key in keys if len({m[key] for m in matters if key in m}) > 1]
+    differing = [key for key in keys if len({each[key] for each in matters if key in each}) > 1]
     return [
         " ".join(
-            [
-                method_of(run),
-                *filter(None, [selection_of(run)]),
-                *(f"{key}={each[key]}" for key in differing if key in each),
-            ]
+            filter(
+                None,
+                [
+                    method_of(run),
+                    selection_of(run),
+                    *(f"{key}={each[key]}" for key in differing if key in each),
+                ],
+            )
         )
         for run, each in zip(runs, matters, strict=True)
     ]
@@ -82,25 +83,15 @@ def labels(runs: Sequence[Reported]) -> list[str]:
 
 def with_baselines(runs: Sequence[Reported]) -> list[Reported]:
     """Return the runs, and their FedAvg baselines as runs of their own, each once."""
-    known = {twin(run) for run in runs if method_of(run) == BASELINE}
+    known = [_twin(run) for run in runs if method_of(run) == BASELINE]
     every = list(runs)
     for run in runs:
-        if run.baseline is not None and twin(run) not in known:
-            known.add(twin(run))
-            every.append(
-                replace(
-                    run,
-                    name=f"{run.name} (its FedAvg)",
-                    history=run.baseline,
-                    config_toml=_as_fedavg(run.config_toml),
-                    baseline=None,
-                )
-            )
+        if run.baseline is not None and _twin(run) not in known:
+            known.append(_twin(run))
+            settings = {**tomllib.loads(run.config_toml), "method": {"name": BASELINE}}
+            beside = {"name": f"{run.name} (its FedAvg)", "config_toml": tomli_w.dumps(settings)}
+            every.append(replace(run, history=run.baseline, baseline=None, **beside))
     return every
-
-
-def _as_fedavg(config_toml: str) -> str:
-    return tomli_w.dumps({**tomllib.loads(config_toml), "method": {"name": BASELINE}})
 
 
 def _without(settings: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
@@ -141,36 +132,31 @@ def means(runs: Sequence[Reported]) -> list[dict[str, Any]]:
 def _against(
     method: str, same: Sequence[Reported], every: Sequence[Reported]
 ) -> dict[str, Any] | None:
-    pairs = [(run, _reference(run, method, every)) for run in same]
-    differences = [_difference(_metrics(run), _metrics(other)) for run, other in pairs if other]
+    """Return the spreads of differences to the method's runs on the same data and seed."""
+    differences: list[Metrics] = []
+    for run in same:
+        twins = [o for o in every if method_of(o) == method != method_of(run)]
+        twins = [other for other in twins if _twin(other) == _twin(run)]
+        if twins:  # nearest in the rest
+            settings = settings_of(run).items()
+            nearest = max(twins, key=lambda o: len(settings & settings_of(o).items()))
+            mine, theirs = _metrics(run), _metrics(nearest)
+            pairs = {key: (mine[key], theirs[key]) for key in METRICS}
+            differences.append(
+                {k: None if a is None or b is None else a - b for k, (a, b) in pairs.items()}
+            )
     return _spreads(differences) if differences else None
 
 
-def _reference(run: Reported, method: str, every: Sequence[Reported]) -> Reported | None:
-    """Return the run of that method on the same data and seed, nearest in the rest."""
-    if method_of(run) == method:
-        return None
-    twins = [o for o in every if method_of(o) == method and twin(o) == twin(run)]
-    mine = settings_of(run).items()
-    return max(twins, key=lambda o: len(mine & settings_of(o).items()), default=None)
-
-
 def _metrics(run: Reported) -> Metrics:
-    found, above = accuracies(run.history), violations(run.history, LOSS)
+    by_group, above = accuracies(run.history), violations(run.history, LOSS)
     smallest = next(iter(group_sizes(run.history)), None)
     count = None if above["unknown"] else above["count"]
     return {
-        "accuracy": found[OVERALL],
-        "minority_accuracy": found[smallest] if smallest else None,
+        "accuracy": by_group[OVERALL],
+        "minority_accuracy": by_group[smallest] if smallest else None,
         "violations": None if count is None else float(count),
     }
-
-
-def _difference(mine: Metrics, theirs: Metrics) -> Metrics:
-    def minus(one: float | None, other: float | None) -> float | None:
-        return None if one is None or other is None else one - other
-
-    return {key: minus(mine[key], theirs[key]) for key in METRICS}
 
 
 def _spreads(rows: Sequence[Metrics]) -> dict[str, dict[str, Any]]:
@@ -179,16 +165,15 @@ def _spreads(rows: Sequence[Metrics]) -> dict[str, dict[str, Any]]:
 
 def _spread(values: Sequence[float | None]) -> dict[str, Any]:
     """Return mean and deviation; one unknown makes both so, or the mean would mislead."""
-    known = [float(value) for value in values if value is not None]
-    number = len(values)
-    if len(known) < number:
-        reason = f"unknown in {number - len(known)} of {number} runs"
-        return {"mean": None, "deviation": None, "runs": number, "reason": reason}
+    known, runs = [value for value in values if value is not None], len(values)
+    if len(known) < runs:
+        reason = f"unknown in {runs - len(known)} of {runs} runs"
+        return {"mean": None, "deviation": None, "runs": runs, "reason": reason}
     return {
         "mean": mean(known),
-        "deviation": stdev(known) if number > 1 else None,
-        "runs": number,
-        "reason": "" if number > 1 else "one run has no deviation",
+        "deviation": stdev(known) if runs > 1 else None,
+        "runs": runs,
+        "reason": "" if runs > 1 else "one run has no deviation",
     }
 
 
@@ -210,63 +195,56 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
 
 
 def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
-    found, above = accuracies(run.history), violations(run.history, LOSS)
-    guarantee = guarantee_of(run.history)["guarantee"]
-    sizes = list(group_sizes(run.history))
-    finished = run.history.finished
-    return {
-        "name": run.name,
-        "method": method_of(run),
-        "selection": selection_of(run),
-        "seed": settings_of(run).get("seed"),
-        "accuracy": found[OVERALL],
-        **{f"accuracy_{group}": found.get(group) for group in groups},
-        "squared_error": finished.squared_error if finished else None,
-        "violations": above["count"],
-        "violations_lower": above["count_lower"],
-        "violations_unknown": above["unknown"],
-        **_risk(run.history, "minority", sizes[:1]),
-        **_risk(run.history, "majority", sizes[-1:]),
-        "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
-        "diverged": sorted(run.history.diverged),
-        "epsilon": guarantee["epsilon"] if guarantee else None,
-        "unit": guarantee["unit"] if guarantee else None,
-        "noise": _noise(run),
-        "reason": _reason(run.history, [*sizes[:1], *sizes[-1:]]),
+    history, settings = run.history, settings_of(run)
+    by_group, above = accuracies(history), violations(history, LOSS)
+    guarantee, finished = guarantee_of(history)["guarantee"], history.finished
+    sizes = list(group_sizes(history))
+    homes = {
+        side: home_of(history, group) if group else None
+        for side, group in zip(
+            ("minority", "majority"), (sizes[0], sizes[-1]) if sizes else ("", ""), strict=True
+        )
     }
-
-
-def _risk(history: History, key: str, group: Sequence[str]) -> dict[str, float | None]:
-    home = home_of(history, group[0]) if group else None
-    return {
-        f"true_risk_{key}": home.true_risk if home else None,
-        f"true_risk_{key}_standard_error": home.standard_error if home else None,
-    }
-
-
-def _noise(run: Reported) -> str:
-    """Return whose noise a run's settings ask for; empty where there is none."""
-    settings = settings_of(run)
-    named = (
+    noise = (
         ("on sets", settings.get("merge.noise") == "sound"),
         ("on sums", settings.get("privacy.client_noise", 0) > 0),
         ("on gradients", settings.get("privacy.record_noise", 0) > 0),
     )
-    return " and ".join(name for name, there in named if there)
+    row = {
+        "name": run.name,
+        "method": method_of(run),
+        "selection": selection_of(run),
+        "seed": settings.get("seed"),
+        "accuracy": by_group[OVERALL],
+        **{f"accuracy_{group}": by_group.get(group) for group in groups},
+        "squared_error": finished.squared_error if finished else None,
+        "violations": above["count"],
+        "violations_lower": above["count_lower"],
+        "violations_unknown": above["unknown"],
+    }
+    for side, home in homes.items():
+        row[f"true_risk_{side}"] = home.true_risk if home else None
+        row[f"true_risk_{side}_standard_error"] = home.standard_error if home else None
+    refused = [home.reason for home in homes.values() if home and home.true_risk is None]
+    return row | {
+        "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
+        "diverged": sorted(history.diverged),
+        "epsilon": guarantee["epsilon"] if guarantee else None,
+        "unit": guarantee["unit"] if guarantee else None,
+        "noise": " and ".join(name for name, there in noise if there),
+        "reason": _reason(history, refused),
+    }
 
 
-def _reason(history: History, groups: Sequence[str]) -> str:
+def _reason(history: History, refused: Sequence[str]) -> str:
+    """Say why figures are None; `refused`: why the risks of groups are."""
+    diverged = diverged_sentences(history)
     if history.finished is None:
-        return "; ".join(["not finished", *diverged_sentences(history)])
-    if not groups:
-        nothing = "the clients have no known groups"
-        return "; ".join([*diverged_sentences(history), nothing])
-    homes = [home_of(history, group) for group in groups]
-    refused = [home.reason for home in homes if home and home.true_risk is None]
-    if not history.diverged:
-        return "; ".join(dict.fromkeys(refused))
-    others = [reason for reason in refused if not reason.startswith(DIVERGED)]
-    return "; ".join(dict.fromkeys([*diverged_sentences(history), *others]))
+        return "; ".join(["not finished", *diverged])
+    if not group_sizes(history):
+        return "; ".join([*diverged, NO_GROUPS])
+    others = [each for each in refused if not (diverged and each.startswith(DIVERGED))]
+    return "; ".join(dict.fromkeys([*diverged, *others]))
 
 
 def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[dict[str, Any]]:

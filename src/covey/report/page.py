@@ -1,12 +1,13 @@
-"""One self-contained page: of one run, or one that compares several."""
+"""Self-contained pages: of one run, of several side by side, of an audit, of a client."""
 
 import json
 import tomllib
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli_w
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -18,7 +19,6 @@ from covey.base.names import round_number
 from covey.base.risk import DIVERGED
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.membership.audit import ClusterAuditResult
-from covey.membership.intervals import Estimate
 from covey.report.attacks import NOT_FINISHED, diverged_sentences
 from covey.report.comparison import (
     comparison,
@@ -28,7 +28,7 @@ from covey.report.comparison import (
     selection_of,
     with_baselines,
 )
-from covey.report.queries import OVERALL, Reported, group_sizes, metrics_csv, utility
+from covey.report.queries import OVERALL, Reported, group_sizes, metrics_csv, rounds_table, utility
 from covey.report.summary import (
     NO_GROUPS,
     PROMISE,
@@ -43,11 +43,46 @@ from covey.report.summary import (
 )
 from covey.runtime.auditing import Audit
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 MOST_CLUSTERS = 12
+
+PICTURES: Mapping[str, tuple[str, str]] = {
+    "accuracy": (
+        "Accuracy, or squared error of numbers, per round, overall and by group",
+        "On unseen data like each client's own, under the model that it uses. A mean can hide a "
+        "group that is left behind. The last point is every client's final choice.",
+    ),
+    "risk": (
+        "Measured risk per cluster over the rounds, and the true risk at the end",
+        "The chance that an attacker who sees the model tells a training record from a new one; "
+        "0.5 is a coin. Bars are one standard error either way. The red team's figures are what "
+        "clients chose by; the true audit is what only a simulation knows.",
+    ),
+    "clusters": (
+        "Clients per cluster and moves, per round",
+        "How many clients sit in each cluster by their latest choice, and how many of a round's "
+        "clients chose another cluster than before.",
+    ),
+    "prices": (
+        "Subsidy of each cluster per round, and the share of clients in it and wanting it",
+        "A cluster's price rises while fewer clients want it than the target (dashed), and falls "
+        "to 0 where enough want it anyway. Bold: the clients in it; pale: those that want it at "
+        "the posted price.",
+    ),
+    "violations": (
+        "Each client's threshold against the risk of its final model",
+        "Clients from the most to the least careful. Filled points above the line are violations; "
+        "where the bar (one standard error) reaches the line, chance may have made it so. A pale "
+        "dash is the riskiest model that the client ever trained: moving away takes nothing back.",
+    ),
+    "spent": (
+        "Epsilon after so many merges",
+        "What all releases so far cost together. Rounds that were rolled back count: what they "
+        "released stays released.",
+    ),
+    "fairness": ("Mean and maximum of each gap between groups, with p-values", ""),
+    "samples": ("Sample images of each group", "A few images of each group, as a model sees them."),
+}
+"""What is drawn of a run: the words of who does not see it, and what stands below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,117 +92,96 @@ class KeyFigure:
     title: str
     value: str
     note: str
-    baseline: str | None
+    baseline: str | None = None
 
 
 def run_view(run: Reported) -> dict[str, Any]:
-    """Return everything that the template needs except the pictures."""
-    history = _with_clusters(run.history)
-    told = summary(history)
-    baseline = _with_clusters(run.baseline) if run.baseline else None
-    return {
+    """Return everything that pages of a run say, but the pictures."""
+    history = run.history
+    figures, keys, counts = _figures(history)
+    view = {
         "name": run.name,
         "method": " ".join(filter(None, [method_of(run), selection_of(run)])),
         "started": history.started,
         "played": len(history.rounds),
-        "summary": told,
-        "baseline": summary(baseline) if baseline else None,
-        "keys": _key_figures(run.history, run.baseline),
-        "groups": group_sizes(history),
+        "summary": figures,
+        "baseline": None,
+        "keys": keys,
         "utility": utility(history).name,
-        "violations": _counts(run.history),
-        "baseline_violations": _counts(run.baseline) if run.baseline else None,
-        "diverged": diverged_sentences(run.history),
-        "baseline_diverged": diverged_sentences(run.baseline) if run.baseline else [],
+        "violations": counts,
+        "baseline_violations": None,
+        "diverged": diverged_sentences(history),
+        "baseline_diverged": [],
         "happenings": happenings(history),
         "moved": sum(row.moved for row in history.rounds),
+        "rounds": rounds_table(history),
         "settings": _without_names(run.config_toml),
         "ledger_head": run.ledger_head,
     }
+    if run.baseline is not None:
+        view["baseline"], others, view["baseline_violations"] = _figures(run.baseline)
+        view["baseline_diverged"] = diverged_sentences(run.baseline)
+        known = {each.title: each for each in others}
+        view["keys"] = [_beside(each, known.get(each.title)) for each in keys]
+    return view
 
 
-def _with_clusters(history: History) -> History:
-    """Return the history with a line per cluster, even where the truth is not known."""
-    if history.audits or not history.rounds:
-        return history
-    return replace(
-        history,
-        audits=tuple(
-            ClusterAudited(j, clients, *[None] * 5, reason=NOT_FINISHED)
-            for j, clients in enumerate(history.clusters_of_clients())
-        ),
-    )
-
-
-def _key_figures(history: History, baseline: History | None) -> list[KeyFigure]:
-    found = utility(history)
-    name = found.name.capitalize()
-    accuracy = {OVERALL: found.overall, **found.by_group}
-    other = utility(baseline) if baseline else None
-    beside = {OVERALL: other.overall, **other.by_group} if other else {}
-    sizes = group_sizes(history)
-    reason = "no round has been measured"
+def _figures(history: History) -> tuple[dict[str, Any], list[KeyFigure], dict[str, str]]:
+    """Return a run's summary, the numbers at the top, and its violations as texts."""
+    if not history.audits and history.rounds:  # a line per cluster before the truth is known
+        sizes = enumerate(history.clusters_of_clients())
+        unknown = [ClusterAudited(j, n, *[None] * 5, reason=NOT_FINISHED) for j, n in sizes]
+        history = replace(history, audits=tuple(unknown))
+    figures, sizes = summary(history), group_sizes(history)
+    counts = _counts(figures["violations"], len(history.exposures), sizes)
+    quality = utility(history)
+    by_group = {OVERALL: quality.overall, **quality.by_group}
     keys = [
         KeyFigure(
-            f"{name}, {who}",
-            number(accuracy.get(who), reason),
-            f"{sizes[who]} clients" if who in sizes else "on unseen data",
-            number(beside.get(who), reason) if baseline else None,
+            f"{quality.name.capitalize()}, {group}",
+            number(by_group.get(group), "no round has been measured"),
+            f"{sizes[group]} clients" if group in sizes else "on unseen data",
         )
-        for who in [OVERALL, *sizes][:3]
+        for group in [OVERALL, *sizes][:3]
     ]
     if not sizes:
-        keys.append(
-            KeyFigure(f"{found.name.capitalize()}, minority", f"unknown: {NO_GROUPS}", "", None)
-        )
-    return [*keys, _violations_key(history, baseline), _agreement_key(history, baseline)]
+        title = f"{quality.name.capitalize()}, minority"
+        keys.append(KeyFigure(title, f"unknown: {NO_GROUPS}", ""))
+    lower = f"by the 95% lower bound: {counts['lower']}{counts['attacks']}"
+    keys.append(KeyFigure("Violations", counts["now"], lower))
+    why = NO_GROUPS if figures["finished"] else NOT_FINISHED
+    index = number(figures["adjusted_rand_index"], why)
+    meaning = "clusters against true groups; 1 is equal, 0 is chance"
+    keys.append(KeyFigure("Adjusted Rand index", index, meaning))
+    return figures, keys, counts
 
 
-def _violations_key(history: History, baseline: History | None) -> KeyFigure:
-    counts = _counts(history)
-    beside = _counts(baseline) if baseline else None
-    return KeyFigure(
-        "Violations",
-        counts["now"],
-        f"by the 95% lower bound: {counts['lower']}{counts['attacks']}",
-        f"{beside['now']}; lower bound: {beside['lower']}{beside['attacks']}" if beside else None,
-    )
+def _beside(key: KeyFigure, other: KeyFigure | None) -> KeyFigure:
+    if other is None:
+        return replace(key, baseline="unknown")
+    bound = f"; {other.note}" if key.title == "Violations" else ""
+    return replace(key, baseline=other.value + bound)
 
 
-def _agreement_key(history: History, baseline: History | None) -> KeyFigure:
-    return KeyFigure(
-        "Adjusted Rand index",
-        _agreement(history),
-        "clusters against true groups; 1 is equal, 0 is chance",
-        _agreement(baseline) if baseline else None,
-    )
-
-
-def _agreement(history: History) -> str:
-    if history.finished is None:
-        return number(None, NOT_FINISHED)
-    return number(history.finished.adjusted_rand_index, NO_GROUPS)
-
-
-def _counts(history: History) -> dict[str, str]:
+def _counts(
+    violations: Mapping[str, Any], clients: int, sizes: Mapping[str, int]
+) -> dict[str, str]:
     """Return the violations as texts: how many of how many, or why that is unknown."""
-    found = summary(history)["violations"]
-    if found["count"] is None:
-        unknown = number(None, found["reason"])
-        keys = ("now", "lower", "exposed", "by_group")
-        return {**dict.fromkeys(keys, unknown), "attacks": ""}
-    known = len(history.exposures) - found["unknown"]
-    rest = f" ({found['unknown']} more unknown)" if found["unknown"] else ""
-    sizes = group_sizes(history)
-    by_group = [f"{found['by_group'].get(g, 0)} of {n} {g}" for g, n in sizes.items()]
+    reason = number(None, violations["reason"])
+    if violations["count"] is None:
+        return {**dict.fromkeys(("now", "lower", "exposed", "by_group"), reason), "attacks": ""}
+    more = f" ({violations['unknown']} more unknown)" if violations["unknown"] else ""
+
+    def text(count: int | None) -> str:
+        return reason if count is None else f"{count} of {clients - violations['unknown']}{more}"
+
+    by_group = [f"{violations['by_group'].get(g, 0)} of {n} {g}" for g, n in sizes.items()]
     return {
-        "attacks": by_attacks(found),
-        "now": f"{found['count']} of {known}{rest}",
-        "lower": f"{found['count_lower']} of {known}{rest}",
-        "exposed": number(None, found["reason"])
-        if found["count_exposed"] is None
-        else f"{found['count_exposed']} of {known}{rest}",
+        "now": text(violations["count"]),
+        "lower": text(violations["count_lower"]),
+        "exposed": text(violations["count_exposed"]),
         "by_group": ", ".join(by_group) or f"unknown: {NO_GROUPS}",
+        "attacks": by_attacks(violations),
     }
 
 
@@ -184,95 +198,64 @@ def _without_names(config_toml: str) -> str:
 def write_report(reported: Sequence[Reported], out: Path) -> Path:
     """Write the page to the file `out`, needing nothing beside it and no network.
 
-    Of one run also `figures/*.png` and `metrics.csv` in the same folder. Several runs
+    Of one run also `figures/*.svg` and `metrics.csv` in the same folder. Several runs
     are compared instead.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    if len(reported) == 1:
-        write(out, _run_page(reported[0], out.parent))
-    else:
+    if len(reported) > 1:
         write(out, _comparison_page(reported))
+        return out
+    (run,) = reported
+    pictures = _pictures(run)
+    (out.parent / "figures").mkdir(exist_ok=True)
+    for name, picture in pictures.items():
+        write(out.parent / "figures" / f"{name}.svg", picture)
+    write(out.parent / "metrics.csv", metrics_csv(run.history).encode())
+    write(out, rendered("run.html", pictures, run_view(run) | {"most": MOST_CLUSTERS}))
     return out
 
 
-def _run_page(run: Reported, folder: Path) -> bytes:
-    from covey.report.figures import png
+def _pictures(run: Reported) -> dict[str, bytes]:
+    from covey.report.figures import FIGURES, accuracy_figure, samples_figure, svg
 
-    pictures = {name: png(each) for name, each in _figures(run).items()}
-    (folder / "figures").mkdir(exist_ok=True)
-    for name, picture in pictures.items():
-        write(folder / "figures" / f"{name}.png", picture)
-    write(folder / "metrics.csv", metrics_csv(run.history).encode())
-    return rendered("run.html", pictures, run_view(run) | {"most": MOST_CLUSTERS})
+    names = {"risk", "clusters", "violations", "fairness"}
+    names |= {"prices"} if run.history.prices else set()
+    names |= {"spent"} if guarantee_of(run.history)["guarantee"] else set()
+    pictures = {"accuracy": svg(accuracy_figure(run.history, run.baseline))}
+    pictures |= {name: svg(FIGURES[name](run.history)) for name in sorted(names)}
+    return pictures | ({"samples": svg(samples_figure(run.samples))} if run.samples else {})
 
 
 def _comparison_page(runs: Sequence[Reported]) -> bytes:
-    from covey.report.figures import png
-    from covey.report.more_figures import epsilon_figure, overlaid_accuracy, pareto_figure
+    from covey.report.comparison_figures import epsilon_figure, overlaid_accuracy, pareto_figure
+    from covey.report.figures import svg
 
     every = with_baselines(runs)
-    named = labels(every)
-    repeated = len(set(named)) < len(every)
-    lines = named if repeated else [run.name for run in every]
+    settings = labels(every)
+    repeated = len(set(settings)) < len(every)
+    lines = settings if repeated else [run.name for run in every]
     histories = [run.history for run in every]
-    settings = means(runs)
-    overlaid = overlaid_accuracy(list(zip(lines, histories, strict=True)))
-    pictures = {"accuracy": png(overlaid), "pareto": png(pareto_figure(settings))}
-    rows = comparison(runs)
+    rows, averages = comparison(runs), means(runs)
+    pictures = {
+        "accuracy": svg(overlaid_accuracy(list(zip(lines, histories, strict=True)))),
+        "pareto": svg(pareto_figure(averages)),
+    }
     if any(row["epsilon"] is not None for row in rows):
-        pictures["epsilon"] = png(epsilon_figure(rows))
-    groups = dict.fromkeys(g for h in histories for g in group_sizes(h))
-    told = {
+        pictures["epsilon"] = svg(epsilon_figure(rows))
+    view = {
         "rows": rows,
-        "means": settings if repeated else [],
-        "groups": list(groups),
+        "means": averages if repeated else [],
+        "groups": list(dict.fromkeys(g for h in histories for g in group_sizes(h))),
         "baseline": BASELINE,
         "references": REFERENCES,
         "notes": dict.fromkeys(n for h in histories if h.started for n in h.started.notes),
     }
-    return rendered("comparison.html", pictures, told)
+    return rendered("comparison.html", pictures, view)
 
 
-def _figures(run: Reported) -> dict[str, "Figure"]:
-    from covey.report.figures import accuracy_figure, clusters_figure, prices_figure, risk_figure
-    from covey.report.more_figures import (
-        fairness_figure,
-        samples_figure,
-        spent_figure,
-        violations_figure,
-    )
-
-    drawn = {
-        "accuracy": accuracy_figure(run.history, run.baseline),
-        "risk": risk_figure(run.history),
-        "clusters": clusters_figure(run.history),
-        "violations": violations_figure(run.history),
-        "fairness": fairness_figure(run.history),
-    }
-    if run.history.prices:
-        drawn["prices"] = prices_figure(run.history)
-    if guarantee_of(run.history)["guarantee"]:
-        drawn["spent"] = spent_figure(run.history)
-    if run.samples:
-        drawn["samples"] = samples_figure(run.samples)
-    return drawn
-
-
-def rendered(
-    template: str,
-    pictures: Mapping[str, bytes],
-    told: Mapping[str, Any],
-    package: str = "covey.report",
-) -> bytes:
-    """Return a template's page with its pictures in it, by name, as PNG.
-
-    Args:
-        template: a file in the folder `templates` of `package`; it may extend and
-            import covey's own.
-        pictures: PNG, by the name that the template has for each.
-        told: the template's other variables.
-        package: whose template it is.
-    """
+@cache
+def templates(package: str = "covey.report") -> Environment:
+    """Return a package's templates, which may extend and import covey's own."""
     packages = dict.fromkeys((package, "covey.report"))
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(each) for each in packages]),
@@ -282,16 +265,35 @@ def rendered(
         lstrip_blocks=True,
     )
     environment.globals |= {
-        "number": number,
-        "round_number": round_number,
-        "estimate": estimate,
-        "spread": spread,
-        "interval": interval,
         "by_attacks": by_attacks,
+        "captions": PICTURES,
+        "estimate": estimate,
+        "interval": interval,
+        "number": number,
+        "promise": PROMISE,
+        "round_number": round_number,
+        "spread": spread,
     }
-    encoded = {name: b64encode(each).decode() for name, each in pictures.items()}
-    page = environment.get_template(template).render(pictures=encoded, promise=PROMISE, **told)
-    return page.encode()
+    return environment
+
+
+def rendered(
+    template: str,
+    pictures: Mapping[str, bytes],
+    view: Mapping[str, Any],
+    package: str = "covey.report",
+) -> bytes:
+    """Return a template's page with its pictures in it, by name, as SVG.
+
+    Args:
+        template: a file in the folder `templates` of `package`.
+        pictures: SVG, by the name that the template has for each.
+        view: the template's other variables.
+        package: whose template it is.
+    """
+    kind = "data:image/svg+xml;base64,"
+    encoded = {name: kind + b64encode(each).decode() for name, each in pictures.items()}
+    return templates(package).get_template(template).render(pictures=encoded, **view).encode()
 
 
 def write(path: Path, content: bytes) -> None:
@@ -299,31 +301,17 @@ def write(path: Path, content: bytes) -> None:
     replace_whole(path, content, mode=0o600)
 
 
-def write_explanation(told: Mapping[str, Any], run: str, out: Path) -> Path:
-    """Write the page to the file `out`, needing nothing beside it and no network.
-
-    Args:
-        told: as `covey explain --json` prints it.
-        run: the run's name.
-        out: the file.
-    """
+def write_explanation(answer: Mapping[str, Any], run: str, out: Path) -> Path:
+    """Write what `covey explain --json` prints as a page to the file `out`; return that."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    write(out, rendered("explanation.html", {}, {**told, "run": run}))
+    write(out, rendered("explanation.html", {}, {**answer, "run": run}))
     return out
 
 
-def write_exposed_records(told: Mapping[str, Any], out: Path) -> Path:
-    """Write the page to the file `out`, which its owner alone may read.
-
-    It needs nothing beside it and no network.
-
-    Args:
-        told: as `covey records --json` prints it.
-        out: the file.
-    """
+def write_exposed_records(answer: Mapping[str, Any], out: Path) -> Path:
+    """Write what `covey records --json` prints as a page that its owner alone may read."""
     make_folder(out.parent)
-    content = rendered("exposed_records.html", {}, {"found": told})
-    replace_whole(out, content, mode=0o600)
+    write(out, rendered("exposed_records.html", {}, {"found": answer}))
     return out
 
 
@@ -339,24 +327,35 @@ RATES = ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent")
 def write_audit(audit: Audit, run: Path) -> dict[str, Any]:
     """Write `audit/` into the run's folder, and return what audit.json holds.
 
-    audit.json  audit.html  roc-cluster-J.png  roc-cluster-J.svg
+    audit.json  audit.html  roc-cluster-J.svg
     """
-    from covey.report.figures import png, svg
+    from covey.report.comparison_figures import roc_figure
+    from covey.report.figures import svg
 
     folder = run / "audit"
     folder.mkdir(exist_ok=True)
     pictures: dict[str, bytes] = {}
     for each in audit.clusters:
         if each.attacks:
-            figure = _roc(each)
-            name = f"roc-cluster-{each.cluster}"
-            pictures[str(each.cluster)] = png(figure)
-            write(folder / f"{name}.png", pictures[str(each.cluster)])
-            write(folder / f"{name}.svg", svg(figure))
-    text = json.dumps(_answer(audit), indent=1, allow_nan=False)
+            curves = {
+                f"{name}, AUC {attack.overall.auc.value:.3f}": attack.roc
+                for name, attack in each.attacks.items()
+            }
+            sides = f"{each.members:,} members against {each.non_members:,} matched non-members"
+            figure = roc_figure(f"Cluster {each.cluster}: {sides}", curves, each.members)
+            pictures[str(each.cluster)] = svg(figure)
+            write(folder / f"roc-cluster-{each.cluster}.svg", pictures[str(each.cluster)])
+    found = {
+        "view": VIEW,
+        "references": audit.references,
+        "clusters": [_cluster(each, audit.groups) for each in audit.clusters],
+        "source": asdict(audit.source) if audit.source else None,
+        "source_reason": "" if audit.source else _no_source(audit),
+    }
+    text = json.dumps(found, indent=1, allow_nan=False)
     answer = json.loads(text)
-    told = {"name": run.name, "audit": answer, "rows": audit_rows(answer)}
-    write(folder / "audit.html", rendered("audit.html", pictures, told))
+    view = {"name": run.name, "audit": answer, "rows": audit_rows(answer)}
+    write(folder / "audit.html", rendered("audit.html", pictures, view))
     write(folder / "audit.json", text.encode())
     return answer
 
@@ -371,16 +370,6 @@ def audit_rows(answer: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _answer(audit: Audit) -> dict[str, Any]:
-    return {
-        "view": VIEW,
-        "references": audit.references,
-        "clusters": [_cluster(each, audit.groups) for each in audit.clusters],
-        "source": asdict(audit.source) if audit.source else None,
-        "source_reason": "" if audit.source else _no_source(audit),
-    }
-
-
 def _no_source(audit: Audit) -> str:
     gone = [c.cluster for c in audit.clusters if c.reason.startswith(DIVERGED)]
     if not gone:
@@ -390,34 +379,13 @@ def _no_source(audit: Audit) -> str:
 
 
 def _cluster(examined: ClusterAuditResult, groups: tuple[str, ...]) -> dict[str, Any]:
-    found = asdict(examined)
-    for attack in found["attacks"].values():
+    """Return a cluster's figures, by the groups' names, and why overall ones are unknown."""
+    cluster = asdict(examined)
+    for attack in cluster["attacks"].values():
         attack["by_group"] = {
             groups[int(index)] if index else "everybody": part
             for index, part in attack["by_group"].items()
         }
-    found["unknown"] = sorted(set(_reasons(examined)))
-    return found
-
-
-def _reasons(examined: ClusterAuditResult) -> Iterator[str]:
-    """Say why overall figures are unknown."""
-    for attack in examined.attacks.values():
-        for rate in RATES:
-            estimate: Estimate = getattr(attack.overall, rate)
-            if estimate.reason:
-                yield estimate.reason
-
-
-def _roc(examined: ClusterAuditResult) -> "Figure":
-    from covey.report.more_figures import roc_figure
-
-    title = (
-        f"Cluster {examined.cluster}: {examined.members:,} members against "
-        f"{examined.non_members:,} matched non-members"
-    )
-    curves = {
-        f"{name}, AUC {attack.overall.auc.value:.3f}": attack.roc
-        for name, attack in examined.attacks.items()
-    }
-    return roc_figure(title, curves, examined.members)
+    overall = (attack["overall"][rate] for attack in cluster["attacks"].values() for rate in RATES)
+    cluster["unknown"] = sorted({each["reason"] for each in overall if each["reason"]})
+    return cluster

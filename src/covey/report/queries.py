@@ -1,4 +1,4 @@
-"""What tables, trackers and pictures ask of a run's story."""
+"""What tables, trackers and pictures ask of a run, round by round and at its end."""
 
 import csv
 import re
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from covey.base.events import ClusterAudited, RunFinished, RunRolledBack
 from covey.base.history import History, RoundRow, of_kinds
+from covey.base.names import round_number
 from covey.base.risk import RiskEstimate
 from covey.config.problems import choices, spec_of
 from covey.config.settings import Config, flat
@@ -39,22 +40,45 @@ class Reported:
     ledger_head: str | None = None
 
 
-SQUARED_ERROR = ("squared_error", "mean squared error")
-ACCURACY = ("accuracy", "accuracy")
-
-
 class Utility(NamedTuple):
-    """How good models are on unseen data.
+    """How good models are on unseen data: accuracy, or mean squared error of numbers.
 
     Attributes:
-        key: "accuracy", or "squared_error" where models answer a number.
-        name: the same, for people.
+        name: "accuracy" or "mean squared error".
     """
 
-    key: str
     name: str
     overall: float | None
     by_group: Mapping[str, float]
+
+
+def utility_of(row: RoundRow | RunFinished | None) -> Utility:
+    """Return how good the models are after a round, or at the end."""
+    if row is None:
+        return Utility("accuracy", None, {})
+    if row.squared_error is not None:
+        return Utility("mean squared error", row.squared_error, row.squared_error_by_group)
+    return Utility("accuracy", row.accuracy, row.accuracy_by_group)
+
+
+def utility(history: History) -> Utility:
+    """Return the latest utility of all clients and of the groups."""
+    return utility_of(history.finished or (history.rounds or [None])[-1])
+
+
+def utility_lines(history: History) -> dict[str, list[tuple[int, float]]]:
+    """Return (round, utility) of all clients and of each group, where known.
+
+    The last point of a finished run is every client's final choice.
+    """
+    rows = [(row.round_index, utility_of(row)) for row in history.rounds]
+    if history.finished:
+        rows.append((finish_line(history), utility_of(history.finished)))
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for name in (OVERALL, *group_sizes(history)):
+        values = [(t, {OVERALL: u.overall, **u.by_group}.get(name)) for t, u in rows]
+        lines[name] = [(t, value) for t, value in values if value is not None]
+    return lines
 
 
 def group_sizes(history: History) -> dict[str, int]:
@@ -71,39 +95,6 @@ def accuracies(history: History) -> dict[str, float | None]:
         OVERALL: latest.accuracy if latest else None,
         **{group: by_group.get(group) for group in group_sizes(history)},
     }
-
-
-def utility_of(row: RoundRow | RunFinished | None) -> Utility:
-    """Return how good the models are: accuracy, or mean squared error of numbers."""
-    if row is not None and row.squared_error is not None:
-        return Utility(*SQUARED_ERROR, row.squared_error, row.squared_error_by_group)
-    if row is None:
-        return Utility(*ACCURACY, None, {})
-    return Utility(*ACCURACY, row.accuracy, row.accuracy_by_group)
-
-
-def utility(history: History) -> Utility:
-    """Return the latest utility of all clients and of the groups."""
-    return utility_of(history.finished or (history.rounds or [None])[-1])
-
-
-def utility_lines(history: History) -> dict[str, list[tuple[int, float]]]:
-    """Return (round, utility) of all clients and of each group, where known.
-
-    The last point of a finished run is every client's final choice.
-    """
-    rows = [(row.round_index, utility_of(row)) for row in history.rounds]
-    if end := history.finished:
-        rows.append((finish_line(history), utility_of(end)))
-    points = [(t, found.overall, found.by_group) for t, found in rows]
-    lines: dict[str, list[tuple[int, float]]] = {}
-    for name in (OVERALL, *group_sizes(history)):
-        values = [
-            (t, overall if name == OVERALL else by_group.get(name))
-            for t, overall, by_group in points
-        ]
-        lines[name] = [(t, value) for t, value in values if value is not None]
-    return lines
 
 
 def finish_line(history: History) -> int:
@@ -126,70 +117,83 @@ Cell = int | float | None
 """A count, a figure, or a figure that is not known."""
 
 
-def metrics_csv(history: History) -> str:
-    """Return one line per round; figures that are not known are `nan`."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_columns(history))
-    writer.writerows(
-        [UNKNOWN if value is None else repr(value) for value in row.values()]
-        for row in round_rows(history)
-    )
-    return text.getvalue()
-
-
 def round_rows(history: History) -> list[dict[str, Cell]]:
     """Return one row per round: accuracy by group, clients and risk of each cluster.
 
-    Where models answer a number, their mean squared error stands beside it.
-
-    A figure that is not known is None.
+    Where models answer a number, their mean squared error stands beside it. All rows have
+    the same keys; a figure that is not known is None.
     """
-    columns, groups = _columns(history), list(group_sizes(history))
-    has_errors = bool(_error_columns(history))
-    return [
-        dict(zip(columns, _values(row, groups, has_errors=has_errors), strict=True))
-        for row in history.rounds
-    ]
+    groups = list(group_sizes(history))
+    has_errors = any(row.squared_error is not None for row in history.rounds)
+    return [_round_row(row, groups, has_errors=has_errors) for row in history.rounds]
 
 
-def _columns(history: History) -> list[str]:
-    clusters = len(history.rounds[0].clients) if history.rounds else 0
-    return [
-        *("round", "participants", "accuracy"),
-        *(f"accuracy_{group}" for group in group_sizes(history)),
-        *_error_columns(history),
-        *(f"clients_{j}" for j in range(clusters)),
-        *(f"{c}_{j}" for j in range(clusters) for c in ("risk", "risk_se")),
-        *("moved", "over"),
-    ]
+def _round_row(row: RoundRow, groups: list[str], *, has_errors: bool) -> dict[str, Cell]:
+    cells: dict[str, Cell] = {"round": row.round_index, "participants": row.participants}
+    cells["accuracy"] = row.accuracy
+    cells |= {f"accuracy_{group}": row.accuracy_by_group.get(group) for group in groups}
+    if has_errors:
+        cells["squared_error"] = row.squared_error
+        by_group = row.squared_error_by_group
+        cells |= {f"squared_error_{group}": by_group.get(group) for group in groups}
+    cells |= {f"clients_{j}": count for j, count in enumerate(row.clients)}
+    for j, risk in enumerate(row.risks):
+        cells |= {
+            f"risk_{j}": risk.risk if risk else None,
+            f"risk_se_{j}": risk.standard_error if risk else None,
+        }
+    return cells | {"moved": row.moved, "over": row.over}
 
 
-def _values(row: RoundRow, groups: list[str], *, has_errors: bool) -> list[Cell]:
-    return [
-        *(row.round_index, row.participants, row.accuracy),
-        *(row.accuracy_by_group.get(group) for group in groups),
-        *(_errors(row, groups) if has_errors else ()),
-        *row.clients,
-        *(value for each in row.risks for value in _with_error(each)),
-        *(row.moved, row.over),
-    ]
+def metrics_csv(history: History) -> str:
+    """Return one line per round; figures that are not known are `nan`."""
+    rows = round_rows(history)
+    nothing = RoundRow(0, 0, None, {}, (), 0, (), None)
+    head = _round_row(nothing, list(group_sizes(history)), has_errors=False)
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0] if rows else head)
+    writer.writerows([UNKNOWN if v is None else repr(v) for v in row.values()] for row in rows)
+    return text.getvalue()
 
 
-def _error_columns(history: History) -> list[str]:
-    if all(row.squared_error is None for row in history.rounds):
-        return []
-    groups = group_sizes(history)
-    return ["squared_error", *(f"squared_error_{group}" for group in groups)]
+@dataclass(frozen=True, slots=True)
+class RoundsTable:
+    """Figures of rounds as texts, as many as a person reads; every `step`-th round."""
+
+    head: list[str]
+    rows: list[list[str]]
+    step: int
 
 
-def _errors(row: RoundRow, groups: list[str]) -> list[Cell]:
-    by_group = row.squared_error_by_group
-    return [row.squared_error, *(by_group.get(group) for group in groups)]
+MOST_ROWS = 60
+MOST_CLUSTERS = 8
+"""Whose columns a person reads side by side; a CSV file has all."""
 
 
-def _with_error(risk: RiskEstimate | None) -> tuple[float | None, float | None]:
-    return (risk.risk, risk.standard_error) if risk else (None, None)
+def rounds_table(history: History) -> RoundsTable:
+    """Return the figures of a run's rounds, the newest round among them."""
+    step = max(1, -(-len(history.rounds) // MOST_ROWS))
+    shown = replace(history, rounds=tuple(history.rounds[::-1][::step][::-1]))
+    many = bool(shown.rounds) and len(shown.rounds[0].clients) > MOST_CLUSTERS
+    hidden = ("clients_", "risk_") if many else ("risk_se_",)
+    rows: list[list[str]] = []
+    head: list[str] = []
+    for cells in round_rows(shown):
+        texts = {k: _text(k, cells) for k in cells if not k.startswith(hidden)}
+        head = [key.replace("_", " ") for key in texts]
+        rows.append(list(texts.values()))
+    return RoundsTable(head, rows, step)
+
+
+def _text(column: str, cells: Mapping[str, Cell]) -> str:
+    value = cells[column]
+    if column == "round":
+        return str(round_number(int(value or 0)))
+    if not isinstance(value, float):
+        return count_told(value)
+    error = cells.get(column.replace("risk_", "risk_se_")) if column.startswith("risk_") else None
+    return share_told(value) + ("" if error is None else f"±{error:.3f}")
 
 
 CLUSTERS_SHOWN = 6
@@ -199,15 +203,17 @@ CLUSTERS_SHOWN = 6
 def round_line(history: History) -> str:
     """Return the newest round's figures; there is one."""
     row, rounds = history.rounds[-1], history.started.rounds if history.started else 0
-    found = utility_of(row)
-    parts = [f"round {row.round_index + 1}/{rounds}", f"{found.name} {share_told(found.overall)}"]
-    parts += [f"{name} {share_told(v)}" for name, v in found.by_group.items()]
-    parts.append("risk " + " ".join(risk_told(risk) for risk in row.risks[:CLUSTERS_SHOWN]))
-    parts.append(f"over threshold {count_told(row.over)}")
-    parts += diverged_sentences(history)[:CLUSTERS_SHOWN]
-    if sentence := budget_told(history):
-        parts.append(sentence)
-    return "  ".join(parts)
+    quality = utility_of(row)
+    parts = [
+        f"round {row.round_index + 1}/{rounds}",
+        f"{quality.name} {share_told(quality.overall)}",
+        *(f"{name} {share_told(value)}" for name, value in quality.by_group.items()),
+        "risk " + " ".join(risk_told(risk) for risk in row.risks[:CLUSTERS_SHOWN]),
+        f"over threshold {count_told(row.over)}",
+        *diverged_sentences(history)[:CLUSTERS_SHOWN],
+        budget_told(history),
+    ]
+    return "  ".join(filter(None, parts))
 
 
 def budget_told(history: History) -> str:
@@ -231,15 +237,13 @@ def count_told(value: int | None) -> str:
     return "unknown" if value is None else str(value)
 
 
-def risk_told(found: RiskEstimate | None) -> str:
+def risk_told(risk: RiskEstimate | None) -> str:
     """Return a risk with its standard error."""
-    if found is None:
-        return "unknown"
-    return f"{found.risk:.3f}±{found.standard_error:.3f}"
+    return "unknown" if risk is None else f"{risk.risk:.3f}±{risk.standard_error:.3f}"
 
 
-GROUPS = ("accuracy_", "squared_error_")
-CLUSTERS = ("clients_", "risk_se_", "risk_")
+OF_GROUPS = re.compile(r"(accuracy|squared_error)_(.+)")
+OF_CLUSTERS = re.compile(r"(clients|risk_se|risk)_(\d+)")
 
 
 def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
@@ -251,18 +255,25 @@ def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[
     rounds = tuple(row for row in history.rounds if row.round_index >= first)
     for row, cells in zip(rounds, round_rows(replace(history, rounds=rounds)), strict=True):
         known = {k: v for k, v in cells.items() if v is not None and k != "round"}
-        yield row.round_index, {_name(k): float(v) for k, v in known.items()}
+        yield row.round_index, {_tracked_name(k): float(v) for k, v in known.items()}
 
 
-def _name(column: str) -> str:
+def _tracked_name(column: str) -> str:
     """Return a column's name as trackers group them: what it is, then of whom."""
-    for prefix in GROUPS:
-        if column.startswith(prefix):
-            return f"{prefix.rstrip('_')}/{column.removeprefix(prefix)}"
-    for prefix in CLUSTERS:
-        if column.startswith(prefix):
-            return f"{prefix.rstrip('_')}/cluster_{column.removeprefix(prefix)}"
-    return column
+    if cluster := OF_CLUSTERS.fullmatch(column):
+        return f"{cluster[1]}/cluster_{cluster[2]}"
+    group = OF_GROUPS.fullmatch(column)
+    return f"{group[1]}/{group[2]}" if group else column
+
+
+FINAL_OF_CLUSTERS = {
+    "clients": "clients",
+    "risk": "risk",
+    "risk_se": "risk_standard_error",
+    "true_risk": "true_risk",
+    "true_risk_se": "true_risk_standard_error",
+    "audit_auc": "auc",
+}
 
 
 def final_figures(history: History) -> dict[str, float]:
@@ -273,38 +284,27 @@ def final_figures(history: History) -> dict[str, float]:
     audit, and the risk by the strongest attack, which names it and is what violations
     follow; of each guarantee its epsilon.
     """
-    told = summary(history)
-    found: dict[str, Any] = {
-        "accuracy": told["accuracy"]["overall"],
-        **{f"accuracy/{k}": v for k, v in told["accuracy"]["by_group"].items()},
-        "squared_error": told["squared_error"]["overall"],
-        **{f"squared_error/{k}": v for k, v in told["squared_error"]["by_group"].items()},
-        "violations": told["violations"]["count"],
-        "violations_lower": told["violations"]["count_lower"],
-        "violations_exposed": told["violations"]["count_exposed"],
-        "exposure/mean": told["exposure"]["mean"],
-        "exposure/maximum": told["exposure"]["maximum"],
-        "adjusted_rand_index": told["adjusted_rand_index"],
+    run = summary(history)
+    figures: dict[str, Any] = {}
+    for name in ("accuracy", "squared_error"):
+        figures[name] = run[name]["overall"]
+        figures |= {f"{name}/{group}": value for group, value in run[name]["by_group"].items()}
+    figures |= {
+        "violations": run["violations"]["count"],
+        "violations_lower": run["violations"]["count_lower"],
+        "violations_exposed": run["violations"]["count_exposed"],
+        "exposure/mean": run["exposure"]["mean"],
+        "exposure/maximum": run["exposure"]["maximum"],
+        "adjusted_rand_index": run["adjusted_rand_index"],
     }
-    for each in told["clusters"]:
-        for figure, key in OF_CLUSTERS.items():
-            found[f"{figure}/cluster_{each['cluster']}"] = each[key]
-        if strongest := each["strongest_attack"]:
-            name = re.sub(r"[^\w-]", "_", strongest["attack"])
-            found[f"risk_by_{name}/cluster_{each['cluster']}"] = strongest["risk"]
-    for each in told["guarantees"]:
-        found[f"epsilon/{each['unit']}"] = each["epsilon"]
-    return {f"final/{k}": float(v) for k, v in found.items() if v is not None}
-
-
-OF_CLUSTERS = {
-    "clients": "clients",
-    "risk": "risk",
-    "risk_se": "risk_standard_error",
-    "true_risk": "true_risk",
-    "true_risk_se": "true_risk_standard_error",
-    "audit_auc": "auc",
-}
+    for cluster in run["clusters"]:
+        of = f"cluster_{cluster['cluster']}"
+        figures |= {f"{name}/{of}": cluster[key] for name, key in FINAL_OF_CLUSTERS.items()}
+        if strongest := cluster["strongest_attack"]:
+            attack = re.sub(r"[^\w-]", "_", strongest["attack"])
+            figures[f"risk_by_{attack}/{of}"] = strongest["risk"]
+    figures |= {f"epsilon/{each['unit']}": each["epsilon"] for each in run["guarantees"]}
+    return {f"final/{k}": float(v) for k, v in figures.items() if v is not None}
 
 
 def replays(history: History) -> int:
@@ -319,27 +319,19 @@ def told_settings(config: Config) -> dict[str, Any]:
     the numbers that stand in them. Whatever is free text may hold a name, a path or a
     URL.
     """
-    found = flat(config.model_dump(mode="json"))
-    return {key: value for key, value in found.items() if _may_be_told(key, found)}
+    settings = flat(config.model_dump(mode="json"))
+    return {key: value for key, value in settings.items() if _may_be_told(key, settings)}
 
 
 def _may_be_told(key: str, settings: Mapping[str, object]) -> bool:
     spec = spec_of(key.split("."))
     if spec is not None and choices(spec):
         return True
-    is_known = spec is not None or _is_known_option(key, settings)
-    return is_known and settings[key] != [] and _without_text(settings[key])
-
-
-def _is_known_option(key: str, settings: Mapping[str, object]) -> bool:
-    """Say whether this is an option of a component that covey brings.
-
-    What a user's own calls its options may be anything.
-    """
+    # an option is known where its component is covey's; what others call theirs may be anything
     above, _, option = key.rpartition(".")
     slot = re.sub("_options$", "", re.sub("[.]options$", ".name", above))
-    name = str(settings.get(slot, ":"))
-    return bool(option) and ":" not in name
+    is_option = bool(option) and ":" not in str(settings.get(slot, ":"))
+    return (spec is not None or is_option) and settings[key] != [] and _without_text(settings[key])
 
 
 def _without_text(value: object) -> bool:

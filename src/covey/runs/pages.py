@@ -1,4 +1,4 @@
-"""A run's story on a page, in a notebook, and as one live line."""
+"""A run on a page, as figures in a notebook, and as one live line."""
 
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -42,26 +42,20 @@ def page_of(
 ) -> Path:
     """Write one run's page; without its data it has no sample images."""
     with no_foreign_code():
-        return _page_of(path, _samples(population or _population(path)), out, record)
-
-
-def _page_of(
-    path: Path, samples: dict[str, Tensor] | None, out: Path | None, record: RunRecord | None
-) -> Path:
-    shown, own = [reported(path, samples, record)], path / "report.html"
-    if out is None or out.resolve() == own.resolve():
-        return write_report(shown, own)
-    beside = ("metrics.csv", "figures/*.png")
-    with on_record([path], "report", out, beside):
-        return write_report(shown, out)
+        shown = [reported(path, _samples(population or _population(path)), record)]
+        own = path / "report.html"
+        if out is None or out.resolve() == own.resolve():
+            return write_report(shown, own)
+        beside = ("metrics.csv", "figures/*.svg", out.with_suffix(".json").name)
+        with on_record([path], "report", out, beside):
+            return write_report(shown, out)
 
 
 def page_over(paths: Sequence[Path], out: Path | None = None) -> Path:
     """Write a page that compares several runs."""
     page = out or Path("report.html")
     with no_foreign_code(), on_record(paths, "comparison", page):
-        shown = [reported(path) for path in paths]
-        return write_report(shown, page)
+        return write_report([reported(path) for path in paths], page)
 
 
 @contextmanager
@@ -97,10 +91,9 @@ def reported(
 
 
 def baseline_of(path: Path) -> History | None:
-    """Return the story of the FedAvg run beside a run, if there is one."""
+    """Return the history of the FedAvg run beside a run, if there is one."""
     beside = RunFolder(path / "baseline")
-    has_begun = beside.ledger_path.is_file()
-    return read_run_record(beside).history if has_begun else None
+    return read_run_record(beside).history if beside.ledger_path.is_file() else None
 
 
 def _population(path: Path) -> Population | None:
@@ -133,7 +126,7 @@ class Plots:
     A notebook shows what a cell ends with: `run.plot.accuracy()`.
 
     Attributes:
-        history: returns the run's story as it is now.
+        history: returns the run's history as it is now.
         baseline: the same of the FedAvg run beside it, if there is one.
     """
 
@@ -148,39 +141,32 @@ class Plots:
 
     def risk(self) -> "Figure":
         """Draw each cluster's measured risk per round, beside the truth at the end."""
-        from covey.report.figures import risk_figure
-
-        return risk_figure(self.history())
+        return self._drawn("risk")
 
     def sizes(self) -> "Figure":
         """Draw how many clients sit in each cluster, and how many moved, per round."""
-        from covey.report.figures import clusters_figure
-
-        return clusters_figure(self.history())
+        return self._drawn("clusters")
 
     def violations(self) -> "Figure":
         """Draw what each client accepts against its final model's risk."""
-        from covey.report.more_figures import violations_figure
-
-        return violations_figure(self.history())
+        return self._drawn("violations")
 
     def fairness(self) -> "Figure":
         """Draw each gap between groups."""
-        from covey.report.more_figures import fairness_figure
-
-        return fairness_figure(self.history())
+        return self._drawn("fairness")
 
     def prices(self) -> "Figure":
         """Draw each cluster's subsidy per round, where a selection sets any."""
-        from covey.report.figures import prices_figure
-
-        return prices_figure(self.history())
+        return self._drawn("prices")
 
     def privacy_spent(self) -> "Figure":
         """Draw epsilon over the rounds, where noise is accounted for."""
-        from covey.report.more_figures import spent_figure
+        return self._drawn("spent")
 
-        return spent_figure(self.history())
+    def _drawn(self, name: str) -> "Figure":
+        from covey.report.figures import FIGURES
+
+        return FIGURES[name](self.history())
 
 
 def in_notebook() -> bool:
@@ -191,38 +177,33 @@ def in_notebook() -> bool:
 
 def live_line(title: str) -> Observer:
     """Return what shows the newest round of a run in one line, and changes that line."""
-    write = _notebook_line() if in_notebook() else _terminal_line()
+    write = _write_in_notebook([]) if in_notebook() else _write_at_terminal()
 
     def observe(history: History) -> None:
-        write(f"{title}: {_told(history)}", history.finished is not None)
+        done = history.finished is not None
+        line = round_line(history) if history.rounds else "round 1 is under way"
+        write(f"{title}: {'finished, ' if done and history.rounds else ''}{line}", done)
 
     return observe
 
 
-def _told(history: History) -> str:
-    if not history.rounds:
-        return "round 1 is under way"
-    return f"{'finished, ' if history.finished else ''}{round_line(history)}"
-
-
-def _notebook_line() -> Any:  # noqa: ANN401 - a function of a line, and whether it is the last
+def _write_in_notebook(shown: list[Any]) -> Callable[[str, bool], None]:
     display: Any = import_module("IPython.display").display
-    shown: list[Any] = []
 
     def write(line: str, _: bool) -> None:  # noqa: FBT001 - as the other one takes it
-        told = {"text/plain": line}
+        text = {"text/plain": line}
         if not shown:
-            shown.append(display(told, raw=True, display_id=True))
+            shown.append(display(text, raw=True, display_id=True))
         else:
-            shown[0].update(told, raw=True)
+            shown[0].update(text, raw=True)
 
     return write
 
 
-def _terminal_line() -> Any:  # noqa: ANN401 - as above
+def _write_at_terminal() -> Callable[[str, bool], None]:
     longest = 0
 
-    def write(line: str, last: bool) -> None:  # noqa: FBT001 - as the other one takes it
+    def write(line: str, last: bool) -> None:  # noqa: FBT001 - as above
         nonlocal longest
         longest = max(longest, len(line))
         sys.stderr.write("\r" + line.ljust(longest) + ("\n" if last else ""))

@@ -16,9 +16,9 @@ from covey.data.population import Population
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Scorer
 from covey.report.comparison import client_rows, frame_of
-from covey.report.dossier import write_dossier
 from covey.report.page import rendered, write_audit
 from covey.report.queries import round_rows
+from covey.report.signed import write_signed
 from covey.report.summary import guarantee_of, summary
 from covey.runs.own_records import ExposedRecords, exposed_records
 from covey.runs.pages import Plots, baseline_of, page_of
@@ -399,32 +399,30 @@ class Run:
         with no_foreign_code():
             return export_model(self._folder, j, path, recipient, after)
 
-    def dossier(self, out: str | Path | None = None) -> Path:
-        """Write a signed folder for who must answer to an authority.
-
-        Privacy cards, lineage as counts, Annex IV's headings. No client is named.
-        Check it with `covey verify FOLDER --ledger RUN`.
-
-        Args:
-            out: a new folder, or a new file `NAME.zip`; None: `dossiers/` of the run's
-                folder, by its newest event.
-
-        Raises:
-            RunError: something is there already.
-        """
-        with no_foreign_code():
-            return write_dossier(self._folder, None if out is None else Path(out))
-
-    def report(self, out: str | Path | None = None, population: Population | None = None) -> Path:
+    def report(
+        self,
+        out: str | Path | None = None,
+        population: Population | None = None,
+        *,
+        sign: bool = False,
+    ) -> Path:
         """Write the run's page anew: report.html in its folder, with figures/.
 
         Args:
             out: another place.
             population: the run's, if it is at hand, for samples of the data.
+            sign: whether its figures and the hash of the page are signed, in a file beside
+                it that ends in `.json`, for `covey verify`. No client is named in it.
+
+        Raises:
+            CoveyError: there is no ledger, it is broken, or the key cannot be used.
         """
         place = Path(out) if out else None
         self._record = read_run_record(self._folder)
-        return page_of(self.folder, population, place, self._record)
+        page = page_of(self.folder, population, place, self._record)
+        if sign:
+            write_signed(self._folder, page)
+        return page
 
     def audit(
         self,

@@ -410,7 +410,7 @@ def _unwritable(path: Path, error: OSError) -> RunError:
 
 
 BASELINE = "baseline"
-RENDERED = ("report.html", "metrics.csv", "figures", "audit", BASELINE)
+RENDERED = ("report.html", "report.json", "metrics.csv", "figures", "audit", BASELINE)
 """What shows a run as it was, and can be made again: it goes with every answer."""
 
 FATE_WORDS: Mapping[Fate, str] = MappingProxyType(

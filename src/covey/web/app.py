@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import uvicorn
@@ -40,8 +40,10 @@ from covey.web.pages import (
     audit_page,
     audit_picture,
     compared_page,
+    compared_picture,
     list_page,
     page,
+    picture_of,
     proof_page,
     proofs_page,
     run_page,
@@ -55,7 +57,10 @@ LOOK_EVERY = 0.5
 SPEAK_EVERY = 15.0
 """Seconds after which a stream says that it is still there."""
 
-Told = Mapping[str, Any] | None
+SVG = "image/svg+xml"
+
+View = Mapping[str, Any] | None
+"""What a page says; None: there is nothing at this address."""
 
 
 def application(
@@ -66,153 +71,135 @@ def application(
     Args:
         roots: folders that runs lie below.
         port: where it will be reached, on this machine.
-        on_used: told the next link once one was used.
+        on_used: called with the next link once one was used.
         write: whether requests can be taken in, answered and closed by forms.
     """
-    runs = WatchedRuns(roots)
-    forms = Forms(roots) if write else None
-    pages = _Pages(runs, forms)
+    runs, forms = WatchedRuns(roots), Forms(roots) if write else None
+
+    def run_of(request: Request) -> FollowedRun:
+        return _there(runs.get(request.path_params["key"]))
+
+    def forms_on(request: Request, number: str = "") -> dict[str, Any]:
+        """Return what forms on a page need; without them, none is on it."""
+        if forms is None:
+            return {"form_token": "", "forms": {}, "answering": ""}
+        token = request.scope["form_token"]
+        return {"form_token": token, "forms": forms.choices, "answering": forms.told(number)}
+
+    def one_request(request: Request) -> View:
+        number = request.path_params["number"]
+        case = request_page(runs.roots, number)
+        return None if case is None else {**case, **forms_on(request, number)}
+
+    def clients(request: Request) -> Response:
+        run, name = run_of(request), request.query_params.get("name", "").strip()
+        if name and (handle := handle_of(run, name)):
+            return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
+        text = request.query_params.get("page", "0")
+        number = int(text) if text.isascii() and text.isdigit() else 0
+        with no_foreign_code():
+            return HTMLResponse(page("clients.html", clients_page(run, number, name)))
+
+    def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        kind = _there(STATIC.get(name))
+        return Response(static(name), media_type=kind)
+
+    async def events(request: Request) -> Response:
+        run = await run_in_threadpool(run_of, request)
+        return StreamingResponse(_changes(run, request), media_type="text/event-stream")
+
+    def roc(request: Request) -> Response:
+        path = audit_picture(run_of(request), request.path_params["cluster"])
+        return FileResponse(_there(path), media_type=SVG)
+
     app = Starlette(
         routes=[
             *(forms.routes() if forms else ()),
-            Route("/", pages.list),
-            Route("/compare", pages.compare),
-            Route("/requests", pages.requests),
-            Route("/requests/{number}", pages.request),
-            Route("/runs/{key}", pages.run),
-            Route("/runs/{key}/events", pages.events),
-            Route("/runs/{key}/clients", pages.clients),
-            Route("/runs/{key}/clients/{handle}", pages.client),
-            Route("/runs/{key}/proofs", pages.proofs),
-            Route("/runs/{key}/proofs/{name}", pages.proof),
-            Route("/runs/{key}/audit", pages.audit),
-            Route("/runs/{key}/audit/{cluster}.png", pages.picture),
-            Route("/static/{name}", pages.static),
+            _page("/", "list", lambda _: list_page(runs)),
+            _page("/compare", "compared", lambda r: compared_page(runs, _compared(r))),
+            _picture("/compare/accuracy.svg", lambda r: compared_picture(runs, _compared(r))),
+            _page("/requests", "requests", lambda r: requests_page(runs.roots) | forms_on(r)),
+            _page("/requests/{number}", "request", one_request),
+            _page("/runs/{key}", "run", lambda r: run_page(run_of(r))),
+            Route("/runs/{key}/events", events),
+            Route("/runs/{key}/clients", clients),
+            _page(
+                "/runs/{key}/clients/{name}",
+                "client",
+                lambda r: client_page(run_of(r), r.path_params["name"]),
+            ),
+            _page("/runs/{key}/proofs", "proofs", lambda r: proofs_page(run_of(r))),
+            _page(
+                "/runs/{key}/proofs/{name}",
+                "proof",
+                lambda r: proof_page(run_of(r), r.path_params["name"]),
+            ),
+            _page("/runs/{key}/audit", "audit", lambda r: audit_page(run_of(r))),
+            Route("/runs/{key}/audit/{cluster}.svg", roc),
+            _picture(
+                "/runs/{key}/pictures/{name}.svg",
+                lambda r: picture_of(run_of(r), r.path_params["name"]),
+            ),
+            Route("/static/{name}", asset),
         ],
         exception_handlers={404: _missing},
     )
     return Guard(app, port, on_used, write=write)
 
 
-class _Pages:
-    """Answers to requests; each is made in a thread, so that streams go on meanwhile."""
-
-    def __init__(self, runs: WatchedRuns, forms: Forms | None) -> None:
-        self._runs, self._forms = runs, forms
-
-    def _run(self, request: Request) -> FollowedRun:
-        run = self._runs.get(request.path_params["key"])
-        if run is None:
-            raise HTTPException(404)
-        return run
-
-    def list(self, request: Request) -> Response:
-        del request
-        return _html("list.html", list_page, self._runs)
-
-    def compare(self, request: Request) -> Response:
-        keys = request.query_params.getlist("run")
-        return _html("compared.html", compared_page, self._runs, keys)
-
-    def requests(self, request: Request) -> Response:
-        form = self._form(request)
-        return _html("requests.html", _with(requests_page, form), self._runs.roots)
-
-    def request(self, request: Request) -> Response:
-        number = request.path_params["number"]
-        form = self._form(request, number)
-        make = _with(request_page, form)
-        return _html("request.html", make, self._runs.roots, number)
-
-    def _form(self, request: Request, number: str = "") -> Mapping[str, Any]:
-        """Return what forms on a page need; without them, none is on it."""
-        if self._forms is None:
-            return {"form_token": "", "forms": {}, "answering": ""}
-        return {
-            "form_token": request.scope["form_token"],
-            "forms": self._forms.choices,
-            "answering": self._forms.told(number),
-        }
-
-    def run(self, request: Request) -> Response:
-        return _html("run.html", run_page, self._run(request))
-
-    def clients(self, request: Request) -> Response:
-        run, asked = self._run(request), request.query_params.get("name", "").strip()
-        if asked and (handle := handle_of(run, asked)):
-            return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
-        text = request.query_params.get("page", "0")
-        number = int(text) if text.isascii() and text.isdigit() else 0
-        return _html("clients.html", clients_page, run, number, asked)
-
-    def client(self, request: Request) -> Response:
-        handle = request.path_params["handle"]
-        return _html("client.html", client_page, self._run(request), handle)
-
-    def proofs(self, request: Request) -> Response:
-        return _html("proofs.html", proofs_page, self._run(request))
-
-    def proof(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return _html("proof.html", proof_page, self._run(request), name)
-
-    def audit(self, request: Request) -> Response:
-        return _html("audit.html", audit_page, self._run(request))
-
-    def picture(self, request: Request) -> Response:
-        path = audit_picture(self._run(request), request.path_params["cluster"])
-        if path is None:
-            raise HTTPException(404)
-        return FileResponse(path, media_type="image/png")
-
-    def static(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in STATIC:
-            raise HTTPException(404)
-        return Response(static(name), media_type=STATIC[name])
-
-    async def events(self, request: Request) -> Response:
-        run = await run_in_threadpool(self._run, request)
-        stream = _changes(run, request)
-        return StreamingResponse(stream, media_type="text/event-stream")
+Found = TypeVar("Found")
 
 
-async def _changes(run: FollowedRun, request: Request) -> AsyncIterator[str]:
-    """Yield a word whenever there is something new to show."""
-    told, silent = run.version, 0.0
-    is_ending = request.scope.get("is_ending", lambda: False)
-    yield "retry: 1000\n\n"
-    while not is_ending() and not await request.is_disconnected():
-        await run_in_threadpool(run.check)
-        if run.version != told:
-            told, silent = run.version, 0.0
-            yield f"event: changed\ndata: {told}\n\n"
-        elif silent >= SPEAK_EVERY:
-            silent = 0.0
-            yield ": still there\n\n"
-        await asyncio.sleep(LOOK_EVERY)
-        silent += LOOK_EVERY
+def _there(found: Found | None) -> Found:
+    """Return what is at an address, or let the page be that there is nothing."""
+    if found is None:
+        raise HTTPException(404)
+    return found
 
 
-def _html(template: str, make: Callable[..., Told], *args: object) -> Response:
-    with no_foreign_code():
-        told = make(*args)
-        if told is None:
-            raise HTTPException(404)
-        return HTMLResponse(page(template, told))
+def _compared(request: Request) -> list[str]:
+    return request.query_params.getlist("run")
 
 
-def _with(make: Callable[..., Told], more: Mapping[str, Any]) -> Callable[..., Told]:
-    def made(*args: object) -> Told:
-        told = make(*args)
-        return None if told is None else {**told, **more}
+def _page(path: str, template: str, make: Callable[[Request], View]) -> Route:
+    """Return a page's route; it is made in a thread, so that streams go on meanwhile."""
 
-    return made
+    def answer(request: Request) -> Response:
+        with no_foreign_code():
+            return HTMLResponse(page(f"{template}.html", _there(make(request))))
+
+    return Route(path, answer)
+
+
+def _picture(path: str, draw: Callable[[Request], bytes | None]) -> Route:
+    def answer(request: Request) -> Response:
+        with no_foreign_code():
+            return Response(_there(draw(request)), media_type=SVG)
+
+    return Route(path, answer)
 
 
 def _missing(request: Request, error: Exception) -> Response:
     del request, error
     return HTMLResponse(page("missing.html", {}), 404)
+
+
+async def _changes(run: FollowedRun, request: Request) -> AsyncIterator[str]:
+    """Yield a word whenever there is something new to show."""
+    shown, silent = (run.version, run.pictured()), 0.0
+    is_ending = request.scope.get("is_ending", lambda: False)
+    yield "retry: 1000\n\n"
+    while not is_ending() and not await request.is_disconnected():
+        await run_in_threadpool(run.check)
+        if (now := (run.version, run.pictured())) != shown:
+            shown, silent = now, 0.0
+            yield f"event: changed\ndata: {run.version}\n\n"
+        elif silent >= SPEAK_EVERY:
+            silent = 0.0
+            yield ": still there\n\n"
+        await asyncio.sleep(LOOK_EVERY)
+        silent += LOOK_EVERY
 
 
 HOST = "127.0.0.1"
@@ -264,7 +251,7 @@ def serve(
     Args:
         roots: folders that runs lie below.
         port: where; 0: any port that is free.
-        on_link: told the next link once one was used.
+        on_link: called with the next link once one was used.
         write: whether requests can be taken in, answered and closed by forms.
 
     Raises:
@@ -282,16 +269,16 @@ def serve(
 
 
 def _listener(port: int) -> socket.socket:
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     if os.name == "posix":
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
-        found.listen(128)  # who opens the link before the server runs is kept waiting
+        listener.bind((HOST, port))
+        listener.listen(128)  # a browser that comes before the server runs is kept waiting
     except OSError as error:
-        found.close()
+        listener.close()
         raise RunError(
             f"Pages are to be served on port {port} of this machine, but it cannot be "
             f"had: {error.strerror}. Give another --port; 0 takes any that is free."
         ) from error
-    return found
+    return listener

@@ -5,7 +5,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, quote
@@ -18,14 +19,14 @@ from starlette.routing import Route
 from covey.base.errors import CoveyError
 from covey.base.history import History
 from covey.base.names import BASES, ClientName, Handle
-from covey.desk.answering import RunOutcome, answer_cases, close_case
+from covey.desk.answering import answer_cases, close_case
 from covey.desk.case import ERASED, FILE, ITEM_KINDS, Case, Item, day_of, read_register, register_at
 from covey.desk.intake import Plan, add_case, add_item, extend_case, plan_answers, sign_items
 from covey.desk.letters import write_letters
 from covey.ledger.store import Ledger
-from covey.report.attacks import final_risk, final_risks
+from covey.report.attacks import final_exposure, final_risk
 from covey.report.summary import client_groups
-from covey.runtime.planning import ClientPlan, read_client
+from covey.runtime.planning import read_client
 from covey.unlearning.plan import AFTERWARDS
 from covey.web.guard import has_token
 from covey.web.pages import page
@@ -45,25 +46,27 @@ def names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:
 
 
 def handle_of(run: FollowedRun, name: ClientName) -> Handle | None:
-    """Return the handle of a client's name, or of itself; None: nobody has it."""
+    """Return the handle of a client's name, or of itself; None: no client has it."""
     names = names_of(run)
-    found = next((handle for handle, each in names.items() if each == name), None)
-    return found or (name if name in _known(run.look().history, names) else None)
+    by_name = {each: handle for handle, each in names.items()}
+    return by_name.get(name) or (name if name in _known(run.look().history, names) else None)
 
 
 def clients_page(run: FollowedRun, page: int, asked: str) -> dict[str, Any]:
     """Return one page of the list of clients, by name; those that left come last."""
     snapshot, names = run.look(), names_of(run)
-    handles = sorted(
-        _known(snapshot.history, names), key=lambda h: (h not in names, names.get(h, h))
-    )
+    known = _known(snapshot.history, names)
+    handles = sorted(known, key=lambda h: (h not in names, names.get(h, h)))
     last = max(0, (len(handles) - 1) // PAGE)
     page = min(max(0, page), last)
-    shown = handles[page * PAGE : (page + 1) * PAGE]
+    groups = client_groups(snapshot.history)
     return {
         "run": run,
         "snapshot": snapshot,
-        "rows": [_row(snapshot.history, names, handle) for handle in shown],
+        "rows": [
+            _row(snapshot.history, names, groups, handle)
+            for handle in handles[page * PAGE : (page + 1) * PAGE]
+        ],
         "page": page,
         "last": last,
         "count": len(handles),
@@ -77,26 +80,24 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
     history = snapshot.history
     if handle not in _known(history, names):
         return None
-    record = run.made_later(f"client {handle}", lambda now: _record(run, now, handle))
-    exposed = next((e for e in final_risks(history) if e.handle == handle), None)
-    attack = final_risk(history, exposed) if exposed else None
+    end = next((e for e in history.exposures if e.handle == handle), None)
+    attack = final_risk(history, end) if end else None
     return {
         "run": run,
         "snapshot": snapshot,
-        **_row(history, names, handle),
-        "figure": _figure(history, handle),
+        **_row(history, names, client_groups(history), handle),
         "played": len(history.rounds),
-        "exposed": exposed,
-        "attack": attack.attack if attack else "",
+        "is_measured": end is not None,
+        "attack": attack,
+        "exposure": final_exposure(history, end) if end else None,
         "moves": history.moves.get(handle, ()),
-        "diverged": history.diverged,
-        "record": record,
+        "record": run.made_later(f"client {handle}", partial(_record, run, handle)),
         "answer": next((e.answer for e in history.left if e.handle == handle), ""),
     }
 
 
-def _record(run: FollowedRun, snapshot: Snapshot, handle: Handle) -> dict[str, Any]:
-    del snapshot  # the ledger is read again, for this client alone
+def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
+    """Return what the ledger, which is read again, says of this client alone."""
     try:
         held, plan = read_client(run.folder, handle)
     except (CoveyError, OSError) as error:
@@ -118,52 +119,42 @@ def _record(run: FollowedRun, snapshot: Snapshot, handle: Handle) -> dict[str, A
         "clusters": sorted(set(trained.values())),
         "sets": sets,
         "least": min((each["others"] for each in sets), default=None),
-        "options": _options(plan),
+        "options": [
+            {
+                "answer": option.answer,
+                "possible": option.possible,
+                "rounds": option.rounds_replayed,
+                "seconds": cost.seconds,
+                "bytes": cost.bytes_deleted,
+                "then": AFTERWARDS[option.answer] if option.possible else option.reason,
+            }
+            for option, cost in plan.options
+        ],
         "chosen": plan.chosen.answer if plan.chosen else "",
         "why": plan.reason,
     }
 
 
-def _options(plan: ClientPlan) -> Sequence[Mapping[str, Any]]:
-    return [
-        {
-            "answer": option.answer,
-            "possible": option.possible,
-            "rounds": option.rounds_replayed,
-            "seconds": cost.seconds,
-            "bytes": cost.bytes_deleted,
-            "then": AFTERWARDS[option.answer] if option.possible else option.reason,
-        }
-        for option, cost in plan.options
-    ]
-
-
-def _row(history: History, names: Mapping[Handle, ClientName], handle: Handle) -> dict[str, Any]:
-    taus = history.started.risk_thresholds if history.started else {}
+def _row(
+    history: History,
+    names: Mapping[Handle, ClientName],
+    groups: Mapping[Handle, str],
+    handle: Handle,
+) -> dict[str, Any]:
+    accepts = history.started.risk_thresholds.get(handle) if history.started else None
     cluster = history.assignment.get(handle)
-    figure = _figure(history, handle)
-    accepts = taus.get(handle)
-    known = figure is not None and accepts is not None
+    figure = None if cluster is None else history.figures.get(cluster)
     return {
         "handle": handle,
         "name": names.get(handle, ""),
-        "group": client_groups_of(history).get(handle, ""),
+        "group": groups.get(handle, ""),
         "cluster": cluster,
         "accepts": accepts,
+        "figure": figure,
         "risk": figure.risk if figure else None,
-        "above": figure.risk > accepts if known and figure and accepts else None,
+        "above": None if figure is None or accepts is None else figure.risk > accepts,
         "left": handle not in names,
     }
-
-
-def client_groups_of(history: History) -> Mapping[Handle, str]:
-    """Return each client's group, where it is known."""
-    return client_groups(history)
-
-
-def _figure(history: History, handle: Handle) -> Any:  # noqa: ANN401
-    cluster = history.assignment.get(handle)
-    return None if cluster is None else history.figures.get(cluster)
 
 
 def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
@@ -255,8 +246,30 @@ def _held(roots: Iterable[Path]) -> tuple[list[Held], list[str]]:
 
 ANSWERS = ("", "deny", "subtract", "roll_back", "retrain", "calibrate")
 
-Fields = Mapping[str, list[str]]
-Act = Callable[[str, Fields], Response]
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a browser sent in a form."""
+
+    fields: Mapping[str, list[str]]
+
+    def text(self, name: str) -> str:
+        """Return a field's text; "" where it was not filled in."""
+        return self.fields.get(name, [""])[0].strip()
+
+    def day(self, name: str) -> date | None:
+        """Return a field's day; None where it was not filled in."""
+        return day_of(self.text(name), name.capitalize()) if self.text(name) else None
+
+    def marked(self) -> list[int]:
+        """Return the numbers of the items that were marked."""
+        items = [int(each) for each in self.fields.get("item", []) if each.isdecimal()]
+        if not items:
+            raise ValueError("Mark the items that were done, and found none marked.")
+        return items
+
+
+Act = Callable[[str, Form], Response]
 
 
 class Forms:
@@ -276,11 +289,11 @@ class Forms:
         self._roots = [str(each) for each in roots]
         self._register = Path(self._roots[0]) / FOLDER
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="covey-answers")
-        self._told: dict[str, str] = {}
+        self._answering: dict[str, str] = {}
 
     def told(self, number: str) -> str:
         """Return how the last answering of a case goes, or went; "": there was none."""
-        return self._told.get(number, "")
+        return self._answering.get(number, "")
 
     def routes(self) -> list[Route]:
         """Return the addresses that forms are sent to."""
@@ -292,72 +305,51 @@ class Forms:
             "letters": self._letters,
             "close": self._close,
         }
+        case = "/requests/{number}"
         return [
             Route("/requests", _posted(self._add), methods=["POST"]),
-            *(
-                Route(f"/requests/{{number}}/{name}", _posted(act), methods=["POST"])
-                for name, act in acts.items()
-            ),
+            *(Route(f"{case}/{name}", _posted(a), methods=["POST"]) for name, a in acts.items()),
         ]
 
-    def _add(self, _: str, fields: Fields) -> Response:
-        received = day_of(_one(fields, "received"), "Received")
+    def _add(self, _: str, form: Form) -> Response:
+        received = day_of(form.text("received"), "Received")
+        name, basis, number, owner = map(form.text, ("name", "basis", "number", "owner"))
         with register_at(self._register) as held:
-            case = add_case(
-                held,
-                self._roots,
-                _one(fields, "name"),
-                received,
-                _one(fields, "basis"),
-                _one(fields, "number"),
-                _one(fields, "owner"),
-            )
+            case = add_case(held, self._roots, name, received, basis, number, owner)
         return _to_case(case.number)
 
-    def _item(self, number: str, fields: Fields) -> Response:
+    def _item(self, number: str, form: Form) -> Response:
         with register_at(self._register) as held:
-            add_item(held, number, _one(fields, "kind"), _one(fields, "text"))
+            add_item(held, number, form.text("kind"), form.text("text"))
         return _to_case(number)
 
-    def _sign(self, number: str, fields: Fields) -> Response:
-        items = [int(each) for each in fields.get("item", []) if each.isdecimal()]
-        if not items:
-            return _refused("Mark the items that were done, and found none marked.")
-        day = _one(fields, "day")
+    def _sign(self, number: str, form: Form) -> Response:
+        items, day = form.marked(), form.day("day")
         with register_at(self._register) as held:
-            on = day_of(day, "On") if day else None
-            sign_items(held, number, items, _one(fields, "by"), on, _one(fields, "note"))
+            sign_items(held, number, items, form.text("by"), day, form.text("note"))
         return _to_case(number)
 
-    def _extend(self, number: str, fields: Fields) -> Response:
-        day = _one(fields, "told")
+    def _extend(self, number: str, form: Form) -> Response:
+        day = form.day("told")
         with register_at(self._register) as held:
-            told = day_of(day, "Told") if day else None
-            extend_case(held, number, _one(fields, "reason"), told)
+            extend_case(held, number, form.text("reason"), day)
         return _to_case(number)
 
-    def _letters(self, number: str, fields: Fields) -> Response:
+    def _letters(self, number: str, form: Form) -> Response:
         with register_at(self._register) as held:
-            write_letters(held, number, _one(fields, "by"))
+            write_letters(held, number, form.text("by"))
         return _to_case(number)
 
-    def _answer(self, number: str, fields: Fields) -> Response:
+    def _answer(self, number: str, form: Form) -> Response:
         """Show what would become true; answer once that very plan was confirmed."""
-        wanted = _one(fields, "answer")
+        wanted, confirmed = form.text("answer"), form.text("confirmed")
         with read_register(self._register) as held:
             plan = plan_answers(held, self._roots, [number], wanted)
         shown = _digest(plan)
-        confirmed = _one(fields, "confirmed")
         if confirmed != shown:
-            told = {
-                "number": number,
-                "plan": plan,
-                "answer": wanted,
-                "shown": shown,
-                "changed": bool(confirmed),
-            }
-            return _page("confirm_answer.html", fields, told)
-        self._told[number] = "Runs are answering."
+            view = {"plan": plan, "answer": wanted, "shown": shown, "changed": bool(confirmed)}
+            return _confirmation("answer", number, form, view)
+        self._answering[number] = "Runs are answering."
         self._worker.submit(self._give_answers, number, wanted)
         return _to_case(number)
 
@@ -365,70 +357,60 @@ class Forms:
         try:
             with register_at(self._register) as held:
                 done = answer_cases(held, self._roots, [number], wanted)
-            self._told[number] = _summary(done)
-        except Exception as error:  # shown on the page: nobody else looks at this thread
-            self._told[number] = f"It was stopped: {error}"
+        except Exception as error:  # shown on the page: this thread has no other reader
+            self._answering[number] = f"It was stopped: {error}"
+            return
+        waits = [f"{each.run}: {each.reason}" for each in done if not each.answer]
+        answered = f"{len(done) - len(waits)} of {len(done)} runs have answered."
+        self._answering[number] = " ".join([answered, *waits])
 
-    def _close(self, number: str, fields: Fields) -> Response:
+    def _close(self, number: str, form: Form) -> Response:
         """Say what closing erases; close once that was confirmed."""
-        if _one(fields, "confirmed") != "close":
-            told = {name: _one(fields, name) for name in ("by", "reason", "day")}
-            return _page("confirm_close.html", fields, {"number": number, **told})
-        day = _one(fields, "day")
+        if form.text("confirmed") != "close":
+            view = {name: form.text(name) for name in ("by", "reason", "day")}
+            return _confirmation("close", number, form, view)
+        day, by, reason = form.day("day"), form.text("by"), form.text("reason")
         with register_at(self._register) as held:
-            on = day_of(day, "On") if day else None
-            by, reason = _one(fields, "by"), _one(fields, "reason")
-            close_case(held, self._roots, number, by, reason, on)
+            close_case(held, self._roots, number, by, reason, day)
         return _to_case(number)
 
 
 def _posted(act: Act) -> Callable[[Request], Any]:
+    def done(number: str, form: Form) -> Response:
+        try:
+            return act(number, form)
+        except (CoveyError, ValueError, OSError) as error:
+            return _refused(str(error))
+
     async def answer(request: Request) -> Response:
         body = await request.body()  # the guard has bounded it
-        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
-        if not has_token(request, _one(fields, "form_token")):
+        form = Form(parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True))
+        if not has_token(request, form.text("form_token")):
             reason = "This form is not of this page. Reload the page, and try again."
             return _refused(reason, 403)
         number = str(request.path_params.get("number", ""))
-        return await run_in_threadpool(_done, act, number, fields)
+        return await run_in_threadpool(done, number, form)
 
     return answer
 
 
-def _done(act: Act, number: str, fields: Fields) -> Response:
-    try:
-        return act(number, fields)
-    except (CoveyError, ValueError, OSError) as error:
-        return _refused(str(error))
-
-
-def _one(fields: Fields, name: str) -> str:
-    return fields.get(name, [""])[0].strip()
-
-
 def _digest(plan: Plan) -> str:
     """Return what stands for what a plan says, but for how long it may take."""
-    told = plan.answer()
-    for run in told["runs"]:
+    answer = plan.answer()
+    for run in answer["runs"]:
         for case in run["cases"]:
             del case["seconds"], case["bytes_deleted"]
-    text = json.dumps(told, sort_keys=True, default=str)
+    text = json.dumps(answer, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _summary(done: Sequence[RunOutcome]) -> str:
-    waits = [f"{each.run}: {each.reason}" for each in done if not each.answer]
-    answered = f"{len(done) - len(waits)} of {len(done)} runs have answered."
-    return " ".join([answered, *waits])
 
 
 def _to_case(number: str) -> Response:
     return RedirectResponse(f"/requests/{quote(number, safe='')}", 303)
 
 
-def _page(template: str, fields: Fields, told: Mapping[str, Any]) -> Response:
-    token = _one(fields, "form_token")
-    return HTMLResponse(page(template, {**told, "form_token": token}))
+def _confirmation(what: str, number: str, form: Form, view: Mapping[str, Any]) -> Response:
+    more = {"number": number, "form_token": form.text("form_token")}
+    return HTMLResponse(page(f"confirm_{what}.html", {**view, **more}))
 
 
 def _refused(reason: str, status: int = 400) -> Response:

@@ -3,51 +3,29 @@
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
+from threading import Lock
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.base.errors import CoveyError
 from covey.base.files import read_bounded
 from covey.base.history import History
-from covey.base.names import Handle, __version__, round_number
-from covey.dp.current_guarantee import epsilon_over_rounds
-from covey.report.attacks import LOSS, diverged_sentences
+from covey.base.names import __version__, round_number
+from covey.report.attacks import LOSS
 from covey.report.comparison import comparison
-from covey.report.page import audit_rows, run_view
-from covey.report.queries import OVERALL, group_sizes, utility
-from covey.report.summary import (
-    PROMISE,
-    budget_of,
-    client_groups,
-    early_end_told,
-    estimate,
-    guarantee_of,
-    happenings,
-    number,
-    violations,
-)
+from covey.report.page import audit_rows, run_view, templates
+from covey.report.queries import group_sizes, utility
+from covey.report.summary import budget_of, client_groups, early_end_told, guarantee_of, violations
+from covey.runtime.ledger_record import Noted
 from covey.runtime.verification import verify
 from covey.unlearning.proof import read_proof
 from covey.unlearning.proof_text import sentences
 from covey.unlearning.signature import Check
-from covey.web.charts import (
-    Plot,
-    accuracy_plot,
-    compared_accuracy,
-    drawn,
-    epsilon_plot,
-    moves_plot,
-    risk_plot,
-    sizes_plot,
-    table_of,
-)
 from covey.web.runs import FollowedRun, Snapshot, WatchedRuns
 
 STATIC = {"page.css": "text/css", "live.js": "text/javascript"}
@@ -55,33 +33,9 @@ STATIC = {"page.css": "text/css", "live.js": "text/javascript"}
 UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("covey.web"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["round_number"] = round_number
-    environment.globals |= {
-        "age": age,
-        "drawn": drawn,
-        "estimate": estimate,
-        "form_token": "",  # forms are on no page, unless it says so
-        "number": number,
-        "promise": PROMISE,
-        "since": since,
-        "size": size,
-        "table_of": table_of,
-        "version": __version__,
-    }
-    return environment
-
-
-def page(template: str, told: Mapping[str, Any]) -> str:
+def page(template: str, view: Mapping[str, Any]) -> str:
     """Return a page of `templates`."""
-    return _pages.get_template(template).render(told)
+    return _pages.get_template(template).render(view)
 
 
 def static(name: str) -> bytes:
@@ -101,10 +55,8 @@ def age(seconds: float | None) -> str:
 
 def since(written_at: str | None) -> str:
     """Return how long ago a time of the ledger was."""
-    if not written_at:
-        return "unknown"
     try:
-        then = datetime.fromisoformat(written_at)
+        then = datetime.fromisoformat(written_at or "")
     except ValueError:
         return "unknown"
     return age((datetime.now(UTC) - then).total_seconds())
@@ -119,67 +71,28 @@ def size(count: int) -> str:
     return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
 
 
-_pages = _environment()
-
+_pages = templates("covey.web")
+_pages.filters["round_number"] = round_number
+_pages.globals |= {
+    "age": age,
+    "form_token": "",  # forms are on no page, unless it says so
+    "since": since,
+    "size": size,
+    "version": __version__,
+}
 
 MOST_LISTED = 50
-POINTS = 10
-"""Places at which the account of epsilon is drawn; each takes a moment to add up."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterNow:
-    """One cluster's figure beside what its clients accept.
-
-    Attributes:
-        above: clients that accept less than the figure; `above_lower`, than its 95%
-            lower bound. None: the figure, or what clients accept, is unknown.
-        why: what the figure rests on, or why there is none.
-    """
-
-    cluster: int
-    clients: int
-    risk: float | None
-    standard_error: float | None
-    round_index: int | None
-    lowest: float | None
-    middle: float | None
-    above: int | None
-    above_lower: int | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Above:
-    """A client that accepts less than its cluster's figure."""
-
-    handle: Handle
-    cluster: int
-    accepts: float
-    risk: float
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One record of the ledger, newest first."""
-
-    position: int
-    round_index: int | None
-    kind: str
-    written_at: str
-    counts: bool
-    number: int
 
 
 def run_page(run: FollowedRun) -> dict[str, Any]:
     """Return everything that the page of a run says."""
     snapshot = run.look()
-    told = {"run": run, "snapshot": snapshot, "state": state_of(snapshot)}
+    view = {"run": run, "snapshot": snapshot, "state": state_of(snapshot)}
     if snapshot.history.started is None:
-        return {**told, "view": None}
-    view: Mapping[str, Any] = run.made("run page", lambda now: _view(run, now))
-    return {**told, **view, "privacy": run.made_later("privacy", _privacy_of(run))}
+        return {**view, "view": None}
+    shown: Mapping[str, Any] = run.made("run page", partial(_view, run))
+    privacy = run.made_later("privacy", partial(_privacy, run))
+    return {**view, **shown, "picture_mark": run.pictured().mark, "privacy": privacy}
 
 
 def state_of(snapshot: Snapshot) -> str:
@@ -196,83 +109,120 @@ def _view(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
     history = snapshot.history
     # what noise guarantees takes longer to add up, and is made apart
     quick = replace(history, told=(), hidden=())
-    plots = [risk_plot(history), accuracy_plot(history), sizes_plot(history)]
-    if snapshot.is_whole:
-        plots.append(moves_plot(history))
-    above = list(_above(history))
+    view = run_view(run.reported(replace(snapshot, history=quick)))
+    above = _above(history)
+    clusters = range(history.started.num_clusters if history.started else 0)
     return {
-        "view": run_view(run.reported(replace(snapshot, history=quick))),
-        "plots": {plot.key: plot for plot in plots},
-        "now": [_now(snapshot, j) for j in range(_clusters(history))],
+        "view": view,
+        "now": [_now(snapshot, j) for j in clusters],
         "over": history.over(),
         "above": above[:MOST_LISTED],
         "above_rest": max(0, len(above) - MOST_LISTED),
         "why_not_over": _why_not_over(history),
-        "diverged": diverged_sentences(history),
-        "happenings": happenings(history)[::-1][:MOST_LISTED],
+        "happenings": view["happenings"][::-1][:MOST_LISTED],
         "log": list(_log(snapshot)),
-        "overall": OVERALL,
     }
 
 
-def _privacy_of(run: FollowedRun) -> Any:  # noqa: ANN401 - called once for each head
-    def privacy(snapshot: Snapshot) -> dict[str, Any]:
-        history = snapshot.history
-        merge = run.config.merge
-        planned = merge.epsilon or None
-        told = guarantee_of(history)
-        spent = epsilon_over_rounds(history, POINTS) if told["guarantees"] else {}
-        holds = told["guarantee"]
-        left = planned - holds["epsilon"] if planned and holds else None
-        plot: Plot | None = epsilon_plot(spent, planned) if spent else None
-        return {
-            **told,
-            **budget_of(history),
-            "planned": planned,
-            "left": left,
-            "plot": plot,
-            "head": snapshot.head,
-            "rounds": len(history.rounds),
-        }
-
-    return privacy
+def _privacy(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
+    history, planned = snapshot.history, run.config.merge.epsilon or None
+    guarantees = guarantee_of(history)
+    holds = guarantees["guarantee"]
+    return {
+        **guarantees,
+        **budget_of(history),
+        "planned": planned,
+        "left": planned - holds["epsilon"] if planned and holds else None,
+        "picture": _drawn("spent", snapshot) if guarantees["guarantees"] else None,
+        "head": snapshot.head,
+        "rounds": len(history.rounds),
+    }
 
 
-def _now(snapshot: Snapshot, cluster: int) -> ClusterNow:
+AT_A_GLANCE = ("accuracy", "risk")
+"""Pictures that need no knowledge of who is in which cluster."""
+PICTURES = (*AT_A_GLANCE, "clusters", "violations", "fairness", "prices")
+
+_drawing = Lock()
+"""matplotlib has one set of parameters for all threads."""
+
+
+def picture_of(run: FollowedRun, name: str) -> bytes | None:
+    """Return one of the report's pictures as SVG, drawn once for each head; None: there is none."""
+    if name == "spent":
+        privacy = run.made_later("privacy", partial(_privacy, run))
+        return privacy["picture"] if privacy else None
+    run.look()
+    snapshot = run.pictured()
+    drawable = PICTURES if snapshot.is_whole else AT_A_GLANCE
+    if name not in drawable or snapshot.history.started is None:
+        return None
+    return run.made(f"picture {name}", partial(_drawn, name), snapshot)
+
+
+def _drawn(name: str, snapshot: Snapshot) -> bytes:
+    with _drawing:
+        from covey.report.figures import FIGURES, svg
+
+        return svg(FIGURES[name](snapshot.history))
+
+
+def compared_picture(runs: WatchedRuns, keys: Sequence[str]) -> bytes | None:
+    """Return the accuracies of two runs as SVG; None: they are not there, or have not begun."""
+    chosen = _chosen(runs, keys)
+    if len(chosen) < 2 or any(run.look().history.started is None for run in chosen):
+        return None
+    with _drawing:
+        from covey.report.comparison_figures import overlaid_accuracy
+        from covey.report.figures import svg
+
+        histories = [run.look().history for run in chosen]
+        return svg(overlaid_accuracy(list(zip(_names(chosen), histories, strict=True))))
+
+
+def _now(snapshot: Snapshot, cluster: int) -> dict[str, Any]:
+    """Return a cluster's figure beside what its clients accept.
+
+    `above`: clients that accept less than the figure; `above_lower`, than its 95% lower
+    bound. None: the figure, or what clients accept, is unknown. `why`: what the figure
+    rests on, or why there is none.
+    """
     history = snapshot.history
     figure = history.figures.get(cluster)
     taus = history.started.risk_thresholds if history.started else {}
     inside = [h for h, j in history.assignment.items() if j == cluster]
     accepted = sorted(taus[h] for h in inside if h in taus)
     latest = [m.reason for m in history.measured if m.cluster == cluster][-1:]
-    known = snapshot.is_whole and len(accepted) == len(inside)
     lower = figure.risk - 1.96 * figure.standard_error if figure else 0.0
-    return ClusterNow(
-        cluster=cluster,
-        clients=history.clusters_of_clients()[cluster],
-        risk=figure.risk if figure else None,
-        standard_error=figure.standard_error if figure else None,
-        round_index=figure.round_index if figure else None,
-        lowest=accepted[0] if accepted else None,
-        middle=median(accepted) if accepted else None,
-        above=bisect_left(accepted, figure.risk) if figure and known else None,
-        above_lower=bisect_left(accepted, lower) if figure and known else None,
-        why=latest[0] if latest else "no red team looked at it",
-    )
+    is_known = figure and snapshot.is_whole and len(accepted) == len(inside)
+    return {
+        "cluster": cluster,
+        "clients": history.clusters_of_clients()[cluster],
+        "figure": figure,
+        "lowest": accepted[0] if accepted else None,
+        "middle": median(accepted) if accepted else None,
+        "above": bisect_left(accepted, figure.risk) if figure and is_known else None,
+        "above_lower": bisect_left(accepted, lower) if is_known else None,
+        "why": latest[0] if latest else "no red team looked at it",
+    }
 
 
-def _above(history: History) -> Iterator[Above]:
-    """Yield who accepts less than the figure of its cluster, the widest gap first."""
+def _above(history: History) -> list[dict[str, Any]]:
+    """Return who accepts less than the figure of its cluster, the widest gap first."""
     taus = history.started.risk_thresholds if history.started else {}
     groups = client_groups(history)
-    found = [
-        Above(handle, j, taus[handle], figure.risk, groups.get(handle, ""))
+    clients = [
+        {
+            "handle": handle,
+            "cluster": j,
+            "accepts": taus[handle],
+            "risk": figure.risk,
+            "group": groups.get(handle, ""),
+        }
         for handle, j in history.assignment.items()
-        if (figure := history.figures.get(j)) is not None
-        and handle in taus
-        and figure.risk > taus[handle]
+        if (figure := history.figures.get(j)) and figure.risk > taus.get(handle, 1.0)
     ]
-    yield from sorted(found, key=lambda each: (each.accepts - each.risk, each.handle))
+    return sorted(clients, key=lambda each: (each["accepts"] - each["risk"], each["handle"]))
 
 
 def _why_not_over(history: History) -> str:
@@ -284,22 +234,16 @@ def _why_not_over(history: History) -> str:
     return "some cluster that clients use has no risk figure that counts now"
 
 
-def _clusters(history: History) -> int:
-    return history.started.num_clusters if history.started else 0
-
-
-def _log(snapshot: Snapshot) -> Iterator[LogLine]:
+def _log(snapshot: Snapshot) -> Iterator[tuple[Noted, str]]:
+    """Yield the newest records of the ledger, each with when it was written."""
     ends = sorted(snapshot.times)
-    for each in reversed(snapshot.latest):
-        place = bisect_left(ends, each.position)
-        written_at = snapshot.times[ends[place]] if place < len(ends) else ""
-        yield LogLine(
-            each.position, each.round_index, each.kind, written_at, each.counts, each.number
-        )
+    for record in reversed(snapshot.latest):
+        place = bisect_left(ends, record.position)
+        yield record, snapshot.times[ends[place]] if place < len(ends) else ""
 
 
 def list_page(runs: WatchedRuns) -> dict[str, Any]:
-    """Return every run's line, the ones that wait for somebody first."""
+    """Return every run's line, the newest event first."""
     lines = [(run, runs.line(run)) for run in runs.all()]
     lines.sort(key=lambda each: each[1].last_event_at, reverse=True)
     return {
@@ -309,93 +253,72 @@ def list_page(runs: WatchedRuns) -> dict[str, Any]:
     }
 
 
+def _chosen(runs: WatchedRuns, keys: Sequence[str]) -> list[FollowedRun]:
+    return [run for key in keys[:2] if (run := runs.get(key)) is not None]
+
+
 def compared_page(runs: WatchedRuns, keys: Sequence[str]) -> dict[str, Any]:
     """Return two runs with the same figures of both; without two keys, a choice."""
-    chosen = [run for key in keys[:2] if (run := runs.get(key)) is not None]
-    told = {"runs": runs.all(), "chosen": chosen, "columns": []}
+    chosen = _chosen(runs, keys)
+    view = {"runs": runs.all(), "chosen": chosen, "columns": [], "rows": []}
     if len(chosen) < 2 or any(run.look().history.started is None for run in chosen):
-        return {**told, "plots": [], "rows": []}
-    names = _names(chosen)
-    columns = [run.made("compared", partial(_figures, run)) for run in chosen]
-    histories = [(n, r.look().history) for n, r in zip(names, chosen, strict=True)]
-    groups = dict.fromkeys(g for _, h in histories for g in group_sizes(h))
-    plots = [compared_accuracy(histories)]
-    if smallest := next(iter(groups), ""):
-        plots.append(compared_accuracy(histories, smallest))
-    risks = [(name, risk_plot(history)) for name, history in histories]
+        return view
+    columns: list[Mapping[str, Any]] = [
+        run.made("compared", partial(_compared, run)) for run in chosen
+    ]
     return {
-        **told,
-        "columns": names,
-        "plots": plots,
-        "risks": [_renamed(plot, name, i) for i, (name, plot) in enumerate(risks)],
-        "rows": _rows(columns),
+        **view,
+        "columns": _names(chosen),
+        "rows": [_row(name, columns) for name in dict.fromkeys(n for c in columns for n in c)],
         "waits": not all(run.look().is_whole for run in chosen),
     }
 
 
 def _names(chosen: Sequence[FollowedRun]) -> list[str]:
-    first, second = chosen
-    if first.name != second.name:
-        return [first.name, second.name]
-    return [str(first.folder.path), str(second.folder.path)]
+    names = [run.name for run in chosen]
+    return names if len(set(names)) > 1 else [str(run.folder.path) for run in chosen]
 
 
-def _renamed(plot: Plot, name: str, place: int) -> Plot:
-    return replace(plot, key=f"risk-{place}", title=f"{plot.title}, {name}")
+def _compared(run: FollowedRun, snapshot: Snapshot) -> Mapping[str, Any]:
+    """Return a run's figures, as `covey report` compares them, by what they are called.
 
-
-def _figures(run: FollowedRun, snapshot: Snapshot) -> Mapping[str, Any]:
-    """Return a run's figures, as `covey report` compares them, by what they are called."""
-    reported = run.reported(snapshot)
+    A figure that may be unknown comes with the reason.
+    """
     history = snapshot.history
-    (row,) = comparison([reported])
-    good = utility(history)
-    name = good.name.capitalize()
-    groups = group_sizes(history)
-    over = history.over()
+    (row,) = comparison([run.reported(snapshot)])
+    quality = utility(history)
+    name = quality.name.capitalize()
     above = violations(history, LOSS)
+    epsilon = "none" if row["epsilon"] is None else f"{row['epsilon']:.3f} ({row['unit']})"
     return {
         "Method": f"{row['method']} {row['selection']}".strip(),
         "State": state_of(snapshot),
         "Seed": row["seed"],
-        name: (good.overall, "no round was measured"),
-        **{f"{name}, {g}": (good.by_group.get(g), "not measured") for g in groups},
-        "Clients above what they accept, by the figures now": over,
+        name: (quality.overall, "no round was measured"),
+        **{
+            f"{name}, {group}": (quality.by_group.get(group), "not measured")
+            for group in group_sizes(history)
+        },
+        "Clients above what they accept, by the figures now": history.over(),
         "Violations, by the loss threshold at the end": above["count"],
         "of these, by the 95% lower bound": above["count_lower"],
         "True risk, smallest group": (row["true_risk_minority"], row["reason"]),
         "True risk, largest group": (row["true_risk_majority"], row["reason"]),
         "Adjusted Rand index": (row["adjusted_rand_index"], row["reason"]),
-        "Epsilon": _epsilon(row) if snapshot.is_whole else "being read",
+        "Epsilon": epsilon if snapshot.is_whole else "being read",
         "Ledger head": snapshot.head[:12],
     }
 
 
-def _epsilon(row: Mapping[str, Any]) -> str:
-    if row["epsilon"] is None:
-        return "none"
-    return f"{row['epsilon']:.3f} ({row['unit']})"
-
-
-def _rows(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any], str]]:
-    """Return per figure its value in each run and, of two numbers, the difference."""
-    names = dict.fromkeys(name for column in columns for name in column)
-    rows: list[tuple[str, list[Any], str]] = []
-    for name in names:
-        values = [column.get(name, "not in this run") for column in columns]
-        plain = [v[0] if isinstance(v, tuple) else v for v in values]
-        both = [float(v) for v in plain if isinstance(v, int | float)]
-        gap = both[1] - both[0] if len(both) == 2 and name != "Seed" else None
-        counts = all(isinstance(v, int) for v in plain)
-        rows.append((name, values, _signed(gap, counts=counts)))
-    return rows
-
-
-def _signed(gap: float | None, *, counts: bool) -> str:
-    """Return a difference with its sign; "" where there is none."""
-    if gap is None:
-        return ""
-    return f"{gap:+.0f}" if counts else f"{gap:+.3f}"
+def _row(name: str, columns: Sequence[Mapping[str, Any]]) -> tuple[str, list[Any], str]:
+    """Return a figure, its value in each run and, of two numbers, the difference."""
+    values = [column.get(name, "not in this run") for column in columns]
+    plain = [value[0] if isinstance(value, tuple) else value for value in values]
+    numbers = [value for value in plain if isinstance(value, int | float)]
+    if len(numbers) < 2 or name == "Seed":
+        return name, values, ""
+    digits = 0 if all(isinstance(value, int) for value in numbers) else 3
+    return name, values, f"{numbers[1] - numbers[0]:+.{digits}f}"
 
 
 SAID = {
@@ -407,8 +330,8 @@ SAID = {
 
 
 def proofs_page(run: FollowedRun) -> dict[str, Any]:
-    """Return the list of a run's proofs, as they tell of themselves."""
-    proofs = [_told(path) for path in _proofs(run)]
+    """Return the list of a run's proofs, with what they say of themselves."""
+    proofs = [_proof(path) for path in _proofs(run)]
     proofs.sort(key=lambda each: str(each["answered"]), reverse=True)
     return {"run": run, "snapshot": run.look(), "proofs": proofs}
 
@@ -418,40 +341,43 @@ def proof_page(run: FollowedRun, name: str) -> dict[str, Any] | None:
     path = next((each for each in _proofs(run) if each.stem == name), None)
     if path is None:
         return None
-    checks = run.made_later(f"proof {name}", lambda now: _checks(run, now, path))
+
+    def checks(_: Snapshot) -> list[Check]:  # the ledger is read again, as an auditor would
+        try:
+            return verify(path, run.folder.path)
+        except (CoveyError, OSError) as error:
+            return [Check.failed("file", str(error))]
+
     return {
         "run": run,
         "snapshot": run.look(),
-        "proof": _told(path),
-        "checks": checks,
+        "proof": _proof(path),
+        "checks": run.made_later(f"proof {name}", checks),
         "sentences": _sentences(path),
     }
 
 
 def audit_page(run: FollowedRun) -> dict[str, Any]:
     """Return what the last audit found, or that there was none."""
-    told: dict[str, Any] = {"run": run, "snapshot": run.look(), "audit": None}
+    view: dict[str, Any] = {"run": run, "snapshot": run.look(), "audit": None, "problem": ""}
     path = run.folder.path / "audit" / "audit.json"
     if not path.is_file():
-        return {**told, "problem": ""}
+        return view
     try:
         audit = json.loads(read_bounded(path))
         rows = audit_rows(audit)
-        pictures = {
-            str(each["cluster"])
-            for each in audit["clusters"]
-            if audit_picture(run, str(each["cluster"])) is not None
-        }
+        clusters = [str(each["cluster"]) for each in audit["clusters"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return {**told, "problem": f"{path.name} cannot be read: {error}"}
-    return {**told, "audit": audit, "rows": rows, "pictures": pictures, "problem": ""}
+        return {**view, "problem": f"{path.name} cannot be read: {error}"}
+    pictures = {each for each in clusters if audit_picture(run, each) is not None}
+    return {**view, "audit": audit, "rows": rows, "pictures": pictures}
 
 
 def audit_picture(run: FollowedRun, cluster: str) -> Path | None:
     """Return the ROC figure of a cluster, as the audit drew it; None: there is none."""
     if not (cluster.isascii() and cluster.isdigit()):
         return None
-    path = run.folder.path / "audit" / f"roc-cluster-{int(cluster)}.png"
+    path = run.folder.path / "audit" / f"roc-cluster-{int(cluster)}.svg"
     return path if path.is_file() and not path.is_symlink() else None
 
 
@@ -459,11 +385,11 @@ def _proofs(run: FollowedRun) -> Sequence[Path]:
     return sorted(path for path in run.folder.proofs.glob("*.json") if path.is_file())
 
 
-def _told(path: Path) -> dict[str, Any]:
+def _proof(path: Path) -> dict[str, str]:
     """Return what a proof says of itself; each a text, "" where it says nothing."""
     keys = ("answer", "answered", "asked", "basis", "request", "ledger_events")
-    found = _document(path)
-    return {"name": path.stem, **{key: str(found.get(key, "")) for key in keys}}
+    document = _document(path)
+    return {"name": path.stem, **{key: str(document.get(key, "")) for key in keys}}
 
 
 def _sentences(path: Path) -> Mapping[str, Sequence[str]]:
@@ -477,15 +403,7 @@ def _sentences(path: Path) -> Mapping[str, Sequence[str]]:
 
 def _document(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(read_bounded(path))
+        document = json.loads(read_bounded(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _checks(run: FollowedRun, snapshot: Snapshot, path: Path) -> list[Check]:
-    del snapshot  # the ledger is read again, as an auditor would
-    try:
-        return verify(path, run.folder.path)
-    except (CoveyError, OSError) as error:
-        return [Check.failed("file", str(error))]
+    return document if isinstance(document, dict) else {}

@@ -34,6 +34,9 @@ SHORT_SECONDS = 0.1
 TICK_NANOSECONDS = 100_000_000
 """Within a tick of its file system's clock, a file can change again unseen."""
 
+REDRAWN_AFTER_SECONDS = 15.0
+"""Pictures take a moment to draw, so a run that goes on has others no sooner than this."""
+
 LONG_BYTES = 4_000_000
 """From this size on, a page does not wait for a ledger that was never read."""
 
@@ -66,9 +69,14 @@ class Snapshot:
         """What is the same in two snapshots that tell the same."""
         return self.is_whole, self.position, self.end, self.head, self.problem
 
+    @property
+    def mark(self) -> str:
+        """What is in the address of a picture of it."""
+        return f"{self.head[:16]}-{'whole' if self.is_whole else 'glance'}"
+
 
 class FollowedRun:
-    """One run that somebody looks at.
+    """One run that a browser looks at.
 
     Attributes:
         version: counts up whenever there is something new to show.
@@ -82,6 +90,8 @@ class FollowedRun:
         self._changed = Condition()
         self._is_reading = False
         self._stamp: tuple[int, int] | None = None
+        self._pictured: Snapshot | None = None
+        self._pictured_at = float("-inf")
         self._results: dict[str, tuple[Snapshot, Any]] = {}
         self._took: dict[str, float] = {}
         self._pending: set[str] = set()
@@ -93,11 +103,14 @@ class FollowedRun:
 
     def look(self) -> Snapshot:
         """Return what is known now; what is not yet is being read from here on."""
-        if self._snapshot is None and self._is_long():
+        path = self.folder.ledger_path
+        if self._snapshot is None and path.is_file() and path.stat().st_size > LONG_BYTES:
             self._publish_glance()
         self.check()
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_reading, self._patience())
+            is_first = self._snapshot is not None and not self._snapshot.is_whole
+            patience = 0.0 if is_first else PATIENCE_SECONDS
+            self._changed.wait_for(lambda: not self._is_reading, patience)
             if self._snapshot is not None:
                 return self._snapshot
         self._publish_glance()
@@ -109,12 +122,14 @@ class FollowedRun:
         with self._changed:
             if self._is_reading or (stamp is not None and stamp == self._stamp):
                 return
-            self._stamp, self._is_reading = stamp if _is_settled(stamp) else None, True
+            # a later change shows in the stamp of a file that a tick has passed since
+            is_still = stamp is not None and time.time_ns() - stamp[0] > TICK_NANOSECONDS
+            self._stamp, self._is_reading = stamp if is_still else None, True
         self._reader.submit(self._read_slice)
 
-    def made(self, what: str, work: Callable[[Snapshot], Any]) -> Any:  # noqa: ANN401
-        """Return what `work` makes of what is known, made once for each head."""
-        snapshot = self.look()
+    def made(self, what: str, work: Callable[[Snapshot], Any], of: Snapshot | None = None) -> Any:  # noqa: ANN401
+        """Return what `work` makes of what is known, or of `of`, made once for each head."""
+        snapshot = of or self.look()
         known = self._results.get(what)
         if known is None or known[0] is not snapshot:
             known = self._results[what] = snapshot, work(snapshot)
@@ -137,15 +152,22 @@ class FollowedRun:
                 self._reader.submit(self._make, what, work, snapshot)
         return None if known is None else known[1]
 
+    def pictured(self) -> Snapshot:
+        """Return what pictures show: what is known now, or was known a few seconds ago."""
+        snapshot, now = self._snapshot or Snapshot(), time.monotonic()
+        if (
+            self._pictured is None
+            or snapshot.is_whole != self._pictured.is_whole
+            or snapshot.history.finished is not None
+            or now - self._pictured_at > REDRAWN_AFTER_SECONDS
+        ):
+            self._pictured, self._pictured_at = snapshot, now
+        return self._pictured
+
     def reported(self, snapshot: Snapshot) -> Reported:
         """Return the run as the report takes it."""
-        text = read_text(self.folder.config_path)
-        return Reported(
-            name=self.name,
-            history=snapshot.history,
-            config_toml=without_passwords(text),
-            ledger_head=snapshot.head,
-        )
+        settings = without_passwords(read_text(self.folder.config_path))
+        return Reported(self.name, snapshot.history, settings, ledger_head=snapshot.head)
 
     def _make(self, what: str, work: Callable[[Snapshot], Any], snapshot: Snapshot) -> None:
         began = time.monotonic()
@@ -159,21 +181,13 @@ class FollowedRun:
                 self._pending.discard(what)
                 self.version += 1
 
-    def _is_long(self) -> bool:
-        path = self.folder.ledger_path
-        return path.is_file() and path.stat().st_size > LONG_BYTES
-
-    def _patience(self) -> float:
-        is_first = self._snapshot is not None and not self._snapshot.is_whole
-        return 0.0 if is_first else PATIENCE_SECONDS
-
     def stamp(self) -> tuple[int, int] | None:
         """Return what is other whenever the ledger is, and cheap; None: nothing is."""
         try:
-            found = self.folder.ledger_path.stat()
+            file = self.folder.ledger_path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size
+        return file.st_mtime_ns, file.st_size
 
     def _publish(self, snapshot: Snapshot) -> None:
         with self._changed:
@@ -206,31 +220,28 @@ class FollowedRun:
 
     def _read_on(self) -> bool:
         """Read for a while and publish what is new; return whether there is more."""
-        began, more = time.monotonic(), True
+        began, more, growing = time.monotonic(), True, self._growing
         if not Ledger.exists(self.folder.ledger):
             self._publish(Snapshot(problem="nothing is recorded yet"))
             return False
         with Ledger.read(self.folder.ledger) as ledger:
             while more and time.monotonic() - began < SLICE_SECONDS:
-                more = self._growing.read_more(ledger)
+                more = growing.read_more(ledger)
             if not more:
-                self._publish(self._whole(ledger))
+                whole = Snapshot(
+                    history=growing.history,
+                    is_whole=True,
+                    position=growing.position,
+                    end=growing.position,
+                    head=growing.head,
+                    written_at=ledger.end()[2],
+                    times=ledger.times(),
+                    latest=tuple(growing.latest),
+                )
+                self._publish(whole)
         if more and self._snapshot is not None and not self._snapshot.is_whole:
-            self._publish(replace(self._snapshot, position=self._growing.position))
+            self._publish(replace(self._snapshot, position=growing.position))
         return more
-
-    def _whole(self, ledger: Ledger) -> Snapshot:
-        growing = self._growing
-        return Snapshot(
-            history=growing.history,
-            is_whole=True,
-            position=growing.position,
-            end=growing.position,
-            head=growing.head,
-            written_at=ledger.end()[2],
-            times=ledger.times(),
-            latest=tuple(growing.latest),
-        )
 
     def _glanced(self) -> Snapshot:
         try:
@@ -242,11 +253,6 @@ class FollowedRun:
         except (CoveyError, ValueError, OSError) as error:
             return Snapshot(problem=str(error))
         return Snapshot(history=history, end=end, head=head, written_at=written_at)
-
-
-def _is_settled(stamp: tuple[int, int] | None) -> bool:
-    """Say whether a later change will show in the stamp: clocks of files have ticks."""
-    return stamp is not None and time.time_ns() - stamp[0] > TICK_NANOSECONDS
 
 
 FOUND_AGAIN_AFTER = 3.0
@@ -277,22 +283,23 @@ class WatchedRuns:
 
     def get(self, key: str) -> FollowedRun | None:
         """Return the run of a key, if it is there."""
-        return next((each for each in self.all() if each.key == key), None)
+        self.all()
+        return self._runs.get(key)
 
     def line(self, run: FollowedRun) -> RunEntry:
         """Return a run's line in the list; its chain is not verified for that."""
         now, stamp = datetime.now(UTC), run.stamp()
         kept = self._lines.get(run.key)
         if kept and kept[0] == stamp and time.monotonic() < kept[1]:
-            return _aged(kept[2], now)
+            entry = kept[2]
+            if entry.age_seconds is None:
+                return entry
+            written = datetime.fromisoformat(entry.last_event_at)
+            return replace(entry, age_seconds=(now - written).total_seconds())
         entry = entry_of_folder(run.folder.path, run.name, Reading(now, verify_bytes=0))
         until = time.monotonic() + LISTED_AGAIN_AFTER
         self._lines[run.key] = stamp, until, entry
         return entry
-
-    def close(self) -> None:
-        """Read no more."""
-        self._reader.shutdown(wait=False, cancel_futures=True)
 
     def _found(self) -> Iterator[FollowedRun]:
         for root in self.roots:
@@ -311,10 +318,3 @@ def key_of(name: str, path: Path) -> str:
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
     mark = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()
     return f"{plain}-{mark[:10]}".lstrip("-")
-
-
-def _aged(entry: RunEntry, now: datetime) -> RunEntry:
-    if entry.age_seconds is None:
-        return entry
-    written = datetime.fromisoformat(entry.last_event_at)
-    return replace(entry, age_seconds=(now - written).total_seconds())

@@ -329,7 +329,7 @@ PAGE = "reproduction.html"
 
 def write_page(records: Sequence[Record], out: Path) -> Path:
     """Write `reproduction.html`, which needs nothing beside it and no network."""
-    places = {each.stem: out / "figures" / f"{each.stem}.png" for each in records}
+    places = {each.stem: out / "figures" / f"{each.stem}.svg" for each in records}
     pictures = {stem: place.read_bytes() for stem, place in places.items() if place.is_file()}
     told = {"sections": [_section(each) for each in records]}
     page = rendered(PAGE, pictures, told, "covey_papers.reproduce")

@@ -14,8 +14,7 @@ from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
 from covey.build.run import build_run
 from covey.config.settings import Config, put
-from covey.report.figures import png, svg
-from covey.report.more_figures import samples_figure
+from covey.report.figures import samples_figure, svg
 from covey_papers.reproduce.federations import federations, leaving
 from covey_papers.reproduce.figures import as_csv, drawn
 from covey_papers.reproduce.record import (
@@ -100,7 +99,6 @@ def reproduced(asked: Asked, out: Path, shelf: Shelf) -> Record:
         replace_whole(out / f"{record.stem}.csv", as_csv(record).encode())
     if (figure := _figure(chosen, record)) is not None:
         (out / "figures").mkdir(exist_ok=True)
-        replace_whole(out / "figures" / f"{record.stem}.png", png(figure))
         replace_whole(out / "figures" / f"{record.stem}.svg", svg(figure))
     return record
 

@@ -1,0 +1,233 @@
+"""Pictures of what is laid side by side: attacks, runs, settings, budgets of privacy."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from covey.base.history import History
+from covey.components.built_ins import BASELINE
+from covey.report.figures import (
+    CLUSTERS,
+    INK,
+    MARKERS,
+    MISSING,
+    canvas,
+    cycled,
+    key,
+    legend,
+    lettering,
+    quiet,
+    say,
+    whole_rounds,
+)
+from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines
+
+DASHES = ("-", "--", "-.", ":")
+DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+
+Curve = Sequence[tuple[float, float]]
+"""(FPR, TPR), rising."""
+
+
+def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
+    """Draw each attack's ROC curve on logarithmic axes.
+
+    Read off it at the left how many members an attack finds while it accuses hardly
+    anybody wrongly: there an attack is worth believing about a single record, and there
+    an average hides it. The axis begins at one wrongly accused record; a curve begins
+    where it finds its first member. The dotted line is a coin.
+    """
+    figure, (axes,) = canvas(4.6)
+    quiet(axes, title, "members found (TPR)", "non-members accused (FPR)")
+    known = {name: np.array(curve) for name, curve in curves.items() if len(curve)}
+    if not known:
+        say(axes, "unknown: there is nobody to compare the members with")
+        return figure
+    start = min(curve[0, 0] for curve in known.values())
+    coin = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
+    axes.plot([start, 1], [start, 1], **coin)
+    keys = [Line2D([], [], label="a coin toss", **coin)]
+    for index, (name, curve) in enumerate(known.items()):
+        look = {
+            "color": cycled(CLUSTERS, index),
+            "linestyle": cycled(DASHES, index),
+            "linewidth": 1.8,
+        }
+        rates = np.where(curve[:, 1] > 0, curve[:, 1], np.nan)
+        axes.plot(curve[:, 0], rates, drawstyle="steps-post", **look)
+        keys.append(Line2D([], [], label=lettering(name), **look))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(start, 1)
+    # the first tick stands for one accused record: no decade too close to it
+    axes.set_xticks([start, *(t for t in DECADES if t > 1.6 * start)])
+    axes.set_ylim(min(start, 1 / max(1, members)) * 0.9, 1.15)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(
+            FuncFormatter(lambda share, _: f"{100 * share:.2g}%" if share < 1 else "100%")
+        )
+    legend(figure, keys)
+    return figure
+
+
+def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
+    """Draw the accuracy of several runs: of all clients, and of the smallest group.
+
+    Runs of one label (the seeds of one setting) share a colour; FedAvg is black and
+    dashed. Read off it what a mean hides: a method may win on the left and lose its
+    minority on the right.
+    """
+    figure, (everybody, smallest) = canvas(columns=2, shared=True)
+    names = dict.fromkeys(utility(history).name for _, history in runs)
+    down = f"{' or '.join(names) or 'accuracy'} on unseen data"
+    quiet(everybody, "All clients", down, "round")
+    quiet(smallest, "Smallest group", "", "round")
+    looks: dict[str, dict[str, Any]] = {}
+    others = 0  # beyond the last colour, dots tell apart
+    for label, history in runs:
+        if label not in looks:
+            if history.started and history.started.method == BASELINE:
+                looks[label] = {"color": INK, "linestyle": "--"}
+            else:
+                dash = cycled(("-", ":", "-."), others // len(CLUSTERS))
+                looks[label] = {"color": cycled(CLUSTERS, others), "linestyle": dash}
+                others += 1
+        lines, group = utility_lines(history), next(iter(group_sizes(history)), "")
+        for axes, name in ((everybody, OVERALL), (smallest, group)):
+            points = np.array(lines.get(name) or np.empty((0, 2)))
+            axes.plot(points[:, 0], points[:, 1], linewidth=1.3, alpha=0.85, **looks[label])
+    if not any(group_sizes(history) for _, history in runs):
+        say(smallest, "unknown: the clients have no known groups")
+    for axes in (everybody, smallest):
+        whole_rounds(axes, max((finish_line(history) for _, history in runs), default=1))
+    keys = [Line2D([], [], label=lettering(label), **look) for label, look in looks.items()]
+    legend(figure, keys, 2)
+    return figure
+
+
+PANELS = {"accuracy": "All clients", "minority_accuracy": "Smallest group"}
+
+
+def pareto_figure(means: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw accuracy against violations, one point per setting, as `means` gives them.
+
+    Bars are one standard deviation over the seeds. Read off it which settings are worth
+    having: filled, and on the line, the front. A hollow one has another beside it that is
+    at least as accurate with no more violations. A setting may be on the front at the
+    left and not at the right, where its minority pays.
+    """
+    columns = 2 if max((len(row["setting"]) for row in means), default=0) < 48 else 1
+    figure, panels = canvas(3.6 + 0.21 * -(-len(means) // columns), columns=2)
+    looks = {row["setting"]: _setting_look(i, row["setting"]) for i, row in enumerate(means)}
+    for axes, (metric, title) in zip(panels, PANELS.items(), strict=True):
+        down = "accuracy on unseen data" if metric == "accuracy" else ""
+        quiet(axes, title, down, "violations")
+        rows = [
+            row for row in means if None not in (row["violations"]["mean"], row[metric]["mean"])
+        ]
+        if not rows:
+            say(axes, "unknown: no setting has\nboth figures in every run")
+        points = [(row["violations"]["mean"], row[metric]["mean"]) for row in rows]
+        best = front(points)
+        line: dict[str, Any] = {"color": MISSING, "linewidth": 1.2, "zorder": 1}
+        axes.plot([points[i][0] for i in best], [points[i][1] for i in best], **line)
+        for i, row in enumerate(rows):
+            marker, colour = looks[row["setting"]]
+            axes.errorbar(
+                *points[i],
+                xerr=row["violations"]["deviation"] or 0.0,
+                yerr=row[metric]["deviation"] or 0.0,
+                fmt=marker,
+                color=colour,
+                markerfacecolor=colour if i in best else "white",
+                markersize=7,
+                elinewidth=0.9,
+            )
+        axes.margins(0.12)
+    keys = [key(marker, setting, colour) for setting, (marker, colour) in looks.items()]
+    legend(figure, keys, columns)
+    return figure
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the indices of the points that no other dominates, fewest violations first.
+
+    A point (violations, accuracy) dominates another if it has no more violations and no
+    less accuracy, and differs.
+    """
+    best: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1])):
+        if not best or points[i][1] > points[best[-1]][1] or points[i] == points[best[-1]]:
+            best.append(i)
+    return best
+
+
+def _setting_look(place: int, setting: str) -> tuple[str, str]:
+    """Return a setting's marker and colour; FedAvg is black, as everywhere."""
+    if setting.startswith(BASELINE):
+        return MARKERS[0], INK
+    return cycled(MARKERS[1:], place), cycled(CLUSTERS, place)
+
+
+BUDGET_PANELS = {
+    "accuracy": "Accuracy",
+    "true_risk_minority": "True risk, smallest group",
+    "violations": "Violations",
+}
+
+
+def epsilon_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw accuracy, risk and violations against epsilon, one line per method and noise.
+
+    Read off it what a smaller epsilon takes and gives. At the right edge: runs without
+    noise, which have no epsilon at all. `rows` are those of `comparison`.
+    """
+    figure, panels = canvas(3.6, columns=3)
+    lines = _by_noise(rows)
+    levels = sorted({_level(row["epsilon"]) for row in rows if row["epsilon"] is not None})
+    edge = 4 * max(levels, default=1.0)
+    for axes, (metric, title) in zip(panels, BUDGET_PANELS.items(), strict=True):
+        quiet(axes, title, "", "epsilon")
+        axes.set_xscale("log")
+        axes.set_xticks([*levels, edge], [*(f"{e:g}" for e in levels), "none"])
+        axes.set_xticks([], minor=True)
+        axes.set_xlim(min([edge, *levels]) / 2, edge * 2)
+        axes.margins(y=0.15)
+        for place, own in enumerate(lines.values()):
+            at: dict[float, list[float]] = {}
+            for row in own:
+                if row[metric] is not None:
+                    level = edge if row["epsilon"] is None else _level(row["epsilon"])
+                    at.setdefault(level, []).append(row[metric])
+            look: dict[str, Any] = {"color": cycled(CLUSTERS, place)}
+            for level, values in at.items():
+                axes.plot([level] * len(values), values, cycled(MARKERS, place), ms=5, **look)
+            axes.plot(sorted(at), [fmean(at[level]) for level in sorted(at)], lw=1.2, **look)
+    names = enumerate(lines)
+    legend(figure, [key(cycled(MARKERS, i), name, cycled(CLUSTERS, i)) for i, name in names], 3)
+    return figure
+
+
+def _by_noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Gather runs that differ in how much noise there is; without any, with the rest."""
+    kinds: dict[str, list[str]] = {}
+    methods = [f"{row['method']} {row['selection']}".strip() for row in rows]
+    for row, method in zip(rows, methods, strict=True):
+        own = kinds.setdefault(method, [])
+        if row["noise"] and row["noise"] not in own:
+            own.append(row["noise"])
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for row, method in zip(rows, methods, strict=True):
+        noise = row["noise"] or (kinds[method][0] if len(kinds[method]) == 1 else "none")
+        lines.setdefault(f"{method}, noise {noise}", []).append(row)
+    return lines
+
+
+def _level(epsilon: float) -> float:
+    """Return an epsilon to two digits: runs planned for the same one stand together."""
+    return float(f"{epsilon:.2g}")
