@@ -20,10 +20,10 @@ from rich.text import Text
 
 import covey
 from covey.base.errors import ConfigError
-from covey.cli.app import FAILED_CHECK, JsonOption, app, errors, stated
+from covey.cli.answer import JsonOption
+from covey.cli.app import FAILED_CHECK, app, errors, stated
 
 if TYPE_CHECKING:
-    from covey.cli.outputs import Served
     from covey.desk.pruning import Retention
     from covey.desk.runs import RunEntry
     from covey.runs.sweeps import Examination
@@ -432,7 +432,7 @@ def serve(
     with suppress(OSError, AttributeError):  # Windows has no niceness
         os.nice(NICENESS)
     server = served(roots or [Path(DEFAULT_ROOT)], port, _tell_next, write=write)
-    told: Served = {"link": server.link}
+    told = {"link": server.link}
     stated(told, f"Open {server.link}", as_json=as_json)
     sys.stdout.flush()
     errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)

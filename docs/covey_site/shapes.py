@@ -1,4 +1,4 @@
-"""What each command prints with `--json`, as types."""
+"""The shapes of JSON that is made of dicts: what no class holds."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired
@@ -8,24 +8,21 @@ from typing_extensions import TypedDict
 
 from covey.auditor.result import Control
 from covey.base.names import Basis
-from covey.deploy.checks import Node, Run
-from covey.deploy.keys import Finding
 from covey.desk.answering import RunOutcome
 from covey.desk.case import CaseState
 from covey.desk.intake import Plan
 from covey.desk.runs import RunState
 from covey.dp.accountant import RefutedEpsilon
-from covey.dp.current_guarantee import Guarantee, Unit
+from covey.dp.current_guarantee import Guarantee
 from covey.membership.audit import AttackFigures
 from covey.membership.intervals import Estimate
 from covey.membership.references import Attribution, ExposedCounts
 from covey.runs.own_records import ExposedRecord
 from covey.runtime.participation_game import Game
 from covey.runtime.places import Place
-from covey.unlearning.participation import DeniabilityRow
 from covey.unlearning.proof import Proof
 from covey.unlearning.proof_text import AnswerKind, Fate
-from covey.unlearning.signature import Check
+from covey_papers.reproduce.record import Record
 
 
 class Accuracy(TypedDict):
@@ -440,64 +437,6 @@ class Changed(TypedDict):
     model_hash: str | None
     seconds: float
     exported: list[str]
-
-
-class Checked(TypedDict):
-    """Checks of a proof or a dossier.
-
-    Attributes:
-        valid: no check failed.
-    """
-
-    valid: bool
-    checks: list[Check]
-
-
-class HeadSigned(TypedDict):
-    """The head of a run's ledger, signed by its operator.
-
-    Attributes:
-        size: events under it.
-        checkpoint: the signed note.
-    """
-
-    run: str
-    size: int
-    checkpoint: str
-
-
-class HeadWitnessed(TypedDict):
-    """A head that a witness cosigned.
-
-    Attributes:
-        size: events under it.
-        origin: which ledger it is of.
-        checkpoint: the cosigned note.
-    """
-
-    size: int
-    origin: str
-    checkpoint: str
-
-
-class KeyTold(TypedDict):
-    """A key that signs proofs, or did; moments in ISO 8601."""
-
-    fingerprint: str
-    since: str | None
-    until: str | None
-    revoked: str | None
-
-
-class KeysListed(TypedDict):
-    """The keys that sign proofs.
-
-    Attributes:
-        file: of the public keys.
-    """
-
-    file: str
-    keys: list[KeyTold]
 
 
 class Spread(TypedDict):
@@ -1349,85 +1288,6 @@ class DossierDocument(TypedDict):
     signature: SignatureBlock
 
 
-class GuaranteeOfPaper(TypedDict):
-    """What Theorem 1 of the paper claims for a sigma, and what its algorithm delivers.
-
-    Attributes:
-        noise: `paper`.
-        epsilon: that is delivered; None: no finite one.
-        noise_multiplier: z of every release.
-        relation: how two neighbouring sets of data differ.
-        holds_if: what must be true, and what nothing enforces.
-    """
-
-    noise: str
-    sigma: float
-    rounds: int
-    delta: float
-    epsilon_claimed: float
-    epsilon: float | None
-    noise_multiplier: float
-    relation: str
-    covers: list[str]
-    does_not_cover: list[str]
-    holds_if: list[str]
-
-
-class GuaranteeOfNoise(TypedDict):
-    """What a mechanism guarantees, beside the size of its noise.
-
-    Attributes:
-        noise: `sound`, `client` or `record`.
-        epsilon_claimed: that was asked for; None: the noise was given.
-        epsilon: None: `reason` says why.
-        unit: whom it protects.
-        relation: how two neighbouring sets of data differ.
-        adversary: who sees what.
-        holds_if: what must be true, and what nothing enforces.
-        accountant: what added up the cost.
-        noise_multiplier: z of every release.
-        views: epsilon by what an adversary sees, of anonymity sets.
-        noise_norm: of each released model; not for `record`.
-        update_norm: the largest of one update.
-    """
-
-    noise: str
-    rounds: int
-    epsilon_claimed: float | None
-    epsilon: float | None
-    reason: str
-    delta: float
-    unit: Unit
-    relation: str
-    adversary: str
-    covers: list[str]
-    does_not_cover: list[str]
-    holds_if: list[str]
-    accountant: str | None
-    noise_multiplier: float | None
-    views: NotRequired[dict[str, float | None]]
-    noise_norm: NotRequired[float]
-    update_norm: NotRequired[float]
-
-
-class Deniability(TypedDict):
-    """Which k and x keep forced replays rare.
-
-    Attributes:
-        clients: in every round.
-        requests: to leave.
-        target: the probability to stay below.
-        holds_if: what must be true.
-    """
-
-    clients: int
-    rounds: int
-    requests: int
-    target: float
-    holds_if: list[str]
-    settings: list[DeniabilityRow]
-
-
 class ErrorTold(TypedDict):
     """Why nothing was answered.
 
@@ -1441,81 +1301,66 @@ class ErrorTold(TypedDict):
     exit_code: int
 
 
+class RowInWords(TypedDict):
+    """A figure beside the paper's, as its table shows it."""
+
+    measure: str
+    row: str
+    column: str
+    paper: str
+    covey: str
+    interval: str
+    verdict: str
+
+
+class ExperimentTold(TypedDict):
+    """One table or figure of a paper.
+
+    Attributes:
+        quick: whether it is the scaled-down form.
+    """
+
+    name: str
+    quick: bool
+    rows: list[RowInWords]
+    notes: list[str]
+
+
+class Reproduced(TypedDict):
+    """What was measured anew.
+
+    Attributes:
+        page: over all records of the folder.
+    """
+
+    experiments: list[ExperimentTold]
+    page: str
+
+
+class ExperimentListed(TypedDict):
+    """A table or figure that can be measured.
+
+    Attributes:
+        minutes_quick: with `--quick`, about.
+        minutes: in full, about.
+    """
+
+    name: str
+    title: str
+    minutes_quick: float
+    minutes: float
+
+
+class ExperimentsListed(TypedDict):
+    """The papers' tables and figures."""
+
+    experiments: list[ExperimentListed]
+
+
 class Failed(TypedDict):
     """What every command prints that could not answer."""
 
     error: ErrorTold
-
-
-class ProblemTold(TypedDict):
-    """One mistake in settings.
-
-    Attributes:
-        key: None: settings that are fine one by one disagree.
-        value: what was found.
-        expected: what it may be, in words.
-        did_you_mean: the name or the value that was probably meant.
-    """
-
-    key: str | None
-    value: Any
-    expected: str | None
-    did_you_mean: str | None
-    message: str
-
-
-class ConfigChecked(TypedDict):
-    """Every mistake in a file of settings, and what in it does nothing.
-
-    Attributes:
-        unused_settings: None: there are mistakes.
-    """
-
-    file: str
-    valid: bool
-    problems: list[ProblemTold]
-    unused_settings: list[UnusedSetting] | None
-
-
-class ConfigTemplate(TypedDict):
-    """A file of all settings.
-
-    Attributes:
-        file: None: it was not written.
-        toml: its text.
-    """
-
-    file: str | None
-    toml: str
-
-
-class Written(TypedDict):
-    """A file that was written."""
-
-    file: str
-
-
-class DataFile(TypedDict):
-    """A file of a data set.
-
-    Attributes:
-        source: which data set.
-        state: whether it is there, and whole.
-        url: where to get it.
-    """
-
-    source: str
-    file: str
-    state: str
-    url: str
-    md5: str | None
-
-
-class DataFiles(TypedDict):
-    """The data files that covey can read."""
-
-    folder: str
-    files: list[DataFile]
 
 
 class Served(TypedDict):
@@ -1526,47 +1371,6 @@ class Served(TypedDict):
     """
 
     link: str
-
-
-class FederationWritten(TypedDict):
-    """A federation's folder.
-
-    Attributes:
-        address: of the server, as nodes see it.
-        nodes: folders by name.
-    """
-
-    folder: str
-    address: str
-    insecure: bool
-    nodes: dict[str, str]
-
-
-class FederationChecked(TypedDict):
-    """What is missing, wrong or risky in a federation's folder.
-
-    Attributes:
-        valid: no finding is an error.
-    """
-
-    valid: bool
-    findings: list[Finding]
-
-
-class FederationStatus(TypedDict):
-    """Which nodes are online, and how the runs are.
-
-    Attributes:
-        answers: whether the server did.
-        problem: why not.
-    """
-
-    folder: str
-    answers: bool
-    address: str
-    problem: str
-    nodes: list[Node]
-    runs: list[Run]
 
 
 FAILURE = Failed
@@ -1584,18 +1388,10 @@ OUTPUTS: Mapping[str, Any] = {
     "runs prune": Pruned,
     "join": Changed,
     "update": Changed,
-    "audit": RunAudited,
-    "audit --model": ModelAudited,
-    "audit --game": GamePlayed,
-    "audit --epsilon": EpsilonTested,
+    "audit": RunAudited | ModelAudited | GamePlayed | EpsilonTested,
     "records": RecordsTold,
-    "guarantee --noise": GuaranteeOfPaper | GuaranteeOfNoise,
-    "guarantee --deniability": Deniability,
     "explain": Explanation,
-    "forget": Forgotten | Queued,
-    "forget --plan": ForgetPlans,
-    "forget --again": Unacknowledged,
-    "forget --received": Unacknowledged,
+    "forget": Forgotten | Queued | ForgetPlans | Unacknowledged,
     "requests add": CaseTold,
     "requests list": CasesTold,
     "requests due": CasesTold,
@@ -1608,24 +1404,14 @@ OUTPUTS: Mapping[str, Any] = {
     "requests letters": LettersWritten,
     "requests templates": TemplatesWritten,
     "requests close": CaseTold,
-    "verify": Checked,
     "dossier": DossierWritten,
-    "head": HeadSigned,
-    "witness": HeadWitnessed,
-    "keys": KeysListed,
-    "data": DataFiles,
-    "config check": ConfigChecked,
-    "config init": ConfigTemplate,
-    "config schema --out": Written,
-    "deploy init": FederationWritten,
-    "deploy check": FederationChecked,
-    "deploy status": FederationStatus,
     "serve": Served,
+    "reproduce": Reproduced | ExperimentsListed,
 }
-"""By command, with the option that asks for it where a command has several answers.
+"""Of commands that print their answers themselves."""
 
-`config schema` without `--out` prints the schema of the settings itself.
-"""
+INLINED: Mapping[str, Any] = {}
+"""Of what answers hold of the library's that is no class there, by class and field."""
 
 FILES: Mapping[str, Any] = {
     "audit/audit.json": AuditFile,
@@ -1635,5 +1421,6 @@ FILES: Mapping[str, Any] = {
     "dossier.json": DossierDocument,
     "head.json": HeadUpdateFile,
     "Run.summary": RunSummary,
+    "EXPERIMENT.json of covey reproduce": Record,
 }
 """By file: those that a run's folder, an audit, a dossier or a witness is given."""
