@@ -11,7 +11,6 @@ from covey.base.names import Basis
 from covey.desk.answering import RunOutcome
 from covey.desk.case import CaseState
 from covey.desk.intake import Plan
-from covey.desk.runs import RunState
 from covey.dp.accountant import RefutedEpsilon
 from covey.dp.current_guarantee import Guarantee
 from covey.membership.audit import AttackFigures
@@ -269,87 +268,6 @@ class RunConcluded(RunSummary):
     report: str
 
 
-class RunTold(TypedDict):
-    """One run below a folder, as its ledger tells it.
-
-    Attributes:
-        place: its folder, or its ledger's URL without a password.
-        name: its folder below the root that it was found under.
-        state: running: a process writes it; waiting: not at its end; damaged: changed;
-            unreadable: it cannot be looked at from here.
-        reason: what the state rests on, where that is not plain.
-        last_event: the kind of the newest event.
-        last_event_at: when it was recorded, ISO 8601.
-        clients: those that have not left.
-        size_bytes: of all files in the folder.
-        ledger_head: the newest hash, cut to 12 digits.
-        open_requests: to leave.
-        undelivered_answers: whose salt nobody has acknowledged.
-        proofs: how many lie in the folder.
-        guarantees: of differential privacy, a sentence each.
-        is_verified: whether the ledger's whole chain was read.
-    """
-
-    place: str
-    folder: str | None
-    name: str
-    state: RunState
-    reason: str
-    method: str
-    rounds_played: int | None
-    rounds_planned: int | None
-    last_event: str
-    last_event_at: str
-    age_seconds: float | None
-    clients: int | None
-    size_bytes: int
-    ledger_head: str
-    open_requests: int | None
-    undelivered_answers: int
-    proofs: int
-    guarantees: list[str]
-    guarantee_reason: str
-    is_verified: bool
-
-
-class RunsListed(TypedDict):
-    """All runs below some folders."""
-
-    runs: list[RunTold]
-
-
-class RunPruned(TypedDict):
-    """What goes of one old run.
-
-    Attributes:
-        run: its place.
-        what: states, or the whole run.
-        lost: what can then no longer be done, a sentence each.
-        kept: why nothing of it goes; empty: it goes.
-    """
-
-    run: str
-    what: str
-    paths: list[str]
-    size_bytes: int
-    lost: list[str]
-    kept: str
-
-
-class Pruned(TypedDict):
-    """What old runs could spare, and what was deleted.
-
-    Attributes:
-        deleted: empty without `--yes`.
-        size_bytes: of what was deleted, or would be.
-    """
-
-    older_than: str
-    deleted: list[RunPruned]
-    found: list[RunPruned]
-    size_bytes: int
-
-
 class DivergedInRun(DivergedModel):
     """A model that diverged, and in which run."""
 
@@ -367,20 +285,6 @@ class ReportWritten(TypedDict):
     diverged: list[DivergedInRun]
 
 
-class Exported(TypedDict):
-    """A model that was written out of a run.
-
-    Attributes:
-        sha256: of the file.
-        recipient: as it stands on record.
-    """
-
-    file: str
-    cluster: int
-    sha256: str
-    recipient: str | None
-
-
 class DossierWritten(TypedDict):
     """A dossier that was written.
 
@@ -389,29 +293,6 @@ class DossierWritten(TypedDict):
     """
 
     dossier: str
-
-
-class Damage(TypedDict):
-    """Something in a run's folder that is not as covey left it.
-
-    Attributes:
-        found: what is wrong.
-        recovery: what it can be recovered from.
-        repairable: whether `--repair` mends it.
-    """
-
-    path: str
-    what: str
-    found: str
-    recovery: str
-    repairable: bool
-
-
-class Doctored(TypedDict):
-    """What is damaged in a run, and what was repaired."""
-
-    damaged: list[Damage]
-    repaired: list[Damage]
 
 
 class Changed(TypedDict):
@@ -1381,11 +1262,6 @@ OUTPUTS: Mapping[str, Any] = {
     "resume": RunConcluded,
     "sweep": Swept,
     "report": ReportWritten,
-    "export": Exported,
-    "doctor": Doctored,
-    "runs list": RunsListed,
-    "runs show": RunTold,
-    "runs prune": Pruned,
     "join": Changed,
     "update": Changed,
     "audit": RunAudited | ModelAudited | GamePlayed | EpsilonTested,

@@ -44,9 +44,10 @@ class Answer:
         """What the command ends with, once it has said everything."""
         return 0
 
-    def lines(self) -> Iterable[str]:
-        """Return the text for a person, line by line."""
-        return lines_of(self)
+    def lines(self) -> Iterator[str]:
+        """Return the text for a person, line by line: here, of every key."""
+        for key, value in json_of(self).items():
+            yield f"{key.replace('_', ' ')}: {_brief(value)}"
 
 
 def json_of(value: object) -> Any:  # noqa: ANN401 - whatever JSON can say
@@ -67,13 +68,13 @@ def json_of(value: object) -> Any:  # noqa: ANN401 - whatever JSON can say
     return str(value) if isinstance(value, PurePath) else value
 
 
-def show(answer: object, *, as_json: bool) -> None:
+def show(answer: Answer, *, as_json: bool) -> None:
     """Print the answer for a program, or its text for a person."""
     has_answered.set(as_json)
     if as_json:
         print(json.dumps(json_of(answer), indent=2, allow_nan=False))
     else:
-        print("\n".join(answer.lines() if isinstance(answer, Answer) else lines_of(answer)))
+        print("\n".join(answer.lines()))
 
 
 class AnsweringCommand(TyperCommand):
@@ -96,7 +97,7 @@ class AnsweringCommand(TyperCommand):
         code = 0
         for answer in found if isinstance(found, Iterator) else filter(None, [found]):
             show(answer, as_json=as_json)
-            code = getattr(answer, "exit_code", 0)
+            code = answer.exit_code
         if code:
             raise typer.Exit(code)
 
@@ -126,12 +127,6 @@ def short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def lines_of(answer: object) -> Iterator[str]:
-    """Yield a line per key of an answer."""
-    for key, value in json_of(answer).items():
-        yield f"{key.replace('_', ' ')}: {_brief(value)}"
 
 
 def _brief(value: object) -> str:

@@ -12,9 +12,8 @@ import typer
 
 import covey
 from covey.base.errors import ConfigError
-from covey.cli.answer import JsonOption
+from covey.cli.answer import JsonOption, tabled
 from covey.cli.app import FAILED_CHECK, app, console, stated
-from covey.cli.inspect import tabled
 from covey.cli.runs import shown
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ import typer
 import covey
 from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.names import BASES, Basis
-from covey.cli.answer import JsonOption
+from covey.cli.answer import JsonOption, short, tabled
 from covey.cli.app import app, errors, stated, stoppable
-from covey.cli.inspect import short, tabled
 from covey.cli.runs import shown
 from covey.unlearning.plan import AFTERWARDS, ANSWERS, check_basis
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.base.errors import ConfigError
-from covey.cli.answer import JsonOption
+from covey.cli.answer import JsonOption, short, tabled
 from covey.cli.app import FAILED_CHECK, app, stated
-from covey.cli.inspect import DEFAULT_ROOT, RootsOption, short, tabled
+from covey.cli.inspect import DEFAULT_ROOT, RootsOption
 from covey.cli.runs import shown
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from rich.text import Text
 import covey
 from covey.base.errors import ConfigError, RunError
 from covey.base.history import History, RoundRow
-from covey.cli.answer import JsonOption
+from covey.cli.answer import JsonOption, short, tabled
 from covey.cli.app import FAILED_CHECK, app, console, errors, stated, stoppable
-from covey.cli.inspect import short, tabled
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.config.rules import is_remote
 from covey.config.settings import Config, load_config

@@ -203,7 +203,7 @@ def delete_run(path: Path) -> None:
     (found,) = (
         each
         for each in retention(entries, timedelta.min, "whole", needed=needed)
-        if each.entry.folder and each.entry.folder.resolve() == path.resolve()
+        if each.folder and each.folder.resolve() == path.resolve()
     )
     kept = found.kept
     if not kept and not RunFolder(path).ledger_path.is_file():

@@ -46,6 +46,7 @@ class Damage:
         recovery: what it can be recovered from, or that it cannot.
         repair: mends it, but for rounds that have to be played again; None: a person has
             to.
+        repairable: whether `--repair` mends it.
     """
 
     path: Path
@@ -53,16 +54,11 @@ class Damage:
     found: str
     recovery: str
     repair: Callable[[], object] | None = field(default=None, compare=False, repr=False)
+    repairable: bool = field(init=False, compare=False)
 
-    def answer(self) -> dict[str, object]:
-        """Return the damage for a program."""
-        return {
-            "path": str(self.path),
-            "what": self.what,
-            "found": self.found,
-            "recovery": self.recovery,
-            "repairable": self.repair is not None,
-        }
+    def __post_init__(self) -> None:
+        """Say whether there is a repair."""
+        object.__setattr__(self, "repairable", self.repair is not None)
 
 
 def damages(folder: RunFolder) -> Iterator[Damage]:

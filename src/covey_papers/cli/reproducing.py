@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.base.errors import ConfigError
-from covey.cli.answer import JsonOption
+from covey.cli.answer import JsonOption, tabled
 from covey.cli.app import app, console, stated
-from covey.cli.inspect import tabled
 from covey.cli.runs import SetOption, shown
 
 if TYPE_CHECKING:
