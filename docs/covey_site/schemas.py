@@ -22,7 +22,7 @@ from pydantic_core.core_schema import DataclassSchema, TypedDictSchema
 
 from covey.cli.app import app
 from covey.cli.commands import loaded
-from covey_site.shapes import FAILURE, FILES, INLINED, OUTPUTS
+from covey_site.shapes import DICTS, FAILURE, FILES, OUTPUTS
 
 Schema = dict[str, Any]
 
@@ -78,7 +78,7 @@ def _import_for_types(module: ModuleType) -> None:
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             exec(ast.unparse(ast.Module(node.body, [])), vars(module))  # noqa: S102 - covey's own lines
-    for name, shape in INLINED.items():
+    for name, shape in DICTS.items():
         cls, _, key = name.partition(".")
         if cls in vars(module):
             next(f for f in fields(vars(module)[cls]) if f.name == key).type = shape
@@ -92,22 +92,22 @@ class _Closed(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: DataclassSchema) -> Schema:
         cls = schema["cls"]
-        kinds = {each.name: each for each in fields(cls)}
+        how = {each.name: each.metadata.get("json") for each in fields(cls)}
         inner: Any = schema["schema"]
-        inner["fields"] = [each for each in inner["fields"] if kinds[each["name"]].repr]
+        inner["fields"] = [each for each in inner["fields"] if how[each["name"]] != "hidden"]
         found = super().dataclass_schema(schema)
         held = self.resolve_ref_schema(found)
         sometimes = SOMETIMES.get(cls.__name__, ())
         properties: Schema = {}
         required: list[str] = []
         for name, each in held["properties"].items():
-            if "inline" in kinds[name].metadata:
+            if how[name] == "inline":
                 among = self.resolve_ref_schema(each)
                 properties |= among["properties"]
                 required += among["required"]
             else:
                 properties[name] = each
-                if "optional" not in kinds[name].metadata and name not in sometimes:
+                if how[name] != "optional" and name not in sometimes:
                     required.append(name)
         held |= {"properties": properties, "required": list(dict.fromkeys(required))}
         return self._closed(found, cls)

@@ -17,7 +17,7 @@ from covey.runs.own_records import ExposedRecord
 from covey.runtime.participation_game import Game
 from covey.runtime.places import Place
 from covey.unlearning.proof import Proof
-from covey.unlearning.proof_text import AnswerKind, Fate
+from covey.unlearning.proof_text import Fate
 from covey_papers.reproduce.record import Record
 
 
@@ -292,31 +292,6 @@ class DossierWritten(TypedDict):
     dossier: str
 
 
-class Changed(TypedDict):
-    """A client that came, or whose records are others now, where heads are solved.
-
-    Attributes:
-        examples: how many the client has now.
-        sums_before: SHA-256 of its cluster's sums.
-        sums_after: the same, now.
-        model_before: SHA-256 of all models.
-        model_hash: the same, now.
-        exported: models on record that were solved with what was there before.
-    """
-
-    run: str
-    client: str
-    handle: str
-    cluster: int
-    examples: int
-    sums_before: str | None
-    sums_after: str | None
-    model_before: str | None
-    model_hash: str | None
-    seconds: float
-    exported: list[str]
-
-
 class Spread(TypedDict):
     """A mean over seeds.
 
@@ -439,141 +414,6 @@ class CopyTold(TypedDict):
     notify: bool
 
 
-class AnswerGiven(TypedDict):
-    """One client's answer.
-
-    Attributes:
-        first_affected_round: that the answer takes back.
-        first_replayed_round: where the run was taken up again; None: nowhere.
-        model_hash: SHA-256 of all models, after it.
-        proof: the signed proof's file.
-        salt: for the requester; it is told once.
-        sealed_record_kept: whether name and salt together still find the client.
-        request: the request's identifier.
-        receipt: what was signed when it was asked.
-    """
-
-    client: str
-    answer: AnswerKind
-    first_affected_round: int | None
-    first_replayed_round: int | None
-    rounds_replayed: int
-    seconds: float
-    model_changed: bool
-    model_hash: str
-    proof: str
-    salt: str
-    copies: list[CopyTold]
-    basis: Basis
-    sealed_record_kept: bool
-    request: str
-    receipt: str | None
-
-
-class Forgotten(TypedDict):
-    """Clients that left.
-
-    Attributes:
-        budget: how many more can be denied; None: `budget_reason` says why.
-    """
-
-    run: str
-    answers: list[AnswerGiven]
-    budget: Budget | None
-    budget_reason: str
-
-
-class PendingAnswer(TypedDict):
-    """A request that waits for the process that plays the run.
-
-    Attributes:
-        answer: `pending`.
-    """
-
-    client: str
-    answer: str
-
-
-class Queued(TypedDict):
-    """Requests that were put down, where another process plays the run."""
-
-    run: str
-    answers: list[PendingAnswer]
-
-
-class OptionTold(TypedDict):
-    """One possible answer and its cost.
-
-    Attributes:
-        reason: why it cannot be given; empty: it can.
-        first_affected_round: that it would take back.
-        first_replayed_round: where the run would be taken up again.
-        seconds: predicted; None: not known.
-        bytes_deleted: of states and updates.
-        afterwards: what would be true then.
-    """
-
-    answer: AnswerKind
-    reason: str
-    first_affected_round: int | None
-    first_replayed_round: int | None
-    rounds_replayed: int
-    possible: bool
-    seconds: float | None
-    bytes_deleted: int
-    afterwards: str
-
-
-class ClientPlanned(TypedDict):
-    """How one client could leave.
-
-    Attributes:
-        answer: that would be given; None: `reason` says why none.
-    """
-
-    client: str
-    answer: AnswerKind | None
-    reason: str
-    basis: Basis
-    options: list[OptionTold]
-
-
-class SharedReplay(TypedDict):
-    """The one replay that all these answers share."""
-
-    first_replayed_round: int | None
-    rounds_replayed: int
-
-
-class ForgetPlans(TypedDict):
-    """What would be answered; nothing was done."""
-
-    run: str
-    plans: list[ClientPlanned]
-    together: SharedReplay
-
-
-class HandoverTold(TypedDict):
-    """An answer whose salt nobody has acknowledged.
-
-    Attributes:
-        answer: empty: not answered yet.
-        proof: empty: there is none yet.
-    """
-
-    request: str
-    salt: str
-    answer: str
-    proof: str
-
-
-class Unacknowledged(TypedDict):
-    """The salts that are still kept for requesters."""
-
-    run: str
-    unacknowledged: list[HandoverTold]
-
-
 class SetTold(TypedDict):
     """An anonymity set that held the client.
 
@@ -612,7 +452,6 @@ class Explanation(TypedDict):
         states_that_depend_on_it: rounds.
         raw_updates_stored: rounds.
         not_searched: where covey could not look, a sentence each.
-        page: the page that was written, with `--page`.
     """
 
     client: str
@@ -628,7 +467,6 @@ class Explanation(TypedDict):
     requests: list[RequestTold]
     places: list[Place]
     not_searched: list[str]
-    page: NotRequired[str]
 
 
 class ClusterAudited(TypedDict):
@@ -1162,20 +1000,20 @@ OUTPUTS: Mapping[str, Any] = {
     "resume": RunConcluded,
     "sweep": Swept,
     "report": ReportWritten,
-    "join": Changed,
-    "update": Changed,
     "audit": RunAudited | ModelAudited | GamePlayed | EpsilonTested,
     "records": RecordsTold,
-    "explain": Explanation,
-    "forget": Forgotten | Queued | ForgetPlans | Unacknowledged,
     "dossier": DossierWritten,
     "serve": Served,
     "reproduce": Reproduced | ExperimentsListed,
 }
 """Of commands that print their answers themselves."""
 
-INLINED: Mapping[str, Any] = {}
-"""Of what answers hold of the library's that is no class there, by class and field."""
+DICTS: Mapping[str, Any] = {
+    "Explained.held": Explanation,
+    "ClientAnswered.copies": list[CopyTold],
+    "Forgotten.budget": Budget | None,
+}
+"""What answers hold that is a dict in the library, by class and field."""
 
 FILES: Mapping[str, Any] = {
     "audit/audit.json": AuditFile,

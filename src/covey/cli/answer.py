@@ -23,10 +23,12 @@ JSON_HELP = "Print exactly one JSON object on standard output."
 JsonOption = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 """For a command that does something else with `--json`; all others take it anyway."""
 
-INLINE = {"inline": True}
+INLINE = {"json": "inline"}
 """`metadata` of a field whose value has keys that stand among the answer's own."""
-OPTIONAL = {"optional": True}
+OPTIONAL = {"json": "optional"}
 """`metadata` of a field that JSON has only where it is not None."""
+HIDDEN = {"json": "hidden"}
+"""`metadata` of a field that is for the text alone, or for nobody outside of covey."""
 
 WIDTH = 240
 """Characters: no cell wraps, whatever the terminal; the terminal itself may."""
@@ -51,15 +53,15 @@ class Answer:
 
 
 def json_of(value: object) -> Any:  # noqa: ANN401 - whatever JSON can say
-    """Return a value as JSON has it; a field that `repr` leaves out is no part of it."""
+    """Return a value as JSON has it."""
     if is_dataclass(value) and not isinstance(value, type):
         found: dict[str, Any] = {}
         for each in fields(value):
-            one = json_of(getattr(value, each.name))
-            if "inline" in each.metadata:
-                found |= one
-            elif each.repr and not (one is None and "optional" in each.metadata):
-                found[each.name] = one
+            how, one = each.metadata.get("json"), getattr(value, each.name)
+            if how == "inline":
+                found |= json_of(one)
+            elif how != "hidden" and not (how == "optional" and one is None):
+                found[each.name] = json_of(one)
         return found
     if isinstance(value, Mapping):
         return {str(key): json_of(each) for key, each in value.items()}

@@ -17,7 +17,7 @@ import typer
 
 import covey
 from covey.base.errors import ConfigError
-from covey.cli.answer import INLINE, Answer, Commands, JsonOption, short, tabled
+from covey.cli.answer import HIDDEN, INLINE, Answer, Commands, JsonOption, short, tabled
 from covey.cli.app import FAILED_CHECK, app, errors, stated
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class Pruned(Answer):
     deleted: Sequence[Retention]
     found: Sequence[Retention]
     size_bytes: int
-    yes: bool = field(repr=False)
+    yes: bool = field(metadata=HIDDEN)
 
     def lines(self) -> Iterator[str]:
         """Yield what goes or stays of each run, and what is then lost."""

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from covey.base.files import replace_whole
-from covey.cli.answer import Answer
+from covey.cli.answer import HIDDEN, Answer
 from covey.cli.app import FAILED_CHECK, app
 from covey.runtime.verification import verify as check_proof
 from covey.unlearning.signature import Check
@@ -85,7 +85,7 @@ class HeadSigned(Answer):
     run: Path
     size: int
     checkpoint: str
-    update: str = field(repr=False)
+    update: str = field(metadata=HIDDEN)
 
     def lines(self) -> Iterator[str]:
         """Yield the note, or all that a witness reads."""

@@ -14,7 +14,7 @@ import typer
 
 from covey.base.errors import ConfigError
 from covey.base.names import Basis
-from covey.cli.answer import INLINE, Answer, Commands, short, tabled
+from covey.cli.answer import HIDDEN, INLINE, Answer, Commands, short, tabled
 from covey.cli.app import FAILED_CHECK, app
 from covey.cli.inspect import DEFAULT_ROOT, RootsOption
 from covey.cli.runs import shown
@@ -294,7 +294,7 @@ class TemplatesWritten(Answer):
         templates: names of files.
     """
 
-    folder: Path = field(repr=False)
+    folder: Path = field(metadata=HIDDEN)
     templates: Sequence[str]
 
     def lines(self) -> Iterator[str]:

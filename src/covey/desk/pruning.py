@@ -34,7 +34,7 @@ class Retention:
     """
 
     run: str
-    folder: Path | None = field(repr=False)
+    folder: Path | None = field(metadata={"json": "hidden"})
     what: What
     paths: tuple[Path, ...] = ()
     size_bytes: int = 0

@@ -53,7 +53,9 @@ class Damage:
     what: str
     found: str
     recovery: str
-    repair: Callable[[], object] | None = field(default=None, compare=False, repr=False)
+    repair: Callable[[], object] | None = field(
+        default=None, compare=False, repr=False, metadata={"json": "hidden"}
+    )
     repairable: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
