@@ -1,19 +1,18 @@
 """The shapes of JSON that is made of dicts: what no class holds."""
 
 from collections.abc import Mapping
-from typing import Any, NotRequired
+from typing import Any
 
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
 
 from covey.auditor.result import Control
 from covey.base.names import Basis
-from covey.dp.accountant import RefutedEpsilon
 from covey.dp.current_guarantee import Guarantee
 from covey.membership.audit import AttackFigures
 from covey.membership.intervals import Estimate
 from covey.membership.references import Attribution, ExposedCounts
-from covey.runs.own_records import ExposedRecord
+from covey.runtime.dp_audit import CanaryAudit
 from covey.runtime.participation_game import Game
 from covey.runtime.places import Place
 from covey.unlearning.proof import Proof
@@ -515,18 +514,6 @@ class AuditFile(TypedDict):
     source_reason: str
 
 
-class RunAudited(AuditFile):
-    """An audit of a run's final models.
-
-    Attributes:
-        report: the page.
-    """
-
-    run: str
-    seconds: float
-    report: str
-
-
 class EstimateWithError(TypedDict):
     """A figure, its 95% interval and its standard error.
 
@@ -632,75 +619,6 @@ class ModelAuditFile(TypedDict):
     accuracies: dict[str, float]
     exposed: MostExposed | None
     attacks: dict[str, AttackOnModel]
-
-
-class ModelAudited(ModelAuditFile):
-    """An audit of any classifier of torch.
-
-    Attributes:
-        model: as it was named.
-        report: the page; None: none was wanted.
-    """
-
-    model: str
-    seconds: float
-    report: str | None
-
-
-class GamePlayed(TypedDict):
-    """The participation game on a finished run.
-
-    Attributes:
-        view: what the adversary knows, in words.
-    """
-
-    run: str
-    view: str
-    game: Game
-    seconds: float
-
-
-class EpsilonTested(TypedDict):
-    """A run's noise, put to the test.
-
-    Attributes:
-        mechanism: whose epsilon: of anonymity sets (`sound`), a client's or a record's.
-        accounted: epsilon of one release.
-        refuted: every smaller epsilon is refuted.
-        holds: whether that contradicts nothing.
-    """
-
-    run: str
-    mechanism: str
-    delta: float
-    accounted: float
-    refuted: RefutedEpsilon
-    holds: bool
-    seconds: float
-
-
-class RecordsTold(TypedDict):
-    """A client's most exposed records, the most exposed first.
-
-    Attributes:
-        held: how many records it trains on.
-        rounds: of which the losses are known.
-        score_told: what the score is, in words.
-        median_score: of all its records.
-        kept_in: where the losses lie, and who can read them there.
-        rows_known: whether it is known which rows of a data file the records are.
-        page: with `--page`: where the page was written.
-    """
-
-    client: str
-    held: int
-    rounds: int
-    score_told: str
-    median_score: float
-    kept_in: str
-    records: list[ExposedRecord]
-    rows_known: bool
-    page: NotRequired[str]
 
 
 class SignatureBlock(TypedDict):
@@ -1000,8 +918,6 @@ OUTPUTS: Mapping[str, Any] = {
     "resume": RunConcluded,
     "sweep": Swept,
     "report": ReportWritten,
-    "audit": RunAudited | ModelAudited | GamePlayed | EpsilonTested,
-    "records": RecordsTold,
     "dossier": DossierWritten,
     "serve": Served,
     "reproduce": Reproduced | ExperimentsListed,
@@ -1009,6 +925,10 @@ OUTPUTS: Mapping[str, Any] = {
 """Of commands that print their answers themselves."""
 
 DICTS: Mapping[str, Any] = {
+    "RunAudited.audit": AuditFile,
+    "ModelAudited.figures": ModelAuditFile,
+    "GamePlayed.game": Game,
+    "EpsilonTested.test": CanaryAudit,
     "Explained.held": Explanation,
     "ClientAnswered.copies": list[CopyTold],
     "Forgotten.budget": Budget | None,

@@ -7,9 +7,8 @@ them all. Nothing is written but a page for the client, where it is asked for.
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -92,6 +91,7 @@ class ExposedRecords:
         score_told: what the score is, in words.
         median_score: of all its records.
         kept_in: where the losses lie, and who can read them there.
+        rows_known: whether it is known which rows of a data file the records are.
         run: the folder of the run; None: they lie at the client's node.
     """
 
@@ -102,17 +102,8 @@ class ExposedRecords:
     median_score: float
     kept_in: str
     records: tuple[ExposedRecord, ...]
-    run: Path | None = None
-
-    @property
-    def rows_known(self) -> bool:
-        """Whether it is known which rows of a data file the records are."""
-        return all(each.row is not None for each in self.records)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        told = {**asdict(self), "rows_known": self.rows_known}
-        return {key: value for key, value in told.items() if key != "run"}
+    rows_known: bool = False
+    run: Path | None = field(default=None, metadata={"json": "hidden"})
 
     def write_html(self, out: str | Path) -> Path:
         """Write the client's page, for its owner alone; nothing else is told of it.
@@ -126,7 +117,7 @@ class ExposedRecords:
                 f"A client's page of its records lies on its own machine, found {page}, "
                 f"in the folder of the run {self.run}. Name a file elsewhere."
             )
-        return write_exposed_records(self.to_dict(), page)
+        return write_exposed_records(asdict(self), page)
 
 
 def exposed_records(
@@ -241,7 +232,7 @@ def _with_rows(found: ExposedRecords, rows: tuple[int, ...]) -> ExposedRecords:
     if len(rows) != found.held:
         return found
     named = (replace(each, row=rows[each.place]) for each in found.records)
-    return replace(found, records=tuple(named))
+    return replace(found, records=tuple(named), rows_known=True)
 
 
 def _age(file: Path) -> tuple[float, int]:
