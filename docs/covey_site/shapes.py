@@ -238,32 +238,6 @@ class RunSummary(TypedDict):
     ledger_head: str | None
 
 
-class UnusedSetting(TypedDict):
-    """A setting that is not at its default, and does nothing.
-
-    Attributes:
-        key: its section and name.
-        reason: what makes it do nothing.
-    """
-
-    key: str
-    value: Any
-    reason: str
-
-
-class RunConcluded(RunSummary):
-    """A run that was played: its summary, and what playing it took.
-
-    Attributes:
-        seconds: of this command.
-        report: the page that was written.
-    """
-
-    unused_settings: list[UnusedSetting]
-    seconds: float
-    report: str
-
-
 class DivergedInRun(DivergedModel):
     """A model that diverged, and in which run."""
 
@@ -371,25 +345,6 @@ class RunCompared(TypedDict):
     unit: str | None
     noise: str
     reason: str
-
-
-class Swept(TypedDict):
-    """A sweep: its runs, and settings side by side.
-
-    Attributes:
-        runs: folders.
-        means: over seeds.
-        unused_settings: that do nothing in any run.
-        table: the CSV file.
-    """
-
-    runs: list[str]
-    rows: list[RunCompared]
-    means: list[SettingMean]
-    diverged: list[DivergedInRun]
-    unused_settings: list[UnusedSetting]
-    report: str
-    table: str
 
 
 class CopyTold(TypedDict):
@@ -838,62 +793,6 @@ class ErrorTold(TypedDict):
     exit_code: int
 
 
-class RowInWords(TypedDict):
-    """A figure beside the paper's, as its table shows it."""
-
-    measure: str
-    row: str
-    column: str
-    paper: str
-    covey: str
-    interval: str
-    verdict: str
-
-
-class ExperimentTold(TypedDict):
-    """One table or figure of a paper.
-
-    Attributes:
-        quick: whether it is the scaled-down form.
-    """
-
-    name: str
-    quick: bool
-    rows: list[RowInWords]
-    notes: list[str]
-
-
-class Reproduced(TypedDict):
-    """What was measured anew.
-
-    Attributes:
-        page: over all records of the folder.
-    """
-
-    experiments: list[ExperimentTold]
-    page: str
-
-
-class ExperimentListed(TypedDict):
-    """A table or figure that can be measured.
-
-    Attributes:
-        minutes_quick: with `--quick`, about.
-        minutes: in full, about.
-    """
-
-    name: str
-    title: str
-    minutes_quick: float
-    minutes: float
-
-
-class ExperimentsListed(TypedDict):
-    """The papers' tables and figures."""
-
-    experiments: list[ExperimentListed]
-
-
 class Failed(TypedDict):
     """What every command prints that could not answer."""
 
@@ -913,18 +812,14 @@ class Served(TypedDict):
 FAILURE = Failed
 """What every command prints that could not answer."""
 
-OUTPUTS: Mapping[str, Any] = {
-    "run": RunConcluded,
-    "resume": RunConcluded,
-    "sweep": Swept,
-    "report": ReportWritten,
-    "dossier": DossierWritten,
-    "serve": Served,
-    "reproduce": Reproduced | ExperimentsListed,
-}
+OUTPUTS: Mapping[str, Any] = {"report": ReportWritten, "dossier": DossierWritten, "serve": Served}
 """Of commands that print their answers themselves."""
 
 DICTS: Mapping[str, Any] = {
+    "RunConcluded.summary": RunSummary,
+    "Swept.rows": list[RunCompared],
+    "Swept.means": list[SettingMean],
+    "Swept.diverged": list[DivergedInRun],
     "RunAudited.audit": AuditFile,
     "ModelAudited.figures": ModelAuditFile,
     "GamePlayed.game": Game,

@@ -14,7 +14,7 @@ import covey
 from covey.base.errors import ConfigError
 from covey.cli.answer import HIDDEN, INLINE, OPTIONAL, Answer, tabled
 from covey.cli.app import FAILED_CHECK, app, console
-from covey.cli.runs import shown
+from covey.cli.progress import shown
 
 if TYPE_CHECKING:
     from covey.auditor.result import ModelAudit

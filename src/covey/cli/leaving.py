@@ -15,7 +15,7 @@ from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.names import BASES, Basis
 from covey.cli.answer import HIDDEN, INLINE, OPTIONAL, Answer, JsonOption, short, tabled
 from covey.cli.app import app, errors, stoppable
-from covey.cli.runs import shown
+from covey.cli.progress import shown
 from covey.unlearning.plan import AFTERWARDS, ANSWERS, check_basis
 
 if TYPE_CHECKING:

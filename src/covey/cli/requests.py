@@ -17,7 +17,7 @@ from covey.base.names import Basis
 from covey.cli.answer import HIDDEN, INLINE, Answer, Commands, short, tabled
 from covey.cli.app import FAILED_CHECK, app
 from covey.cli.inspect import DEFAULT_ROOT, RootsOption
-from covey.cli.runs import shown
+from covey.cli.progress import shown
 
 if TYPE_CHECKING:
     from covey.desk.answering import RunOutcome
