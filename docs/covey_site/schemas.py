@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
@@ -78,10 +78,10 @@ def _import_for_types(module: ModuleType) -> None:
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             exec(ast.unparse(ast.Module(node.body, [])), vars(module))  # noqa: S102 - covey's own lines
-    for name, shape in DICTS.items():
-        cls, _, key = name.partition(".")
-        if cls in vars(module):
-            next(f for f in fields(vars(module)[cls]) if f.name == key).type = shape
+    for name, cls in vars(module).items():
+        for each in fields(cls) if is_dataclass(cls) else ():
+            hidden = each.metadata.get("json") == "hidden"
+            each.type = Any if hidden else DICTS.get(f"{name}.{each.name}", each.type)
 
 
 class _Closed(GenerateJsonSchema):
@@ -100,17 +100,21 @@ class _Closed(GenerateJsonSchema):
         sometimes = SOMETIMES.get(cls.__name__, ())
         properties: Schema = {}
         required: list[str] = []
+        is_open = False
         for name, each in held["properties"].items():
             if how[name] == "inline":
                 among = self.resolve_ref_schema(each)
-                properties |= among["properties"]
-                required += among["required"]
+                is_open |= "properties" not in among
+                properties |= among.get("properties", {})
+                required += among.get("required", [])
             else:
                 properties[name] = each
                 if how[name] != "optional" and name not in sometimes:
                     required.append(name)
         held |= {"properties": properties, "required": list(dict.fromkeys(required))}
-        return self._closed(found, cls)
+        self._closed(found, cls)
+        held["additionalProperties"] = is_open
+        return found
 
     def _closed(self, found: Schema, cls: type) -> Schema:
         held = self.resolve_ref_schema(found)

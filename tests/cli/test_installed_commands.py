@@ -1,6 +1,5 @@
 """Commands that other packages bring."""
 
-import json
 import sys
 from importlib import metadata
 
@@ -61,8 +60,6 @@ def test_a_package_brings_a_command_that_is_listed_and_runs(point, covey):
     assert "their.greeting" not in sys.modules
     code, out, _ = covey("greet")
     assert (code, out) == (0, "word: good day\n")
-    code, out, _ = covey("greet", "--json")
-    assert (code, json.loads(out)) == (0, {"word": "good day"})
 
 
 @pytest.mark.parametrize(

@@ -271,56 +271,6 @@ class Unacknowledged(Answer):
             yield "Every salt was acknowledged."
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaving:
-    """Who leaves, and with what answer: names, and the salt of who comes back."""
-
-    clients: Sequence[str | Returning]
-    answer: str
-    basis: Basis
-
-    @property
-    def names(self) -> list[str]:
-        from covey.runtime.receipts import Returning
-
-        return [each.client if isinstance(each, Returning) else each for each in self.clients]
-
-
-def _leaving(
-    clients: Sequence[str], answer: str | None, basis: str | None, salt: str | None
-) -> _Leaving:
-    """Return what the options say.
-
-    Raises:
-        ConfigError: an option has a value that it cannot have.
-    """
-    from covey.runtime.receipts import Returning
-
-    if not clients:
-        raise ConfigError(
-            "Somebody has to leave, but no client is named. Name one, or look at the salts "
-            "of earlier requests with --again."
-        )
-    wanted = answer or "auto"
-    if wanted not in ("auto", *ANSWERS):
-        raise ConfigError(
-            f"--answer takes auto, {', '.join(ANSWERS)}, found {wanted!r}. Choose one."
-        )
-    bases: Mapping[str, Basis] = {each: each for each in BASES}
-    known = bases.get(basis or "none")
-    if known is None:
-        raise ConfigError(f"--basis takes {', '.join(BASES)}, found {basis!r}. Choose one.")
-    check_basis(wanted, known)
-    if salt is None:
-        return _Leaving(clients, wanted, known)
-    if len(clients) != 1:
-        raise ConfigError(
-            f"--salt is of one client that comes back, found {len(clients)} names. Ask "
-            f"for each of them alone."
-        )
-    return _Leaving([Returning(clients[0], salt)], wanted, known)
-
-
 def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str | None:
     """Ask which answer it shall be, the same for all; None: nothing shall be done."""
     possible = [
@@ -383,8 +333,11 @@ def leave(
     as_json: JsonOption = False,
 ) -> Iterator[Forgotten | Queued | ForgetPlans | Unacknowledged]:
     """Answer clients that ask to leave a run, and prove what was answered."""
+    from covey.runs.parts import wanted_answer
     from covey.runtime.folder import RunFolder
-    from covey.runtime.inputs import FederationMetadata
+    from covey.runtime.inputs import FederationMetadata, rebuilt_run
+    from covey.runtime.leaving import enqueue_requests
+    from covey.runtime.receipts import Returning
 
     if again or received:
         held = covey.load(run)
@@ -392,11 +345,24 @@ def leave(
             held.acknowledge(each)
         yield Unacknowledged(run, held.unacknowledged)
         return
-    who = _leaving(clients or (), answer, basis, salt)
+    names = list(dict.fromkeys(clients or ()))
+    if not names:
+        raise ConfigError(
+            "Somebody has to leave, but no client is named. Name one, or look at the salts "
+            "of earlier requests with --again."
+        )
+    wanted, known_basis = wanted_answer(answer or "auto", basis)
+    check_basis(wanted, known_basis)
+    if salt is not None and len(names) != 1:
+        raise ConfigError(
+            f"--salt is of one client that comes back, found {len(names)} names. Ask "
+            f"for each of them alone."
+        )
+    who: list[str | Returning] = [*names] if salt is None else [Returning(names[0], salt)]
     folder = RunFolder.existing(run)
     held = covey.load(run)
     if plan:
-        yield ForgetPlans.of(run, held.plan([*who.clients], who.answer, who.basis))
+        yield ForgetPlans.of(run, held.plan(who, wanted, known_basis))
         return
     is_open = answer is None and basis is None
     if is_open and (as_json or not (sys.stdin.isatty() and sys.stdout.isatty())):
@@ -407,7 +373,7 @@ def leave(
             "--plan shows every answer and does nothing."
         )
     try:  # all are known, before anybody leaves
-        plans = held.plan([*who.clients], who.answer, who.basis)
+        plans = held.plan(who, wanted, known_basis)
     except LedgerLocked:
         # no request could be queued for an erased name, nor one without an answer
         if salt is not None or is_open:
@@ -419,59 +385,53 @@ def leave(
         if chosen is None:
             print("Nothing was done.")
             raise typer.Exit(1)
-        who = _Leaving(who.clients, chosen, who.basis)
-        plans = held.plan([*who.clients], who.answer, who.basis)
+        wanted = chosen
+        plans = held.plan(who, wanted, known_basis)
     if plans is None or (FederationMetadata.of(folder) and any(map(_replays, plans))):
-        yield _queue(folder, who)
-    else:
-        yield from _forget(held, who)
+        if salt is None:
+            _queue(folder, names, wanted, known_basis)
+        else:
+            enqueue_requests(rebuilt_run(folder), folder, who, wanted, known_basis)
+        yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)
+        return
+    yield from _forget(held, names, who, wanted, known_basis)
 
 
-def _replays(plan: ClientPlan) -> bool:
-    return plan.chosen is not None and plan.chosen.first_replayed_round is not None
+def _queue(folder: RunFolder, names: Sequence[str], wanted: str, basis: Basis) -> None:
+    """Queue requests for the process that runs the rounds, now or next."""
+    known = covey.load(folder.path).names
+    if unknown := [name for name in names if name not in known]:
+        raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
+    for name in names:
+        folder.queue_request(name, wanted, basis)
 
 
-def _queue(folder: RunFolder, who: _Leaving) -> Queued:
-    """Queue the request for the process that runs the rounds, now or next."""
-    from covey.runtime.inputs import rebuilt_run
-    from covey.runtime.leaving import enqueue_requests
-    from covey.runtime.receipts import Returning
-
-    names = list(dict.fromkeys(who.names))
-    if any(isinstance(each, Returning) for each in who.clients):
-        enqueue_requests(rebuilt_run(folder), folder, who.clients, who.answer, who.basis)
-    else:
-        known = covey.load(folder.path).names
-        if unknown := [name for name in names if name not in known]:
-            raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
-        for name in names:
-            folder.queue_request(name, who.answer, who.basis)
-    return Queued(folder.path, list(map(PendingAnswer, names)), folder.proofs)
-
-
-def _forget(run: covey.Run, who: _Leaving) -> Iterator[Forgotten]:
-    """Answer all at once; the answers are printed first: their salts exist once."""
+def _forget(
+    run: covey.Run, names: Sequence[str], who: list[str | Returning], wanted: str, basis: Basis
+) -> Iterator[Forgotten]:
     from covey.report.summary import budget_of
 
     with stoppable(run.folder), shown(run.folder.name) as observe:
         signed: list[AnsweredRequest] = []
         try:
-            done = run.forget(
-                [*who.clients], who.answer, who.basis, observe, signed.append, _show_receipt
-            )
+            done = run.forget(who, wanted, basis, observe, signed.append, _show_receipt)
         except BaseException:  # what was signed is said, whatever stops the others
             for each in signed:
                 errors.print(each.message, soft_wrap=True)
             raise
-    answers = list(map(ClientAnswered.of, done))
-    yield Forgotten(run.folder, answers, **budget_of(run.history))
+    # printed before anything else is done: salts exist once
+    yield Forgotten(run.folder, list(map(ClientAnswered.of, done)), **budget_of(run.history))
     run.report()
     answered = {each.client for each in done}
-    if late := [name for name in who.names if name not in answered]:
+    if late := [name for name in names if name not in answered]:
         raise RunError(
             f"Requests from before were answered first, and then {', '.join(late)} could "
             f"not be given this answer any more. Look again with --plan."
         )
+
+
+def _replays(plan: ClientPlan) -> bool:
+    return plan.chosen is not None and plan.chosen.first_replayed_round is not None
 
 
 def _show_receipt(client: str, receipt: Receipt) -> None:
