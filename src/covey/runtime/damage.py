@@ -56,7 +56,7 @@ class Damage:
     repair: Callable[[], object] | None = field(
         default=None, compare=False, repr=False, metadata={"json": "hidden"}
     )
-    repairable: bool = field(init=False, compare=False)
+    repairable: bool = field(default=False, compare=False)  # follows from `repair`
 
     def __post_init__(self) -> None:
         """Say whether there is a repair."""
