@@ -21,7 +21,7 @@ from covey.base.events import (
     RunFinished,
     RunStarted,
 )
-from covey.base.history import RoundRow, Told, after, history_of, pooled_clusters, trained_clusters
+from covey.base.history import RoundRow, history_of, pooled_clusters, trained_clusters, with_entry
 
 
 def started(num_clusters: int = 2) -> RunStarted:
@@ -118,7 +118,7 @@ def test_a_cluster_that_nobody_trained_has_no_clients():
 
 def test_a_first_choice_is_no_move():
     history = history_of([(0, [started(), chosen(A=1)]), (1, [chosen(A=1, B=0)])])
-    history = after(history, 2, [chosen(A=0, B=0), measured((2, 0))])
+    history = with_entry(history, 2, [chosen(A=0, B=0), measured((2, 0))])
     assert history.rounds[-1].moved == 1
 
 
@@ -128,7 +128,7 @@ def test_the_count_is_unknown_while_one_chosen_clusters_risk_is_unknown():
     history = history_of(story)
     assert risks(history.rounds[-1]) == ((0.9, 0.01), None)
     assert history.over() is None
-    assert after(history, 1, [chosen(B=0)]).over() == 2  # 0.9 > 0.7 as well
+    assert with_entry(history, 1, [chosen(B=0)]).over() == 2  # 0.9 > 0.7 as well
     assert history_of([(0, [started(), chosen(A=0)])]).over() is None
     assert History().over() is None
 
@@ -176,24 +176,6 @@ def test_an_estimate_counts_for_its_lifetime_and_no_round_longer(
     assert RiskEstimate.measured(figure(0, measured_in, None, None)) is None
 
 
-FACTS = st.lists(st.integers(0, 9).map(ClusterAbandoned), max_size=4)
-
-
-@given(FACTS, st.lists(st.tuples(st.integers(0, 20), FACTS), max_size=8))
-def test_what_is_told_after_a_round_stays_what_it_was(
-    first: list[Event], rounds: list[tuple[int, list[Event]]]
-):
-    told = [(Told(first), tuple(first))]
-    for of, more in rounds:  # of any earlier one, as two stories may begin alike
-        kept, plain = told[of % len(told)]
-        told.append((kept.with_more(more), (*plain, *more)))
-    for kept, plain in told:
-        assert kept == plain
-        assert tuple(kept) == tuple(kept[:]) == plain
-        assert len(kept) == len(plain)
-        assert [kept[i] for i in range(-len(plain), len(plain))] == [*plain, *plain]
-
-
 def test_facts_are_kept_in_order():
     audit = ClusterAudited(0, 2, 0.7, 0.01, 0.7, 0.7, 0.5, "")
     exposed = ClientExposed("A", 0, 0.9, 0.7, 0.01, 0.7)
@@ -211,7 +193,7 @@ def test_facts_are_kept_in_order():
 def test_folding_round_by_round_is_folding_at_once():
     history = History()
     for round_index, events in STORY:
-        history = after(history, round_index, events)
+        history = with_entry(history, round_index, events)
     assert history == history_of(STORY)
     assert history.rounds[:2] == history_of(STORY[:3]).rounds
 

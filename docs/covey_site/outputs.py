@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from covey_site.markdown import escaped, hidden_tree
-from covey_site.schemas import ERROR, FILES, OUTPUTS, file_name, schema_of, title_of
+from covey_site.schemas import ERROR, FILES, file_name, outputs, schema_of, title_of
 
 __all__ = ["output_pages"]
 
@@ -41,7 +41,7 @@ def output_pages() -> Mapping[str, str]:
 
 
 def _by_command() -> dict[str, list[str]]:
-    names = sorted(name for name in OUTPUTS if name != ERROR)
+    names = sorted(name for name in outputs() if name != ERROR)
     return {word: list(of) for word, of in groupby(names, lambda n: n.split()[0])}
 
 

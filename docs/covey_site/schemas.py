@@ -1,33 +1,87 @@
-"""JSON Schemas of what commands print and write, from the types that say it."""
+"""JSON Schemas of what commands print and write, from the classes that hold it.
 
+A command's is made from the type that its function returns or yields.
+"""
+
+import ast
 import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any
+from types import ModuleType
+from typing import Any, get_args, get_type_hints
 
+import click
+import typer.main
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DataclassSchema, TypedDictSchema
 
-from covey.cli.outputs import FAILURE, FILES, OUTPUTS
-from covey_papers.cli import outputs as papers
-
-__all__ = ["ERROR", "FILES", "OUTPUTS", "file_name", "schema_of", "title_of", "written_schemas"]
+from covey.cli.app import app
+from covey.cli.commands import loaded
+from covey_site.shapes import DICTS, FAILURE, FILES, OUTPUTS
 
 Schema = dict[str, Any]
 
 FOLDER = "reference/json/schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ERROR = "any command that could not answer"
-OUTPUTS: Mapping[str, Any] = {**OUTPUTS, **papers.OUTPUTS, ERROR: FAILURE}
-"""The types of what is printed, by command and the option that asks for it."""
-FILES: Mapping[str, Any] = {**FILES, **papers.FILES}
-"""The types of what is written, by file."""
+
+SOMETIMES = {"Proof": ("subtracted", "own_sums_kept", "earlier_heads")}
+"""Of dataclasses: what a proof has only where sums were subtracted."""
 
 ATTRIBUTES = re.compile(r"^Attributes:\n((?:[ ]+.*\n|\n)+)", re.MULTILINE)
 ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): ((?:.+)(?:\n {8}.*)*)", re.MULTILINE)
+
+
+@cache
+def outputs() -> Mapping[str, Any]:
+    """Return the types of what is printed, by command."""
+    whole = typer.main.get_command(app)
+    assert isinstance(whole, click.Group)  # noqa: S101 - it has commands
+    names = whole.list_commands(click.Context(whole))
+    answers = {
+        path: answer
+        for name in names
+        for path, command in _commands(name, loaded(name))
+        if (answer := _answer_of(command)) is not None
+    }
+    return {**OUTPUTS, **answers, ERROR: FAILURE}
+
+
+def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        for below, each in command.commands.items():
+            yield from _commands(f"{name} {below}", each)
+
+
+def _answer_of(command: click.Command) -> Any:  # noqa: ANN401 - a type, or a union of some
+    """Return what a command's function returns or yields; None: it prints itself."""
+    if command.callback is None:
+        return None
+    function = inspect.unwrap(command.callback)
+    module = sys.modules[function.__module__]
+    _import_for_types(module)
+    answer = get_type_hints(function)["return"]
+    if answer is type(None):
+        return None
+    return get_args(answer)[0] if "Iterator" in str(answer) else answer
+
+
+@cache
+def _import_for_types(module: ModuleType) -> None:
+    """Import what a command's module imports for its types alone."""
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            exec(ast.unparse(ast.Module(node.body, [])), vars(module))  # noqa: S102 - covey's own lines
+    for name, cls in vars(module).items():
+        for each in fields(cls) if is_dataclass(cls) else ():
+            hidden = each.metadata.get("json") == "hidden"
+            each.type = Any if hidden else DICTS.get(f"{name}.{each.name}", each.type)
 
 
 class _Closed(GenerateJsonSchema):
@@ -37,16 +91,37 @@ class _Closed(GenerateJsonSchema):
         return self._closed(super().typed_dict_schema(schema), schema.get("cls", dict))
 
     def dataclass_schema(self, schema: DataclassSchema) -> Schema:
+        cls = schema["cls"]
+        how = {each.name: each.metadata.get("json") for each in fields(cls)}
+        inner: Any = schema["schema"]
+        inner["fields"] = [each for each in inner["fields"] if how[each["name"]] != "hidden"]
         found = super().dataclass_schema(schema)
-        inner = self.resolve_ref_schema(found) if "$ref" in found else found
-        inner["required"] = [*inner["properties"]]
-        return self._closed(found, schema["cls"])
+        held = self.resolve_ref_schema(found)
+        sometimes = SOMETIMES.get(cls.__name__, ())
+        properties: Schema = {}
+        required: list[str] = []
+        is_open = False
+        for name, each in held["properties"].items():
+            if how[name] == "inline":
+                among = self.resolve_ref_schema(each)
+                is_open |= "properties" not in among
+                properties |= among.get("properties", {})
+                required += among.get("required", [])
+            else:
+                properties[name] = each
+                if how[name] != "optional" and name not in sometimes:
+                    required.append(name)
+        held |= {"properties": properties, "required": list(dict.fromkeys(required))}
+        self._closed(found, cls)
+        held["additionalProperties"] = is_open
+        return found
 
     def _closed(self, found: Schema, cls: type) -> Schema:
-        found["additionalProperties"] = False
+        held = self.resolve_ref_schema(found)
+        held["additionalProperties"] = False
         said, meanings = _told(cls)
-        found["description"] = said
-        for name, each in found.get("properties", {}).items():
+        held["description"] = said
+        for name, each in held.get("properties", {}).items():
             each.pop("title", None)
             each.pop("default", None)
             if name in meanings:
@@ -57,13 +132,13 @@ class _Closed(GenerateJsonSchema):
 @cache
 def schema_of(name: str) -> Schema:
     """Return the schema of an output or a file; treat it as frozen."""
-    shape = {**OUTPUTS, **FILES}[name]
+    shape = {**outputs(), **FILES}[name]
     return {"$schema": DIALECT, "title": title_of(name), **_schema(shape)}
 
 
 def title_of(name: str) -> str:
     """Return what a schema is of, as a reader types it."""
-    is_command = name in OUTPUTS and name != ERROR
+    is_command = name in outputs() and name != ERROR
     return f"covey {name} --json" if is_command else name
 
 
@@ -71,7 +146,7 @@ def written_schemas() -> Mapping[str, str]:
     """Return the schemas as files, by their places on the site."""
     return {
         f"{FOLDER}/{file_name(name)}": f"{json.dumps(schema_of(name), indent=1)}\n"
-        for name in (*OUTPUTS, *FILES)
+        for name in (*outputs(), *FILES)
     }
 
 

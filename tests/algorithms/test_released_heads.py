@@ -116,7 +116,9 @@ def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_he
     noise = noise_of(run)
     second = run.population.clients[1]
     assert counted[second.handle][1] == noise.weight_for(second.preference.risk_threshold, 2)
-    attacks = head_attacks.head_attacks(run, state, History(told=facts), run.streams.at("end"))
+    attacks = head_attacks.head_attacks(
+        run, state, History(told=tuple(facts)), run.streams.at("end")
+    )
     bounds = {each.client: each.risk for each in attacks if each.attack == "bound"}
     assert bounds.keys() == {each.handle for each in run.population.clients}
     assert bounds[late.handle] == 0.5

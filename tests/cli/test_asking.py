@@ -78,7 +78,7 @@ def typed(monkeypatch):
     [
         ([LEAVER], "neither --answer nor --basis is given"),
         ([LEAVER, "--json"], "neither --answer nor --basis is given"),
-        ([LEAVER, "--basis", "gdpr"], "--basis takes erasure, withdrawal, objection"),
+        ([LEAVER, "--basis", "gdpr"], "basis takes erasure, withdrawal, objection"),
         (
             [LEAVER, "--basis", "erasure", "--answer", "deny"],
             "a denial removes nothing from the model",

@@ -10,18 +10,24 @@ from covey.cli.app import app
 
 BRINGS = """
 from covey.cli.commands import Row
-from covey.cli.app import app, stated
+from covey.cli.app import app
 
 ROW = Row("their.greeting", "Greet.")
 """
 GREETING = """
-import typer
-from covey.cli.app import app, stated
+from dataclasses import dataclass
+from covey.cli.answer import Answer
+from covey.cli.app import app
+
+@dataclass(frozen=True)
+class Greeting(Answer):
+    "A greeting."
+    word: str
 
 @app.command()
-def greet() -> None:
+def greet() -> Greeting:
     "Greet."
-    stated({}, "good day", as_json=False)
+    return Greeting("good day")
 """
 
 
@@ -53,14 +59,14 @@ def test_a_package_brings_a_command_that_is_listed_and_runs(point, covey):
     assert "Greet." in out
     assert "their.greeting" not in sys.modules
     code, out, _ = covey("greet")
-    assert (code, out) == (0, "good day\n")
+    assert (code, out) == (0, "word: good day\n")
 
 
 @pytest.mark.parametrize(
     ("value", "why"),
     [
         ("nobody:ROW", "importing it failed: No module named 'nobody'"),
-        ("their:app", "that is a Typer and not a covey.cli.commands.Row"),
+        ("their:app", "that is a Commands and not a covey.cli.commands.Row"),
     ],
 )
 def test_what_cannot_be_loaded_is_a_sentence_and_hides_nothing(point, covey, value, why):

@@ -118,7 +118,7 @@ def sentence(err: str) -> str:
         ("stored", [LEAVER, "--answer", "auto"], "this run keeps raw updates"),
         ("hidden", [LEAVER, "--answer", "roll_back"], "too small, and none would"),
         ("hidden", [LEAVER, "--answer", "calibrate"], "this run stores none"),
-        ("hidden", [LEAVER, "--answer", "erase"], "--answer takes auto, deny"),
+        ("hidden", [LEAVER, "--answer", "erase"], "answer takes auto, deny"),
         ("local", [LEAVER, "--answer", "auto"], "Delete that client's model instead"),
     ],
     ids=[

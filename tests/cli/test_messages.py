@@ -13,8 +13,8 @@ from rich.text import Text
 
 import covey
 import covey_papers
+from covey.cli.answer import tabled
 from covey.cli.app import app, console
-from covey.cli.inspect import tabled
 
 SOURCES = [Path(package.__path__[0]) for package in (covey, covey_papers)]
 TREES = {

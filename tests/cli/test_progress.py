@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from covey import Config, run
-from covey.cli import runs as progress
+from covey.cli import progress
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """All mistakes of a file at once, each with key, value, range and what was meant."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from covey import Config, ConfigError, load_config
 
 
 def found(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each.answer() for each in Config.problems(settings)]
+    return [asdict(each) for each in Config.problems(settings)]
 
 
 def only(settings: dict[str, Any]) -> dict[str, Any]:
@@ -169,4 +170,4 @@ def test_whatever_is_given_is_a_config_or_a_list_of_mistakes(settings):
         Config.of(settings)
     for each in problems:
         assert each.message in str(refused.value)
-        assert each.answer()["message"].endswith(".")
+        assert each.message.endswith(".")

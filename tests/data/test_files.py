@@ -74,7 +74,7 @@ def test_checking_knows_the_sets_of_many_files(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True)
         path.write_bytes(b"not looked into")
-    rows = {(row.source, row.name): row.state for row in check_data(tmp_path)}
+    rows = {(row.source, row.file): row.state for row in check_data(tmp_path)}
     assert rows["femnist", "train/*.json"] == "unchecked"
     assert rows["femnist", "test/*.json"] == "missing"
     assert rows["celeba", "img_align_celeba/*.jpg"] == "unchecked"
@@ -89,7 +89,7 @@ def test_checking_tells_ok_missing_corrupt_and_unchecked_apart(tmp_path, real_da
     (own / IMAGES).write_bytes(b"broken download")
     (own / "t10k-images-idx3-ubyte").write_bytes(b"unzipped")
     rows = [row for row in check_data(tmp_path) if row.source == "mnist"]
-    assert {row.name: row.state for row in rows} == {
+    assert {row.file: row.state for row in rows} == {
         IMAGES: "corrupt",
         labels: "ok",
         "t10k-images-idx3-ubyte.gz": "unchecked",

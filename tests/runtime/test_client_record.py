@@ -38,8 +38,7 @@ def test_the_table_of_participation_says_of_a_client_what_the_events_say(
     with Ledger.read(RunFolder(run.folder).ledger) as ledger:
         whole = RecordReader().read(ledger).participation
     for handle in run.names.values():
-        found = read_client(RunFolder(run.folder), handle)
-        held = found.participation
+        held, plan = read_client(RunFolder(run.folder), handle)
         assert held.sets_of(handle) == whole.sets_of(handle)
         assert held.trained.get(handle, {}) == whole.trained.get(handle, {})
         assert held.first_trace(handle) == whole.first_trace(handle)
@@ -48,4 +47,4 @@ def test_the_table_of_participation_says_of_a_client_what_the_events_say(
             whole.left,
             whole.lingering,
         )
-        assert found.options
+        assert plan.options

@@ -18,7 +18,6 @@ import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -29,6 +28,7 @@ import typer
 from rich.console import Console
 
 from covey.base.errors import ConfigError, CoveyError, LedgerError, LedgerLocked, LedgerUnavailable
+from covey.cli.answer import Commands, has_answered
 from covey.cli.commands import LazyGroup
 
 literal = partial(Console, stderr=True, markup=False, emoji=False, highlight=False)
@@ -167,7 +167,7 @@ def _reached(path: Path) -> str:
     return f"after round {min(last + 1, folder.config().rounds)}"
 
 
-app = typer.Typer(
+app = Commands(
     name="covey",
     cls=LazyGroup,
     help="Federated learning in which every client chooses how exposed it is.",
@@ -175,10 +175,6 @@ app = typer.Typer(
     suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
 )
-
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")
-]
 
 READING = (
     *("explain", "export", "head", "keys", "records", "report", "runs", "serve"),
@@ -189,9 +185,6 @@ READING = (
 BAD_INPUT, FAILED_CHECK, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 
 log = logging.getLogger("covey.cli")
-
-_answered: ContextVar[bool] = ContextVar("answered", default=False)
-"""Whether standard output has its one JSON object."""
 
 
 def _print_version(wanted: bool) -> bool:
@@ -237,7 +230,7 @@ def main() -> None:
     """Run the command line; whatever goes wrong is one sentence and an exit code."""
     if _command() not in READING:
         _find_users_modules()
-    _answered.set(False)
+    has_answered.set(False)
     reset()
     try:
         with sigterm_raised() as terminated:
@@ -304,7 +297,7 @@ def _told(kind: str, message: str, code: int, *, show: bool = False) -> int:
         errors.print(
             f"covey: {message}", style="red", highlight=False, soft_wrap=True, markup=False
         )
-    if "--json" in sys.argv and not _answered.get():
+    if "--json" in sys.argv and not has_answered.get():
         told = {"error": {"type": kind, "message": message, "exit_code": code}}
         print(json.dumps(told, indent=2))
     return code
@@ -322,5 +315,5 @@ def _find_users_modules() -> None:
 
 def stated(answer: Mapping[str, Any], text: str, *, as_json: bool) -> None:
     """Print the answer for a program or the text for a person."""
-    _answered.set(as_json)
+    has_answered.set(as_json)
     print(json.dumps(answer, indent=2, allow_nan=False) if as_json else text)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from covey.base.errors import ConfigError
-from covey.cli.app import JsonOption, app, stated
-from covey.cli.inspect import tabled
-from covey.unlearning.participation import settings_below
+from covey.cli.answer import INLINE, OPTIONAL, Answer, tabled
+from covey.cli.app import app
+from covey.unlearning.participation import DeniabilityRow, settings_below
 
 if TYPE_CHECKING:
-    from covey.dp.run_guarantees import NoisePlan
+    from covey.dp.current_guarantee import Guarantee
 
 
 SIGMA = "The noise: the paper's sigma, else the multiplier z of its mechanism."
@@ -25,8 +25,140 @@ HOLDS_IF = (
     "who is in which set depends on no update: with MDAV or k-means it does",
     "nobody can recompute the noise (secrets.source = 'os')",
 )
+NOT_FINITE = "what the algorithm delivers has no finite epsilon"
 MOSTLY_NOISE = 5
 """Times the largest update's norm, from which on a released model is mostly noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuaranteeOfPaper(Answer):
+    """What Theorem 1 claims for a sigma, and what its algorithm delivers.
+
+    Attributes:
+        noise: `paper`.
+        epsilon: that is delivered; None: no finite one.
+        noise_multiplier: z of every release.
+        relation: how two neighbouring sets of data differ.
+        holds_if: what must be true, and what nothing enforces.
+    """
+
+    noise: str
+    sigma: float
+    rounds: int
+    delta: float
+    epsilon_claimed: float
+    epsilon: float | None
+    noise_multiplier: float
+    relation: str
+    covers: Sequence[str]
+    does_not_cover: Sequence[str]
+    holds_if: Sequence[str]
+
+    def lines(self) -> Iterator[str]:
+        """Yield what is delivered, and what the paper claims."""
+        yield _number(self.epsilon, self.delta, self.rounds, self.noise_multiplier, NOT_FINITE)
+        yield (
+            f"\nTheorem 1 claims epsilon {self.epsilon_claimed:.3f} for sigma "
+            f"{self.sigma:.3f}. A run with merge.noise = 'paper' reports none."
+        )
+        yield from _about(self)
+
+
+@dataclass(frozen=True, slots=True)
+class GuaranteeOfNoise(Answer):
+    """What a mechanism guarantees, beside the size of its noise.
+
+    Attributes:
+        noise: `sound`, `client` or `record`.
+        epsilon_claimed: that was asked for; None: the noise was given.
+        views: epsilon by what an adversary sees, of anonymity sets.
+        noise_norm: of each released model; not for `record`.
+        update_norm: the largest of one update.
+    """
+
+    noise: str
+    rounds: int
+    epsilon_claimed: float | None
+    guarantee: Guarantee = field(metadata=INLINE)
+    noise_multiplier: float
+    views: Mapping[str, float | None] | None = field(default=None, metadata=OPTIONAL)
+    noise_norm: float | None = field(default=None, metadata=OPTIONAL)
+    update_norm: float | None = field(default=None, metadata=OPTIONAL)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the number, then what it is about."""
+        held = self.guarantee
+        yield _number(held.epsilon, held.delta, self.rounds, self.noise_multiplier, held.reason)
+        if self.noise_norm is not None and self.update_norm is not None:
+            ratio = self.noise_norm / self.update_norm
+            much = ": mostly noise. Take more clients or fewer parameters."
+            yield (
+                f"\nEach released model carries noise of norm {self.noise_norm:.3g}, "
+                f"{ratio:.3g} times the largest norm of one update"
+                f"{much if ratio > MOSTLY_NOISE else '.'}"
+            )
+        yield from _about(held, self.views)
+
+
+@dataclass(frozen=True, slots=True)
+class Deniability(Answer):
+    """Which k and x keep forced replays rare.
+
+    Attributes:
+        clients: in every round.
+        requests: to leave.
+        target: the probability to stay below.
+        holds_if: what must be true.
+    """
+
+    clients: int
+    rounds: int
+    requests: int
+    target: float
+    holds_if: Sequence[str]
+    settings: Sequence[DeniabilityRow]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a row per k and x."""
+        heads = ("k", "x", "sets per round", "probability of a replay", "below the target")
+        rows = (
+            (
+                str(row.k),
+                str(row.x),
+                str(row.sets),
+                f"{row.rollback_probability:.4f}",
+                "yes" if row.fine else "no",
+            )
+            for row in self.settings
+        )
+        yield tabled(heads, rows)
+        yield from ("", "if", *_listed(self.holds_if))
+
+
+def _number(epsilon: float | None, delta: float, rounds: int, z: float, reason: str) -> str:
+    if epsilon is None:
+        return f"No guarantee: {reason}."
+    return (
+        f"epsilon {epsilon:.3f} at delta {delta:g} over {rounds} rounds, with noise "
+        f"multiplier {z:.3f}."
+    )
+
+
+def _about(
+    held: GuaranteeOfPaper | Guarantee, views: Mapping[str, float | None] | None = None
+) -> Iterator[str]:
+    """Yield what an epsilon is about: no number stands without it."""
+    yield f"\nNeighbours: {held.relation}."
+    if views is not None:
+        rows = [(name, "none" if e is None else f"{e:.3f}") for name, e in views.items()]
+        yield "\n" + tabled(("if an adversary sees", "epsilon"), rows)
+    yield from ("\ncovers", *_listed(held.covers))
+    yield from ("\ndoes not cover", *_listed(held.does_not_cover))
+    yield from ("\nholds if", *_listed(held.holds_if))
+
+
+def _listed(sentences: Sequence[str]) -> Iterator[str]:
+    return (f"- {each}" for each in sentences)
 
 
 @app.command()
@@ -55,166 +187,82 @@ def guarantee(
     target: Annotated[
         float, typer.Option(min=0, max=1, help="The probability to stay below.")
     ] = 0.05,
-    as_json: JsonOption = False,
-) -> None:
+) -> GuaranteeOfPaper | GuaranteeOfNoise | Deniability:
     """Say what settings promise before a run is played.
 
     --noise: the epsilon that noise delivers, or the noise for an epsilon.
     --deniability: exact where each round's sets are drawn at random
     (merge.partition = public-random); for sets of similar models it is a guide.
     """
-    from covey.dp.run_guarantees import NoisePlan
-
     if deniability == (noise is not None):
         raise ConfigError(
             "covey guarantee computes --deniability or the epsilon of --noise, found "
             f"{'both' if deniability else 'neither'}. Ask for one of them."
         )
     if deniability:
-        told, text = _deniability(clients, rounds, requests, target)
-    else:
-        _check_one_given(sigma, epsilon)
-        if noise == "paper":
-            told = _of_the_paper(sigma, epsilon, delta, rounds)
-        else:
-            assert noise is not None  # noqa: S101 - looked at above
-            plan = NoisePlan(noise, rounds, delta, set_size, sets, clients, sampling, steps)
-            told = _of_a_run(plan, sigma, epsilon, radius, coordinates)
-        text = _read(told)
-    stated(told, text, as_json=as_json)
-
-
-def _check_one_given(sigma: float | None, epsilon: float | None) -> None:
-    given = [each for each in (sigma, epsilon) if each is not None]
-    if len(given) != 1 or given[0] == 0:
+        return _deniability(clients, rounds, requests, target)
+    chosen = [each for each in (sigma, epsilon) if each is not None]
+    if len(chosen) != 1 or chosen[0] == 0:
         raise ConfigError(
             "covey guarantee --noise takes either the noise (--sigma) or the epsilon to "
             f"reach (--epsilon), above 0, found sigma = {sigma} and epsilon = {epsilon}. "
             "Give one of them: no noise is no guarantee."
         )
+    if noise == "paper" or noise is None:
+        return _of_the_paper(sigma, epsilon, delta, rounds)
+    from covey.dp.run_guarantees import NoisePlan, adversary_views, forecast, multiplier, noise_size
+
+    plan = NoisePlan(noise, rounds, delta, set_size, sets, clients, sampling, steps)
+    z = sigma or multiplier(plan, epsilon or 0.0)
+    # of a record's noise, many steps and clients make an average
+    size = None if noise == "record" else noise_size(plan, z, radius, coordinates)
+    return GuaranteeOfNoise(
+        noise=noise,
+        rounds=rounds,
+        epsilon_claimed=epsilon,
+        guarantee=forecast(plan, z),
+        noise_multiplier=z,
+        views=dict(adversary_views(plan, z)) if noise == "sound" else None,
+        noise_norm=size.noise if size else None,
+        update_norm=size.update if size else None,
+    )
 
 
 def _of_the_paper(
     sigma: float | None, epsilon: float | None, delta: float, rounds: int
-) -> dict[str, Any]:
-    """Return what Theorem 1 claims for a sigma, and what its algorithm delivers."""
+) -> GuaranteeOfPaper:
     from covey.dp.accountant import claimed_epsilon, claimed_sigma, delivered_epsilon
 
     noise = sigma or claimed_sigma(epsilon or 0.0, delta, rounds)
     cost = delivered_epsilon(noise, delta, rounds)
-    return {
-        "noise": "paper",
-        "sigma": noise,
-        "rounds": rounds,
-        "delta": delta,
-        "epsilon_claimed": claimed_epsilon(noise, delta, rounds),
-        "epsilon": cost.epsilon if cost else None,
-        "noise_multiplier": noise / 2,
-        "relation": "one client's update is replaced by another in the ball",
-        "covers": ["every representative of every round"],
-        "does_not_cover": [
+    return GuaranteeOfPaper(
+        noise="paper",
+        sigma=noise,
+        rounds=rounds,
+        delta=delta,
+        epsilon_claimed=claimed_epsilon(noise, delta, rounds),
+        epsilon=cost.epsilon if cost else None,
+        noise_multiplier=noise / 2,
+        relation="one client's update is replaced by another in the ball",
+        covers=("every representative of every round",),
+        does_not_cover=(
             "which clients are in which set, and how far apart they are",
             "the server, which saw every update before there was noise",
-        ],
-        "holds_if": [*HOLDS_IF],
-    }
+        ),
+        holds_if=HOLDS_IF,
+    )
 
 
-def _of_a_run(
-    plan: NoisePlan, sigma: float | None, epsilon: float | None, radius: float, coordinates: int
-) -> dict[str, Any]:
-    """Return what a mechanism guarantees, beside the size of its noise."""
-    from covey.dp.run_guarantees import adversary_views, forecast, multiplier, noise_size
-
-    z = sigma or multiplier(plan, epsilon or 0.0)
-    told = asdict(forecast(plan, z))
-    if plan.noise == "sound":
-        told["views"] = dict(adversary_views(plan, z))
-    if plan.noise != "record":  # whose noise many steps and clients average
-        size = noise_size(plan, z, radius, coordinates)
-        told |= {"noise_norm": size.noise, "update_norm": size.update}
-    return {
-        "noise": plan.noise,
-        "rounds": plan.rounds,
-        "epsilon_claimed": epsilon,
-        **told,
-        "noise_multiplier": z,
-    }
-
-
-def _deniability(
-    clients: int, rounds: int, requests: int, target: float
-) -> tuple[dict[str, Any], str]:
+def _deniability(clients: int, rounds: int, requests: int, target: float) -> Deniability:
     if requests > clients:
         raise ConfigError(
             f"--requests is how many of the --clients ask to leave, so at most {clients}, "
             f"found {requests}. Lower it."
         )
+    holds_if = (
+        "every client takes part in every round, in one cluster",
+        "sets are drawn at random, independently in every round",
+        "who asks to leave is random",
+    )
     rows = settings_below(target, clients, rounds, requests)
-    told = {
-        "clients": clients,
-        "rounds": rounds,
-        "requests": requests,
-        "target": target,
-        "holds_if": [
-            "every client takes part in every round, in one cluster",
-            "sets are drawn at random, independently in every round",
-            "who asks to leave is random",
-        ],
-        "settings": [asdict(row) for row in rows],
-    }
-    heads = ("k", "x", "sets per round", "probability of a replay", "below the target")
-    cells = [
-        (
-            str(row.k),
-            str(row.x),
-            str(row.sets),
-            f"{row.rollback_probability:.4f}",
-            "yes" if row.fine else "no",
-        )
-        for row in rows
-    ]
-    return told, f"{tabled(heads, cells)}\n\nif\n{_listed(told['holds_if'])}"
-
-
-def _read(told: dict[str, Any]) -> str:
-    """Return a guarantee as a reader takes it in: the number, then what it is about."""
-    if told["epsilon"] is None:
-        number = f"No guarantee: {told['reason']}."
-    else:
-        number = (
-            f"epsilon {told['epsilon']:.3f} at delta {told['delta']:g} over "
-            f"{told['rounds']} rounds, with noise multiplier "
-            f"{told['noise_multiplier']:.3f}."
-        )
-    parts = [number]
-    if told["noise"] == "paper":
-        parts.append(
-            f"Theorem 1 claims epsilon {told['epsilon_claimed']:.3f} for sigma "
-            f"{told['sigma']:.3f}. A run with merge.noise = 'paper' reports none."
-        )
-    if "noise_norm" in told:
-        ratio = told["noise_norm"] / told["update_norm"]
-        parts.append(
-            f"Each released model carries noise of norm {told['noise_norm']:.3g}, "
-            f"{ratio:.3g} times the largest norm of one update"
-            + (
-                ": mostly noise. Take more clients or fewer parameters."
-                if ratio > MOSTLY_NOISE
-                else "."
-            )
-        )
-    parts += [f"Neighbours: {told['relation']}."]
-    if "views" in told:
-        rows = [(name, "none" if e is None else f"{e:.3f}") for name, e in told["views"].items()]
-        parts.append(tabled(("if an adversary sees", "epsilon"), rows))
-    parts += [
-        f"covers\n{_listed(told['covers'])}",
-        f"does not cover\n{_listed(told['does_not_cover'])}",
-        f"holds if\n{_listed(told['holds_if'])}",
-    ]
-    return "\n\n".join(parts)
-
-
-def _listed(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {each}" for each in lines)
+    return Deniability(clients, rounds, requests, target, holds_if, rows)

@@ -5,51 +5,25 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 import covey
 from covey.base.errors import ConfigError
-from covey.cli.app import FAILED_CHECK, JsonOption, app, errors, stated
+from covey.cli.answer import HIDDEN, INLINE, Answer, Commands, JsonOption, short, tabled
+from covey.cli.app import FAILED_CHECK, app, errors, stated
 
 if TYPE_CHECKING:
-    from covey.cli.outputs import Served
     from covey.desk.pruning import Retention
     from covey.desk.runs import RunEntry
-    from covey.runs.sweeps import Examination
-
-
-WIDTH = 240
-"""Characters: no cell wraps, whatever the terminal; the terminal itself may."""
-
-
-def tabled(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return rows of words under their column names."""
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    text = StringIO()
-    Console(file=text, width=WIDTH, markup=False, emoji=False).print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-
-def short(value: object) -> str:
-    """Return a cell: three digits of a float, "unknown" for None."""
-    if value is None:
-        return "unknown"
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    from covey.runtime.damage import Damage
 
 
 @app.command()
@@ -85,6 +59,25 @@ def report(
     fail_if_diverged(told)
 
 
+@dataclass(frozen=True, slots=True)
+class Exported(Answer):
+    """A model that was written out of a run.
+
+    Attributes:
+        sha256: of the file.
+        recipient: as it stands on record.
+    """
+
+    file: Path
+    cluster: int | None
+    sha256: str
+    recipient: str | None
+
+    def lines(self) -> Iterator[str]:
+        """Yield which model is where."""
+        yield f"cluster {self.cluster} -> {self.file}"
+
+
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
@@ -108,8 +101,7 @@ def export(
             "the best by checkpoints.best, or by accuracy.",
         ),
     ] = "",
-    as_json: JsonOption = False,
-) -> None:
+) -> Exported:
     """Write one cluster model's state dict as safetensors, and put it on record."""
     from covey.runtime.folder import RunFolder
 
@@ -118,36 +110,25 @@ def export(
             "Export takes either --client NAME or --cluster J, and exactly one of them."
         )
     held = covey.load(run)
-    copy = held.export(cluster, client, out, recipient, _round_of(held, after))
-    path = copy.location(RunFolder(run))
-    answer = {
-        "file": str(path),
-        "cluster": copy.cluster,
-        "sha256": copy.sha256,
-        "recipient": copy.recipient or None,
-    }
-    stated(answer, f"cluster {copy.cluster} -> {path}", as_json=as_json)
-
-
-def _round_of(run: covey.Run, text: str) -> int | None:
-    """Return the round that is meant; None: the newest."""
-    from covey.runtime.folder import RunFolder
-
-    if text == "best":
-        figure = RunFolder.existing(run.folder).config().checkpoints.best
-        return run.best("accuracy" if figure == "none" else figure).round
-    if text and not (text.isdecimal() and int(text) > 0):
+    folder = RunFolder(run)
+    if after == "best":
+        figure = folder.config().checkpoints.best
+        t = held.best("accuracy" if figure == "none" else figure).round
+    elif after and not (after.isdecimal() and int(after) > 0):
         raise ConfigError(
-            f"--round takes a round, counted from 1, or 'best', found {text!r}. Write for "
+            f"--round takes a round, counted from 1, or 'best', found {after!r}. Write for "
             f"example --round 7."
         )
-    return int(text) - 1 if text else None
+    else:
+        t = int(after) - 1 if after else None
+    copy = held.export(cluster, client, out, recipient, t)
+    return Exported(copy.location(folder), copy.cluster, copy.sha256, copy.recipient or None)
 
 
 DEFAULT_ROOT = "runs"
 """Where `covey run` puts runs."""
 
-runs = typer.Typer(help="List the runs below some folders, show one, or delete old ones.")
+runs = Commands(help="List the runs below some folders, show one, or delete old ones.")
 app.add_typer(runs, name="runs")
 
 RootsArgument = Annotated[
@@ -160,29 +141,101 @@ RootsOption = Annotated[
 ]
 
 
+HEADS = (
+    *("run", "state", "method", "rounds", "last event", "clients", "size", "head"),
+    *("open requests", "guarantees"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsListed(Answer):
+    """All runs below some folders."""
+
+    runs: Sequence[RunEntry]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a row per run, and what is to be known of some."""
+        yield tabled(HEADS, map(_row, self.runs)) if self.runs else "no runs were found"
+        for run in self.runs:
+            ended_early = run.state == "finished" and run.reason
+            if ended_early or run.state in ("damaged", "unreadable"):
+                yield f"{run.name}: {run.reason}"
+
+
+def _row(run: RunEntry) -> tuple[str, ...]:
+    planned = "?" if run.rounds_planned is None else str(run.rounds_planned)
+    return (
+        run.name,
+        run.state,
+        run.method or "unknown",
+        "unknown" if run.rounds_played is None else f"{run.rounds_played}/{planned}",
+        "none" if run.age_seconds is None else f"{_duration(run.age_seconds)} ago",
+        short(run.clients),
+        _bytes(run.size_bytes),
+        run.ledger_head or "none",
+        short(run.open_requests),
+        str(len(run.guarantees)) if run.guarantees else "none",
+    )
+
+
 @runs.command("list")
-def list_runs(roots: RootsArgument = None, as_json: JsonOption = False) -> None:
+def list_runs(roots: RootsArgument = None) -> RunsListed:
     """List all runs: state, rounds, age, size, ledger head, open requests."""
     from covey.desk.runs import found_runs
 
-    found = found_runs(roots or [DEFAULT_ROOT])
-    answer = {"runs": [each.answer() for each in found]}
-    stated(answer, _list_text(found), as_json=as_json)
+    return RunsListed(found_runs(roots or [DEFAULT_ROOT]))
+
+
+@dataclass(frozen=True, slots=True)
+class RunShown(Answer):
+    """One run, as the list has it."""
+
+    run: RunEntry = field(metadata=INLINE)
 
 
 @runs.command("show")
 def show_run(
     run: Annotated[str, typer.Argument(help="Its folder, or its name in the list.")],
     roots: RootsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> RunShown:
     """Show one run; its whole ledger is verified for that."""
     from covey.desk.runs import named_run
 
-    places: list[str] = roots or ([DEFAULT_ROOT] if Path(DEFAULT_ROOT).is_dir() else [])
-    told = named_run(run, places).answer()
-    lines = (f"{key.replace('_', ' ')}: {_brief(value)}" for key, value in told.items())
-    stated(told, "\n".join(lines), as_json=as_json)
+    below: list[str] = roots or ([DEFAULT_ROOT] if Path(DEFAULT_ROOT).is_dir() else [])
+    return RunShown(named_run(run, below))
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned(Answer):
+    """What old runs could spare, and what was deleted.
+
+    Attributes:
+        deleted: empty without `--yes`.
+        found: what could go, or why it stays.
+        size_bytes: of what was deleted, or would be.
+    """
+
+    older_than: str
+    deleted: Sequence[Retention]
+    found: Sequence[Retention]
+    size_bytes: int
+    yes: bool = field(metadata=HIDDEN)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what goes or stays of each run, and what is then lost."""
+        for each in self.found:
+            if each.kept:
+                yield f"stays: {each.run}: {each.kept}"
+                continue
+            done = "deleted" if each in self.deleted else "left as it is"
+            what = f"{len(each.paths)} files of states and updates"
+            if each.what == "whole":
+                what = "the whole run, its ledger too"
+            size = _bytes(each.size_bytes)
+            yield f"{done if self.yes else 'would go'}: {each.run}: {what}, {size}"
+            yield from (f"  then: {sentence}" for sentence in each.lost)
+        went = "deleted" if self.yes else "would go; say --yes to delete it"
+        yield f"{_bytes(self.size_bytes)} in all {went}"
 
 
 @runs.command("prune")
@@ -206,13 +259,13 @@ def prune_runs(
     yes: Annotated[
         bool, typer.Option("--yes", help="Delete it. Without this, only say what would.")
     ] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Pruned:
     """Delete states of old runs, or old runs; never what an open request needs.
 
     Without --yes nothing is deleted: it says what would go, how many bytes, and what
     could then no longer be answered.
     """
+    from covey.desk.intake import needed_runs
     from covey.desk.pruning import prune, retention
     from covey.desk.runs import found_runs
 
@@ -221,125 +274,27 @@ def prune_runs(
             "Retention takes --states or --whole, found both. A whole run has its states "
             "in it: say --whole alone."
         )
-    entries = found_runs(roots or [DEFAULT_ROOT])
-    found = retention(
-        entries,
-        age_of(older_than),
-        "whole" if whole else "states",
-        with_proofs=with_proofs,
-        needed=_needed(register, roots or [DEFAULT_ROOT], entries),
-    )
-    done = prune(found) if yes else ()
-    told: dict[str, Any] = {
-        "older_than": older_than,
-        "deleted": [each.answer() for each in done],
-        "found": [each.answer() for each in found],
-        "size_bytes": sum(each.size_bytes for each in (done if yes else found)),
-    }
-    stated(told, _prune_text(found, done, yes=yes), as_json=as_json)
-
-
-def _needed(register: Path | None, roots: list[str], entries: Sequence[RunEntry]) -> dict[str, str]:
-    """Return why open cases need runs: of the register that is named, or of all roots."""
-    from covey.desk.intake import needed_runs
-
-    places = [register] if register else [Path(each) / "requests" for each in roots]
+    below = roots or [DEFAULT_ROOT]
+    entries, age = found_runs(below), _age_of(older_than)
     needed: dict[str, str] = {}
-    for place in places:
-        needed |= needed_runs(place, roots, entries)
-    return needed
+    for place in [register] if register else [Path(each) / "requests" for each in below]:
+        needed |= needed_runs(place, below, entries)
+    what = "whole" if whole else "states"
+    found = retention(entries, age, what, with_proofs=with_proofs, needed=needed)
+    deleted = prune(found) if yes else ()
+    size = sum(each.size_bytes for each in (deleted if yes else found))
+    return Pruned(older_than, deleted, found, size, yes)
 
 
-def age_of(text: str) -> timedelta:
-    """Return how long `90d`, `12w` or `36h` is.
-
-    Raises:
-        ConfigError: it is none of these.
-    """
+def _age_of(text: str) -> timedelta:
+    units = {"h": "hours", "d": "days", "w": "weeks"}
     found = re.fullmatch(r"(\d{1,6})([hdw])", text.strip())
     if found is None:
         raise ConfigError(
             f"--older-than takes a whole number of hours, days or weeks, such as 90d, "
             f"found {text!r}. Write 36h, 90d or 12w."
         )
-    names = {"h": "hours", "d": "days", "w": "weeks"}
-    return timedelta(**{names[found[2]]: int(found[1])})
-
-
-def _list_text(found: Sequence[RunEntry]) -> str:
-    heads = (
-        "run",
-        "state",
-        "method",
-        "rounds",
-        "last event",
-        "clients",
-        "size",
-        "head",
-        "open requests",
-        "guarantees",
-    )
-    rows = [_row(each) for each in found]
-    notes = [f"{each.name}: {each.reason}" for each in found if _has_note(each)]
-    return "\n".join([tabled(heads, rows), *notes]) if rows else "no runs were found"
-
-
-def _row(entry: RunEntry) -> tuple[str, ...]:
-    planned = "?" if entry.rounds_planned is None else str(entry.rounds_planned)
-    return (
-        entry.name,
-        entry.state,
-        entry.method or "unknown",
-        "unknown" if entry.rounds_played is None else f"{entry.rounds_played}/{planned}",
-        "none" if entry.age_seconds is None else f"{_duration(entry.age_seconds)} ago",
-        _known(entry.clients),
-        _bytes(entry.size_bytes),
-        entry.ledger_head or "none",
-        _known(entry.open_requests),
-        str(len(entry.guarantees)) if entry.guarantees else "none",
-    )
-
-
-def _has_note(entry: RunEntry) -> bool:
-    """Say whether a run is damaged, or ended early."""
-    return _is_faulty(entry) or (entry.state == "finished" and bool(entry.reason))
-
-
-def _is_faulty(entry: RunEntry) -> bool:
-    return entry.state in ("damaged", "unreadable")
-
-
-def _prune_text(found: Sequence[Retention], done: Sequence[Retention], *, yes: bool) -> str:
-    lines: list[str] = []
-    for each in found:
-        if each.kept:
-            lines.append(f"stays: {each.entry.place}: {each.kept}")
-            continue
-        word = "would go" if not yes else "deleted" if each in done else "left as it is"
-        lines.append(f"{word}: {each.entry.place}: {_what(each)}, {_bytes(each.size_bytes)}")
-        lines += (f"  then: {sentence}" for sentence in each.lost)
-    total = sum(each.size_bytes for each in (done if yes else found))
-    went = "deleted" if yes else "would go; say --yes to delete it"
-    return "\n".join([*lines, f"{_bytes(total)} in all {went}"])
-
-
-def _what(found: Retention) -> str:
-    if found.what == "whole":
-        return "the whole run, its ledger too"
-    return f"{len(found.paths)} files of states and updates"
-
-
-def _known(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
-
-
-def _brief(value: object) -> str:
-    if value is None or value == "":
-        return "none"
-    if isinstance(value, list):
-        return "; ".join(map(str, value)) or "none"
-    counted = isinstance(value, int) and not isinstance(value, bool)
-    return f"{value:,}" if counted else str(value)
+    return timedelta(**{units[found[2]]: int(found[1])})
 
 
 def _bytes(size: int) -> str:
@@ -358,6 +313,28 @@ def _duration(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
+@dataclass(frozen=True, slots=True)
+class Doctored(Answer):
+    """What is damaged in a run, and what was repaired."""
+
+    damaged: Sequence[Damage]
+    repaired: Sequence[Damage]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if something is damaged."""
+        return FAILED_CHECK if self.damaged else 0
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was repaired, and what is damaged, why, and what can be done."""
+        yield from (f"repaired  {each.what}: {each.path}" for each in self.repaired)
+        for each in self.damaged:
+            yield f"DAMAGED   {each.what}: {each.path}"
+            yield from (f"          {sentence}" for sentence in (each.found, each.recovery))
+        if not self.damaged and not self.repaired:
+            yield "nothing is damaged"
+
+
 @app.command()
 def doctor(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
@@ -368,8 +345,7 @@ def doctor(
             help="Recover what can be: delete damaged states and play their rounds again.",
         ),
     ] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Doctored:
     """Say what is damaged in a run, and what it can be recovered from.
 
     Exit code 1 if something is damaged that was not repaired.
@@ -377,23 +353,7 @@ def doctor(
     from covey.runs.sweeps import examine, repair
 
     found = repair(run) if mend else examine(run)
-    answer = {
-        "damaged": [each.answer() for each in found.damages],
-        "repaired": [each.answer() for each in found.repaired],
-    }
-    stated(answer, _text(found), as_json=as_json)
-    if found.damages:
-        raise typer.Exit(FAILED_CHECK)
-
-
-def _text(found: Examination) -> str:
-    repaired = (f"repaired  {each.what}: {each.path}" for each in found.repaired)
-    damaged = (
-        f"DAMAGED   {each.what}: {each.path}\n          {each.found}\n          {each.recovery}"
-        for each in found.damages
-    )
-    lines = [*repaired, *damaged]
-    return "\n".join(lines) if lines else "nothing is damaged"
+    return Doctored(found.damages, found.repaired)
 
 
 PORT = 8765
@@ -427,7 +387,7 @@ def serve(
     with suppress(OSError, AttributeError):  # Windows has no niceness
         os.nice(NICENESS)
     server = served(roots or [Path(DEFAULT_ROOT)], port, _tell_next, write=write)
-    told: Served = {"link": server.link}
+    told = {"link": server.link}
     stated(told, f"Open {server.link}", as_json=as_json)
     sys.stdout.flush()
     errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)

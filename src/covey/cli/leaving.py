@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +13,9 @@ import typer
 import covey
 from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.names import BASES, Basis
-from covey.cli.app import JsonOption, app, errors, stated, stoppable
-from covey.cli.inspect import short, tabled
-from covey.cli.runs import shown
+from covey.cli.answer import HIDDEN, INLINE, OPTIONAL, Answer, JsonOption, short, tabled
+from covey.cli.app import app, errors, stoppable
+from covey.cli.progress import shown
 from covey.unlearning.plan import AFTERWARDS, ANSWERS, check_basis
 
 if TYPE_CHECKING:
@@ -23,31 +23,14 @@ if TYPE_CHECKING:
     from covey.runtime.changing import ChangedRecords
     from covey.runtime.folder import RunFolder
     from covey.runtime.leaving import ForgetResult
-    from covey.runtime.planning import ClientPlan
+    from covey.runtime.planning import AnswerCost, ClientPlan
     from covey.runtime.receipts import Receipt
     from covey.runtime.requests import Returning
-
-
-def places_text(told: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of `explained`'s places, and of what was not searched."""
-    heads = {
-        "covey deletes it with forget": "covey deletes or replaces when the client leaves",
-        "you": "you have to act on",
-    }
-    for actor, head in heads.items():
-        yield f"{head}:"
-        mine = [each for each in told["places"] if each["who_must_act"] == actor]
-        for each in mine:
-            yield f"  {each['path']}\n    {each['what']}. {each['how']}"
-        if not mine:
-            yield "  nothing that was found"
-    yield "not searched:"
-    yield from (f"  {sentence}" for sentence in told["not_searched"])
+    from covey.runtime.secrets import Handover
+    from covey.unlearning.plan import AnswerKind, Option
 
 
 NOTHING = "nothing"
-
-BY_NAME: Mapping[str, Basis] = {each: each for each in BASES}
 
 NOT_DENIED = (
     "A denial removes nothing from the model: it says only that nobody can tell the "
@@ -56,82 +39,248 @@ NOT_DENIED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Who asks for what.
+class OptionPlanned:
+    """One possible answer and its cost.
 
     Attributes:
-        clients: their names, and the salt of who comes back.
+        possible: whether it can be given.
+        afterwards: what would be true then.
     """
 
-    clients: Sequence[str | Returning]
-    answer: str = "auto"
-    basis: Basis = "none"
+    option: Option = field(metadata=INLINE)
+    possible: bool
+    cost: AnswerCost = field(metadata=INLINE)
+    afterwards: str
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The cells of a table."""
+        return (
+            self.option.answer,
+            "yes" if self.possible else "no",
+            str(self.option.rounds_replayed),
+            short(self.cost.seconds),
+            f"{self.cost.bytes_deleted:,}",
+            self.afterwards if self.possible else self.option.reason,
+        )
 
 
-def asked_by(
-    clients: Sequence[str], answer: str | None, basis: str | None, salt: str | None
-) -> Asked:
-    """Return what the options ask for.
+@dataclass(frozen=True, slots=True)
+class ClientPlanned:
+    """How one client could leave.
 
-    Raises:
-        ConfigError: an option has a value that it cannot have.
+    Attributes:
+        answer: that would be given; None: `reason` says why none.
     """
-    from covey.runtime.requests import Returning
 
-    if not clients:
-        raise ConfigError(
-            "Somebody has to leave, but no client is named. Name one, or look at the salts "
-            "of earlier requests with --again."
-        )
-    wanted, rests_on = answer or "auto", basis or "none"
-    if wanted not in ("auto", *ANSWERS):
-        raise ConfigError(
-            f"--answer takes auto, {', '.join(ANSWERS)}, found {wanted!r}. Choose one."
-        )
-    known = BY_NAME.get(rests_on)
-    if known is None:
-        raise ConfigError(f"--basis takes {', '.join(BASES)}, found {rests_on!r}. Choose one.")
-    check_basis(wanted, known)
-    if salt is None:
-        return Asked(clients, wanted, known)
-    if len(clients) != 1:
-        raise ConfigError(
-            f"--salt is of one client that comes back, found {len(clients)} names. Ask "
-            f"for each of them alone."
-        )
-    return Asked([Returning(clients[0], salt)], wanted, known)
+    client: str
+    answer: AnswerKind | None
+    reason: str
+    basis: Basis
+    options: Sequence[OptionPlanned]
+
+    @classmethod
+    def of(cls, plan: ClientPlan) -> ClientPlanned:
+        """Return a plan with what each answer would mean."""
+        options = [
+            OptionPlanned(option, option.possible, cost, AFTERWARDS[option.answer])
+            for option, cost in plan.options
+        ]
+        chosen = plan.chosen.answer if plan.chosen else None
+        return cls(plan.client, chosen, plan.reason, plan.basis, options)
+
+    @property
+    def text(self) -> str:
+        """The answer that would be given, and a row per answer."""
+        heads = ("answer", "possible", "rounds to replay", "seconds", "bytes deleted", "then")
+        table = tabled(heads, (each.row for each in self.options))
+        return f"{self.client}: {self.answer or self.reason}\n{table}"
 
 
-def check_said(answer: str | None, basis: str | None, *, as_json: bool) -> None:
-    """Refuse to choose an answer where there is no terminal to ask.
+@dataclass(frozen=True, slots=True)
+class SharedReplay:
+    """The one replay that all these answers share."""
 
-    Raises:
-        ConfigError: neither option is given, and this is no dialogue.
+    first_replayed_round: int | None
+    rounds_replayed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPlans(Answer):
+    """What would be answered; nothing was done."""
+
+    run: Path
+    plans: Sequence[ClientPlanned]
+    together: SharedReplay
+
+    @classmethod
+    def of(cls, run: Path, plans: Sequence[ClientPlan]) -> ForgetPlans:
+        """Return plans of clients that leave together."""
+        replay = SharedReplay(None, 0)
+        for each in filter(_replays, plans):
+            if each.chosen and replay.first_replayed_round is None:
+                replay = SharedReplay(each.chosen.first_replayed_round, each.chosen.rounds_replayed)
+        return cls(run, list(map(ClientPlanned.of, plans)), replay)
+
+    def lines(self) -> Iterator[str]:
+        """Yield every answer of every client."""
+        yield "\n\n".join(each.text for each in self.plans)
+        if len(self.plans) > 1 and self.together.rounds_replayed:
+            yield f"\nOne replay of {self.together.rounds_replayed} rounds serves all of them."
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAnswer:
+    """A request that waits for the process that plays the run.
+
+    Attributes:
+        answer: `pending`.
     """
-    if answer is None and basis is None and (as_json or not is_a_dialogue()):
-        raise ConfigError(
-            "A client is answered once it is said what is asked for, but neither "
-            "--answer nor --basis is given, and there is no terminal to ask on. Give "
-            f"--basis ({', '.join(BASES)}) or --answer (auto, {', '.join(ANSWERS)}); "
-            "--plan shows every answer and does nothing."
+
+    client: str
+    answer: str = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class Queued(Answer):
+    """Requests that were put down, where another process plays the run."""
+
+    run: Path
+    answers: Sequence[PendingAnswer]
+    proofs: Path = field(metadata=HIDDEN)
+
+    def lines(self) -> Iterator[str]:
+        """Yield who is answered when."""
+        yield (
+            f"{', '.join(each.client for each in self.answers)}: put down. It is answered "
+            f"between two rounds by whoever plays the run, now or with `covey resume "
+            f"{self.run}`; see {self.proofs}."
         )
 
 
-def is_a_dialogue() -> bool:
-    """Say whether a person can be asked."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+@dataclass(frozen=True, slots=True)
+class ClientAnswered:
+    """One client's answer.
+
+    Attributes:
+        first_affected_round: that the answer takes back.
+        first_replayed_round: where the run was taken up again; None: nowhere.
+        model_hash: SHA-256 of all models, after it.
+        proof: the signed proof's file.
+        salt: for the requester; it is told once.
+        copies: what had been written out of the run, and what became of it.
+        sealed_record_kept: whether name and salt together still find the client.
+        request: the request's identifier.
+        receipt: what was signed when it was asked.
+    """
+
+    client: str
+    answer: AnswerKind
+    first_affected_round: int | None
+    first_replayed_round: int | None
+    rounds_replayed: int
+    seconds: float
+    model_changed: bool
+    model_hash: str
+    proof: Path
+    salt: str
+    copies: Sequence[Mapping[str, Any]]
+    basis: Basis
+    sealed_record_kept: bool
+    request: str
+    receipt: Path | None
+
+    @classmethod
+    def of(cls, done: ForgetResult) -> ClientAnswered:
+        """Return what came of a request."""
+        answered, option = done.answered, done.answered.option
+        return cls(
+            client=done.client,
+            answer=option.answer,
+            first_affected_round=option.first_affected_round,
+            first_replayed_round=option.first_replayed_round,
+            rounds_replayed=option.rounds_replayed,
+            seconds=round(done.seconds, 3),
+            model_changed=answered.model_changed,
+            model_hash=answered.model_hash,
+            proof=answered.proof,
+            salt=answered.salt,
+            copies=[each.describe() for each in answered.copies],
+            basis=answered.basis,
+            sealed_record_kept=answered.sealed_record_kept,
+            request=answered.request,
+            receipt=done.receipt.path if done.receipt else None,
+        )
+
+    def lines(self, run: Path) -> Iterator[str]:
+        """Yield the answer, and what is still to be done."""
+        from covey.runtime.copies import outcome_lines
+
+        changed = "changed" if self.model_changed else "unchanged"
+        if self.answer == "deny":
+            changed += ": nothing was removed from it"
+        back = "; with it a stronger answer can be asked for later, see docs/leaving.md"
+        yield (
+            f"{self.client}: {self.answer}, {self.rounds_replayed} rounds played again in "
+            f"{self.seconds:.1f} s, the model is {changed}"
+        )
+        yield f"proof: {self.proof}"
+        yield f"receipt: {self.receipt}"
+        yield f"salt for the requester: {self.salt}{back if self.sealed_record_kept else ''}"
+        yield (
+            f"kept sealed until you say that it arrived: covey forget {run} --received "
+            f"{self.request}"
+        )
+        yield from outcome_lines(self.copies)
 
 
-def chosen_in_dialogue(found: Sequence[ClientPlan]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Forgotten(Answer):
+    """Clients that left.
+
+    Attributes:
+        budget: how many more can be denied; None: `budget_reason` says why.
+    """
+
+    run: Path
+    answers: Sequence[ClientAnswered]
+    budget: Mapping[str, Any] | None
+    budget_reason: str
+
+    def lines(self) -> Iterator[str]:
+        """Yield each answer."""
+        for each in self.answers:
+            yield from each.lines(self.run)
+
+
+@dataclass(frozen=True, slots=True)
+class Unacknowledged(Answer):
+    """The salts that are still kept for requesters."""
+
+    run: Path
+    unacknowledged: Sequence[Handover]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line per salt."""
+        for each in self.unacknowledged:
+            yield (
+                f"request {each.request}: {each.answer or 'not answered yet'}, "
+                f"{each.proof or 'no proof yet'}, salt for the requester: {each.salt}"
+            )
+        if not self.unacknowledged:
+            yield "Every salt was acknowledged."
+
+
+def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str | None:
     """Ask which answer it shall be, the same for all; None: nothing shall be done."""
     possible = [
         name
         for name in ANSWERS
         if all(
-            option.possible for each in found for option, _ in each.options if option.answer == name
+            option.possible for each in plans for option, _ in each.options if option.answer == name
         )
     ]
-    automatic = ["auto"] if all(each.chosen for each in found) else []
+    automatic = ["auto"] if all(each.chosen for each in plans) else []
     offered = [*possible, *automatic, NOTHING]
     print(
         f"\nOnly a retraining takes a client out of the model from its first round on. "
@@ -140,19 +289,16 @@ def chosen_in_dialogue(found: Sequence[ClientPlan]) -> str | None:
     answer = ""
     while answer not in offered:
         answer = typer.prompt(f"Which answer ({', '.join(offered)})", default=NOTHING)
-    if answer == NOTHING or not typer.confirm(_question(found, answer)):
+    if answer == NOTHING:
         return None
-    return answer
-
-
-def _question(found: Sequence[ClientPlan], answer: str) -> str:
-    given = {
+    answers = {
         each.client: each.chosen.answer if answer == "auto" and each.chosen else answer
-        for each in found
+        for each in plans
     }
-    told = ", ".join(f"{client}: {what}" for client, what in given.items())
-    nothing = f" {NOT_DENIED}" if "deny" in given.values() else ""
-    return f"{told}.{nothing} The name goes from the run. Go ahead?"
+    all_answers = ", ".join(f"{client}: {one}" for client, one in answers.items())
+    denied = f" {NOT_DENIED}" if "deny" in answers.values() else ""
+    question = f"{all_answers}.{denied} The name goes from the run. Go ahead?"
+    return answer if typer.confirm(question) else None
 
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
@@ -185,167 +331,156 @@ def leave(
         typer.Option(metavar="REQUEST", help="Its requester has the salt: delete it."),
     ] = None,
     as_json: JsonOption = False,
-) -> None:
+) -> Iterator[Forgotten | Queued | ForgetPlans | Unacknowledged]:
     """Answer clients that ask to leave a run, and prove what was answered."""
+    from covey.runs.parts import wanted_answer
     from covey.runtime.folder import RunFolder
-    from covey.runtime.inputs import FederationMetadata
-
-    if again or received:
-        _hand_over(run, received or (), as_json=as_json)
-        return
-    asked = asked_by(clients or (), answer, basis, salt)
-    folder = RunFolder.existing(run)
-    held = covey.load(run)
-    if plan:
-        found = held.plan([*asked.clients], asked.answer, asked.basis)
-        _show(folder, found, as_json=as_json)
-        return
-    check_said(answer, basis, as_json=as_json)
-    try:  # all are known, before anybody leaves
-        found = held.plan([*asked.clients], asked.answer, asked.basis)
-    except LedgerLocked:
-        # no word could be left of an erased name, nor of a wish that nobody stated
-        if salt is not None or (answer is None and basis is None):
-            raise
-        found = None
-    if found is not None and answer is None and basis is None:
-        _show(folder, found, as_json=False)
-        chosen = chosen_in_dialogue(found)
-        if chosen is None:
-            stated({}, "Nothing was done.", as_json=False)
-            raise typer.Exit(1)
-        asked = replace(asked, answer=chosen)
-        found = held.plan([*asked.clients], asked.answer, asked.basis)
-    if found is None or (FederationMetadata.of(folder) and any(map(_replays, found))):
-        _leave_word(folder, asked, as_json=as_json)
-        return
-    _let_go(held, asked, as_json=as_json)
-
-
-def _show(folder: RunFolder, found: Sequence[ClientPlan], *, as_json: bool) -> None:
-    told: dict[str, Any] = {
-        "run": str(folder.path),
-        "plans": [_plan_json(each) for each in found],
-        "together": _together(found),
-    }
-    text = "\n\n".join(map(_plan_text, found))
-    shared = told["together"]["rounds_replayed"]
-    if len(found) > 1 and shared:
-        text += f"\n\nOne replay of {shared} rounds serves all of them."
-    stated(told, text, as_json=as_json)
-
-
-def _together(found: Sequence[ClientPlan]) -> dict[str, Any]:
-    """Return the one replay that all these answers share."""
-    again = [each.chosen for each in found if each.chosen and _replays(each)]
-    return {
-        "first_replayed_round": again[0].first_replayed_round if again else None,
-        "rounds_replayed": again[0].rounds_replayed if again else 0,
-    }
-
-
-def _replays(found: ClientPlan) -> bool:
-    return found.chosen is not None and found.chosen.first_replayed_round is not None
-
-
-def _leave_word(folder: RunFolder, asked: Asked, *, as_json: bool) -> None:
-    """Queue the request for the process that runs the rounds, now or next."""
-    from covey.runtime.inputs import rebuilt_run
+    from covey.runtime.inputs import FederationMetadata, rebuilt_run
     from covey.runtime.leaving import enqueue_requests
     from covey.runtime.requests import Returning
 
-    clients = list(dict.fromkeys(map(_name, asked.clients)))
-    if any(isinstance(each, Returning) for each in asked.clients):
-        run = rebuilt_run(folder)
-        enqueue_requests(run, folder, asked.clients, asked.answer, asked.basis)
-    else:
-        known = covey.load(folder.path).names
-        if unknown := [client for client in clients if client not in known]:
-            raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
-        for client in clients:
-            folder.queue_request(client, asked.answer, asked.basis)
-    told = [{"client": client, "answer": "pending"} for client in clients]
-    text = (
-        f"{', '.join(clients)}: put down. It is answered between two rounds by whoever "
-        f"plays the run, now or with `covey resume {folder.path}`; see {folder.proofs}."
-    )
-    stated({"run": str(folder.path), "answers": told}, text, as_json=as_json)
+    if again or received:
+        held = covey.load(run)
+        for each in received or ():
+            held.acknowledge(each)
+        yield Unacknowledged(run, held.unacknowledged)
+        return
+    names = list(dict.fromkeys(clients or ()))
+    if not names:
+        raise ConfigError(
+            "Somebody has to leave, but no client is named. Name one, or look at the salts "
+            "of earlier requests with --again."
+        )
+    wanted, known_basis = wanted_answer(answer or "auto", basis)
+    check_basis(wanted, known_basis)
+    if salt is not None and len(names) != 1:
+        raise ConfigError(
+            f"--salt is of one client that comes back, found {len(names)} names. Ask "
+            f"for each of them alone."
+        )
+    who: list[str | Returning] = [*names] if salt is None else [Returning(names[0], salt)]
+    folder = RunFolder.existing(run)
+    held = covey.load(run)
+    if plan:
+        yield ForgetPlans.of(run, held.plan(who, wanted, known_basis))
+        return
+    is_open = answer is None and basis is None
+    if is_open and (as_json or not (sys.stdin.isatty() and sys.stdout.isatty())):
+        raise ConfigError(
+            "A client is answered once it is said what is asked for, but neither "
+            "--answer nor --basis is given, and there is no terminal to ask on. Give "
+            f"--basis ({', '.join(BASES)}) or --answer (auto, {', '.join(ANSWERS)}); "
+            "--plan shows every answer and does nothing."
+        )
+    try:  # all are known, before anybody leaves
+        plans = held.plan(who, wanted, known_basis)
+    except LedgerLocked:
+        # no request could be queued for an erased name, nor one without an answer
+        if salt is not None or is_open:
+            raise
+        plans = None
+    if plans is not None and is_open:
+        yield ForgetPlans.of(run, plans)
+        chosen = _chosen_in_dialogue(plans)
+        if chosen is None:
+            print("Nothing was done.")
+            raise typer.Exit(1)
+        wanted = chosen
+        plans = held.plan(who, wanted, known_basis)
+    if plans is None or (FederationMetadata.of(folder) and any(map(_replays, plans))):
+        if salt is None:
+            _queue(folder, names, wanted, known_basis)
+        else:
+            enqueue_requests(rebuilt_run(folder), folder, who, wanted, known_basis)
+        yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)
+        return
+    yield from _forget(held, names, who, wanted, known_basis)
 
 
-def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
-    """Answer all at once, and tell each answer: first the salts, which exist once."""
+def _queue(folder: RunFolder, names: Sequence[str], wanted: str, basis: Basis) -> None:
+    """Queue requests for the process that runs the rounds, now or next."""
+    known = covey.load(folder.path).names
+    if unknown := [name for name in names if name not in known]:
+        raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
+    for name in names:
+        folder.queue_request(name, wanted, basis)
+
+
+def _forget(
+    run: covey.Run, names: Sequence[str], who: list[str | Returning], wanted: str, basis: Basis
+) -> Iterator[Forgotten]:
     from covey.report.summary import budget_of
 
     with stoppable(run.folder), shown(run.folder.name) as observe:
         signed: list[AnsweredRequest] = []
         try:
-            done = run.forget(
-                [*asked.clients], asked.answer, asked.basis, observe, signed.append, _tell_receipt
-            )
-        except BaseException:  # what was signed is told, whatever stops the others
+            done = run.forget(who, wanted, basis, observe, signed.append, _show_receipt)
+        except BaseException:  # what was signed is said, whatever stops the others
             for each in signed:
                 errors.print(each.message, soft_wrap=True)
             raise
-    answers = [_answer_json(each) for each in done]
-    told = {"run": str(run.folder), "answers": answers, **budget_of(run.history)}
-    stated(told, "\n".join(_answer_text(run.folder, each) for each in answers), as_json=as_json)
+    # printed before anything else is done: salts exist once
+    yield Forgotten(run.folder, list(map(ClientAnswered.of, done)), **budget_of(run.history))
     run.report()
     answered = {each.client for each in done}
-    if late := [c for c in map(_name, asked.clients) if c not in answered]:
+    if late := [name for name in names if name not in answered]:
         raise RunError(
             f"Requests from before were answered first, and then {', '.join(late)} could "
             f"not be given this answer any more. Look again with --plan."
         )
 
 
-def _hand_over(run: Path, received: Sequence[str], *, as_json: bool) -> None:
-    """Delete the salts that arrived, and show the others."""
-    held = covey.load(run)
-    for each in received:
-        held.acknowledge(each)
-    left = [asdict(each) for each in held.unacknowledged]
-    lines = [
-        f"request {each['request']}: {each['answer'] or 'not answered yet'}, "
-        f"{each['proof'] or 'no proof yet'}, salt for the requester: {each['salt']}"
-        for each in left
-    ]
-    text = "\n".join(lines) or "Every salt was acknowledged."
-    stated({"run": str(run), "unacknowledged": left}, text, as_json=as_json)
+def _replays(plan: ClientPlan) -> bool:
+    return plan.chosen is not None and plan.chosen.first_replayed_round is not None
 
 
-def _tell_receipt(client: str, receipt: Receipt) -> None:
-    """Tell what the requester needs before anything is done that could fail."""
+def _show_receipt(client: str, receipt: Receipt) -> None:
+    """Print what the requester needs before anything is done that could fail."""
     errors.print(
         f"{client}: asked, receipt {receipt.path}, salt for the requester: {receipt.salt}",
         soft_wrap=True,
     )
 
 
-def _name(client: str | Returning) -> str:
-    from covey.runtime.requests import Returning
+@dataclass(frozen=True, slots=True)
+class Explained(Answer):
+    """What is held on one client, and where.
 
-    return client.client if isinstance(client, Returning) else client
+    Attributes:
+        page: the page that was written, with `--page`.
+    """
+
+    held: Mapping[str, Any] = field(metadata=INLINE)
+    page: Path | None = field(default=None, metadata=OPTIONAL)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what is held, the places by who has to act, and what was not searched."""
+        for key, value in self.held.items():
+            if key not in ("places", "not_searched"):
+                yield f"{key.replace('_', ' ')}: {_brief(value)}"
+        heads = {
+            "covey deletes it with forget": "covey deletes or replaces when the client leaves",
+            "you": "you have to act on",
+        }
+        for actor, head in heads.items():
+            yield f"{head}:"
+            places = [each for each in self.held["places"] if each["who_must_act"] == actor]
+            for each in places:
+                yield f"  {each['path']}\n    {each['what']}. {each['how']}"
+            if not places:
+                yield "  nothing that was found"
+        yield "not searched:"
+        yield from (f"  {sentence}" for sentence in self.held["not_searched"])
+        if self.page is not None:
+            yield str(self.page)
 
 
-def _answer_json(done: ForgetResult) -> dict[str, Any]:
-    given = done.answered
-    return {
-        "client": done.client,
-        "answer": given.option.answer,
-        "first_affected_round": given.option.first_affected_round,
-        "first_replayed_round": given.option.first_replayed_round,
-        "rounds_replayed": given.option.rounds_replayed,
-        "seconds": round(done.seconds, 3),
-        "model_changed": given.model_changed,
-        "model_hash": given.model_hash,
-        "proof": str(given.proof),
-        "salt": given.salt,
-        "copies": [each.describe() for each in given.copies],
-        "basis": given.basis,
-        "sealed_record_kept": given.sealed_record_kept,
-        "request": given.request,
-        "receipt": str(done.receipt.path) if done.receipt else None,
-    }
+def _brief(value: object) -> str:
+    if isinstance(value, list):
+        items = [str(each) for each in value]
+        more = f" and {len(items) - 12} more" if len(items) > 12 else ""
+        return (", ".join(items[:12]) or "none") + more
+    return str(value)
 
 
 @app.command()
@@ -355,88 +490,40 @@ def explain(
     page: Annotated[
         Path | None, typer.Option("--page", help="Write it as an HTML page to print, too.")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Explained:
     """Show what is held on a client, and where, before anything is erased."""
     from covey.report.page import write_explanation
     from covey.runs.pages import on_record
 
-    told = covey.load(run).explain(client)
+    held = covey.load(run).explain(client)
     if page is not None:
-        with on_record([run], "explanation", page, subject=told["handle"]):
-            write_explanation(told, run.name, page)
-    lines = [
-        f"{key.replace('_', ' ')}: {_brief(value)}"
-        for key, value in told.items()
-        if key not in ("places", "not_searched")
-    ]
-    more = {"page": str(page)} if page is not None else {}
-    text = "\n".join([*lines, *places_text(told), *more.values()])
-    stated({**told, **more}, text, as_json=as_json)
+        with on_record([run], "explanation", page, subject=held["handle"]):
+            write_explanation(held, run.name, page)
+    return Explained(held, page)
 
 
-def _plan_json(found: ClientPlan) -> dict[str, Any]:
-    return {
-        "client": found.client,
-        "answer": found.chosen.answer if found.chosen else None,
-        "reason": found.reason,
-        "basis": found.basis,
-        "options": [
-            {
-                **asdict(option),
-                "possible": option.possible,
-                "seconds": cost.seconds,
-                "bytes_deleted": cost.bytes_deleted,
-                "afterwards": AFTERWARDS[option.answer],
-            }
-            for option, cost in found.options
-        ],
-    }
+@dataclass(frozen=True, slots=True)
+class RecordsChanged(Answer):
+    """A client that came, or whose records are others now, where heads are solved.
 
+    Attributes:
+        exported: models on record that were solved with what was there before.
+    """
 
-def _plan_text(found: ClientPlan) -> str:
-    heads = ("answer", "possible", "rounds to replay", "seconds", "bytes deleted", "then")
-    rows = [
-        (
-            option.answer,
-            "yes" if option.possible else "no",
-            str(option.rounds_replayed),
-            short(cost.seconds),
-            f"{cost.bytes_deleted:,}",
-            AFTERWARDS[option.answer] if option.possible else option.reason,
+    run: Path
+    changed: ChangedRecords = field(metadata=INLINE)
+    what: str = field(metadata=HIDDEN)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what the client has now, and the models."""
+        now = self.changed
+        yield (
+            f"{now.client}: {self.what}, {now.examples} records in cluster {now.cluster}, "
+            f"whose sums are now {now.sums_after}"
         )
-        for option, cost in found.options
-    ]
-    told = found.chosen.answer if found.chosen else found.reason
-    return f"{found.client}: {told}\n{tabled(heads, rows)}"
-
-
-def _answer_text(run: Path, told: dict[str, Any]) -> str:
-    from covey.runtime.copies import outcome_lines
-
-    changed = "changed" if told["model_changed"] else "unchanged"
-    if told["answer"] == "deny":
-        changed += ": nothing was removed from it"
-    back = "; with it a stronger answer can be asked for later, see docs/leaving.md"
-    lines = (
-        f"{told['client']}: {told['answer']}, {told['rounds_replayed']} rounds played "
-        f"again in {told['seconds']:.1f} s, the model is {changed}",
-        f"proof: {told['proof']}",
-        f"receipt: {told['receipt']}",
-        f"salt for the requester: {told['salt']}{back if told['sealed_record_kept'] else ''}",
-        f"kept sealed until you say that it arrived: covey forget {run} --received "
-        f"{told['request']}",
-        *outcome_lines(told["copies"]),
-    )
-    return "\n".join(lines)
-
-
-def _brief(value: object) -> str:
-    if isinstance(value, list):
-        items = [str(each) for each in value]
-        more = f" and {len(items) - 12} more" if len(items) > 12 else ""
-        return (", ".join(items[:12]) or "none") + more
-    return str(value)
+        yield f"models solved again in {now.seconds:.1f} s: {now.model_hash}"
+        for each in now.exported:
+            yield f"exported with what was there before: {each}"
 
 
 DataOption = Annotated[Path, typer.Option(help="Its records: an .npz file with arrays x and y.")]
@@ -453,13 +540,12 @@ def join(
     risk_weight: Annotated[
         float | None, typer.Option(help="How much a risk weighs in its choice, from 0 to 1.")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Iterator[RecordsChanged]:
     """Let a client join a run whose models are solved from sums over clients."""
     held = covey.load(run)
     with stoppable(run), shown(run.name) as observe:
         done = held.join(client, data, threshold, risk_weight, observe)
-    _tell(held, done, "joined", as_json=as_json)
+    yield from _changed(held, done, "joined")
 
 
 @app.command()
@@ -468,22 +554,14 @@ def update(
     client: Annotated[str, typer.Argument(help="The client's name.")],
     data: DataOption,
     add: Annotated[bool, typer.Option("--add", help="Add to the records that it has.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Iterator[RecordsChanged]:
     """Replace a client's records, or add to them, and solve the models again."""
     held = covey.load(run)
     with stoppable(run), shown(run.name) as observe:
         done = held.update(client, data, add=add, observe=observe)
-    _tell(held, done, "updated", as_json=as_json)
+    yield from _changed(held, done, "updated")
 
 
-def _tell(run: covey.Run, done: ChangedRecords, what: str, *, as_json: bool) -> None:
-    told = {**asdict(done), "seconds": round(done.seconds, 3)}
-    lines = (
-        f"{done.client}: {what}, {done.examples} records in cluster {done.cluster}, "
-        f"whose sums are now {done.sums_after}",
-        f"models solved again in {done.seconds:.1f} s: {done.model_hash}",
-        *(f"exported with what was there before: {each}" for each in done.exported),
-    )
-    stated({"run": str(run.folder), **told}, "\n".join(lines), as_json=as_json)
+def _changed(run: covey.Run, done: ChangedRecords, what: str) -> Iterator[RecordsChanged]:
+    yield RecordsChanged(run.folder, replace(done, seconds=round(done.seconds, 3)), what)
     run.report()

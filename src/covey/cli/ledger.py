@@ -1,16 +1,41 @@
 """`covey verify`, `head`, `witness` and `keys`: what holds history and proofs fast."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from covey.base.files import read_bounded, replace_whole
-from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
+from covey.cli.answer import HIDDEN, Answer
+from covey.cli.app import FAILED_CHECK, app
 from covey.runtime.verification import verify as check_proof
 from covey.unlearning.signature import Check
+
+
+@dataclass(frozen=True, slots=True)
+class Checked(Answer):
+    """Checks of a proof or a dossier.
+
+    Attributes:
+        valid: no check failed.
+    """
+
+    valid: bool
+    checks: list[Check]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a check failed."""
+        return 0 if self.valid else FAILED_CHECK
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line per check."""
+        marks = {True: "ok", False: "FAILED", None: "open"}
+        for check in self.checks:
+            yield f"{marks[check.ok]:7} {check.name}: {check.detail}"
 
 
 @app.command()
@@ -33,16 +58,15 @@ def verify(
         tuple[Path, Path] | None,
         typer.Option(metavar="HEAD KEY", help="A cosigned head, and that witness's public keys."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Checked:
     """Check a proof or a signed report offline; exit code 1 if a check fails."""
     if _is_report(proof):
         from covey.report.signed import check_report  # what a proof does not need
 
-        shown_checks(check_report(proof, ledger, key), as_json=as_json)
-        return
-    checks = check_proof(proof, ledger, key, mine, receipt, witness)
-    shown_checks(checks, as_json=as_json)
+        checks = check_report(proof, ledger, key)
+    else:
+        checks = check_proof(proof, ledger, key, mine, receipt, witness)
+    return Checked(all(check.ok is not False for check in checks), [*checks])
 
 
 def _is_report(path: Path) -> bool:
@@ -53,18 +77,43 @@ def _is_report(path: Path) -> bool:
         return False
 
 
-def shown_checks(checks: Sequence[Check], *, as_json: bool) -> None:
-    """Print checks, and end with exit code 1 if one failed."""
-    valid = all(check.ok is not False for check in checks)
-    told = {"valid": valid, "checks": [asdict(check) for check in checks]}
-    stated(told, "\n".join(map(_check_text, checks)), as_json=as_json)
-    if not valid:
-        raise typer.Exit(FAILED_CHECK)
+@dataclass(frozen=True, slots=True)
+class HeadSigned(Answer):
+    """The head of a run's ledger, signed by its operator.
+
+    Attributes:
+        size: events under it.
+        checkpoint: the signed note.
+        update: what a witness reads, where no file of it was written.
+    """
+
+    run: Path
+    size: int
+    checkpoint: str
+    update: str = field(metadata=HIDDEN)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the note, or all that a witness reads."""
+        yield (self.update or self.checkpoint).rstrip()
 
 
-def _check_text(check: Check) -> str:
-    mark = {True: "ok", False: "FAILED", None: "open"}[check.ok]
-    return f"{mark:7} {check.name}: {check.detail}"
+@dataclass(frozen=True, slots=True)
+class HeadWitnessed(Answer):
+    """A head that a witness cosigned.
+
+    Attributes:
+        size: events under it.
+        origin: which ledger it is of.
+        checkpoint: the cosigned note.
+    """
+
+    size: int
+    origin: str
+    checkpoint: str
+
+    def lines(self) -> Iterator[str]:
+        """Yield the note."""
+        yield self.checkpoint.rstrip()
 
 
 @app.command()
@@ -72,8 +121,7 @@ def head(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     since: Annotated[int, typer.Option(help="Events that the witness knows.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A file for the witness.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> HeadSigned:
     """Sign the head of a run's ledger, for a witness."""
     from covey.runtime.folder import RunFolder
     from covey.runtime.witness import head_update
@@ -81,8 +129,9 @@ def head(
     update = head_update(RunFolder.existing(run), since)
     if out is not None:
         replace_whole(out, update.text().encode())
-    told = {"run": str(run), "size": update.head.size, "checkpoint": update.head.note()}
-    stated(told, update.head.note().rstrip() if out else update.text().rstrip(), as_json=as_json)
+    return HeadSigned(
+        run, update.head.size, update.head.note(), update="" if out else update.text()
+    )
 
 
 @app.command()
@@ -95,8 +144,7 @@ def witness(
         Path | None,
         typer.Option("--key", help="The operator's public keys, from elsewhere, as PEM."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> HeadWitnessed:
     """Cosign the head of a ledger that grew, and refuse one that was rewritten."""
     from covey.runtime.folder import RunFolder
     from covey.runtime.witness import head_update, read_update, witness_head, witnessed_size
@@ -110,8 +158,34 @@ def witness(
     else:
         update = read_update(source)
     seen = witness_head(folder, update, key)
-    told = {"size": seen.size, "origin": seen.origin, "checkpoint": seen.note()}
-    stated(told, seen.note().rstrip(), as_json=as_json)
+    return HeadWitnessed(seen.size, seen.origin, seen.note())
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that signs proofs, or did; moments in ISO 8601."""
+
+    fingerprint: str
+    since: str | None
+    until: str | None
+    revoked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeysListed(Answer):
+    """The keys that sign proofs.
+
+    Attributes:
+        file: of the public keys.
+    """
+
+    file: Path
+    keys: list[Key]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line per key."""
+        for key in self.keys:
+            yield "  ".join(f"{k} {v}" for k, v in asdict(key).items() if v)
 
 
 @app.command()
@@ -125,8 +199,7 @@ def keys(
     path: Annotated[
         Path | None, typer.Option(help="The private key's file; else the user's own.")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> KeysListed:
     """List the keys that sign proofs, replace the one in use, or revoke one."""
     from covey.unlearning.signature import (
         fingerprint,
@@ -142,18 +215,11 @@ def keys(
         rotate_key(path)
     place = public_keys_path(path)
     found = [
-        {
-            "fingerprint": fingerprint(each.public),
-            **{
-                name: moment.isoformat() if moment else None
-                for name, moment in (
-                    ("since", each.since),
-                    ("until", each.until),
-                    ("revoked", each.revoked),
-                )
-            },
-        }
+        Key(fingerprint(each.public), *map(_iso, (each.since, each.until, each.revoked)))
         for each in key_records(place)
     ]
-    lines = ["  ".join(f"{k} {v}" for k, v in each.items() if v) for each in found]
-    stated({"file": str(place), "keys": found}, "\n".join(lines), as_json=as_json)
+    return KeysListed(place, found)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

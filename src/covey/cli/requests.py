@@ -4,143 +4,233 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from datetime import date
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from covey.base.errors import ConfigError
-from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
-from covey.cli.inspect import DEFAULT_ROOT, RootsOption, short, tabled
-from covey.cli.runs import shown
+from covey.base.names import Basis
+from covey.cli.answer import HIDDEN, INLINE, Answer, Commands, short, tabled
+from covey.cli.app import FAILED_CHECK, app
+from covey.cli.inspect import DEFAULT_ROOT, RootsOption
+from covey.cli.progress import shown
 
 if TYPE_CHECKING:
     from covey.desk.answering import RunOutcome
-    from covey.desk.case import Case, Register
+    from covey.desk.case import Case, CaseState, Register
     from covey.desk.intake import Plan, RunPlan
+    from covey.desk.letters import Letter
 
 
-def case_json(case: Case, texts: Mapping[str, str], today: date) -> dict[str, Any]:
-    """Return a case with its texts, as far as they are not erased."""
-    from covey.desk.case import ERASED
+@dataclass(frozen=True, slots=True)
+class RunOfCase:
+    """A run that knows the name.
 
-    def text(handle: str) -> str:
-        return texts.get(handle, ERASED) if handle else ""
+    Attributes:
+        request: its identifier there; empty: not asked yet.
+        answer: empty: none yet.
+    """
 
-    return {
-        "case": case.number,
-        "name": text(case.person),
-        "state": case.state,
-        "received": case.received.isoformat(),
-        "due": case.due.isoformat(),
-        "days_left": (case.due - today).days,
-        "extended": text(case.extended.reason) if case.extended else "",
-        "basis": case.basis,
-        "owner": text(case.owner),
-        "wanted": case.wanted,
-        "runs": [
-            {
-                "run": text(each),
-                "request": case.asked.get(each, ""),
-                "answer": asdict(case.answered[each])["answer"] if each in case.answered else "",
-            }
-            for each in dict.fromkeys((*case.known, *case.asked))
-        ],
-        "by_hand": [
-            {
-                "item": each.number,
-                "kind": each.kind,
-                "text": text(each.text),
-                "signed_by": text(each.signed_by),
-                "signed_on": each.signed_on,
-                "note": text(each.note),
-                "kept": text(each.kept),
-            }
-            for each in case.items
-        ],
-        "letters": dict(case.letters),
-        "closed_by": text(case.closing.by) if case.closing else "",
-    }
+    run: str
+    request: str
+    answer: str
 
 
-def list_text(told: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of cases."""
-    heads = ("case", "name", "basis", "received", "due", "state", "runs", "by hand")
-    rows = [
-        (
-            each["case"],
-            each["name"],
-            each["basis"],
-            each["received"],
-            _due(each),
-            each["state"],
-            f"{sum(bool(r['answer']) for r in each['runs'])}/{len(each['runs'])} answered",
-            f"{_signed(each)}/{len(each['by_hand'])} signed off",
+@dataclass(frozen=True, slots=True)
+class ItemOfCase:
+    """Something that is done by hand.
+
+    Attributes:
+        item: its number.
+        signed_by: empty: nobody yet.
+        kept: why something of it is kept; empty: nothing is.
+    """
+
+    item: int
+    kind: str
+    text: str
+    signed_by: str
+    signed_on: str
+    note: str
+    kept: str
+
+    @property
+    def line(self) -> str:
+        """What is to be done, and who did it."""
+        signed = f"done {self.signed_on}, {self.signed_by}" if self.signed_by else "OPEN"
+        note = f" ({self.note})" if self.note else ""
+        kept = f", kept: {self.kept}" if self.kept else ""
+        return f"by hand {self.item} [{self.kind}] {signed}{note}{kept}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseShown(Answer):
+    """One person's request, over all runs; texts as far as they are not erased.
+
+    Attributes:
+        case: its number.
+        name: as runs know it, until the case is closed.
+        received: the day, ISO 8601.
+        due: the day, ISO 8601.
+        days_left: below 0: overdue.
+        extended: why; empty: it is not.
+        wanted: the answer that was asked for; empty: the one that fits.
+        letters: SHA-256 by file.
+    """
+
+    case: str
+    name: str
+    state: CaseState
+    received: str
+    due: str
+    days_left: int
+    extended: str
+    basis: Basis
+    owner: str
+    wanted: str
+    runs: Sequence[RunOfCase]
+    by_hand: Sequence[ItemOfCase]
+    letters: Mapping[str, str]
+    closed_by: str
+
+    @classmethod
+    def of(cls, case: Case, texts: Mapping[str, str]) -> CaseShown:
+        """Return a case as it is today."""
+        from covey.desk.case import ERASED
+
+        def text(handle: str) -> str:
+            return texts.get(handle, ERASED) if handle else ""
+
+        return cls(
+            case=case.number,
+            name=text(case.person),
+            state=case.state,
+            received=case.received.isoformat(),
+            due=case.due.isoformat(),
+            days_left=(case.due - date.today()).days,
+            extended=text(case.extended.reason) if case.extended else "",
+            basis=case.basis,
+            owner=text(case.owner),
+            wanted=case.wanted,
+            runs=[
+                RunOfCase(
+                    text(run),
+                    case.asked.get(run, ""),
+                    case.answered[run].answer if run in case.answered else "",
+                )
+                for run in dict.fromkeys((*case.known, *case.asked))
+            ],
+            by_hand=[
+                ItemOfCase(
+                    each.number,
+                    each.kind,
+                    text(each.text),
+                    text(each.signed_by),
+                    each.signed_on,
+                    text(each.note),
+                    text(each.kept),
+                )
+                for each in case.items
+            ],
+            letters=case.letters,
+            closed_by=text(case.closing.by) if case.closing else "",
         )
-        for each in told
-    ]
-    return tabled(heads, rows) if rows else "no case is open"
 
+    @property
+    def due_in_words(self) -> str:
+        """The day on which an answer is due, and how many are left."""
+        if self.state == "closed":
+            return self.due
+        left = self.days_left
+        words = f"{left} days left" if left >= 0 else f"OVERDUE by {-left} days"
+        return f"{self.due} ({words})"
 
-def case_text(told: Mapping[str, Any]) -> str:
-    """Return one case for a person."""
-    lines = [
-        f"case {told['case']}: {told['name']}, {told['basis']}, received "
-        f"{told['received']}, due {_due(told)}, {told['state']}"
-    ]
-    if told["owner"]:
-        lines.append(f"responsible: {told['owner']}")
-    if told["extended"]:
-        lines.append(f"extended: {told['extended']}")
-    lines += [
-        f"run {each['run']}: {each['answer'] or 'not answered'}" for each in told["runs"]
-    ] or ["no run knows the name"]
-    lines += map(_item, told["by_hand"])
-    lines += [f"letter {name}: {digest}" for name, digest in told["letters"].items()]
-    return "\n".join(lines)
-
-
-def plan_text(found: Plan) -> str:
-    """Return one plan over all runs for a person."""
-    parts = [_run_text(each) for each in found.runs]
-    parts += [
-        f"{place} could not be looked at: {reason}" for place, reason in found.unreadable.items()
-    ]
-    parts += [f"case {each}: no run knows the name" for each in found.unknown]
-    for case, items in found.by_hand.items():
-        lines = (f"  {each.kind}: {each.text}" for each in items)
-        if items:
-            parts.append("\n".join([f"case {case}, by hand:", *lines]))
-    seconds = [each.seconds for run in found.runs for each in run.cases]
-    known = [each for each in seconds if each is not None]
-    if found.runs:
-        least = "" if len(known) == len(seconds) else "at least "
-        parts.append(
-            f"{len(found.runs)} runs, {least}{sum(_per_run(found)):.1f} seconds in all. "
-            f"Answer with covey requests answer."
+    def lines(self) -> Iterator[str]:
+        """Yield all that is known of the case."""
+        yield (
+            f"case {self.case}: {self.name}, {self.basis}, received {self.received}, due "
+            f"{self.due_in_words}, {self.state}"
         )
-    return "\n\n".join(parts) or "no case is open"
+        if self.owner:
+            yield f"responsible: {self.owner}"
+        if self.extended:
+            yield f"extended: {self.extended}"
+        for each in self.runs:
+            yield f"run {each.run}: {each.answer or 'not answered'}"
+        if not self.runs:
+            yield "no run knows the name"
+        yield from (each.line for each in self.by_hand)
+        yield from (f"letter {name}: {digest}" for name, digest in self.letters.items())
 
 
-def outcomes_text(done: Sequence[RunOutcome]) -> str:
-    """Return what came of cases in runs for a person."""
-    lines = [
-        f"case {each.case}, {each.run}: {each.answer}, the model is "
-        f"{'changed' if each.model_changed else 'unchanged'}, proof {each.proof}"
-        if each.answer
-        else f"case {each.case}, {each.run}: NOT ANSWERED: {each.reason}"
-        for each in done
-    ]
-    return "\n".join(lines) or "no run is left to be answered"
+@dataclass(frozen=True, slots=True)
+class CasesListed(Answer):
+    """Several cases."""
+
+    cases: Sequence[CaseShown]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a row per case."""
+        heads = ("case", "name", "basis", "received", "due", "state", "runs", "by hand")
+        rows = [
+            (
+                each.case,
+                each.name,
+                each.basis,
+                each.received,
+                each.due_in_words,
+                each.state,
+                f"{sum(bool(run.answer) for run in each.runs)}/{len(each.runs)} answered",
+                f"{sum(bool(i.signed_by) for i in each.by_hand)}/{len(each.by_hand)} signed off",
+            )
+            for each in self.cases
+        ]
+        yield tabled(heads, rows) if rows else "no case is open"
 
 
-def _per_run(found: Plan) -> Iterator[float]:
-    """Yield how long each run takes: those who leave it together share its replay."""
-    for run in found.runs:
-        yield max((each.seconds or 0.0 for each in run.cases), default=0.0)
+@dataclass(frozen=True, slots=True)
+class CasesDue(CasesListed):
+    """Open cases, by the day on which they are due."""
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if one is overdue."""
+        return FAILED_CHECK if any(each.days_left < 0 for each in self.cases) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CasesPlanned(Answer):
+    """What would be done about some cases in all runs."""
+
+    plan: Plan = field(metadata=INLINE)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the plan: each run, what is done by hand, how long it takes."""
+        yield "\n\n".join(self._parts()) or "no case is open"
+
+    def _parts(self) -> Iterator[str]:
+        plan = self.plan
+        yield from map(_run_text, plan.runs)
+        for place, reason in plan.unreadable.items():
+            yield f"{place} could not be looked at: {reason}"
+        yield from (f"case {case}: no run knows the name" for case in plan.unknown)
+        for case, items in plan.by_hand.items():
+            if items:
+                lines = (f"  {each.kind}: {each.text}" for each in items)
+                yield "\n".join([f"case {case}, by hand:", *lines])
+        if plan.runs:
+            seconds = [[case.seconds for case in run.cases] for run in plan.runs]
+            least = "at least " if any(None in each for each in seconds) else ""
+            # those who leave a run together share its replay
+            total = sum(max((s or 0.0 for s in each), default=0.0) for each in seconds)
+            yield (
+                f"{len(plan.runs)} runs, {least}{total:.1f} seconds in all. "
+                f"Answer with covey requests answer."
+            )
 
 
 def _run_text(run: RunPlan) -> str:
@@ -156,37 +246,63 @@ def _run_text(run: RunPlan) -> str:
         )
         for each in run.cases
     ]
-    lines = [f"run {run.run}"]
-    if rows:
-        lines.append(tabled(heads, rows))
-    if run.problem:
-        lines.append(f"  {run.problem}")
-    return "\n".join(lines)
+    table = [tabled(heads, rows)] if rows else []
+    problem = [f"  {run.problem}"] if run.problem else []
+    return "\n".join([f"run {run.run}", *table, *problem])
 
 
-def _due(told: Mapping[str, Any]) -> str:
-    left = told["days_left"]
-    if told["state"] == "closed":
-        return told["due"]
-    words = f"{left} days left" if left >= 0 else f"OVERDUE by {-left} days"
-    return f"{told['due']} ({words})"
+@dataclass(frozen=True, slots=True)
+class CasesAnswered(Answer):
+    """What came of cases in runs."""
+
+    outcomes: Sequence[RunOutcome]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a run could not answer yet."""
+        return 0 if all(each.answer for each in self.outcomes) else FAILED_CHECK
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line per case and run."""
+        for each in self.outcomes:
+            if each.answer:
+                changed = "changed" if each.model_changed else "unchanged"
+                came = f"{each.answer}, the model is {changed}, proof {each.proof}"
+            else:
+                came = f"NOT ANSWERED: {each.reason}"
+            yield f"case {each.case}, {each.run}: {came}"
+        if not self.outcomes:
+            yield "no run is left to be answered"
 
 
-def _item(each: Mapping[str, Any]) -> str:
-    signed = f"done {each['signed_on']}, {each['signed_by']}" if each["signed_by"] else "OPEN"
-    note = f" ({each['note']})" if each["note"] else ""
-    kept = f", kept: {each['kept']}" if each["kept"] else ""
-    told = f"{signed}{note}{kept}"
-    return f"by hand {each['item']} [{each['kind']}] {told}: {each['text']}"
+@dataclass(frozen=True, slots=True)
+class LettersWritten(Answer):
+    """The letters of a case."""
+
+    letters: Sequence[Letter]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line per letter."""
+        return (f"to {each.to}: {each.path}" for each in self.letters)
 
 
-def _signed(told: Mapping[str, Any]) -> int:
-    return sum(bool(each["signed_by"]) for each in told["by_hand"])
+@dataclass(frozen=True, slots=True)
+class TemplatesWritten(Answer):
+    """Templates of letters that were written.
+
+    Attributes:
+        templates: names of files.
+    """
+
+    folder: Path = field(metadata=HIDDEN)
+    templates: Sequence[str]
+
+    def lines(self) -> Iterator[str]:
+        """Yield where they are."""
+        yield f"{self.folder}: {', '.join(self.templates)}"
 
 
-__all__: list[str] = []
-
-cases = typer.Typer(help="Answer people who ask to leave, over all runs that know them.")
+cases = Commands(help="Answer people who ask to leave, over all runs that know them.")
 app.add_typer(cases, name="requests")
 
 RegisterOption = Annotated[
@@ -215,16 +331,15 @@ def add(
     owner: Annotated[str, typer.Option(help="Who is responsible for it.")] = "",
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CaseShown:
     """Take a request in: say when it is due, and which runs know the name."""
     from covey.desk.case import day_of, register_at
     from covey.desk.intake import add_case
 
-    day, below = day_of(received, "--received"), _roots(roots)
-    with register_at(_register(register, below)) as held:
+    day, below = day_of(received, "--received"), roots or [DEFAULT_ROOT]
+    with register_at(_folder(register, roots)) as held:
         made = add_case(held, below, name, day, basis, case, owner)
-        _tell_case(held, made.number, as_json=as_json)
+        return _shown(held, made.number)
 
 
 @cases.command("list")
@@ -232,10 +347,10 @@ def show_all(
     closed: Annotated[bool, typer.Option("--closed", help="Those that are closed, too.")] = False,
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CasesListed:
     """List the cases that are open."""
-    _list(roots, register, closed=closed, as_json=as_json)
+    every = _all_cases(register, roots)
+    return CasesListed([each for each in every if closed or each.state != "closed"])
 
 
 @cases.command("due")
@@ -245,26 +360,22 @@ def due(
     ] = 3650,
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CasesDue:
     """List open cases by the day on which they are due; exit code 1 if one is overdue."""
-    told = _list(roots, register, closed=False, as_json=as_json, days=days)
-    if any(each["days_left"] < 0 for each in told):
-        raise typer.Exit(FAILED_CHECK)
+    alive = [each for each in _all_cases(register, roots) if each.state != "closed"]
+    soon = [each for each in alive if each.days_left <= days]
+    return CasesDue(sorted(soon, key=lambda each: each.due))
 
 
 @cases.command("show")
 def show(
-    case: CaseArgument,
-    roots: RootsOption = None,
-    register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    case: CaseArgument, roots: RootsOption = None, register: RegisterOption = None
+) -> CaseShown:
     """Show a case: runs, answers, what is to be done by hand and who signed it off."""
     from covey.desk.case import read_register
 
-    with read_register(_register(register, _roots(roots))) as held:
-        _tell_case(held, case, as_json=as_json)
+    with read_register(_folder(register, roots)) as held:
+        return _shown(held, case)
 
 
 @cases.command("plan")
@@ -273,16 +384,13 @@ def plan(
     answer: AnswerOption = "",
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CasesPlanned:
     """Say what every run would answer, what that costs, and what is true then."""
     from covey.desk.case import read_register
     from covey.desk.intake import plan_answers
 
-    below = _roots(roots)
-    with read_register(_register(register, below)) as held:
-        found = plan_answers(held, below, numbers or [], answer)
-    stated(found.answer(), plan_text(found), as_json=as_json)
+    with read_register(_folder(register, roots)) as held:
+        return CasesPlanned(plan_answers(held, roots or [DEFAULT_ROOT], numbers or [], answer))
 
 
 @cases.command("answer")
@@ -291,8 +399,7 @@ def answer_all(
     answer: AnswerOption = "",
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CasesAnswered:
     """Answer in every run that knows the names; say it again after a stop.
 
     Exit code 1 if a run could not answer yet.
@@ -300,12 +407,9 @@ def answer_all(
     from covey.desk.answering import answer_cases
     from covey.desk.case import register_at
 
-    below = _roots(roots)
-    with register_at(_register(register, below)) as held, shown("requests") as observe:
-        done = answer_cases(held, below, numbers or [], answer, observe=observe)
-    stated({"outcomes": [each.told() for each in done]}, outcomes_text(done), as_json=as_json)
-    if any(not each.answer for each in done):
-        raise typer.Exit(FAILED_CHECK)
+    below = roots or [DEFAULT_ROOT]
+    with register_at(_folder(register, roots)) as held, shown("requests") as observe:
+        return CasesAnswered(answer_cases(held, below, numbers or [], answer, observe=observe))
 
 
 @cases.command("extend")
@@ -315,16 +419,15 @@ def extend(
     told: Annotated[str, typer.Option(help="When the requester is told.")] = "",
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CaseShown:
     """Extend the time by two further months, of which the requester has to be told."""
     from covey.desk.case import day_of, register_at
     from covey.desk.intake import extend_case
 
     day = day_of(told, "--told") if told else None
-    with register_at(_register(register, _roots(roots))) as held:
+    with register_at(_folder(register, roots)) as held:
         extend_case(held, case, reason, day)
-        _tell_case(held, case, as_json=as_json)
+        return _shown(held, case)
 
 
 @cases.command("item")
@@ -336,15 +439,14 @@ def item(
     ] = "other",
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CaseShown:
     """Add something that has to be done by hand."""
     from covey.desk.case import register_at
     from covey.desk.intake import add_item
 
-    with register_at(_register(register, _roots(roots))) as held:
+    with register_at(_folder(register, roots)) as held:
         add_item(held, case, kind, text)
-        _tell_case(held, case, as_json=as_json)
+        return _shown(held, case)
 
 
 @cases.command("sign")
@@ -360,8 +462,7 @@ def sign(
     ] = "",
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CaseShown:
     """Sign off what was done by hand."""
     from covey.desk.case import day_of, register_at
     from covey.desk.intake import sign_items
@@ -372,9 +473,9 @@ def sign(
             f"{'both' if items else 'neither'}. Give one of them."
         )
     on = day_of(day, "--on") if day else None
-    with register_at(_register(register, _roots(roots))) as held:
+    with register_at(_folder(register, roots)) as held:
         sign_items(held, case, items or [], by, on, note, kept)
-        _tell_case(held, case, as_json=as_json)
+        return _shown(held, case)
 
 
 @cases.command("letters")
@@ -391,24 +492,19 @@ def letters(
     refused: Annotated[str, typer.Option(help="Why nothing is done, where no run was asked.")] = "",
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> LettersWritten:
     """Write the letters to the requester and to recipients, as HTML pages to print."""
     from covey.desk.case import register_at
     from covey.desk.letters import write_letters
 
-    with register_at(_register(register, _roots(roots))) as held:
-        made = write_letters(held, case, by, out, templates, refused=refused)
-    told = [{"path": str(each.path), "to": each.to, "sha256": each.sha256} for each in made]
-    text = "\n".join(f"to {each.to}: {each.path}" for each in made)
-    stated({"letters": told}, text, as_json=as_json)
+    with register_at(_folder(register, roots)) as held:
+        return LettersWritten(write_letters(held, case, by, out, templates, refused=refused))
 
 
 @cases.command("templates")
 def templates(
     folder: Annotated[Path, typer.Argument(help="A folder that is not there yet.")],
-    as_json: JsonOption = False,
-) -> None:
+) -> TemplatesWritten:
     """Write covey's templates of letters into a folder, to be changed there."""
     if folder.exists():
         raise ConfigError(
@@ -417,8 +513,7 @@ def templates(
         )
     with as_file(files("covey.desk") / "templates") as own:
         shutil.copytree(own, folder)
-    names = sorted(each.name for each in folder.iterdir())
-    stated({"templates": names}, f"{folder}: {', '.join(names)}", as_json=as_json)
+    return TemplatesWritten(folder, sorted(each.name for each in folder.iterdir()))
 
 
 @cases.command("close")
@@ -431,63 +526,42 @@ def close(
     day: Annotated[str, typer.Option("--on", help="When the letters went out.")] = "",
     roots: RootsOption = None,
     register: RegisterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CaseShown:
     """Close a case whose letters went out: salts, letters and the name are deleted."""
     from covey.desk.answering import close_case
     from covey.desk.case import day_of, register_at
 
-    below = _roots(roots)
     on = day_of(day, "--on") if day else None
-    with register_at(_register(register, below)) as held:
-        close_case(held, below, case, by, reason, on)
-        _tell_case(held, case, as_json=as_json)
+    with register_at(_folder(register, roots)) as held:
+        close_case(held, roots or [DEFAULT_ROOT], case, by, reason, on)
+        return _shown(held, case)
 
 
-def register_folder(roots: list[str]) -> Path:
-    """Return where the register of some folders lies, unless it is said.
+def _folder(register: Path | None, roots: list[str] | None) -> Path:
+    """Return where the register lies.
 
     Raises:
-        ConfigError: no folder is among them.
+        ConfigError: it is not named, and no folder is among the roots.
     """
-    folders = [Path(each) for each in roots if Path(each).is_dir()]
+    if register is not None:
+        return register
+    below = roots or [DEFAULT_ROOT]
+    folders = [Path(each) for each in below if Path(each).is_dir()]
     if not folders:
         raise ConfigError(
             f"The register lies in `requests` of the first folder of runs, found none "
-            f"among {', '.join(roots)}. Give --root FOLDER, or --register FOLDER."
+            f"among {', '.join(below)}. Give --root FOLDER, or --register FOLDER."
         )
     return folders[0] / "requests"
 
 
-def _roots(roots: list[str] | None) -> list[str]:
-    return roots or [DEFAULT_ROOT]
+def _shown(held: Register, number: str) -> CaseShown:
+    return CaseShown.of(held.case(number), held.texts())
 
 
-def _register(register: Path | None, roots: list[str]) -> Path:
-    return register or register_folder(roots)
-
-
-def _tell_case(held: Register, number: str, *, as_json: bool) -> None:
-    told = case_json(held.case(number), held.texts(), date.today())
-    stated(told, case_text(told), as_json=as_json)
-
-
-def _list(
-    roots: list[str] | None,
-    register: Path | None,
-    *,
-    closed: bool,
-    as_json: bool,
-    days: int | None = None,
-) -> list[dict[str, Any]]:
+def _all_cases(register: Path | None, roots: list[str] | None) -> list[CaseShown]:
     from covey.desk.case import read_register
 
-    with read_register(_register(register, _roots(roots))) as held:
-        texts, found = held.texts(), held.cases().values()
-    today = date.today()
-    told = [case_json(each, texts, today) for each in found if closed or not each.is_closed]
-    if days is not None:
-        told = [each for each in told if each["days_left"] <= days]
-        told.sort(key=lambda each: each["due"])
-    stated({"cases": told}, list_text(told), as_json=as_json)
-    return told
+    with read_register(_folder(register, roots)) as held:
+        texts = held.texts()
+        return [CaseShown.of(each, texts) for each in held.cases().values()]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,20 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.base.errors import ConfigError, DataError
-from covey.cli.app import BAD_INPUT, FAILED_CHECK, JsonOption, app, stated
-from covey.cli.inspect import tabled
-from covey.cli.runs import SetOption, as_answer
+from covey.cli.answer import INLINE, Answer, Commands, JsonOption, tabled
+from covey.cli.app import BAD_INPUT, FAILED_CHECK, app
+from covey.cli.runs import SetOption
+from covey.config.problems import Problem, template, together
 from covey.config.problems import schema as schema_of_settings
-from covey.config.problems import template, together
 from covey.config.settings import Config, read_settings
-from covey.config.unheeded import unheeded
-from covey.data.source import check_data, data_folder
+from covey.config.unheeded import Unheeded, unheeded
+from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
-    from covey.deploy.checks import Status
+    from covey.deploy.checks import Finding, Status
 
 
-config = typer.Typer(
+config = Commands(
     help="Check a file of settings, describe them all, or write one to start from.",
     no_args_is_help=True,
 )
@@ -35,59 +36,112 @@ OutOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigChecked(Answer):
+    """Every mistake in a file of settings, and what in it does nothing.
+
+    Attributes:
+        unused_settings: None: there are mistakes.
+    """
+
+    file: Path
+    valid: bool
+    problems: Sequence[Problem]
+    unused_settings: Sequence[Unheeded] | None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 2 if something is wrong."""
+        return 0 if self.valid else BAD_INPUT
+
+    def lines(self) -> Iterator[str]:
+        """Yield that nothing is wrong, and what does nothing."""
+        yield f"{self.file}: nothing is wrong"
+        yield from (f"note: {each.told}" for each in self.unused_settings or ())
+
+
 @config.command()
 def check(
     file: Annotated[Path, typer.Argument(help="Settings in TOML.")],
     overrides: SetOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> ConfigChecked:
     """Tell every mistake in settings, and what does nothing; exit code 2 if any is wrong.
 
     No data are read: whether they are there shows when a run starts.
     """
-    given, of_pairs = read_settings(file, overrides or [])
-    problems = (*of_pairs, *Config.problems(given))
+    settings, of_pairs = read_settings(file, overrides or [])
+    problems = (*of_pairs, *Config.problems(settings))
     if problems and not as_json:
         raise ConfigError(f"{file}: {together(problems)}")
-    found = () if problems else unheeded(Config.of(given))
-    answer: dict[str, Any] = {
-        "file": str(file),
-        "valid": not problems,
-        "problems": [each.answer() for each in problems],
-        "unused_settings": None if problems else [as_answer(each) for each in found],
-    }
-    lines = [f"{file}: nothing is wrong", *(f"note: {each.told}" for each in found)]
-    stated(answer, "\n".join(lines), as_json=as_json)
-    if problems:
-        raise typer.Exit(BAD_INPUT)
+    unused = None if problems else unheeded(Config.of(settings))
+    return ConfigChecked(file, not problems, problems, unused)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPrinted(Answer):
+    """The JSON schema of the settings."""
+
+    schema: Mapping[str, Any] = field(metadata=INLINE)
+
+    def lines(self) -> Iterator[str]:
+        """Yield it as JSON."""
+        yield json.dumps(self.schema, indent=2)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaWritten(Answer):
+    """A file that was written."""
+
+    file: Path
+
+    def lines(self) -> Iterator[str]:
+        """Yield its path."""
+        yield f"schema: {self.file}"
 
 
 @config.command()
-def schema(out: OutOption = None, as_json: JsonOption = False) -> None:
+def schema(out: OutOption = None) -> SchemaPrinted | SchemaWritten:
     """Print the JSON schema of all settings, which says what each means."""
-    text = json.dumps(schema_of_settings(), indent=2)
-    _written(text + "\n", out)
-    told = schema_of_settings() if out is None else {"file": str(out)}
-    stated(told, text if out is None else f"schema: {out}", as_json=as_json)
+    printed = SchemaPrinted(schema_of_settings())
+    if out is None:
+        return printed
+    _write_new(out, "\n".join(printed.lines()) + "\n")
+    return SchemaWritten(out)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigTemplate(Answer):
+    """A file of all settings.
+
+    Attributes:
+        file: None: it was not written.
+        toml: its text.
+    """
+
+    file: Path | None
+    toml: str
+
+    def lines(self) -> Iterator[str]:
+        """Yield its path, or its text."""
+        yield f"settings: {self.file}" if self.file else self.toml.rstrip()
 
 
 @config.command()
-def init(out: OutOption = None, as_json: JsonOption = False) -> None:
+def init(out: OutOption = None) -> ConfigTemplate:
     """Write a file of all settings at their defaults, with what each means."""
     text = template()
-    _written(text, out)
-    told = {"file": str(out) if out else None, "toml": text}
-    stated(told, text.rstrip() if out is None else f"settings: {out}", as_json=as_json)
+    if out is not None:
+        _write_new(out, text)
+    return ConfigTemplate(out, text)
 
 
-def _written(text: str, out: Path | None) -> None:
-    """Write a new file, if there is a path.
+def _write_new(out: Path, text: str) -> None:
+    """Write a new file.
 
     Raises:
         ConfigError: there is something already, or no folder.
     """
-    if out is None:
-        return
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -99,52 +153,70 @@ def _written(text: str, out: Path | None) -> None:
         raise ConfigError(f"{out} cannot be written: {error}. Give another.") from None
 
 
+@dataclass(frozen=True, slots=True)
+class DataFiles(Answer):
+    """The data files that covey can read."""
+
+    folder: Path
+    files: Sequence[DataFile]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line per file, and where to get those that are missing."""
+        yield f"in {self.folder}"
+        for each in self.files:
+            md5 = f"MD5 {each.md5}" if each.md5 else ""
+            yield f"{each.state:10} {each.source:14} {each.file:42} {md5}".rstrip()
+        missing = {
+            f"{each.source}: {each.url.removesuffix(each.file)}"
+            for each in self.files
+            if each.state == "missing"
+        }
+        if missing:
+            yield from ("", "get what is missing:", *sorted(missing))
+
+
 @app.command()
 def data(
     action: Annotated[str, typer.Argument(help="list or check")] = "list",
     folder: Annotated[str, typer.Option("--dir", help="Default: $COVEY_DATA.")] = "",
-    as_json: JsonOption = False,
-) -> None:
+) -> Iterator[DataFiles]:
     """List the data files that covey can read, or check those that are there."""
     if action not in ("list", "check"):
         raise ConfigError(f"covey data takes list or check, found {action!r}.")
     where = data_folder(folder)
-    found = check_data(where)
-    corrupt = [each for each in found if each.state == "corrupt"]
-    answer = {
-        "folder": str(where),
-        "files": [
-            {
-                "source": f.source,
-                "file": f.name,
-                "state": f.state,
-                "url": f.url,
-                "md5": f.md5 or None,
-            }
-            for f in found
-        ],
-    }
-    lines = [
-        f"{f.state:10} {f.source:14} {f.name:42} {f.md5 and f'MD5 {f.md5}'}".rstrip() for f in found
-    ]
-    missing = sorted(
-        {f"{f.source}: {f.url.removesuffix(f.name)}" for f in found if f.state == "missing"}
-    )
-    text = "\n".join(
-        [f"in {where}", *lines, *(["", "get what is missing:"] if missing else []), *missing]
-    )
-    stated(answer, text, as_json=as_json)
+    files = check_data(where)
+    yield DataFiles(where, files)
+    corrupt = [each for each in files if each.state == "corrupt"]
     if action == "check" and corrupt:
         raise DataError(
-            f"{len(corrupt)} files are not the published ones, first {corrupt[0].name}. "
+            f"{len(corrupt)} files are not the published ones, first {corrupt[0].file}. "
             f"Fetch them again from {corrupt[0].url}."
         )
 
 
-deploy = typer.Typer(help="Prepare, check and watch a federation on Flower.", no_args_is_help=True)
+deploy = Commands(help="Prepare, check and watch a federation on Flower.", no_args_is_help=True)
 app.add_typer(deploy, name="deploy")
 
-FolderArgument = Annotated[Path, typer.Argument(help="The folder that `covey deploy init` wrote.")]
+
+@dataclass(frozen=True, slots=True)
+class FederationWritten(Answer):
+    """A federation's folder.
+
+    Attributes:
+        address: of the server, as nodes see it.
+        nodes: folders by name.
+    """
+
+    folder: Path
+    address: str
+    insecure: bool
+    nodes: Mapping[str, Path]
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was written, and what to read next."""
+        warning = ", INSECURE" if self.insecure else ""
+        yield f"{self.folder}: {len(self.nodes)} nodes, server at {self.address}{warning}"
+        yield f"next: {self.folder / 'README.md'}"
 
 
 @deploy.command("init")
@@ -166,69 +238,86 @@ def init_folder(
             help="NAME=WHOSE: whose client a node is, which you attest; repeatable.",
         ),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> FederationWritten:
     """Write all that is started on the server and carried to the nodes."""
     from covey.deploy.folder import Plan, write_federation
 
-    parted = (each.partition("=") for each in organisation or ())
-    whose = {name: told for name, _, told in parted}
-    plan = Plan(tuple(node), host, port, insecure, whose)
+    pairs = (each.partition("=") for each in organisation or ())
+    organisations = {name: whose for name, _, whose in pairs}
+    plan = Plan(tuple(node), host, port, insecure, organisations)
     folder = write_federation(config, out, plan, datetime.now(UTC))
-    answer = {
-        "folder": str(folder),
-        "address": plan.address,
-        "insecure": insecure,
-        "nodes": {name: str(folder / "nodes" / name) for name in plan.nodes},
-    }
-    text = (
-        f"{folder}: {len(plan.nodes)} nodes, server at {plan.address}"
-        f"{', INSECURE' if insecure else ''}\nnext: {folder / 'README.md'}"
-    )
-    stated(answer, text, as_json=as_json)
+    nodes = {name: folder / "nodes" / name for name in plan.nodes}
+    return FederationWritten(folder, plan.address, insecure, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class FederationChecked(Answer):
+    """What is missing, wrong or risky in a federation's folder.
+
+    Attributes:
+        valid: no finding is an error.
+    """
+
+    valid: bool
+    findings: Sequence[Finding]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if something is wrong."""
+        return 0 if self.valid else FAILED_CHECK
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line per finding."""
+        for each in self.findings:
+            yield f"{each.level:8} {each.about}: {each.detail}"
 
 
 @deploy.command("check")
 def check_folder(
     folder: Annotated[Path, typer.Argument(help="A federation's folder, or that of one node.")],
-    as_json: JsonOption = False,
-) -> None:
+) -> FederationChecked:
     """Look for what is missing, wrong or risky; exit code 1 if something is wrong."""
     from covey.deploy.checks import check
 
-    found = check(folder, datetime.now(UTC))
-    valid = all(finding.level != "error" for finding in found)
-    told = {"valid": valid, "findings": [asdict(finding) for finding in found]}
-    lines = [f"{each.level:8} {each.about}: {each.detail}" for each in found]
-    stated(told, "\n".join(lines), as_json=as_json)
-    if not valid:
-        raise typer.Exit(FAILED_CHECK)
+    findings = check(folder, datetime.now(UTC))
+    return FederationChecked(all(each.level != "error" for each in findings), findings)
+
+
+@dataclass(frozen=True, slots=True)
+class FederationStatus(Answer):
+    """Which nodes are online, and how the runs are.
+
+    Attributes:
+        answers: whether the server did.
+    """
+
+    folder: Path
+    answers: bool
+    status: Status = field(metadata=INLINE)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 without an answer of the server."""
+        return 0 if self.answers else FAILED_CHECK
+
+    def lines(self) -> Iterator[str]:
+        """Yield tables of nodes and runs, or why there are none."""
+        if self.status.problem:
+            yield self.status.problem
+            return
+        yield f"server at {self.status.address}\n"
+        nodes = ((n.name or "?", n.state, n.since or "-", n.id or "-") for n in self.status.nodes)
+        yield tabled(("node", "state", "since", "id"), nodes)
+        runs = [(r.id, r.state, r.detail, f"{r.elapsed:.0f}") for r in self.status.runs]
+        yield "\n" + (tabled(("run", "state", "detail", "seconds"), runs) if runs else "no runs")
 
 
 @deploy.command()
-def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
+def status(
+    folder: Annotated[Path, typer.Argument(help="The folder that `covey deploy init` wrote.")],
+) -> FederationStatus:
     """Tell which nodes are online and how the runs are; exit code 1 without an answer."""
     from covey.deploy.checks import status_of
 
     found = status_of(folder)
-    stated(
-        {"folder": str(folder), "answers": not found.problem, **asdict(found)},
-        found.problem or _status_text(found),
-        as_json=as_json,
-    )
-    if found.problem:
-        raise typer.Exit(FAILED_CHECK)
-
-
-def _status_text(found: Status) -> str:
-    nodes = [
-        (node.name or "?", node.state, node.since or "-", node.id or "-") for node in found.nodes
-    ]
-    runs = [(run.id, run.state, run.detail, f"{run.elapsed:.0f}") for run in found.runs]
-    return "\n\n".join(
-        [
-            f"server at {found.address}",
-            tabled(("node", "state", "since", "id"), nodes),
-            tabled(("run", "state", "detail", "seconds"), runs) if runs else "no runs",
-        ]
-    )
+    return FederationStatus(folder, not found.problem, found)

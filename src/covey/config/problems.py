@@ -160,26 +160,16 @@ class Problem:
     Attributes:
         message: a sentence, or a few, for a person: what, why, and the remedy.
         key: the setting; None where settings that are fine one by one disagree.
-        value: what was found there.
+        value: what stands there, as JSON can say it.
         expected: what it may be, in words.
-        suggestion: the name or the value that was probably meant.
+        did_you_mean: the name or the value that was probably meant.
     """
 
     message: str
     key: str | None = None
     value: object = None
     expected: str | None = None
-    suggestion: str | None = None
-
-    def answer(self) -> dict[str, Any]:
-        """Return the problem for a program, with a value that JSON can say."""
-        return {
-            "key": self.key,
-            "value": _sayable(self.value),
-            "expected": self.expected,
-            "did_you_mean": self.suggestion,
-            "message": self.message,
-        }
+    did_you_mean: str | None = None
 
 
 def together(problems: Sequence[Problem]) -> str:
@@ -277,7 +267,7 @@ def _problem(path: Path, errors: Sequence[Error]) -> Problem:
         expected = expected.replace("a number", "a finite number")
     meant, hint = _value_meant(value, spec)
     message = f"{key} = {_shown(value)} is not possible: it must be {expected}. {hint}"
-    return Problem(f"{message}Change the value.", key, value, expected, meant)
+    return Problem(f"{message}Change the value.", key, _sayable(value), expected, meant)
 
 
 def _value_meant(value: object, spec: Spec) -> tuple[str | None, str]:
@@ -302,7 +292,7 @@ def _unknown(path: Path, value: object) -> Problem:
     found = "" if isinstance(value, Mapping) else f", found {_shown(value)}"
     there = f"Did you mean {meant}?" if meant else f"Known there: {', '.join(known)}."
     message = f"Unknown setting {key!r}{found}. {there} Correct the name."
-    return Problem(message, key, value, "the name of a setting", meant)
+    return Problem(message, key, _sayable(value), "the name of a setting", meant)
 
 
 def _name_meant(path: Path, known: Sequence[str]) -> str | None:

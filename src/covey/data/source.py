@@ -159,16 +159,18 @@ class DataFile:
     """One row of `covey data check`.
 
     Attributes:
+        source: which data set.
+        file: its name.
         state: "unchecked" is there, but has no published checksum.
         url: where to get the file.
-        md5: the file's published checksum, whoever it comes from; empty: none is known.
+        md5: the file's published checksum, whoever it comes from; None: none is known.
     """
 
     source: str
-    name: str
+    file: str
     state: Literal["ok", "missing", "corrupt", "unchecked"]
     url: str
-    md5: str = ""
+    md5: str | None
 
 
 def data_folder(configured: str) -> Path:
@@ -262,7 +264,13 @@ def publications() -> tuple[Publication, ...]:
 def check_data(folder: Path) -> list[DataFile]:
     """Look for every file of every known data set, and check its sum."""
     return [
-        DataFile(each.source, name, _state(each, name, folder), each.address(name), each.md5(name))
+        DataFile(
+            each.source,
+            name,
+            _state(each, name, folder),
+            each.address(name),
+            each.md5(name) or None,
+        )
         for each in publications()
         for name in each.files
     ]

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -319,10 +319,6 @@ class RunOutcome:
     proof: str = ""
     model_changed: bool = False
     reason: str = ""
-
-    def told(self) -> dict[str, Any]:
-        """Return it for a program, in JSON's values."""
-        return asdict(self)
 
 
 def answer_cases(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,7 @@ def delete_run(path: Path) -> None:
     (found,) = (
         each
         for each in retention(entries, timedelta.min, "whole", needed=needed)
-        if each.entry.folder and each.entry.folder.resolve() == path.resolve()
+        if each.folder and each.folder.resolve() == path.resolve()
     )
     kept = found.kept
     if not kept and not RunFolder(path).ledger_path.is_file():
@@ -279,10 +279,6 @@ class Plan:
     by_hand: Mapping[str, tuple[ByHand, ...]]
     unreadable: Mapping[str, str]
     unknown: tuple[str, ...]
-
-    def answer(self) -> dict[str, Any]:
-        """Return it for a program, in JSON's values."""
-        return asdict(self)
 
 
 def still_open(register: Register, numbers: Sequence[str]) -> tuple[Case, ...]:

@@ -3,10 +3,10 @@
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from covey.base.errors import LedgerLocked, RunError
 from covey.base.files import delete_whole, flush_folder, move
@@ -25,29 +25,21 @@ class Retention:
     """What would go of one run, or why nothing does.
 
     Attributes:
+        run: its place.
+        folder: None where it has none here.
         paths: what is deleted; none: nothing is.
         size_bytes: of all of it.
         lost: what can then no longer be done, or takes longer; each a sentence.
         kept: why it stays, although it is old enough; "": it goes.
     """
 
-    entry: RunEntry
+    run: str
+    folder: Path | None = field(metadata={"json": "hidden"})
     what: What
     paths: tuple[Path, ...] = ()
     size_bytes: int = 0
     lost: tuple[str, ...] = ()
     kept: str = ""
-
-    def answer(self) -> dict[str, Any]:
-        """Return it for a program, in JSON's values."""
-        return {
-            "run": self.entry.place,
-            "what": self.what,
-            "paths": [str(each) for each in self.paths],
-            "size_bytes": self.size_bytes,
-            "lost": list(self.lost),
-            "kept": self.kept,
-        }
 
 
 def retention(
@@ -81,13 +73,13 @@ def prune(found: Sequence[Retention]) -> tuple[Retention, ...]:
     """
     done: list[Retention] = []
     for each in found:
-        if each.kept or not each.paths or each.entry.folder is None:
+        if each.kept or not each.paths or each.folder is None:
             continue
-        if not each.entry.folder.is_dir():  # it went with the run around it
+        if not each.folder.is_dir():  # it went with the run around it
             done.append(each)
             continue
         try:
-            _delete(each, each.entry.folder)
+            _delete(each, each.folder)
         except LedgerLocked:
             continue
         done.append(each)
@@ -104,10 +96,10 @@ def _retention(
 ) -> Retention:
     inner = _inner(entry, entries) if what == "whole" else ()
     if reason := next(filter(None, (_needed(e, needed) for e in (entry, *inner))), ""):
-        return Retention(entry, what, kept=reason)
+        return Retention(entry.place, entry.folder, what, kept=reason)
     if entry.folder is None:
         kept = "it has no folder here: its database's administrator drops its schema"
-        return Retention(entry, what, kept=kept)
+        return Retention(entry.place, entry.folder, what, kept=kept)
     if what == "states":
         return _states(entry, RunFolder(entry.folder))
     proofs = sum(each.proofs for each in (entry, *inner))
@@ -116,10 +108,10 @@ def _retention(
             f"{proofs} proofs of answers lie in it, and they would go too: copy them "
             f"elsewhere, and say --with-proofs"
         )
-        return Retention(entry, what, kept=kept)
+        return Retention(entry.place, entry.folder, what, kept=kept)
     size = sum(size_of(e.folder) for e in (entry, *inner) if e.folder is not None)
     lost = tuple(_lost_with_all(entry, proofs))
-    return Retention(entry, what, (entry.folder,), size, lost)
+    return Retention(entry.place, entry.folder, what, (entry.folder,), size, lost)
 
 
 def _inner(entry: RunEntry, entries: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
@@ -154,7 +146,7 @@ def _states(entry: RunEntry, folder: RunFolder) -> Retention:
     size = sum(each.stat().st_size for each in paths)
     lost = tuple(_lost_with_states(bool(states), bool(updates))) if paths else ()
     kept = "" if paths else "only its newest state is there, which its models are in"
-    return Retention(entry, "states", paths, size, lost, kept)
+    return Retention(entry.place, folder.path, "states", paths, size, lost, kept)
 
 
 def _lost_with_states(states: bool, updates: bool) -> Iterator[str]:  # noqa: FBT001

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -74,12 +74,6 @@ class RunEntry:
     guarantees: tuple[str, ...] = ()
     guarantee_reason: str = ""
     is_verified: bool = False
-
-    def answer(self) -> dict[str, Any]:
-        """Return it for a program, in JSON's values."""
-        told = asdict(self)
-        folder = None if self.folder is None else str(self.folder)
-        return {**told, "folder": folder, "guarantees": list(self.guarantees)}
 
 
 DEPTH = 6

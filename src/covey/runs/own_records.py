@@ -7,9 +7,8 @@ them all. Nothing is written but a page for the client, where it is asked for.
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -89,6 +88,7 @@ class ExposedRecords:
         score_told: what the score is, in words.
         median_score: of all its records.
         kept_in: where the losses lie, and who can read them there.
+        rows_known: whether it is known which rows of a data file the records are.
         run: the folder of the run; None: they lie at the client's node.
     """
 
@@ -99,17 +99,8 @@ class ExposedRecords:
     median_score: float
     kept_in: str
     records: tuple[ExposedRecord, ...]
-    run: Path | None = None
-
-    @property
-    def rows_known(self) -> bool:
-        """Whether it is known which rows of a data file the records are."""
-        return all(each.row is not None for each in self.records)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        told = {**asdict(self), "rows_known": self.rows_known}
-        return {key: value for key, value in told.items() if key != "run"}
+    rows_known: bool = False
+    run: Path | None = field(default=None, metadata={"json": "hidden"})
 
     def write_html(self, out: str | Path) -> Path:
         """Write the client's page, for its owner alone; nothing else is told of it.
@@ -123,7 +114,7 @@ class ExposedRecords:
                 f"A client's page of its records lies on its own machine, found {page}, "
                 f"in the folder of the run {self.run}. Name a file elsewhere."
             )
-        return write_exposed_records(self.to_dict(), page)
+        return write_exposed_records(asdict(self), page)
 
 
 def exposed_records(
@@ -156,7 +147,7 @@ def exposed_records(
         if len(rows) != listed.held:  # not known, or the file holds others by now
             return listed
         named = (replace(each, row=rows[each.place]) for each in listed.records)
-        return replace(listed, records=tuple(named))
+        return replace(listed, records=tuple(named), rows_known=True)
     memory = _of_run(path, client, overrides or Overrides())
     listed, to_model = _listed(client, memory, share, ON_OPERATOR)
     parts = "" if to_model else WITH_PARTS

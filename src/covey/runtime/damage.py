@@ -45,23 +45,21 @@ class Damage:
         recovery: what it can be recovered from, or that it cannot.
         repair: mends it, but for rounds that have to be played again; None: a person has
             to.
+        repairable: whether `--repair` mends it.
     """
 
     path: Path
     what: str
     found: str
     recovery: str
-    repair: Callable[[], object] | None = field(default=None, compare=False, repr=False)
+    repair: Callable[[], object] | None = field(
+        default=None, compare=False, repr=False, metadata={"json": "hidden"}
+    )
+    repairable: bool = field(default=False, compare=False)  # follows from `repair`
 
-    def answer(self) -> dict[str, object]:
-        """Return the damage for a program."""
-        return {
-            "path": str(self.path),
-            "what": self.what,
-            "found": self.found,
-            "recovery": self.recovery,
-            "repairable": self.repair is not None,
-        }
+    def __post_init__(self) -> None:
+        """Say whether there is a repair."""
+        object.__setattr__(self, "repairable", self.repair is not None)
 
 
 def damages(folder: RunFolder) -> Iterator[Damage]:

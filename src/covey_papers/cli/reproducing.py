@@ -2,21 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from covey.base.errors import ConfigError
-from covey.cli.app import JsonOption, app, console, stated
-from covey.cli.inspect import tabled
-from covey.cli.runs import SetOption, shown
+from covey.cli.answer import HIDDEN, Answer, tabled
+from covey.cli.app import app, console
+from covey.cli.progress import shown
+from covey.cli.runs import SetOption
 
 if TYPE_CHECKING:
     from covey_papers.reproduce.record import Record
 
 
-OUT = Path("reproduction")
+@dataclass(frozen=True, slots=True)
+class RowInWords:
+    """A figure beside the paper's, as its table shows it."""
+
+    measure: str
+    row: str
+    column: str
+    paper: str
+    covey: str
+    interval: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentMeasured:
+    """One table or figure of a paper.
+
+    Attributes:
+        quick: whether it is the scaled-down form.
+    """
+
+    name: str
+    quick: bool
+    rows: Sequence[RowInWords]
+    notes: Sequence[str]
+    record: Record = field(metadata=HIDDEN)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what is shown, and the table."""
+        from covey_papers.reproduce.figures import COLUMNS, words
+
+        yield from (self.record.title, self.record.shows, "")
+        if self.record.found.cells:
+            yield tabled(COLUMNS, map(words, self.record.found.cells))
+        yield from self.notes
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced(Answer):
+    """What was measured anew.
+
+    Attributes:
+        page: over all records of the folder.
+    """
+
+    experiments: Sequence[ExperimentMeasured]
+    page: Path
+
+    def lines(self) -> Iterator[str]:
+        """Yield a table per experiment."""
+        yield "\n\n".join("\n".join(each.lines()) for each in self.experiments)
+        yield f"\npage: {self.page}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentListed:
+    """A table or figure that can be measured.
+
+    Attributes:
+        minutes_quick: with `--quick`, about.
+        minutes: in full, about.
+    """
+
+    name: str
+    title: str
+    minutes_quick: float
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentsListed(Answer):
+    """The papers' tables and figures."""
+
+    experiments: Sequence[ExperimentListed]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a row per experiment."""
+        rows = (
+            (each.name, each.title, f"{each.minutes_quick:g} min", f"{each.minutes:g} min")
+            for each in self.experiments
+        )
+        yield tabled(("name", "what", "--quick", "in full"), rows)
 
 
 @app.command()
@@ -38,12 +122,11 @@ def reproduce(
     overrides: SetOption = None,
     out: Annotated[
         Path, typer.Option("--out", help="For records, tables, figures and the page.")
-    ] = OUT,
+    ] = Path("reproduction"),
     runs: Annotated[
         Path | None, typer.Option("--runs", help="For the runs; default OUT/runs.")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Reproduced | ExperimentsListed:
     """Measure a table or figure of the papers anew, and write the page over them all.
 
     A run that is on disk is not played again, whichever table asks for it; one that was
@@ -55,71 +138,24 @@ def reproduce(
     from covey_papers.reproduce.specification import experiments
 
     if listed:
-        _list(as_json=as_json)
-        return
+        known = experiments().items()
+        return ExperimentsListed(
+            [ExperimentListed(key, each.title, *each.minutes) for key, each in known]
+        )
     if not name:
         raise ConfigError(
             "`covey reproduce` takes an experiment, `all`, or --list, which names them."
         )
     chosen = list(experiments()) if name == "all" else [name]
     shelf = Shelf(runs or out / "runs", shown)
-    found: list[Record] = []
+    measured: list[ExperimentMeasured] = []
     for each in chosen:
         if len(chosen) > 1:
             console.print(each, style="bold", highlight=False)
         asked = Asked(each, quick, tuple(column or ()), repeats, tuple(overrides or ()))
-        found.append(reproduced(asked, out, shelf))
-    page = write_page(records(out), out)
-    answer = {
-        "experiments": [
-            {
-                "name": record.name,
-                "quick": record.quick,
-                "rows": [
-                    dict(zip(_keys(), words(cell), strict=True)) for cell in record.found.cells
-                ],
-                "notes": list(record.found.notes),
-            }
-            for record in found
-        ],
-        "page": str(page),
-    }
-    text = "\n\n".join(_text(record) for record in found)
-    stated(answer, f"{text}\n\npage: {page}", as_json=as_json)
-
-
-def _keys() -> tuple[str, ...]:
-    from covey_papers.reproduce.figures import COLUMNS
-
-    return tuple(name.replace("95% ", "") for name in COLUMNS)
-
-
-def _list(*, as_json: bool) -> None:
-    from covey_papers.reproduce.specification import experiments
-
-    known = experiments()
-    answer = {
-        "experiments": [
-            {
-                "name": name,
-                "title": each.title,
-                "minutes_quick": each.minutes[0],
-                "minutes": each.minutes[1],
-            }
-            for name, each in known.items()
-        ]
-    }
-    rows = [
-        (name, each.title, f"{each.minutes[0]:g} min", f"{each.minutes[1]:g} min")
-        for name, each in known.items()
-    ]
-    stated(answer, tabled(("name", "what", "--quick", "in full"), rows), as_json=as_json)
-
-
-def _text(record: Record) -> str:
-    from covey_papers.reproduce.figures import COLUMNS, words
-
-    lines = [f"{record.title}", record.shows, ""]
-    if record.found.cells:
-        lines.append(tabled(COLUMNS, (words(cell) for cell in record.found.cells)))
-    return "\n".join([*lines, *record.found.notes])
+        record = reproduced(asked, out, shelf)
+        rows = [RowInWords(*words(cell)) for cell in record.found.cells]
+        measured.append(
+            ExperimentMeasured(record.name, record.quick, rows, record.found.notes, record)
+        )
+    return Reproduced(measured, write_page(records(out), out))

@@ -1,4 +1,4 @@
-"""What each command prints with `--json`, as types."""
+"""The shapes of JSON that is made of dicts: what no class holds."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired
@@ -8,24 +8,16 @@ from typing_extensions import TypedDict
 
 from covey.auditor.result import Control
 from covey.base.names import Basis
-from covey.deploy.checks import Finding, Node, Run
-from covey.desk.answering import RunOutcome
-from covey.desk.case import CaseState
-from covey.desk.intake import Plan
-from covey.desk.runs import RunState
-from covey.dp.accountant import RefutedEpsilon
-from covey.dp.current_guarantee import Guarantee, Unit
+from covey.dp.current_guarantee import Guarantee
 from covey.membership.audit import AttackFigures
 from covey.membership.intervals import Estimate
 from covey.membership.references import Attribution, ExposedCounts
-from covey.runs.own_records import ExposedRecord
+from covey.runtime.dp_audit import CanaryAudit
 from covey.runtime.participation_game import Game
 from covey.runtime.places import Place
 from covey.unlearning.facts import Fate
-from covey.unlearning.participation import DeniabilityRow
-from covey.unlearning.plan import AnswerKind
 from covey.unlearning.proof import Proof
-from covey.unlearning.signature import Check
+from covey_papers.reproduce.record import Record
 
 
 class Accuracy(TypedDict):
@@ -246,113 +238,6 @@ class RunSummary(TypedDict):
     ledger_head: str | None
 
 
-class UnusedSetting(TypedDict):
-    """A setting that is not at its default, and does nothing.
-
-    Attributes:
-        key: its section and name.
-        reason: what makes it do nothing.
-    """
-
-    key: str
-    value: Any
-    reason: str
-
-
-class RunConcluded(RunSummary):
-    """A run that was played: its summary, and what playing it took.
-
-    Attributes:
-        seconds: of this command.
-        report: the page that was written.
-    """
-
-    unused_settings: list[UnusedSetting]
-    seconds: float
-    report: str
-
-
-class RunTold(TypedDict):
-    """One run below a folder, as its ledger tells it.
-
-    Attributes:
-        place: its folder, or its ledger's URL without a password.
-        name: its folder below the root that it was found under.
-        state: running: a process writes it; waiting: not at its end; damaged: changed;
-            unreadable: it cannot be looked at from here.
-        reason: what the state rests on, where that is not plain.
-        last_event: the kind of the newest event.
-        last_event_at: when it was recorded, ISO 8601.
-        clients: those that have not left.
-        size_bytes: of all files in the folder.
-        ledger_head: the newest hash, cut to 12 digits.
-        open_requests: to leave.
-        undelivered_answers: whose salt nobody has acknowledged.
-        proofs: how many lie in the folder.
-        guarantees: of differential privacy, a sentence each.
-        is_verified: whether the ledger's whole chain was read.
-    """
-
-    place: str
-    folder: str | None
-    name: str
-    state: RunState
-    reason: str
-    method: str
-    rounds_played: int | None
-    rounds_planned: int | None
-    last_event: str
-    last_event_at: str
-    age_seconds: float | None
-    clients: int | None
-    size_bytes: int
-    ledger_head: str
-    open_requests: int | None
-    undelivered_answers: int
-    proofs: int
-    guarantees: list[str]
-    guarantee_reason: str
-    is_verified: bool
-
-
-class RunsListed(TypedDict):
-    """All runs below some folders."""
-
-    runs: list[RunTold]
-
-
-class RunPruned(TypedDict):
-    """What goes of one old run.
-
-    Attributes:
-        run: its place.
-        what: states, or the whole run.
-        lost: what can then no longer be done, a sentence each.
-        kept: why nothing of it goes; empty: it goes.
-    """
-
-    run: str
-    what: str
-    paths: list[str]
-    size_bytes: int
-    lost: list[str]
-    kept: str
-
-
-class Pruned(TypedDict):
-    """What old runs could spare, and what was deleted.
-
-    Attributes:
-        deleted: empty without `--yes`.
-        size_bytes: of what was deleted, or would be.
-    """
-
-    older_than: str
-    deleted: list[RunPruned]
-    found: list[RunPruned]
-    size_bytes: int
-
-
 class DivergedInRun(DivergedModel):
     """A model that diverged, and in which run."""
 
@@ -370,126 +255,6 @@ class ReportWritten(TypedDict):
     report: str
     diverged: list[DivergedInRun]
     signed: NotRequired[str]
-
-
-class Exported(TypedDict):
-    """A model that was written out of a run.
-
-    Attributes:
-        sha256: of the file.
-        recipient: as it stands on record.
-    """
-
-    file: str
-    cluster: int
-    sha256: str
-    recipient: str | None
-
-
-class Damage(TypedDict):
-    """Something in a run's folder that is not as covey left it.
-
-    Attributes:
-        found: what is wrong.
-        recovery: what it can be recovered from.
-        repairable: whether `--repair` mends it.
-    """
-
-    path: str
-    what: str
-    found: str
-    recovery: str
-    repairable: bool
-
-
-class Doctored(TypedDict):
-    """What is damaged in a run, and what was repaired."""
-
-    damaged: list[Damage]
-    repaired: list[Damage]
-
-
-class Changed(TypedDict):
-    """A client that came, or whose records are others now, where heads are solved.
-
-    Attributes:
-        examples: how many the client has now.
-        sums_before: SHA-256 of its cluster's sums.
-        sums_after: the same, now.
-        model_before: SHA-256 of all models.
-        model_hash: the same, now.
-        exported: models on record that were solved with what was there before.
-    """
-
-    run: str
-    client: str
-    handle: str
-    cluster: int
-    examples: int
-    sums_before: str | None
-    sums_after: str | None
-    model_before: str | None
-    model_hash: str | None
-    seconds: float
-    exported: list[str]
-
-
-class Checked(TypedDict):
-    """Checks of a proof or a signed report.
-
-    Attributes:
-        valid: no check failed.
-    """
-
-    valid: bool
-    checks: list[Check]
-
-
-class HeadSigned(TypedDict):
-    """The head of a run's ledger, signed by its operator.
-
-    Attributes:
-        size: events under it.
-        checkpoint: the signed note.
-    """
-
-    run: str
-    size: int
-    checkpoint: str
-
-
-class HeadWitnessed(TypedDict):
-    """A head that a witness cosigned.
-
-    Attributes:
-        size: events under it.
-        origin: which ledger it is of.
-        checkpoint: the cosigned note.
-    """
-
-    size: int
-    origin: str
-    checkpoint: str
-
-
-class KeyTold(TypedDict):
-    """A key that signs proofs, or did; moments in ISO 8601."""
-
-    fingerprint: str
-    since: str | None
-    until: str | None
-    revoked: str | None
-
-
-class KeysListed(TypedDict):
-    """The keys that sign proofs.
-
-    Attributes:
-        file: of the public keys.
-    """
-
-    file: str
-    keys: list[KeyTold]
 
 
 class Spread(TypedDict):
@@ -574,25 +339,6 @@ class RunCompared(TypedDict):
     reason: str
 
 
-class Swept(TypedDict):
-    """A sweep: its runs, and settings side by side.
-
-    Attributes:
-        runs: folders.
-        means: over seeds.
-        unused_settings: that do nothing in any run.
-        table: the CSV file.
-    """
-
-    runs: list[str]
-    rows: list[RunCompared]
-    means: list[SettingMean]
-    diverged: list[DivergedInRun]
-    unused_settings: list[UnusedSetting]
-    report: str
-    table: str
-
-
 class CopyTold(TypedDict):
     """A copy that had been written out of the run.
 
@@ -612,141 +358,6 @@ class CopyTold(TypedDict):
     recipient: str | None
     fate: Fate
     notify: bool
-
-
-class AnswerGiven(TypedDict):
-    """One client's answer.
-
-    Attributes:
-        first_affected_round: that the answer takes back.
-        first_replayed_round: where the run was taken up again; None: nowhere.
-        model_hash: SHA-256 of all models, after it.
-        proof: the signed proof's file.
-        salt: for the requester; it is told once.
-        sealed_record_kept: whether name and salt together still find the client.
-        request: the request's identifier.
-        receipt: what was signed when it was asked.
-    """
-
-    client: str
-    answer: AnswerKind
-    first_affected_round: int | None
-    first_replayed_round: int | None
-    rounds_replayed: int
-    seconds: float
-    model_changed: bool
-    model_hash: str
-    proof: str
-    salt: str
-    copies: list[CopyTold]
-    basis: Basis
-    sealed_record_kept: bool
-    request: str
-    receipt: str | None
-
-
-class Forgotten(TypedDict):
-    """Clients that left.
-
-    Attributes:
-        budget: how many more can be denied; None: `budget_reason` says why.
-    """
-
-    run: str
-    answers: list[AnswerGiven]
-    budget: Budget | None
-    budget_reason: str
-
-
-class PendingAnswer(TypedDict):
-    """A request that waits for the process that plays the run.
-
-    Attributes:
-        answer: `pending`.
-    """
-
-    client: str
-    answer: str
-
-
-class Queued(TypedDict):
-    """Requests that were put down, where another process plays the run."""
-
-    run: str
-    answers: list[PendingAnswer]
-
-
-class OptionTold(TypedDict):
-    """One possible answer and its cost.
-
-    Attributes:
-        reason: why it cannot be given; empty: it can.
-        first_affected_round: that it would take back.
-        first_replayed_round: where the run would be taken up again.
-        seconds: predicted; None: not known.
-        bytes_deleted: of states and updates.
-        afterwards: what would be true then.
-    """
-
-    answer: AnswerKind
-    reason: str
-    first_affected_round: int | None
-    first_replayed_round: int | None
-    rounds_replayed: int
-    possible: bool
-    seconds: float | None
-    bytes_deleted: int
-    afterwards: str
-
-
-class ClientPlanned(TypedDict):
-    """How one client could leave.
-
-    Attributes:
-        answer: that would be given; None: `reason` says why none.
-    """
-
-    client: str
-    answer: AnswerKind | None
-    reason: str
-    basis: Basis
-    options: list[OptionTold]
-
-
-class SharedReplay(TypedDict):
-    """The one replay that all these answers share."""
-
-    first_replayed_round: int | None
-    rounds_replayed: int
-
-
-class ForgetPlans(TypedDict):
-    """What would be answered; nothing was done."""
-
-    run: str
-    plans: list[ClientPlanned]
-    together: SharedReplay
-
-
-class HandoverTold(TypedDict):
-    """An answer whose salt nobody has acknowledged.
-
-    Attributes:
-        answer: empty: not answered yet.
-        proof: empty: there is none yet.
-    """
-
-    request: str
-    salt: str
-    answer: str
-    proof: str
-
-
-class Unacknowledged(TypedDict):
-    """The salts that are still kept for requesters."""
-
-    run: str
-    unacknowledged: list[HandoverTold]
 
 
 class SetTold(TypedDict):
@@ -787,7 +398,6 @@ class Explanation(TypedDict):
         states_that_depend_on_it: rounds.
         raw_updates_stored: rounds.
         not_searched: where covey could not look, a sentence each.
-        page: the page that was written, with `--page`.
     """
 
     client: str
@@ -803,104 +413,6 @@ class Explanation(TypedDict):
     requests: list[RequestTold]
     places: list[Place]
     not_searched: list[str]
-    page: NotRequired[str]
-
-
-class RunOfCase(TypedDict):
-    """A run that knows the name.
-
-    Attributes:
-        request: its identifier there; empty: not asked yet.
-        answer: empty: none yet.
-    """
-
-    run: str
-    request: str
-    answer: str
-
-
-class ItemTold(TypedDict):
-    """Something that is done by hand.
-
-    Attributes:
-        item: its number.
-        signed_by: empty: nobody yet.
-        kept: why something of it is kept; empty: nothing is.
-    """
-
-    item: int
-    kind: str
-    text: str
-    signed_by: str
-    signed_on: str
-    note: str
-    kept: str
-
-
-class CaseTold(TypedDict):
-    """One person's request, over all runs.
-
-    Attributes:
-        case: its number.
-        name: as runs know it, until the case is closed.
-        received: the day, ISO 8601.
-        due: the day, ISO 8601.
-        days_left: below 0: overdue.
-        extended: why; empty: it is not.
-        wanted: the answer that was asked for; empty: the one that fits.
-        letters: SHA-256 by file.
-    """
-
-    case: str
-    name: str
-    state: CaseState
-    received: str
-    due: str
-    days_left: int
-    extended: str
-    basis: str
-    owner: str
-    wanted: str
-    runs: list[RunOfCase]
-    by_hand: list[ItemTold]
-    letters: dict[str, str]
-    closed_by: str
-
-
-class CasesTold(TypedDict):
-    """Several cases."""
-
-    cases: list[CaseTold]
-
-
-class OutcomesTold(TypedDict):
-    """What came of cases in runs."""
-
-    outcomes: list[RunOutcome]
-
-
-class LetterTold(TypedDict):
-    """A letter that was written, as an HTML page."""
-
-    path: str
-    to: str
-    sha256: str
-
-
-class LettersWritten(TypedDict):
-    """The letters of a case."""
-
-    letters: list[LetterTold]
-
-
-class TemplatesWritten(TypedDict):
-    """Templates of letters that were written.
-
-    Attributes:
-        templates: names of files.
-    """
-
-    templates: list[str]
 
 
 class ClusterAudited(TypedDict):
@@ -947,18 +459,6 @@ class AuditFile(TypedDict):
     clusters: list[ClusterAudited]
     source: Attribution | None
     source_reason: str
-
-
-class RunAudited(AuditFile):
-    """An audit of a run's final models.
-
-    Attributes:
-        report: the page.
-    """
-
-    run: str
-    seconds: float
-    report: str
 
 
 class EstimateWithError(TypedDict):
@@ -1068,75 +568,6 @@ class ModelAuditFile(TypedDict):
     attacks: dict[str, AttackOnModel]
 
 
-class ModelAudited(ModelAuditFile):
-    """An audit of any classifier of torch.
-
-    Attributes:
-        model: as it was named.
-        report: the page; None: none was wanted.
-    """
-
-    model: str
-    seconds: float
-    report: str | None
-
-
-class GamePlayed(TypedDict):
-    """The participation game on a finished run.
-
-    Attributes:
-        view: what the adversary knows, in words.
-    """
-
-    run: str
-    view: str
-    game: Game
-    seconds: float
-
-
-class EpsilonTested(TypedDict):
-    """A run's noise, put to the test.
-
-    Attributes:
-        mechanism: whose epsilon: of anonymity sets (`sound`), a client's or a record's.
-        accounted: epsilon of one release.
-        refuted: every smaller epsilon is refuted.
-        holds: whether that contradicts nothing.
-    """
-
-    run: str
-    mechanism: str
-    delta: float
-    accounted: float
-    refuted: RefutedEpsilon
-    holds: bool
-    seconds: float
-
-
-class RecordsTold(TypedDict):
-    """A client's most exposed records, the most exposed first.
-
-    Attributes:
-        held: how many records it trains on.
-        rounds: of which the losses are known.
-        score_told: what the score is, in words.
-        median_score: of all its records.
-        kept_in: where the losses lie, and who can read them there.
-        rows_known: whether it is known which rows of a data file the records are.
-        page: with `--page`: where the page was written.
-    """
-
-    client: str
-    held: int
-    rounds: int
-    score_told: str
-    median_score: float
-    kept_in: str
-    records: list[ExposedRecord]
-    rows_known: bool
-    page: NotRequired[str]
-
-
 class SignatureBlock(TypedDict):
     """A signature of everything else in its document.
 
@@ -1233,85 +664,6 @@ class SignedReport(TypedDict):
     signature: SignatureBlock
 
 
-class GuaranteeOfPaper(TypedDict):
-    """What Theorem 1 of the paper claims for a sigma, and what its algorithm delivers.
-
-    Attributes:
-        noise: `paper`.
-        epsilon: that is delivered; None: no finite one.
-        noise_multiplier: z of every release.
-        relation: how two neighbouring sets of data differ.
-        holds_if: what must be true, and what nothing enforces.
-    """
-
-    noise: str
-    sigma: float
-    rounds: int
-    delta: float
-    epsilon_claimed: float
-    epsilon: float | None
-    noise_multiplier: float
-    relation: str
-    covers: list[str]
-    does_not_cover: list[str]
-    holds_if: list[str]
-
-
-class GuaranteeOfNoise(TypedDict):
-    """What a mechanism guarantees, beside the size of its noise.
-
-    Attributes:
-        noise: `sound`, `client` or `record`.
-        epsilon_claimed: that was asked for; None: the noise was given.
-        epsilon: None: `reason` says why.
-        unit: whom it protects.
-        relation: how two neighbouring sets of data differ.
-        adversary: who sees what.
-        holds_if: what must be true, and what nothing enforces.
-        accountant: what added up the cost.
-        noise_multiplier: z of every release.
-        views: epsilon by what an adversary sees, of anonymity sets.
-        noise_norm: of each released model; not for `record`.
-        update_norm: the largest of one update.
-    """
-
-    noise: str
-    rounds: int
-    epsilon_claimed: float | None
-    epsilon: float | None
-    reason: str
-    delta: float
-    unit: Unit
-    relation: str
-    adversary: str
-    covers: list[str]
-    does_not_cover: list[str]
-    holds_if: list[str]
-    accountant: str | None
-    noise_multiplier: float | None
-    views: NotRequired[dict[str, float | None]]
-    noise_norm: NotRequired[float]
-    update_norm: NotRequired[float]
-
-
-class Deniability(TypedDict):
-    """Which k and x keep forced replays rare.
-
-    Attributes:
-        clients: in every round.
-        requests: to leave.
-        target: the probability to stay below.
-        holds_if: what must be true.
-    """
-
-    clients: int
-    rounds: int
-    requests: int
-    target: float
-    holds_if: list[str]
-    settings: list[DeniabilityRow]
-
-
 class ErrorTold(TypedDict):
     """Why nothing was answered.
 
@@ -1331,77 +683,6 @@ class Failed(TypedDict):
     error: ErrorTold
 
 
-class ProblemTold(TypedDict):
-    """One mistake in settings.
-
-    Attributes:
-        key: None: settings that are fine one by one disagree.
-        value: what was found.
-        expected: what it may be, in words.
-        did_you_mean: the name or the value that was probably meant.
-    """
-
-    key: str | None
-    value: Any
-    expected: str | None
-    did_you_mean: str | None
-    message: str
-
-
-class ConfigChecked(TypedDict):
-    """Every mistake in a file of settings, and what in it does nothing.
-
-    Attributes:
-        unused_settings: None: there are mistakes.
-    """
-
-    file: str
-    valid: bool
-    problems: list[ProblemTold]
-    unused_settings: list[UnusedSetting] | None
-
-
-class ConfigTemplate(TypedDict):
-    """A file of all settings.
-
-    Attributes:
-        file: None: it was not written.
-        toml: its text.
-    """
-
-    file: str | None
-    toml: str
-
-
-class Written(TypedDict):
-    """A file that was written."""
-
-    file: str
-
-
-class DataFile(TypedDict):
-    """A file of a data set.
-
-    Attributes:
-        source: which data set.
-        state: whether it is there, and whole.
-        url: where to get it.
-    """
-
-    source: str
-    file: str
-    state: str
-    url: str
-    md5: str | None
-
-
-class DataFiles(TypedDict):
-    """The data files that covey can read."""
-
-    folder: str
-    files: list[DataFile]
-
-
 class Served(TypedDict):
     """Pages on this machine.
 
@@ -1412,103 +693,26 @@ class Served(TypedDict):
     link: str
 
 
-class FederationWritten(TypedDict):
-    """A federation's folder.
-
-    Attributes:
-        address: of the server, as nodes see it.
-        nodes: folders by name.
-    """
-
-    folder: str
-    address: str
-    insecure: bool
-    nodes: dict[str, str]
-
-
-class FederationChecked(TypedDict):
-    """What is missing, wrong or risky in a federation's folder.
-
-    Attributes:
-        valid: no finding is an error.
-    """
-
-    valid: bool
-    findings: list[Finding]
-
-
-class FederationStatus(TypedDict):
-    """Which nodes are online, and how the runs are.
-
-    Attributes:
-        answers: whether the server did.
-        problem: why not.
-    """
-
-    folder: str
-    answers: bool
-    address: str
-    problem: str
-    nodes: list[Node]
-    runs: list[Run]
-
-
 FAILURE = Failed
 """What every command prints that could not answer."""
 
-OUTPUTS: Mapping[str, Any] = {
-    "run": RunConcluded,
-    "resume": RunConcluded,
-    "sweep": Swept,
-    "report": ReportWritten,
-    "export": Exported,
-    "doctor": Doctored,
-    "runs list": RunsListed,
-    "runs show": RunTold,
-    "runs prune": Pruned,
-    "join": Changed,
-    "update": Changed,
-    "audit": RunAudited,
-    "audit --model": ModelAudited,
-    "audit --game": GamePlayed,
-    "audit --epsilon": EpsilonTested,
-    "records": RecordsTold,
-    "guarantee --noise": GuaranteeOfPaper | GuaranteeOfNoise,
-    "guarantee --deniability": Deniability,
-    "explain": Explanation,
-    "forget": Forgotten | Queued,
-    "forget --plan": ForgetPlans,
-    "forget --again": Unacknowledged,
-    "forget --received": Unacknowledged,
-    "requests add": CaseTold,
-    "requests list": CasesTold,
-    "requests due": CasesTold,
-    "requests show": CaseTold,
-    "requests plan": Plan,
-    "requests answer": OutcomesTold,
-    "requests extend": CaseTold,
-    "requests item": CaseTold,
-    "requests sign": CaseTold,
-    "requests letters": LettersWritten,
-    "requests templates": TemplatesWritten,
-    "requests close": CaseTold,
-    "verify": Checked,
-    "head": HeadSigned,
-    "witness": HeadWitnessed,
-    "keys": KeysListed,
-    "data": DataFiles,
-    "config check": ConfigChecked,
-    "config init": ConfigTemplate,
-    "config schema --out": Written,
-    "deploy init": FederationWritten,
-    "deploy check": FederationChecked,
-    "deploy status": FederationStatus,
-    "serve": Served,
-}
-"""By command, with the option that asks for it where a command has several answers.
+OUTPUTS: Mapping[str, Any] = {"report": ReportWritten, "serve": Served}
+"""Of commands that print their answers themselves."""
 
-`config schema` without `--out` prints the schema of the settings itself.
-"""
+DICTS: Mapping[str, Any] = {
+    "RunConcluded.summary": RunSummary,
+    "Swept.rows": list[RunCompared],
+    "Swept.means": list[SettingMean],
+    "Swept.diverged": list[DivergedInRun],
+    "RunAudited.audit": AuditFile,
+    "ModelAudited.figures": ModelAuditFile,
+    "GamePlayed.game": Game,
+    "EpsilonTested.test": CanaryAudit,
+    "Explained.held": Explanation,
+    "ClientAnswered.copies": list[CopyTold],
+    "Forgotten.budget": Budget | None,
+}
+"""What answers hold that is a dict in the library, by class and field."""
 
 FILES: Mapping[str, Any] = {
     "audit/audit.json": AuditFile,
@@ -1518,5 +722,6 @@ FILES: Mapping[str, Any] = {
     "report.json": SignedReport,
     "head.json": HeadUpdateFile,
     "Run.summary": RunSummary,
+    "EXPERIMENT.json of covey reproduce": Record,
 }
 """By file: those that a run's folder, an audit or a witness is given."""

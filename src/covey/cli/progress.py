@@ -1,0 +1,128 @@
+"""A run as it goes on: live on a terminal, else a line per round."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from covey.base.history import History, RoundRow
+from covey.cli.app import console
+
+if TYPE_CHECKING:
+    from covey.runtime.loop import Observer
+
+log = logging.getLogger("covey.run")
+
+
+@contextmanager
+def shown(title: str) -> Generator[Observer]:
+    """Show a run as it goes on, and log every round."""
+    if console.quiet:
+        yield _of_new_rounds(_log_round)
+        return
+    if not console.is_terminal:
+        yield _of_new_rounds(_print_round)
+        return
+    began = time.monotonic()
+    with Live(console=console, refresh_per_second=8) as live:
+        first: list[int] = []
+        log_new = _of_new_rounds(_log_round)
+
+        def observe(history: History) -> None:
+            log_new(history)
+            first.append(len(history.rounds))
+            played = len(history.rounds) - first[0]
+            seconds = (time.monotonic() - began) / played if played else None
+            live.update(_panel(title, history, seconds))
+
+        yield observe
+
+
+def _of_new_rounds(show: Callable[[History], None]) -> Observer:
+    """Return what shows a history only where it has a round more than before."""
+    known = 0
+
+    def observe(history: History) -> None:
+        nonlocal known
+        fresh = len(history.rounds) > known
+        known = len(history.rounds)
+        if fresh:
+            show(history)
+
+    return observe
+
+
+def _log_round(history: History) -> None:
+    row = history.rounds[-1]
+    counts = ", ".join(map(str, row.clients))
+    log.info(
+        "round %d: %d clients took part, %s per cluster",
+        row.round_index + 1,
+        row.participants,
+        counts,
+    )
+
+
+def _print_round(history: History) -> None:
+    from covey.report.queries import round_line
+
+    _log_round(history)
+    sys.stderr.write(round_line(history) + "\n")
+
+
+def _panel(title: str, history: History, seconds_per_round: float | None) -> Group:
+    from covey.report.attacks import diverged_sentences
+    from covey.report.queries import CLUSTERS_SHOWN, budget_told, count_told
+
+    if history.started is None or not history.rounds:
+        return Group(Text(f"{title}: round 1 is under way"))
+    row, total = history.rounds[-1], history.started.rounds
+    done = len(history.rounds)
+    left = ""
+    if seconds_per_round is not None:
+        minutes, seconds = divmod(round((total - done) * seconds_per_round), 60)
+        left = f", about {f'{minutes} min ' if minutes else ''}{seconds} s left"
+    return Group(
+        Text(f"{title}  round {done} of {total}{left}", style="bold"),
+        ProgressBar(total=total, completed=done, width=60),
+        _accuracy_table(row),
+        _cluster_table(row),
+        Text(
+            f"{count_told(row.over)} clients are in a cluster whose "
+            f"measured risk is above what they accept"
+        ),
+        *(Text(sentence, style="red") for sentence in diverged_sentences(history)[:CLUSTERS_SHOWN]),
+        Text(budget_told(history)),
+    )
+
+
+def _accuracy_table(row: RoundRow) -> Table:
+    from covey.report.queries import share_told, utility_of
+
+    found = utility_of(row)
+    table = Table(found.name, *found.by_group, box=None, pad_edge=False)
+    by_group = [share_told(value) for value in found.by_group.values()]
+    table.add_row(share_told(found.overall), *by_group)
+    return table
+
+
+def _cluster_table(row: RoundRow) -> Table:
+    from covey.report.queries import CLUSTERS_SHOWN, risk_told
+
+    table = Table("cluster", "clients", "measured risk", box=None, pad_edge=False)
+    for j, (clients, risk) in enumerate(zip(row.clients, row.risks, strict=True)):
+        if j < CLUSTERS_SHOWN:
+            table.add_row(str(j), str(clients), risk_told(risk))
+    if len(row.clients) > CLUSTERS_SHOWN:
+        table.add_row("...", str(sum(row.clients[CLUSTERS_SHOWN:])), "")
+    return table
