@@ -35,9 +35,9 @@ BY_HEART = covey.Recipe(local_epochs=100, batch_size=10, learning_rate=0.03, mom
 
 GROUPS_KNOWN = {"name": "ifca", "initialisation": "groups"}
 """Clusters as large as their groups; clients choose after a quarter of `rounds`."""
-HARD = {"batch_size": 10, "learning_rate": 0.03, "momentum": 0.9}
+HARD = {"batch_size": 10, "learning_rate": 0.03, "optimizer": {"momentum": 0.9}}
 """Training that learns by heart what is little and hard."""
-DIGITS: Settings = {"rounds": 30, "train": {"local_epochs": 5, "momentum": 0.9}}
+DIGITS: Settings = {"rounds": 30, "train": {"local_epochs": 5, "optimizer": {"momentum": 0.9}}}
 FEW: Settings = {"clients": 12, "examples_per_client": 40, "minority_share": 0.3}
 BRIGHT: Settings = {
     "clients": 40,

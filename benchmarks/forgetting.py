@@ -45,8 +45,8 @@ BASE: Settings = {
     "population": {"holdout": 0.0, "audit_examples": 0},
     "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
-    "train": {"local_epochs": 5, "batch_size": 10, "momentum": 0.9},
-    "redteam": {"source": "none"},
+    "train": {"local_epochs": 5, "batch_size": 10, "optimizer": {"momentum": 0.9}},
+    "redteam": {"name": "none"},
     "engine": {"name": "vmap", "workers": 1},
 }
 SETS: Settings = {
@@ -56,10 +56,10 @@ SETS: Settings = {
     "partition": "public-random",
 }
 FILTERS: Settings = {"filters": 20, "size": 3, "pool": 2}
-PATCHES: Settings = {"features": "random-patches", "feature_options": FILTERS}
+PATCHES: Settings = {"name": "random-patches", **FILTERS}
 SOLVED: Settings = {
     "rounds": 2,
-    "model": {"name": "linear-head", "options": PATCHES},
+    "model": {"name": "linear-head", "features": PATCHES},
     "method": {"name": "solved", "num_clusters": 1, "initialisation": "random"},
     "engine": {"workers": 1},
 }

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from statistics import fmean, median, stdev
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
@@ -25,6 +25,7 @@ import covey
 from benchmarks.playing import note, played
 from covey import Params, ScoringJob
 from covey.aggregation.base import FederationInfo
+from covey.aggregation.mean import Mean
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.local_clients import Backend
 from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult, TrainAtOnce
@@ -32,7 +33,7 @@ from covey.algorithms.state import Cohort
 from covey.base.names import Handle
 from covey.base.params import add, norm, scale
 from covey.build.run import BuiltRun, build_run
-from covey.components.registry import create, reference
+from covey.components.parts import Part, reference
 from covey.data.examples import Client
 
 Settings = Mapping[str, Any]
@@ -126,16 +127,15 @@ class Poisoned(covey.Aggregation):
         attack: one of `ATTACKS`.
         colluders: handles.
         minority: handles of those against whom an attack may be.
-        merge: the aggregation that is attacked, and its options.
+        merge: the aggregation that is attacked.
     """
 
-    rules_out = frozenset()
+    keeps_clusters_apart: ClassVar[bool] = True
 
     attack: str
     colluders: list[str] = Field(default=[])
     minority: list[str] = Field(default=[])
-    merge: str = "mean"
-    merge_options: dict[str, Any] = Field(default={})
+    merge: Annotated[covey.Aggregation, Part("aggregation")] = Mean()
 
     def aggregate(
         self,
@@ -148,8 +148,7 @@ class Poisoned(covey.Aggregation):
 
     def prepared(self, federation: FederationInfo) -> Callable[..., covey.AggregationResult]:
         """Return the attacked aggregation, as it is in this federation."""
-        made = create("aggregation", self.merge, self.merge_options, "merge", covey.Aggregation)
-        merge = cast("covey.Aggregation", made).prepared(federation)
+        merge = self.merge.prepared(federation)
         return lambda models, updates, streams: merge(models, self._sent(tuple(updates)), streams)
 
     def _sent(self, updates: Sequence[covey.ClientUpdate]) -> Iterator[covey.ClientUpdate]:
@@ -253,20 +252,20 @@ BASE: Settings = {
         "audit_examples": 0,
     },
     "model": {"name": "mlp"},
-    "train": {"local_epochs": 3, "momentum": 0.9},
-    "redteam": {"source": "none"},
+    "train": {"local_epochs": 3, "optimizer": {"momentum": 0.9}},
+    "redteam": {"name": "none"},
     "engine": {"name": "vmap"},  # many small clients at once: three times as fast
 }
 GROUPS: Settings = {"initialisation": "groups"}
 BOUND: Settings = {"max_newcomers": 0.25}
-FLOODED: Settings = {"name": reference(Flooded), "options": GROUPS}
+FLOODED: Settings = {"name": reference(Flooded), **GROUPS}
 METHODS: Mapping[str, Settings] = {
     "fedavg": {"name": "fedavg"},
     "ifca": {"name": "ifca", **GROUPS},
     "bounded ifca": {"name": "ifca", **GROUPS, **BOUND},
     "flooded ifca": FLOODED,
-    "flooded bounded ifca": {**FLOODED, "options": {**GROUPS, **BOUND}},
-    "founded bounded ifca": {**FLOODED, "options": {**GROUPS, **BOUND}},
+    "flooded bounded ifca": {**FLOODED, **BOUND},
+    "founded bounded ifca": {**FLOODED, **BOUND},
     "warm ifca": {"name": "ifca"},
     "bounded warm ifca": {"name": "ifca", **BOUND},
     "random ifca": {"name": "ifca", "initialisation": "random"},
@@ -378,15 +377,15 @@ def _config(
     method = dict(METHODS[cell.method])
     lies = {"colluders": list(colluders), "minority": list(minority)}
     if method["name"] == FLOODED["name"]:
-        method["options"] = {**method["options"], **lies}
-    attack = {"attack": cell.attack, "merge": merge, "merge_options": merge_options}
+        method |= lies
+    attack = {"attack": cell.attack, "merge": {"name": merge, **merge_options}}
     return covey.Config.of(
         {
             **BASE,
             "rounds": rounds,
             "seed": cell.seed,
             "method": method,
-            "merge": {"name": reference(Poisoned), "options": {**attack, **lies}},
+            "merge": {"name": reference(Poisoned), **attack, **lies},
         }
     )
 

@@ -31,8 +31,9 @@ from benchmarks.playing import next_round, note
 from covey.base.files import num_cores
 from covey.build.clients import Overrides
 from covey.build.run import build_run
+from covey.components.parts import create
 from covey.data.examples import to_floats
-from covey.models.build import build_model
+from covey.models.build import ModelFactory, build_model
 
 Images = tuple[Tensor, Tensor]
 Work = Callable[[], object]
@@ -81,7 +82,7 @@ def _lenet_62k() -> nn.Module:
 
 
 IFCA = {"method": {"name": "ifca", "num_clusters": 2, "select_examples": 25}}
-STACKED = {"engine": {"name": "vmap", "options": {"chunk": 256}}}
+STACKED = {"engine": {"name": "vmap", "chunk": 256}}
 MNIST = Shape((250,) * 200)
 LOW = replace(MNIST, precision="bfloat16")
 PFL = Shape((50,) * 1000, (3, 32, 32), "femnist-cnn", batch=10, cohort=50)
@@ -210,7 +211,7 @@ def rounds_of(shape: Shape, data: Sequence[Images], workers: int, engine: str = 
             "learning_rate": shape.learning_rate,
         },
         "method": {"name": "fedavg"},
-        "redteam": {"source": "none"},
+        "redteam": {"name": "none"},
         "engine": {"name": engine, "workers": workers, "precision": shape.precision},
     }
     for name, section in shape.settings.items():
@@ -233,7 +234,8 @@ def module_of(shape: Shape) -> nn.Module:
     if callable(shape.model):
         with streams.lent_to_torch():
             return shape.model()
-    return build_model(shape.model, shape.image, CLASSES, streams, "multiclass", {})
+    made = create("model", shape.model, "model", ModelFactory)
+    return build_model(made, shape.image, CLASSES, streams)
 
 
 def bare_loop(

@@ -36,11 +36,11 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
     config = {
         "rounds": 2,
         "population.holdout": 0.0,
-        "model": {"name": "linear-head", "options": {"features": "none"}},
+        "model": {"name": "linear-head", "features": "none"},
         "method.name": "solved",
         "method.num_clusters": 2,
         "method.initialisation": "random",
-        "redteam.source": "none",
+        "redteam.name": "none",
         "secrets.source": "seeded",
     }
     rows: list[dict[str, object]] = []

@@ -9,7 +9,7 @@ import covey
 TURN = torch.randn(20, 64, generator=torch.Generator().manual_seed(0)) / 4
 SETTINGS = {
     "rounds": 2,
-    "model": {"name": "linear-head", "options": {"features": "none"}},
+    "model": {"name": "linear-head", "features": "none"},
     "method": {"name": "solved", "num_clusters": 1},
     "redteam": {"every": 1},
 }

@@ -14,7 +14,7 @@ settings = {
     "population.audit_examples": 100,
     "population.thresholds": [0.5, 0.56],
     "method.name": "ifca-mir",
-    "redteam.source": "oracle",
+    "redteam.name": "oracle",
     "redteam.every": 2,
     "train.local_epochs": 3,
     "engine.workers": 1,

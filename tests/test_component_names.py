@@ -17,7 +17,7 @@ from covey.components.built_ins import BUILT_INS
 ROOT = Path(__file__).parent.parent / "src"
 TABLE = "covey.components.built_ins"
 
-PATHS = {each.path for found in BUILT_INS.values() for each in found.values()}
+PATHS = {path for found in BUILT_INS.values() for path in found.values()}
 NAMES = {kind: set(found) for kind, found in BUILT_INS.items()}
 for point in entry_points(group="covey.components"):
     kind, _, name = point.name.partition(".")
@@ -25,9 +25,7 @@ for point in entry_points(group="covey.components"):
         NAMES[kind].add(name)
         PATHS.add(point.value)
 OWN = {
-    (built_in.path.partition(":")[0], name)
-    for found in BUILT_INS.values()
-    for name, built_in in found.items()
+    (path.partition(":")[0], name) for found in BUILT_INS.values() for name, path in found.items()
 }
 CLASSES = {path.partition(":")[2]: path.partition(":")[0] for path in PATHS}
 
@@ -50,6 +48,9 @@ ORDINARY = {
 
 ALLOWED = {("covey.engine.recipe", "isinstance Sgd")}
 """`Recipe(momentum=...)` is short for an option of the optimizer that it has by default."""
+
+RULES = "covey.config.rules"
+"""Where components are held against each other, by their classes."""
 
 
 def kinds_of(word: str) -> set[str]:
@@ -166,7 +167,8 @@ def named(module: str, source: str) -> set[str]:
 def is_own(module: str, found: str) -> bool:
     """Whether a file may know this: it is the component's, or there is a reason."""
     own_class = CLASSES.get(found.removeprefix("isinstance ")) == module
-    return own_class or (module, found) in OWN | ALLOWED
+    by_class = module == RULES and found.startswith("isinstance ")
+    return own_class or by_class or (module, found) in OWN | ALLOWED
 
 
 def modules(package: str) -> Iterator[tuple[str, str]]:

@@ -20,25 +20,21 @@ name = "digits"
 dir = ""
 label = ""
 normalise = "none"
-dimension = 10
-noise = 0.5
-separation = 2.0
-condition = 1.0
 [population]
 clients = 40
 examples_per_client = 30
-shift = "rotation"
+shift = {name = "rotation"}
 shift_per = "image"
 minority_share = 0.15
 minority = [0, 25]
 majority = [25, 50]
 groups = []
-partition = "iid"
-dirichlet_alpha = 0.5
+partition = {name = "iid"}
 images = "disjoint"
 holdout = 0.2
 audit_examples = 400
 thresholds = [0.5, 0.8]
+risk_weight = "from-threshold"
 preferences = ""
 preferences_by_handle = []
 organisations = ""
@@ -51,12 +47,11 @@ local_epochs = 1
 local_steps = 0
 batch_size = 25
 drop_last = false
-optimizer = "sgd"
 learning_rate = 0.05
-schedule = "constant"
-momentum = 0.0
-loss = "task"
-objective = "plain"
+optimizer = {name = "sgd", momentum = 0.0, nesterov = false, weight_decay = 0.0}
+schedule = {name = "constant"}
+loss = {name = "task"}
+objective = {name = "plain"}
 max_gradient_norm = 0.0
 participation = 1.0
 keep_losses = false
@@ -64,32 +59,18 @@ keep_losses = false
 name = "ifca-mir"
 num_clusters = 2
 initialisation = "warm"
-selection = "weighted"
+selection = {name = "weighted"}
 select_on = "train"
 select_examples = 0
-risk_weight = "from-threshold"
 pooling = 0.0
 max_newcomers = 0.0
-target_share = 0.0
 [redteam]
-source = "federated"
+name = "federated"
 every = 5
-shadows = 3
-pool = 0
 [merge]
 name = "mean"
-server_optimizer = "none"
+server_optimizer = {name = "none"}
 weights = "equal"
-min_anonymity = 6
-min_organisations = 1
-deniability_threshold = 3
-partition = "mdav"
-distance = "l2"
-max_distance = 0.0
-noise = "none"
-radius = 1.0
-epsilon = 0.0
-delta = 1e-5
 [privacy]
 client_clip = 0.0
 client_noise = 0.0
@@ -113,6 +94,7 @@ url = ""
 name = "auto"
 workers = 0
 precision = "float32"
+chunk = 0
 [checkpoints]
 every = 1
 keep = "all"
@@ -130,6 +112,7 @@ rounds = 3
 shift = "brightness"
 holdout = 0.25
 thresholds = [0.55, 0.7]
+risk_weight = 0.25
 exclude = ["client-00001"]
 [[population.groups]]
 share = 0.2
@@ -140,13 +123,13 @@ share = 0.8
 shift = [0.9, 1.2]
 examples_per_client = 250
 [model]
-name = "my.models:factory"
+name = "plugins.model_wide:two_layers"
+width = 8
 [method]
-selection = "my.own:choice"
-risk_weight = 0.25
+selection = {name = "plugins.cautious:Cautious", margin = 0.1}
 initialisation = "groups"
 [redteam]
-source = "none"
+name = "none"
 """
 
 
@@ -190,15 +173,17 @@ def test_toml_gives_the_same_config_again(text: str, tmp_path: Path):
                 {
                     "learning_rate": st.floats(1e-9, 1e9),
                     "participation": st.floats(1e-9, 1),
-                    "momentum": st.floats(0, 1, exclude_max=True),
+                    "optimizer": st.fixed_dictionaries(
+                        {"momentum": st.floats(0, 1, exclude_max=True)}
+                    ),
                 }
             ),
             "data": st.fixed_dictionaries({"dir": st.text(max_size=9)}),
             "population": st.fixed_dictionaries(
-                {"exclude": st.lists(st.text(max_size=9), max_size=3)}
-            ),
-            "method": st.fixed_dictionaries(
-                {"risk_weight": st.just("from-threshold") | st.floats(0, 1)}
+                {
+                    "exclude": st.lists(st.text(max_size=9), max_size=3),
+                    "risk_weight": st.just("from-threshold") | st.floats(0, 1),
+                }
             ),
         }
     )
@@ -227,7 +212,7 @@ def test_a_config_cannot_be_changed():
         (["method.name=ifca"], {"method": {"name": "ifca"}}),
         (['method.name="ifca"'], {"method": {"name": "ifca"}}),
         (["population.thresholds=[0.6, 0.6]"], {"population": {"thresholds": [0.6] * 2}}),
-        (["method.risk_weight=0.5"], {"method": {"risk_weight": 0.5}}),
+        (["population.risk_weight=0.5"], {"population": {"risk_weight": 0.5}}),
         (["data.dir=/a=b"], {"data": {"dir": "/a=b"}}),
         (["seed=1", "seed=2"], {"seed": 2}),
     ],
@@ -261,8 +246,8 @@ def test_what_is_set_wins_over_the_file(tmp_path: Path):
         ({"train": {"optimizer": "adma"}}, ("train.optimizer = 'adma'", "'adam'")),
         ({"method": {"name": "scaffold"}}, ("method.name = 'scaffold'", "'ifca-mir'")),
         (
-            {"method": {"risk_weight": 1.5}},
-            ("method.risk_weight = 1.5", "'from-threshold'", "less than or equal to 1"),
+            {"population": {"risk_weight": 1.5}},
+            ("population.risk_weight = 1.5", "'from-threshold'", "less than or equal to 1"),
         ),
         ({"model": {"name": "alexnet"}}, ("model.name = 'alexnet'", "'mnist-cnn'")),
         ({"data": {"name": "imagenet"}}, ("data.name = 'imagenet'", "'digits'")),
@@ -276,8 +261,8 @@ def test_what_is_set_wins_over_the_file(tmp_path: Path):
             ("population.majority.1 = inf", "finite"),
         ),
         (
-            {"population": {"dirichlet_alpha": 0}},
-            ("population.dirichlet_alpha = 0", "greater than 0"),
+            {"population": {"partition": {"name": "dirichlet", "alpha": 0}}},
+            ("population.partition.alpha = 0", "greater than 0"),
         ),
         ({"population": {"holdout": 1}}, ("population.holdout = 1", "less than 1")),
         (
@@ -323,21 +308,21 @@ def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
             {
                 "method": {"select_on": "holdout"},
                 "population": {"holdout": 0},
-                "redteam": {"source": "none"},
+                "redteam": {"name": "none"},
             },
             ("method.select_on", "population.holdout = 0", "Reserve"),
         ),
         (
             {"population": {"holdout": 0}},
-            ("redteam.source = 'federated'", "population.holdout = 0", "Reserve"),
+            ("redteam.name = 'federated'", "population.holdout = 0", "Reserve"),
         ),
         (
-            {"population": {"holdout": 0}, "redteam": {"source": "client"}},
-            ("redteam.source = 'client'", "population.holdout = 0", "Reserve"),
+            {"population": {"holdout": 0}, "redteam": {"name": "client"}},
+            ("redteam.name = 'client'", "population.holdout = 0", "Reserve"),
         ),
         (
-            {"model": {"task": "regression"}, "redteam": {"source": "shadow"}},
-            ("redteam.source = 'shadow'", "task = 'regression'", "labels that are classes"),
+            {"model": {"task": "regression"}, "redteam": {"name": "shadow"}},
+            ("redteam.name = 'shadow'", "task = 'regression'", "labels that are classes"),
         ),
         (
             {"model": {"task": "regression"}, "method": {"pooling": "risk"}},
@@ -366,16 +351,19 @@ def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
                 "population": {"shift": "none"},
                 "audit": {"non_members": "pooled"},
             },
-            ("linear-mixture", "audit.non_members", "'pooled'", "'matched'"),
+            ("linear-mixture", "audit.non_members", "'pooled'", "default"),
         ),
-        ({"data": {"noise": 0.1}}, ("data.noise", "data.noise = 0.1", "'digits'", "Remove it")),
+        (
+            {"data": {"noise": 0.1}},
+            ("data.noise = 0.1", "'linear-mixture'", "'digits'", "Remove it"),
+        ),
         (
             {"privacy": {"record_noise": 1.0}},
             ("privacy.record_noise", "privacy.record_clip = 0", "Set it"),
         ),
         (
             {"privacy": {"record_clip": 1.0}, "engine": {"name": "vmap"}},
-            ("privacy.record_clip", "'vmap'", "choose another engine"),
+            ("privacy.record_clip", "'vmap'", "another engine"),
         ),
         (
             {"privacy": {"record_clip": 1.0}, "engine": {"precision": "bfloat16"}},
@@ -404,18 +392,18 @@ def test_settings_that_disagree_are_refused(settings: dict[str, Any], parts: tup
         ),
         *(
             (
-                {"method": {"selection": selection, "target_share": share}},
+                {"method": {"selection": {"name": selection, "target_share": share}}},
                 (f"method.selection = '{selection}'", "every client measured"),
             )
             for selection, share in (("priced", 0.2), ("rebalanced", 0.2))
         ),
         (
             {"method": {"pooling": 0.5}},
-            ("method.pooling = 0.5", "how many examples", "Set method.pooling = 0"),
+            ("method.pooling = 0.5", "to know all clients", "Set method.pooling = 0"),
         ),
-        ({"redteam": {"source": "oracle"}}, ("redteam.source = 'oracle'", "every client's data")),
+        ({"redteam": {"name": "oracle"}}, ("redteam.name = 'oracle'", "every client's data")),
         ({"model": {"task": "multilabel"}}, ("model.task = 'multilabel'", "one class per example")),
-        ({"redteam": {"source": "shadow"}}, ("redteam.source = 'shadow'", "data on the server")),
+        ({"redteam": {"name": "shadow"}}, ("redteam.name = 'shadow'", "data on the server")),
         (
             {"privacy": {"record_clip": 1.0, "record_noise": 1.0}},
             ("privacy.record_noise = 1.0", "every client's data", "record_noise = 0"),
@@ -439,11 +427,13 @@ def test_what_needs_everybodys_data_is_refused_where_clients_are_apart(
 
 
 @pytest.mark.parametrize("source", ["federated", "client", "none"])
-@pytest.mark.parametrize("selection", ["loss", "weighted", "threshold", "my.own:rule"])
+@pytest.mark.parametrize(
+    "selection", ["loss", "weighted", "threshold", "plugins.cautious:Cautious"]
+)
 def test_what_every_client_can_do_by_itself_is_allowed_where_they_are_apart(
     source: str, selection: str
 ):
-    settings = {"method": {"selection": selection}, "redteam": {"source": source}}
+    settings = {"method": {"selection": selection}, "redteam": {"name": source}}
     Config.of({**settings, "engine": {"name": "flower"}})
 
 
@@ -489,23 +479,25 @@ def test_a_folder_is_no_file(tmp_path: Path):
 
 @pytest.mark.parametrize("selection", ["priced", "rebalanced"])
 def test_a_share_that_not_every_cluster_can_have_is_refused(selection: str):
-    method = {"selection": selection, "num_clusters": 4, "target_share": 0.3}
+    choice = {"name": selection, "target_share": 0.3}
+    method = {"selection": choice, "num_clusters": 4}
     message = refusal({"method": method})
-    assert_clear_sentences(message, "method.target_share", "0.25", "0.3")
-    assert Config.of({"method": method | {"target_share": 0.25}})
+    assert_clear_sentences(message, "method.selection.target_share", "0.25", "0.3")
+    assert Config.of({"method": method | {"selection": choice | {"target_share": 0.25}}})
     message = refusal({"method": {"selection": selection}})
     assert_clear_sentences(message, selection, "found 0", "0.25")
 
 
 def test_a_bound_on_newcomers_and_moves_that_fill_clusters_exclude_each_other():
-    priced = {"selection": "priced", "target_share": 0.2, "max_newcomers": 0.25}
+    choice = {"name": "priced", "target_share": 0.2}
+    priced = {"selection": choice, "max_newcomers": 0.25}
     message = refusal({"method": priced})
     assert_clear_sentences(message, "method.max_newcomers", "0.25", "target_share")
 
 
 def test_an_impossible_share_is_refused():
-    message = refusal({"method": {"target_share": 1.5}})
-    assert_clear_sentences(message, "method.target_share", "1.5")
+    message = refusal({"method": {"selection": {"name": "priced", "target_share": 1.5}}})
+    assert_clear_sentences(message, "method.selection.target_share", "1.5")
 
 
 SOUND = {"name": "anonymity-sets", "noise": "sound", "partition": "public-random", "epsilon": 4.0}
@@ -514,7 +506,7 @@ SOUND = {"name": "anonymity-sets", "noise": "sound", "partition": "public-random
 @pytest.mark.parametrize(
     ("changed", "parts"),
     [
-        ({"name": "mean"}, ("merge.name = 'anonymity-sets'", "found 'mean'")),
+        ({"name": "mean"}, ("merge.name = 'anonymity-sets'", "found 'mean'", "merge.noise")),
         ({"partition": "mdav"}, ("'sound'", "partition = 'public-random'")),
         ({"distance": "cosine"}, ("'sound'", "distance = 'l2'")),
         ({"weights": "examples"}, ("merge.weights = 'examples'", "count alike")),
@@ -542,11 +534,11 @@ CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
             ("'anonymity-sets'", "privacy.client_noise", "Remove the noise"),
         ),
         (
-            {**CLIENTS, "merge": {"name": "my.own:merge"}},
-            ("'my.own:merge'", "privacy.client_noise"),
+            {**CLIENTS, "merge": {"name": "plugins.aggregation_trimmed:TrimmedByNumber"}},
+            ("TrimmedByNumber", "privacy.client_noise"),
         ),
         ({**CLIENTS, "merge": {"weights": "examples"}}, ("merge.weights = 'examples'",)),
-        ({**CLIENTS, "merge": {"noise": "paper"}}, ("merge.noise = 'none'", "'paper'")),
+        ({**CLIENTS, "merge": {"noise": "paper"}}, ("merge.noise = 'paper'", "'anonymity-sets'")),
         (
             {**CLIENTS, "train": {"participation": 0.5}},
             ("train.participation = 0.5", "several clusters", "'ifca-mir'"),
@@ -577,8 +569,8 @@ def test_sums_that_can_are_not(sections: dict[str, Any]):
         ({"name": "fedavg"}, ("method.name = 'fedavg'", "that choose")),
         ({"name": "local"}, ("method.name = 'local'", "that choose")),
         ({"selection": "threshold"}, ("'threshold'", "lowest cost")),
-        ({"selection": "priced", "target_share": 0.2}, ("'priced'", "lowest cost")),
-        ({"selection": "my.own:choice"}, ("'my.own:choice'", "lowest cost")),
+        ({"selection": {"name": "priced", "target_share": 0.2}}, ("'priced'", "lowest cost")),
+        ({"selection": "covey:select_by_loss"}, ("select_by_loss", "lowest cost")),
         ({"initialisation": "warm"}, ("'warm'", "initialisation = 'random'")),
     ],
 )

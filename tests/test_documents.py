@@ -14,9 +14,7 @@ import typer.main
 from covey import Config
 from covey.cli.app import app
 from covey.cli.commands import loaded
-from covey.config.rules import plain_rows
-from covey.config.sections import Sections
-from covey.config.unheeded import SHOWN, capability_page
+from covey.config.problems import settings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -132,20 +130,9 @@ def test_the_drawing_of_the_layers_is_what_is_checked():
     ]
 
 
-def test_the_page_of_capabilities_is_what_the_parts_claim():
-    page = (ROOT / "docs" / "capabilities.md").read_text(encoding="utf-8")
-    assert page == capability_page(), "write it anew with covey.config.unheeded"
-    plain = {row[0] for row in plain_rows(Sections())}
-    assert plain == {key for key, _ in SHOWN}
-
-
 def test_every_setting_is_documented_with_its_default():
     text = (ROOT / "docs" / "settings.md").read_text()
-    keys = [
-        f"{section}.{key}" if isinstance(values, dict) else section
-        for section, values in Config().model_dump().items()
-        for key in (values if isinstance(values, dict) else [section])
-    ]
+    keys = [each.key for each in settings()]
     assert [key for key in keys if f"`{key}`" not in text] == []
 
 
@@ -159,12 +146,13 @@ def test_every_path_that_a_page_names_exists(page):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs")])
 def test_settings_and_names_in_code_that_a_page_has_exist(page):
-    text, sections = (ROOT / page).read_text(), Config().model_dump()
+    text = (ROOT / page).read_text()
+    known = {each.key for each in settings()} | {f"{each.key}.name" for each in settings()}
+    sections = {each.section for each in settings()}
     names = set(re.findall(r"`(covey(?:\.\w+)+)", text)) - NO_CODE
     for first, second in re.findall(r"(?:`|--set |--over )(\w+)\.(\w+)(?=[`= ])", text):
-        keys = sections.get(first)
-        known = not isinstance(keys, dict) or second in keys
-        if not known and second not in ("html", "json"):
+        is_setting = first not in sections or f"{first}.{second}" in known
+        if not is_setting and second not in ("html", "json"):
             names.add(f"covey.{first}.{second}")  # no setting: then a module
     for name in names:
         resolved(name)

@@ -10,6 +10,7 @@ import pytest
 import covey
 from covey import Config
 from covey.components.built_ins import BUILT_INS
+from covey.config.settings import replace_setting
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 SECTIONS = {
@@ -65,6 +66,8 @@ def test_an_example_runs_with_the_settings_beside_it(program, beside, importable
     settings = tomllib.loads(SMALL)
     for section, values in tomllib.loads(beside).items():
         inner = isinstance(values, dict)
+        if inner and "name" in values:
+            replace_setting(settings, [section, "name"], values["name"])
         settings[section] = settings.get(section, {}) | values if inner else values
     run = covey.run(config=Config.of(settings), out=tmp_path / "run")
     assert run.summary["rounds"] == settings["rounds"]

@@ -1,11 +1,9 @@
 """Which settings are what a run is, and which are only how it is played."""
 
-from itertools import product
-
 import pytest
 
 from covey import Config
-from covey.config.settings import flat, that_matter, unused
+from covey.config.settings import flat, that_matter
 
 
 def test_the_defaults_are_nothing_to_remember():
@@ -34,32 +32,13 @@ def test_nested_settings_become_flat():
     assert flat({"a": 1, "b": {"c": 2, "d": {"e": [3]}}}) == {"a": 1, "b.c": 2, "b.d.e": [3]}
 
 
-LOOKS_AT = {
-    "fedavg": set[str](),
-    "local": set[str](),
-    "isolated": {"num_clusters"},
-    "ifca": {"num_clusters", "initialisation", "pooling", "select_on"},
-    "ifca-mir": {
-        *("num_clusters", "initialisation", "pooling", "select_on"),
-        *("selection", "risk_weight"),
-    },
-}
-
-
-@pytest.mark.parametrize(("method", "key"), [*product(LOOKS_AT, sorted(LOOKS_AT["ifca-mir"]))])
-def test_a_method_does_not_look_at_others_settings(method, key):
-    ignored = f"method.{key}".startswith(unused(method, "weighted"))
-    assert ignored == (key not in LOOKS_AT[method])
-
-
 @pytest.mark.parametrize(
-    ("method", "selection", "ignored"),
-    [
-        ("ifca-mir", "priced", False),
-        ("ifca-mir", "rebalanced", False),
-        ("ifca-mir", "weighted", True),
-        ("ifca", "priced", True),
-    ],
+    ("name", "kept"),
+    [("fedavg", set[str]()), ("isolated", {"num_clusters"}), ("ifca", {"num_clusters", "pooling"})],
 )
-def test_a_share_is_kept_by_selections_that_keep_one(method, selection, ignored):
-    assert "method.target_share".startswith(unused(method, selection)) == ignored
+def test_another_method_keeps_what_it_knows_alone(name: str, kept: set[str]):
+    method = {"num_clusters": 3, "pooling": 0.5, "selection": "threshold"}
+    changed = Config.of({"method": method}).naming(method=name)
+    settings = that_matter(changed)
+    assert settings.pop("method.name") == name
+    assert set(settings) == {f"method.{key}" for key in kept}

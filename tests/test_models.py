@@ -5,8 +5,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import ModelError, Streams
-from covey.models.build import NETWORKS, build_model, check_model, initial_params, refuse_batch_norm
+from covey import ConfigError, ModelError, Streams
+from covey.components.parts import create
+from covey.models.build import (
+    NETWORKS,
+    ModelFactory,
+    check_model,
+    initial_params,
+    refuse_batch_norm,
+)
+from covey.models.build import build_model as built_model
+
+
+def build_model(name, shape, classes, streams, task="multiclass", options=None):
+    """A network by its name and its settings."""
+    settings = {"name": name, "task": task, **(options or {})}
+    made = create("model", settings, "model.name", ModelFactory)
+    return built_model(made, shape, classes, streams)
+
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
 SMALLEST = {"convnet": 1, "femnist-cnn": 2, "lenet5": 4, "mlp": 1, "mnist-cnn": 4}
@@ -39,7 +55,7 @@ def _her_models(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "linear-map"])
 def test_outputs_are_log_probabilities_for_every_class(name: str, shape: tuple[int, ...]):
     if SMALLEST[name] > shape[1]:
-        with pytest.raises(ModelError, match="at least 32x32 pixels"):
+        with pytest.raises((ConfigError, ModelError), match="at least 32x32 pixels"):
             build_model(name, shape, 10, Streams(0))
         return
     module = build_model(name, shape, 10, Streams(0))
@@ -54,7 +70,7 @@ def test_the_smallest_side_is_the_smallest(name: str):
     side = SMALLEST[name]
     build_model(name, (1, side, side), 2, Streams(0))
     if name not in ("mlp", "linear", "linear-map"):
-        with pytest.raises(ModelError, match=f"at least {side}x{side} pixels"):
+        with pytest.raises((ConfigError, ModelError), match=f"at least {side}x{side} pixels"):
             build_model(name, (1, side, side - 1), 2, Streams(0))
 
 
@@ -80,7 +96,7 @@ def test_a_linear_map_is_one_matrix():
 
 
 def test_image_networks_refuse_flat_features():
-    with pytest.raises(ModelError, match="for example mlp"):
+    with pytest.raises((ConfigError, ModelError), match="for example mlp"):
         build_model("mnist-cnn", (20,), 2, Streams(0))
     check_model(build_model("mlp", (20,), 2, Streams(0)), (20,), 2)
 
@@ -153,7 +169,7 @@ def test_a_factory_is_called_with_what_it_takes(name: str):
     ],
 )
 def test_a_wrong_model_name_is_explained(name: str, message: str):
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises((ConfigError, ModelError), match=message):
         build_model(name, (4,), 2, Streams(0))
 
 
@@ -190,7 +206,7 @@ class Returns(nn.Module):
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(module: nn.Module, message: str):
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises((ConfigError, ModelError), match=message):
         check_model(module, (4,), 2)
 
 
@@ -215,7 +231,7 @@ def test_checking_leaves_no_trace():
 def test_layers_that_mix_examples_are_refused_by_name(layer: nn.Module):
     module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(layer))
     said = rf"^Noise needs .* {type(layer).__name__}\(4.*Use nn\.GroupNorm instead\.$"
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises((ConfigError, ModelError), match=said):
         refuse_batch_norm(module, "Noise")
 
 

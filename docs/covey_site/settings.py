@@ -5,9 +5,8 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
-from covey.config.problems import Setting, schema, settings
+from covey.config.problems import Setting, about, settings
 from covey_site.markdown import hidden_tree
 
 __all__ = ["overview", "setting_pages"]
@@ -17,6 +16,8 @@ SHORT = 110
 NAMES = 4
 """Choices that a cell lists; of more it says how many there are."""
 OWN = "; or `package.module:name`"
+OF_COMPONENTS = r"^(?:`[\w-]+`(?:, )?)+: "
+"""How the description of a setting begins that some components alone have."""
 
 
 def setting_pages() -> Mapping[str, str]:
@@ -28,7 +29,7 @@ def overview() -> str:
     """Return a list of the sections, which stands for the table of all settings."""
     rows = [
         f"| [`{name or 'no section'}`]({_address(name)}.md) "
-        f"| {', '.join(f'`{each.name}`' for each in rows)} |"
+        f"| {', '.join(f'`{_inside(each)}`' for each in rows)} |"
         for name, rows in _sections().items()
     ]
     tree = hidden_tree(map(_address, _sections()))
@@ -36,7 +37,7 @@ def overview() -> str:
 
 
 def _sections() -> dict[str, list[Setting]]:
-    by_section = groupby(settings(), key=lambda each: each.section)
+    by_section = groupby(settings(), key=lambda each: each.section.partition(".")[0])
     return {name: list(rows) for name, rows in by_section}
 
 
@@ -54,7 +55,7 @@ def _page(section: str, rows: Sequence[Setting]) -> str:
             "| setting | default | in short |",
             "|---|---|---|",
             *(
-                f"| [`{each.name}`](#{_anchor(each)}) | {_default(each)} | {in_short(each)} |"
+                f"| [`{_inside(each)}`](#{_anchor(each)}) | {_default(each)} | {in_short(each)} |"
                 for each in rows
             ),
             "",
@@ -64,10 +65,13 @@ def _page(section: str, rows: Sequence[Setting]) -> str:
 
 
 def _introduction(section: str) -> list[str]:
-    defined: dict[str, Any] = schema()["properties"].get(section, {})
-    name = defined.get("$ref", "").split("/")[-1]
-    told = schema()["$defs"].get(name, {}).get("description", "")
-    return [told, ""] if told else []
+    return [f"{about(section)}.", ""] if section else []
+
+
+def _inside(setting: Setting) -> str:
+    """Return a setting's name inside of its section, such as `optimizer.momentum`."""
+    section = setting.section.partition(".")[0]
+    return setting.key.removeprefix(f"{section}.")
 
 
 def _anchor(setting: Setting) -> str:
@@ -110,6 +114,7 @@ def in_short(setting: Setting) -> str:
         few = [f"`{name}`" for name in choices][:NAMES]
         more = len(choices) - len(few)
         return f"one of {', '.join(few)}{f' and {more} more' if more else ''}"
+    said = re.sub(OF_COMPONENTS, "", said)
     clause = re.match(r"(?:`[^`]*`|\([^)]*\)|\[[^\]]*\]|(?![.;:](?:\s|$)).)+", said)
     return textwrap.shorten(clause[0] if clause else said, SHORT, placeholder=" …")
 

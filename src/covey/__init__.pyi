@@ -35,7 +35,7 @@ from .base.history import History
 from .base.names import Params, __version__
 from .base.risk import RiskEstimate, Withheld
 from .base.rng import Streams
-from .components.registry import Capability, Claim, Component
+from .components.parts import Component
 from .components.state import ComponentState, States, keep, kept
 from .config.settings import Config, load_config
 from .data.clients import ClientData, PopulationRequest
@@ -80,9 +80,7 @@ __all__ = [
     "AggregationResult",
     "Algorithm",
     "Attack",
-    "Capability",
     "ChecksumError",
-    "Claim",
     "ClientData",
     "ClientSource",
     "ClientUpdate",

@@ -15,7 +15,7 @@ from covey.base.names import ClientName
 from covey.build.clients import Overrides
 from covey.build.run import build_run
 from covey.build.training import user_function
-from covey.components.registry import reference
+from covey.components.parts import reference
 from covey.config.sections import Figure, StoppingConfig
 from covey.config.settings import Config, config_of
 from covey.data.clients import examples_of
@@ -155,7 +155,7 @@ def sweep(
     """
     settings, root, axes = config_of(config), Path(out), list((over or {}).items())
     wanted = range(seeds) if isinstance(seeds, int) else seeds
-    variants = variants_of(lambda pairs: settings.with_settings(dict(pairs)), axes, wanted)
+    variants = variants_of(lambda pairs: settings.changed(dict(pairs)), axes, wanted)
     for name, each in variants.items():
         folder = RunFolder(root / name)
         check_variant(folder, _recorded_as(model, clients, each)[0])

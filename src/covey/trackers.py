@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import field_validator
 
 from covey.base.errors import ConfigError
-from covey.components.registry import Component, create
+from covey.components.parts import Component
 
 Figures = Mapping[str, float]
 """Figures by name, such as `accuracy`, `accuracy/GROUP`, `risk/cluster_0`.
@@ -71,22 +71,6 @@ class Tracker(Component):
 
     def close(self) -> None:
         """Close what `begin` opened: nothing more is told for now."""
-
-
-def tracker_of(name: str, options: Mapping[str, object]) -> Tracker:
-    """Return the tracker of this name with these options.
-
-    Raises:
-        ConfigError: there is none, or it has no such options.
-    """
-    key = "tracking"
-    made = create("tracker", name, options, key, Tracker)
-    if isinstance(made, Tracker):
-        return made
-    raise ConfigError(
-        f"{key} must name classes derived from covey.Tracker, found the function "
-        f"{name!r}. Derive a class."
-    )
 
 
 def needed(module: str, extra: str) -> Any:  # noqa: ANN401 - a module

@@ -7,7 +7,7 @@ from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.events import ClientsAssigned
 from covey.base.names import Handle
 from covey.base.rng import Streams
-from covey.components.registry import Capability, Claim, Positive
+from covey.components.parts import Positive
 
 
 class Isolated(Algorithm):
@@ -27,16 +27,10 @@ class Isolated(Algorithm):
         Clustering, Isolation, and One-shot Aggregation, IEEE BigData 2023.
     """
 
-    rules_out = frozenset({Capability.CLUSTER_CHOICE})
-    isolates_clusters: ClassVar[bool] = True
-    summary: ClassVar[str] = "puts each client into one cluster by chance, for good"
+    chooses_clusters: ClassVar[bool] = False
+    keeps_clusters_apart: ClassVar[bool] = True
 
     num_clusters: Positive = 2
-
-    def claim(self, part: str) -> Claim:
-        """Several clusters are no model for everybody."""
-        several = {Capability.SHARED_MODEL} if self.num_clusters > 1 else set[Capability]()
-        return Claim(part, self.requires, self.rules_out | several)
 
     def num_models(self, population: Cohort) -> int:
         """Return how many clusters there are."""

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import Aggregation, Capability, Claim, ClientUpdate, Config, ConfigError, Params, Streams
+from covey import Aggregation, ClientUpdate, Config, ConfigError, Params, Streams
 from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.base import FederationInfo
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import conflicts, create
+from covey.components.parts import create
 
 NAMES = tuple(BUILT_INS["aggregation"])
 ROBUST = {"trimmed-mean", "median", "krum", "geometric-median", "norm-bounded"}
@@ -22,7 +22,7 @@ seeds = st.integers(0, 2**31)
 
 
 def component(name: str) -> Aggregation:
-    return create("aggregation", name, {}, "merge.name", Aggregation)
+    return create("aggregation", name, "merge.name", Aggregation)
 
 
 def drawn(seed: int, size: float = 1.0) -> Params:
@@ -131,31 +131,17 @@ def test_it_runs_from_the_settings_and_as_an_object(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_noise_on_sums_is_for_aggregations_of_sums(name: str):
-    sums = Claim("privacy.client_noise", rules_out=frozenset({Capability.SINGLE_UPDATES}))
-    found = tuple(conflicts([component(name).claim("merge.name"), sums]))
-    assert bool(found) == (name != "mean")
+    noise = {"client_noise": 1.0, "client_clip": 1.0}
+    if name == "mean":
+        assert Config.of({"merge": {"name": name}, "privacy": noise})
+        return
+    with pytest.raises(ConfigError, match="to see single updates"):
+        Config.of({"merge": {"name": name}, "privacy": noise})
 
 
-def test_options_that_are_settings_of_the_section_stand_there():
+def test_a_component_is_its_section():
     config = Config(merge=AnonymitySets(min_anonymity=4, deniability_threshold=2))
-    assert config.merge.min_anonymity == 4
-    assert config.merge.options == {}
+    assert config.merge == AnonymitySets(min_anonymity=4, deniability_threshold=2)
     assert config == Config.of(
         {"merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 2}}
     )
-    with pytest.raises(ConfigError, match="both are the same setting"):
-        Config.of(
-            {
-                "merge": {
-                    "name": "anonymity-sets",
-                    "min_anonymity": 5,
-                    "options": {"min_anonymity": 4},
-                }
-            }
-        )
-
-
-def test_no_check_of_noise_is_passed_by_in_a_table_of_options():
-    options = {"noise": "sound", "epsilon": 4.0, "partition": "public-random"}
-    with pytest.raises(ConfigError, match=r"merge\.weights"):
-        Config.of({"merge": {"name": "anonymity-sets", "weights": "examples", "options": options}})

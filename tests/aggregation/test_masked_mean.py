@@ -68,7 +68,7 @@ TRAINED = {
     "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
-    "redteam": {"source": "federated", "every": 1},
+    "redteam": {"name": "federated", "every": 1},
     "merge": {"weights": "examples"},
 }
 MASKED = {"privacy": {"secure_sums": True, "min_cohort": 4}}

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from covey import Config, Params, ServerOptimizer, States
 from covey.aggregation.server import Adam, Momentum, Yogi
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import create
+from covey.components.parts import create
 from covey.components.state import decoded, encoded
 
 NAMES = tuple(BUILT_INS["server_optimizer"])
 
 
 def component(name: str) -> ServerOptimizer:
-    return create("server_optimizer", name, {}, "merge.server_optimizer", ServerOptimizer)
+    return create("server_optimizer", name, "merge.server_optimizer", ServerOptimizer)
 
 
 def model(*values: float) -> Params:

@@ -10,7 +10,7 @@ from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import BY_LOSS, SelectionConfig
 from covey.algorithms.state import Cohort
-from covey.components.registry import create
+from covey.components.parts import create
 from covey_papers.leaving import Isolated
 
 __all__ = [
@@ -73,7 +73,7 @@ def playing(
 
 def built_in(name: str, draw_model: DrawModel, steps: Steps, population: Cohort) -> Playing:
     """Return a built-in algorithm as its options' defaults make it, wrappers and all."""
-    algorithm = create("algorithm", name, {}, "method.name", Algorithm)
+    algorithm = create("algorithm", name, "method.name", Algorithm)
     setup = setup_of(draw_model, population)
     return Playing(algorithm.strategy(setup), Clients((), steps))
 

@@ -22,7 +22,7 @@ SEQUENCES, CLUSTERS = 200, 3
 SETTINGS = {
     **SOLVED,
     "population": {"clients": 6, "examples_per_client": 8, "audit_examples": 0},
-    "method": {"name": "solved", "num_clusters": CLUSTERS, "options": {"initialisation": "random"}},
+    "method": {"name": "solved", "num_clusters": CLUSTERS, "initialisation": "random"},
 }
 POOLING, LAMBDA = (0.3, 0.0, 1.0), (0.5, 1.0, 0.1)
 

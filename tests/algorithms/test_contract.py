@@ -12,7 +12,6 @@ from torch import nn
 
 from algorithms.playing import Playing, built_in, ifca, ifca_mir, isolated
 from covey import (
-    Capability,
     Engine,
     Examples,
     Params,
@@ -45,7 +44,7 @@ from covey.base.events import (
 )
 from covey.base.params import layers_of, model_hash
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import find
+from covey.components.parts import find
 from covey.data.examples import Client, Preference
 from covey.engine.fixed_features import FeatureCache, LocalRecords
 from covey.engine.recipe import MULTICLASS
@@ -86,7 +85,7 @@ def init_head(streams: Streams) -> Params:
 def trains_none(name: str) -> bool:
     """Say whether an algorithm solves its models, so that no seed is in them."""
     algorithm = find("algorithm", name, "method.name")
-    return Capability.TRAINED_UPDATES in algorithm.rules_out
+    return not algorithm.trains
 
 
 @dataclass(frozen=True)

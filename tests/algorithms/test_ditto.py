@@ -37,7 +37,7 @@ SMALL = {
     "rounds": 2,
     "population": {"clients": 4, "examples_per_client": 20, "minority_share": 0.25},
     "model.name": "linear",
-    "redteam.source": "none",
+    "redteam.name": "none",
 }
 
 

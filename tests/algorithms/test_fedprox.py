@@ -15,7 +15,7 @@ SMALL = {
     "population": {"clients": 4, "examples_per_client": 20, "minority_share": 0.25},
     "model.name": "linear",
     "train.local_epochs": 2,
-    "redteam.source": "none",
+    "redteam.name": "none",
 }
 
 
@@ -30,10 +30,7 @@ def test_no_pull_is_fedavg_bit_for_bit(tmp_path: Path):
 
 
 def test_the_pull_is_the_objective_of_the_settings(tmp_path: Path):
-    settings = {
-        "method.name": "fedavg",
-        "train": {"objective": "proximal", "objective_options": {"mu": 1.0}},
-    }
+    settings = {"method.name": "fedavg", "train": {"objective": {"name": "proximal", "mu": 1.0}}}
     of_settings = model_hash(tmp_path / "settings", **settings)
     assert model_hash(tmp_path / "prox", method=FedProx(mu=1.0)) == of_settings
     assert model_hash(tmp_path / "weaker", method=FedProx(mu=0.5)) != of_settings

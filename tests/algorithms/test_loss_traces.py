@@ -1,6 +1,5 @@
 """What clients keep of their records: true losses, no other model, and nothing told."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from covey import (
 from covey.algorithms.state import ClientMemory, loss_trace
 from covey.base.params import model_hash
 from covey.build.run import BuiltRun, build_run
-from covey.components.registry import conflicts
 from covey.engine.cpu import ParallelEngine, RecordedJob
 from covey.engine.recipe import REGRESSION
 from covey.ledger.store import Ledger
@@ -36,7 +34,7 @@ SMALL: dict[str, Any] = {
     "rounds": 6,
     "population": {"clients": 5, "examples_per_client": 20, "minority_share": 0.25},
     "model": {"name": "linear"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
 
 
@@ -121,10 +119,9 @@ def test_where_no_loss_of_a_record_is_seen_none_can_be_kept(more: dict[str, Any]
         build_run(Config.of(settings({"keep_losses": True}, **more)))
 
 
-def test_keeping_losses_rules_nothing_out():
-    kept = Recipe(keep_losses=True)
-    assert not frozenset().union(*(each.rules_out for each in kept.claims()))
-    assert not list(conflicts([*replace(kept, keep_losses=False).claims()]))
+def test_keeping_losses_needs_clients_and_examples_apart():
+    assert Recipe(keep_losses=True).apart == Recipe(keep_losses=True).by_batch == ("keep_losses",)
+    assert Recipe().apart == Recipe().by_batch == ()
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +181,7 @@ def test_without_the_final_model_they_are_ranked_by_the_drop_to_the_last_loss(tm
             zip("abcd", torch.arange(12).repeat(4, 1) % 2, strict=True)
         )
     }
-    told = {"rounds": 4, "train": {"keep_losses": True}, "redteam": {"source": "none"}}
+    told = {"rounds": 4, "train": {"keep_losses": True}, "redteam": {"name": "none"}}
     told["method"] = {"name": "fedavg"}
     run = covey.run(lambda: torch.nn.Linear(3, 2), clients, told, tmp_path / "own")
     apart, there = exposed_records(run.folder, "a", 1.0), run.exposed_records("a", 1.0)

@@ -22,11 +22,8 @@ from secure_sums.playing import smallest_part
 
 SOLVED: dict[str, Any] = {
     "rounds": 4,
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 4, "size": 3, "pool": 2}},
-    },
-    "redteam": {"source": "none"},
+    "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
+    "redteam": {"name": "none"},
     "population": {"clients": 24, "examples_per_client": 20, "minority_share": 0.25},
 }
 
@@ -68,7 +65,7 @@ def test_noise_on_the_sums_is_the_same_under_masks():
     def noisy(*, secure: bool) -> BuiltRun:
         given = {
             **SOLVED,
-            "model": {**SOLVED["model"], "options": {**SOLVED["model"]["options"], "norm": 3.8}},
+            "model": {**SOLVED["model"], "norm": 3.8},
             "method": {"name": "solved", "num_clusters": 1},
             "privacy": {"secure_sums": secure, "client_clip": 0.3, "client_noise": 0.05},
         }

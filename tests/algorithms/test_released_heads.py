@@ -24,29 +24,22 @@ SETTINGS: dict[str, Any] = {
     "rounds": 2,
     "model": {
         "name": "linear-head",
-        "options": {"norm": 3.87, "feature_options": {"filters": 4, "size": 3, "pool": 2}},
+        "norm": 3.87,
+        "features": {"filters": 4, "size": 3, "pool": 2},
     },
-    "method": {
-        "name": "solved",
-        "num_clusters": 1,
-        "options": {"regularisation": 8.0, "exposure": "accepted"},
-    },
+    "method": {"name": "solved", "num_clusters": 1, "regularisation": 8.0, "exposure": "accepted"},
     "privacy": {"record_clip": 1.4, "record_noise": 0.594},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "secrets": {"source": "os"},
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
 
 
 def settings(**sections) -> dict[str, Any]:
-    found = {
+    return {
         key: {**value, **sections.pop(key, {})} if isinstance(value, dict) else value
         for key, value in SETTINGS.items()
     } | sections
-    options = found["method"].get("options", {})
-    return found | {
-        "method": {**found["method"], "options": {**SETTINGS["method"]["options"], **options}}
-    }
 
 
 def built(secret: int = 7, **sections) -> BuiltRun:
@@ -99,7 +92,7 @@ def test_the_noise_hangs_on_the_secret_and_the_sums_do_not():
 
 
 def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_head():
-    run = built(method={"options": {"releases": 2}})
+    run = built(method={"releases": 2})
     late = run.population.clients[0]
     state = run.strategy.init(run.streams)
     facts = []
@@ -179,8 +172,8 @@ def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monke
 def bare() -> dict[str, Any]:
     return settings(
         privacy={"record_clip": 0, "record_noise": 0},
-        method={"options": {"exposure": 1.0, "regularisation": 1.0}},
-        model={"options": {"norm": 3.87, "feature_options": {"filters": 12, "size": 3, "pool": 3}}},
+        method={"exposure": 1.0, "regularisation": 1.0},
+        model={"norm": 3.87, "features": {"filters": 12, "size": 3, "pool": 3}},
     )
 
 

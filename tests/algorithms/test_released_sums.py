@@ -19,13 +19,10 @@ from covey.heads.sums import Sums
 
 NOISY = {
     "rounds": 3,
-    "model": {
-        "name": "linear-head",
-        "options": {"norm": 3.8, "feature_options": {"filters": 4, "size": 3, "pool": 2}},
-    },
-    "method": {"name": "solved", "num_clusters": 1, "options": {"regularisation": 0.125}},
+    "model": {"name": "linear-head", "norm": 3.8, "features": {"filters": 4, "size": 3, "pool": 2}},
+    "method": {"name": "solved", "num_clusters": 1, "regularisation": 0.125},
     "privacy": {"client_clip": 0.3, "client_noise": 0.05},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
 
@@ -185,7 +182,7 @@ def test_an_auditor_s_references_are_solved_under_noise_too():
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
-        ({"method": {"options": {"keep_sums": True}}}, ("without noise",)),
+        ({"method": {"keep_sums": True}}, ("without noise",)),
         ({"train": {"participation": 0.5}}, ("participation", "clients train")),
         ({"privacy": {"record_clip": 1.0}}, ("on heads", "record_clip")),
         (

@@ -9,6 +9,7 @@ import pytest
 
 import covey
 from covey import ConfigError, RoundResult, ServerState, load_config
+from covey.algorithms.solved import Solved
 from covey.base.events import ClientsAssigned, HeadsSolved, ModelsMerged
 from covey.base.params import model_hash
 from covey.build.run import BuiltRun, build_run
@@ -19,9 +20,9 @@ FEATURES = {"filters": 8, "size": 3, "pool": 2}
 SOLVED: dict[str, Any] = {
     "rounds": 3,
     "model.name": "linear-head",
-    "model.options": {"feature_options": FEATURES},
+    "model.features": FEATURES,
     "method.name": "solved",
-    "redteam.source": "none",
+    "redteam.name": "none",
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
 
@@ -68,7 +69,7 @@ def counted_anew(run: BuiltRun, state: ServerState) -> tuple[Sums, ...]:
 
 
 def test_one_cluster_is_ridge_regression_over_everybody():
-    run = built(**{"method.num_clusters": 1, "method.options": {"regularisation": 0.5}})
+    run = built(**{"method.num_clusters": 1, "method.regularisation": 0.5})
     first, second = rounds_of(run, 2)
     phi = np.concatenate([features(run, c.train) for c in run.population.clients])
     labels = np.concatenate([c.train.labels.numpy() for c in run.population.clients])
@@ -106,7 +107,7 @@ def test_sums_are_those_of_whoever_is_in_each_cluster(initialisation: str):
 
 def test_everything_pooled_is_one_cluster_to_the_bit():
     one = built(**{"method.num_clusters": 1})
-    two = built(**{"method.options": {"pooling": 1.0}, "method.initialisation": "random"})
+    two = built(**{"method.pooling": 1.0, "method.initialisation": "random"})
     (alone,), (pooled,) = rounds_of(one, 1), rounds_of(two, 1)
     for model in pooled.state.clusters:
         assert model_hash([model]) == model_hash(alone.state.clusters)
@@ -172,14 +173,14 @@ def test_once_somebody_left_heads_are_those_of_who_stayed():
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"model.name": "mlp", "model.options": {}}, "features that do not train"),
+        ({"model": {"name": "mlp"}}, "features that do not train"),
         ({"merge.name": "anonymity-sets"}, "single updates"),
         ({"merge.name": "geometric-median"}, "single updates"),
-        ({"method.options": {"regularisation": 0.0}}, "regularisation"),
-        ({"method.options": {"regularisation": "risk"}}, "regularisation"),
-        ({"method.options": {"exposure": "risk"}}, "exposure"),
+        ({"method.regularisation": 0.0}, "regularisation"),
+        ({"method.regularisation": "risk"}, "regularisation"),
+        ({"method.exposure": "risk"}, "exposure"),
         ({"method.pooling": "risk"}, "pooling"),
-        ({"redteam.source": "leave-one-out"}, "must be one of federated"),
+        ({"redteam.name": "leave-one-out"}, "must be one of federated"),
         ({"unlearning.store_updates": 1}, "updates"),
     ],
 )
@@ -203,9 +204,9 @@ def test_the_settings_are_read_from_toml(tmp_path: Path):
     path = tmp_path / "solved.toml"
     path.write_text(
         '[model]\nname = "linear-head"\n[method]\nname = "solved"\n'
-        "[method.options]\nregularisation = 0.3\npooling = 1.0\n"
+        "regularisation = 0.3\npooling = 1.0\n"
     )
-    assert load_config(path).method.options["regularisation"] == 0.3
+    assert load_config(path).method == Solved(regularisation=0.3, pooling=1.0)
 
 
 def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
@@ -223,7 +224,7 @@ def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
 
 
 def test_no_attack_rests_on_references_of_another_recipe():
-    run = built(**{"method.options": {"pooling": 0.5}})
+    run = built(**{"method.pooling": 0.5})
     params = run.init(run.streams)
     with pytest.raises(ConfigError, match="another recipe"):
         run.retrain_recipe.play_round(0, params, (), run.streams)

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 import covey
-from covey import Capability, Config, ConfigError, Recipe, Sgd, Streams
+from covey import Adam, Config, ConfigError, Recipe, Sgd, Streams
 from covey.build.run import build_run
-from covey.build.training import recipe_of
-from covey.config.unheeded import unheeded
+from covey.config.rules import recipe_of
 from covey.engine.cpu import ParallelEngine
 from covey.engine.recipe import OwnSchedule
 from plugins.loss_generalized import GeneralizedCrossEntropy
@@ -17,14 +16,14 @@ TINY = {
     "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
-STOPPED = {"schedule": "step", "schedule_options": {"every": 1, "gamma": 0.0}}
+STOPPED = {"schedule": {"name": "step", "every": 1, "gamma": 0.0}}
 """The first round trains; all others have a rate of 0."""
 
 
 class Contrast(GeneralizedCrossEntropy):
-    requires = frozenset({Capability.PLAIN_GRADIENTS})
+    mixes_examples = True
 
 
 def recipe(**train: object) -> Recipe:
@@ -33,19 +32,18 @@ def recipe(**train: object) -> Recipe:
 
 def test_the_defaults_are_those_of_a_recipe():
     assert recipe() == Recipe()
-    assert recipe(momentum=0.9) == Recipe(momentum=0.9)
+    assert recipe(optimizer={"momentum": 0.9}) == Recipe(momentum=0.9)
 
 
-def test_a_setting_of_the_sections_own_is_an_option_beside_the_others():
-    found = recipe(momentum=0.9, optimizer_options={"nesterov": True})
+def test_settings_of_an_optimizer_stand_in_its_table():
+    found = recipe(optimizer={"momentum": 0.9, "nesterov": True})
     assert found.optimizer == Sgd(momentum=0.9, nesterov=True)
 
 
 @pytest.mark.parametrize("name", ["RMSprop", "torch.optim:RMSprop", torch.optim.RMSprop])
 def test_torchs_optimizers_go_by_their_names(name):
-    made = recipe(optimizer=name, optimizer_options={"alpha": 0.5}).optimizer.make(
-        [torch.zeros(2)], 0.25
-    )
+    found = recipe(optimizer={"name": name, "alpha": 0.5}).optimizer
+    made = found.make([torch.zeros(2)], 0.25)
     assert isinstance(made, torch.optim.RMSprop)
     assert (made.defaults["lr"], made.defaults["alpha"]) == (0.25, 0.5)
 
@@ -56,7 +54,7 @@ def test_a_function_is_a_schedule():
 
     own = OwnSchedule(function=halving)
     assert Recipe(schedule=own).at(2, 5).learning_rate == 0.05 / 4
-    named = recipe(schedule=halving, schedule_options={"least": 0.5})
+    named = recipe(schedule={"name": halving, "least": 0.5})
     assert named.at(2, 5).learning_rate == 0.025
 
 
@@ -66,17 +64,16 @@ def test_a_function_is_a_schedule():
         ({"train": {"optimizer": "RMSProp"}}, "has no attribute 'RMSProp'"),
         ({"train": {"optimizer": "LBFGS"}}, "one step with given gradients"),
         (
-            {"train": {"optimizer": "RMSprop", "optimizer_options": {"alfa": 1}}},
+            {"train": {"optimizer": {"name": "RMSprop", "alfa": 1}}},
             "unexpected keyword argument 'alfa'",
         ),
         (
-            {"train": {"optimizer": "adam", "optimizer_options": {"alfa": 1}}},
-            "Its options are: betas, epsilon, weight_decay",
+            {"train": {"optimizer": {"name": "adam", "alfa": 1}}},
+            "Unknown setting 'train.optimizer.alfa'",
         ),
         (
             {"train": {"optimizer": "RMSprop"}, "engine": {"name": "vmap"}},
-            "'torch.optim:RMSprop' needs every client to be trained by itself, but "
-            "engine.name = 'vmap' rules it out",
+            "'RMSprop' needs every client to be trained by itself",
         ),
         (
             {"train": {"loss": "huber"}},
@@ -92,7 +89,7 @@ def test_a_function_is_a_schedule():
         ),
         (
             {"train": {"objective": "plugins.loss_generalized:GeneralizedCrossEntropy"}},
-            "must be a Objective, found the class GeneralizedCrossEntropy",
+            "must be a covey.Objective",
         ),
     ],
 )
@@ -108,13 +105,14 @@ def test_what_the_vmap_engine_cannot_train_is_trained_in_parallel(monkeypatch):
     assert isinstance(build_run(config).engine, ParallelEngine)
 
 
-def test_momentum_beside_another_optimizer_does_nothing_and_this_is_said():
-    train = {"momentum": 0.5, "optimizer": "adam"}
-    (found,) = unheeded(Config.of({"train": train}))
-    assert found.told == (
-        "train.momentum = 0.5 does nothing: it is for train.optimizer = 'sgd', found 'adam'."
-    )
-    assert unheeded(Config.of({"train": {"momentum": 0.5}})) == ()
+def test_momentum_is_no_setting_of_another_optimizer_and_goes_with_it(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"is a setting of train\.optimizer = 'sgd', found 'adam'"
+    ):
+        recipe(optimizer={"name": "adam", "momentum": 0.5})
+    path = tmp_path / "config.toml"
+    path.write_text("[train]\noptimizer.momentum = 0.5\n")
+    assert covey.load_config(path, ["train.optimizer.name=adam"]).train.optimizer == Adam()
 
 
 def test_a_schedule_is_followed_by_clients_and_by_shadows(tmp_path):

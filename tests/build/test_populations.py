@@ -27,7 +27,7 @@ def test_the_settings_reach_the_deal(tmp_path):
 
 def test_alpha_reaches_the_deal():
     config = Config.of(
-        {"population": {"clients": 4, "partition": "dirichlet", "dirichlet_alpha": 1e-9}}
+        {"population": {"clients": 4, "partition": {"name": "dirichlet", "alpha": 1e-9}}}
     )
     population, _ = population_and_notes(config, None, Streams(0))
     assert all(len(set(c.train.labels.tolist())) == 1 for c in population.clients)

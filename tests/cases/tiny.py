@@ -14,7 +14,7 @@ ONE, TWO, THREE = NAMES[3], NAMES[1], NAMES[5]
 PROGRAM = {
     "rounds": 2,
     "method.name": "fedavg",
-    "redteam.source": "none",
+    "redteam.name": "none",
     "engine.name": "reference",
     "train.learning_rate": 0.5,
     "train.batch_size": 5,
@@ -29,16 +29,14 @@ SETS = {
 SOLVED: dict[str, Any] = {
     "rounds": 2,
     "population": {"clients": 6, "examples_per_client": 12, "audit_examples": 0},
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 4, "size": 3, "pool": 2}},
-    },
+    "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
     "method": {
         "name": "solved",
         "selection": "loss",
-        "options": {"initialisation": "random", "regularisation": 0.5},
+        "initialisation": "random",
+        "regularisation": 0.5,
     },
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
 
 

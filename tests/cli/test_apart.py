@@ -14,7 +14,7 @@ __all__ = ["build", "own_data"]
 
 LEAVER = "client-00003"
 PLAIN = settings_with(
-    rounds=3, train={"local_epochs": 1}, method={"name": "fedavg"}, redteam={"source": "none"}
+    rounds=3, train={"local_epochs": 1}, method={"name": "fedavg"}, redteam={"name": "none"}
 )
 HIDDEN = {**PLAIN, "merge": IN_SETS}
 

@@ -10,12 +10,9 @@ from covey import Config, load, run
 SOLVED = {
     "rounds": 1,
     "population": {"clients": 4, "examples_per_client": 10, "audit_examples": 0},
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 2, "size": 3, "pool": 2}},
-    },
+    "model": {"name": "linear-head", "features": {"filters": 2, "size": 3, "pool": 2}},
     "method": {"name": "solved", "num_clusters": 1, "selection": "loss"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
 
 

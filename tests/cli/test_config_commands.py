@@ -39,13 +39,20 @@ def test_check_answers_with_one_object_and_exit_code_2(covey, tmp_path):
 
 
 def test_check_tells_what_does_nothing_in_a_file_without_mistakes(answer, covey, tmp_path):
-    (tmp_path / "fine.toml").write_text("[merge]\nradius = 2.0\n", encoding="utf-8")
+    (tmp_path / "fine.toml").write_text("[stopping]\npatience = 3\n", encoding="utf-8")
     told = answer("config", "check", "fine.toml")
     assert (told["valid"], told["problems"]) == (True, [])
-    assert [each["key"] for each in told["unused_settings"]] == ["merge.radius"]
+    assert [each["key"] for each in told["unused_settings"]] == ["stopping.patience"]
     code, out, _ = covey("config", "check", "fine.toml")
     assert code == 0
-    assert "merge.radius = 2.0 does nothing" in out
+    assert "stopping.patience = 3 does nothing" in out
+
+
+def test_a_part_may_be_set_before_it_is_named(answer, tmp_path):
+    (tmp_path / "mine.toml").write_text("rounds = 3\n", encoding="utf-8")
+    pairs = ("method.selection.target_share=0.2", "method.selection=priced")
+    told = answer("config", "check", "mine.toml", *(f"--set={each}" for each in pairs))
+    assert told["valid"]  # without its share, priced is refused
 
 
 def test_what_init_writes_is_every_default_and_has_no_mistakes(answer, covey, tmp_path):
@@ -54,17 +61,27 @@ def test_what_init_writes_is_every_default_and_has_no_mistakes(answer, covey, tm
     assert (told["valid"], told["unused_settings"]) == (True, [])
     written = tomllib.loads((tmp_path / "new.toml").read_text(encoding="utf-8"))
     assert Config.of(written) == Config()
-    assert written == Config().model_dump(mode="json")
+    assert written == {
+        name: by_name(each) for name, each in Config().model_dump(mode="json").items()
+    }
     code, out, _ = covey("config", "init")
     assert code == 0
     assert tomllib.loads(out) == written
+
+
+def by_name(section):
+    """A section in which components are their names."""
+    if not isinstance(section, dict):
+        return section
+    return {key: each["name"] if isinstance(each, dict) else each for key, each in section.items()}
 
 
 def test_init_says_above_each_setting_what_it_means_and_may_be(covey):
     _, out, _ = covey("config", "init")
     joined = " ".join(line.removeprefix("# ") for line in out.splitlines())
     for each in settings():
-        assert f"{each.description} Allowed: {each.allowed}. {each.name} = " in joined
+        key = each.key.partition(".")[2] or each.key
+        assert f"{each.description}. Allowed: {each.allowed}. {key} = " in joined
 
 
 def test_init_overwrites_nothing(covey, tmp_path):
@@ -78,17 +95,30 @@ def test_init_overwrites_nothing(covey, tmp_path):
 
 def test_the_schema_describes_every_setting_with_its_default(answer):
     told = answer("config", "schema")
-    described = {}
-    for name, given in told["properties"].items():
-        if "$ref" not in given:
-            described[name] = given
-            continue
-        inner = told["$defs"][given["$ref"].split("/")[-1]]
-        assert inner["description"]
-        described |= {f"{name}.{key}": each for key, each in inner["properties"].items()}
+    described = {
+        key: each
+        for name, given in told["properties"].items()
+        for key, each in settings_in(name, given, told["$defs"])
+    }
     assert set(described) == {each.key for each in settings()}
     for each in settings():
-        assert described[each.key]["description"] == each.description != ""
-        assert described[each.key]["default"] == each.default
+        meaning = described[each.key]["description"]
+        owners_or_about = each.description.removesuffix(meaning)
+        assert meaning != ""
+        assert owners_or_about == "" or owners_or_about.endswith((": ", ". "))
+        assert described[each.key].get("default") == each.default
     assert described["train.learning_rate"]["exclusiveMinimum"] == 0
     assert "ifca-mir" in described["method.name"]["anyOf"][0]["enum"]
+
+
+def settings_in(name, given, sections):
+    """Yield every setting in a part of the schema; a component's name is the component."""
+    section = sections[given["$ref"].split("/")[-1]] if "$ref" in given else given
+    tables = [each for each in (section, *section.get("anyOf", ())) if "properties" in each]
+    if not tables:
+        yield name, given
+        return
+    assert section["description"]
+    for key, each in tables[0]["properties"].items():
+        inside = name if key == "name" and "." in name else f"{name}.{key}"
+        yield from settings_in(inside, each, sections)

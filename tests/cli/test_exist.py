@@ -12,7 +12,7 @@ from runtime.test_on_round import clients, model
 SETTINGS = {
     "rounds": 2,
     "method": {"name": "fedavg"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "engine": {"name": "reference"},
 }
 

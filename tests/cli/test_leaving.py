@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
     "rounds": 3,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "method": {"name": "fedavg"},
     "engine": {"name": "reference"},
 }

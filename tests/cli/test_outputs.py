@@ -27,7 +27,7 @@ TINY = {
     "model": {"name": "linear"},
     "method": {"name": "fedavg"},
     "train": {"keep_losses": True},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
 LAST = "client-00002"
 TODAY = date.today().isoformat()

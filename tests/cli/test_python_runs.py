@@ -21,7 +21,7 @@ SETTINGS = Config.of(
     {
         "rounds": 3,
         "method": {"name": "fedavg"},
-        "redteam": {"source": "none"},
+        "redteam": {"name": "none"},
         "engine": {"name": "reference"},
         "merge": HIDDEN,
         "train": {"learning_rate": 0.5, "batch_size": 5},

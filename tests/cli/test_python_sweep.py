@@ -11,7 +11,7 @@ from runtime.test_on_round import clients
 
 SETTINGS = {
     "rounds": 1,
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "engine": {"name": "reference"},
     "population": {"clients": 4, "examples_per_client": 10, "audit_examples": 20},
 }
@@ -44,7 +44,7 @@ def test_runs_that_are_there_are_kept_and_cut_ones_resumed(tmp_path):
 
     over = {"train.learning_rate": [0.1]}
     here = {"model": lambda: nn.Linear(2, 2), "clients": clients()}
-    config = {"rounds": 2, "redteam": {"source": "none"}}
+    config = {"rounds": 2, "redteam": {"name": "none"}}
     with pytest.raises(KeyboardInterrupt):
         package.run(
             **here,

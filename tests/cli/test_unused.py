@@ -18,16 +18,17 @@ def settings(tmp_path):
 
 
 def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(covey, settings):
-    words = ("--set", "merge.radius=2.0", "--set", "method.target_share=0.25")
+    pairs = ("method.selection=loss", "population.risk_weight=0.25", "stopping.patience=3")
+    words = [word for each in pairs for word in ("--set", each)]
     code, out, err = covey("run", settings, *words, "--out", "out", "--json")
     assert code == 0
     notes = [line for line in err.splitlines() if line.startswith("note: ")]
     assert len(notes) == 2
-    assert any("merge.radius = 2.0 does nothing: it is for" in note for note in notes)
-    share, radius = json.loads(out)["unused_settings"]
-    assert (share["key"], share["value"]) == ("method.target_share", 0.25)
-    assert (radius["key"], radius["value"]) == ("merge.radius", 2.0)
-    assert "merge.name = 'anonymity-sets', found 'mean'" in radius["reason"]
+    assert any("population.risk_weight = 0.25 does nothing: it is for" in note for note in notes)
+    weight, patience = json.loads(out)["unused_settings"]
+    assert (weight["key"], weight["value"]) == ("population.risk_weight", 0.25)
+    assert (patience["key"], patience["value"]) == ("stopping.patience", 3)
+    assert "method.selection = 'weighted'" in weight["reason"]
 
 
 def test_a_run_where_everything_is_heeded_has_none_to_tell(ran):
@@ -38,7 +39,8 @@ def test_a_run_where_everything_is_heeded_has_none_to_tell(ran):
     ("words", "said"),
     [
         (["merge.radius=1,2"], "--over merge.radius changes no run of this sweep"),
-        (["redteam.shadows=2,4"], "redteam.source = 'shadow', found 'federated'"),
+        (["population.risk_weight=0,1", "redteam.name=none"], "--over population.risk_weight"),
+        (["redteam.shadows=2,4"], "redteam.name = 'shadow', found 'federated'"),
         (["seed=1,2"], "its seeds are those of --seeds"),
         (
             ["method.selection=loss,weighted", "method.name=fedavg,local"],
@@ -57,6 +59,6 @@ def test_a_swept_key_without_effect_is_refused_and_nothing_is_written(covey, set
 @pytest.mark.slow
 def test_a_sweep_tells_what_does_nothing_in_any_of_its_runs(answer, settings):
     over = ["--over", "method.name=fedavg,ifca-mir"]
-    set_ = ["--set", "merge.radius=2.0", "--set", "method.selection=loss"]
+    set_ = ["--set", "stopping.patience=3", "--set", "method.selection=loss"]
     told = answer("sweep", settings, *over, *set_, "--out", "out")
-    assert [each["key"] for each in told["unused_settings"]] == ["merge.radius"]
+    assert [each["key"] for each in told["unused_settings"]] == ["stopping.patience"]

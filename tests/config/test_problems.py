@@ -38,7 +38,7 @@ def test_every_mistake_of_a_file_is_told_at_once():
         "method.name",
         "merge.name",
         "populaton",
-        None,
+        "population.minority",
     }
     with pytest.raises(ConfigError) as refused:
         Config.of(wrong)
@@ -112,10 +112,10 @@ def test_mistakes_of_the_file_and_of_what_is_set_are_told_together(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text("rounds = '10'\n[method]\nname = 'fedavgg'\n", encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
-        load_config(path, ["seed", "train.momentum=2", "rounds.x=1"])
+        load_config(path, ["seed", "train.optimizer.momentum=2", "rounds.x=1"])
     told = str(refused.value)
     assert told.startswith("5 mistakes")
-    for part in ("found 'seed'", "train.momentum = 2", "fedavgg", "rounds = '10'"):
+    for part in ("found 'seed'", "train.optimizer.momentum = 2", "fedavgg", "rounds = '10'"):
         assert part in told
     assert "rounds is a value and has no keys" in told
 
@@ -123,9 +123,15 @@ def test_mistakes_of_the_file_and_of_what_is_set_are_told_together(tmp_path):
 @pytest.mark.parametrize("value", [len, nn.Flatten, nn.Flatten(), None, float("nan")])
 def test_an_option_that_no_file_can_hold_is_refused(value):
     found = type(value).__name__
-    options = {"name": "linear-head", "options": {"features": value}}
-    with pytest.raises(ConfigError, match=f"model.options.features must .* a {found}. "):
+    options = {"name": "plugins.model_wide:two_layers", "width": value}
+    with pytest.raises(ConfigError, match=f"width must .* a {found}. "):
         Config.of({"model": options})
+
+
+@pytest.mark.parametrize("value", [nn.Flatten(), None, float("nan"), 3])
+def test_what_is_no_component_is_refused(value):
+    with pytest.raises(ConfigError, match=r"model\.features must be a covey.FeatureMap"):
+        Config.of({"model": {"name": "linear-head", "features": value}})
 
 
 def test_numbers_that_are_set_stay_numbers(tmp_path):
@@ -137,7 +143,7 @@ def test_a_disagreement_with_a_setting_that_is_wrong_anyway_is_no_news():
     wrong = {"method": {"initialisation": "groups", "num_clusters": "4"}}
     assert only(wrong)["key"] == "method.num_clusters"
     other = {**wrong, "population": {"holdout": 0}}
-    assert [each["key"] for each in found(other)] == ["method.num_clusters", None]
+    assert [each["key"] for each in found(other)] == ["method.num_clusters", "redteam.name"]
 
 
 def test_a_list_that_lacks_something_is_wrong_as_a_whole_and_a_group_lacks_a_key():
@@ -159,8 +165,9 @@ KEYS = st.sampled_from(["name", "groups", "minority", "pooling", "rounds", "nois
 
 
 @given(st.dictionaries(NAMES, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3)))
-@example({"tracking_options": "0", "tracking": {}})
-@example({"tracking_options": None, "tracking": {}})
+@example({"tracking": {}})
+@example({"tracking": [None, "0"]})
+@example({"method": 0, "merge": []})
 def test_whatever_is_given_is_a_config_or_a_list_of_mistakes(settings):
     problems = Config.problems(settings)
     if not problems:

@@ -28,7 +28,8 @@ def test_the_page_has_a_row_for_every_setting_as_its_model_describes_it():
 def test_the_settings_are_those_of_the_config():
     defaults = flat(Config().model_dump(mode="json"))
     told = {each.key: each.default for each in settings()}
-    assert {key: value for key, value in told.items() if value != {}} == defaults
+    for key, value in defaults.items():
+        assert told[key.removesuffix(".name") if key.count(".") == 2 else key] == value
 
 
 def test_every_setting_says_what_it_may_be():

@@ -9,12 +9,12 @@ import numpy as np
 from PIL import Image
 
 from covey import DataSet, Source
-from covey.components.registry import create
+from covey.components.parts import create
 
 
 def read_source(name, folder) -> Source:
     """Read a data set by its `data.name`."""
-    return create("data", name, {}, "data.name", DataSet).read(folder)
+    return create("data", name, "data.name", DataSet).read(folder)
 
 
 def write_idx(path, values):

@@ -8,7 +8,7 @@ import torch
 
 from covey import DataSet, Examples, Partition, Shift, Source
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import create, find
+from covey.components.parts import create, find
 from covey.data.source import DataSource, publications
 from plugins.data_hospitals import Hospitals
 from plugins.data_stripes import Stripes
@@ -17,7 +17,7 @@ from plugins.shift_contrast import NoisyContrast
 
 
 def built_in(kind, base):
-    return [create(kind, name, {}, kind, base) for name in BUILT_INS[kind]]
+    return [create(kind, name, kind, base) for name in BUILT_INS[kind]]
 
 
 SOURCES = [*built_in("data", DataSource), Hospitals(), Stripes()]

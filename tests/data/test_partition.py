@@ -43,7 +43,7 @@ def source(labels, writers=None) -> Source:
 
 def by_class(labels, sizes, alpha=0.5, seed=0):
     cards, generator = torch.arange(len(labels)), np.random.default_rng(seed)
-    return list(Dirichlet(dirichlet_alpha=alpha).deal(source(labels), cards, sizes, generator))
+    return list(Dirichlet(alpha=alpha).deal(source(labels), cards, sizes, generator))
 
 
 def by_writer(writers, sizes, seed=0):

@@ -276,7 +276,7 @@ def by_ten(count=200):
 
 
 def test_a_dirichlet_population_is_skewed_and_what_is_aside_is_not():
-    spec = replace(PLAIN, partition=Dirichlet(dirichlet_alpha=0.01), clients=8)
+    spec = replace(PLAIN, partition=Dirichlet(alpha=0.01), clients=8)
     tens = by_ten(2_000)
     population = build_population(tens, replace(spec, audit_examples=1_000), Streams(0), prefer)
     for client in population.clients:
@@ -328,7 +328,7 @@ def test_of_several_labels_the_most_even_one_is_dealt_by():
     tens = by_ten()
     digit = tens.train.labels
     several = torch.stack([digit < 9, digit % 2 == 0, digit < 1], dim=1).long()
-    spec = replace(PLAIN, partition=Dirichlet(dirichlet_alpha=0.01))
+    spec = replace(PLAIN, partition=Dirichlet(alpha=0.01))
     population = build_population(
         replace(tens, train=replace(tens.train, labels=several)), spec, Streams(0), prefer
     )

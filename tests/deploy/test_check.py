@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 from covey import RunError
+from covey.config.settings import replace_setting
 from covey.deploy.checks import FLOWER, Finding, check, knock, node_port_finding, server_findings
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +31,18 @@ def edited(path: str, old: str, new: str) -> Callable[[Path], None]:
         (folder / path).write_text(text.replace(old, new))
 
     return edit
+
+
+def named(section: str, old: str, new: str) -> Callable[[Path], None]:
+    """Name another component in the server's settings, which keep what it knows."""
+
+    def name(folder: Path) -> None:
+        settings = tomllib.loads((folder / "covey.toml").read_text())
+        assert settings[section]["name"] == old
+        replace_setting(settings, [section, "name"], new)
+        (folder / "covey.toml").write_text(tomli_w.dumps(settings))
+
+    return name
 
 
 def written(path: str, content: bytes) -> Callable[[Path], None]:
@@ -130,13 +144,13 @@ SERVER_BREAKS = {
         "every node, can recompute",
     ),
     "entered": (
-        edited("covey.toml", 'name = "ifca-mir"', 'name = "ifca"'),
+        named("method", "ifca-mir", "ifca"),
         "warning",
         "method",
         "can all choose a small cluster",
     ),
     "mean": (
-        edited("covey.toml", 'name = "geometric-median"', 'name = "mean"'),
+        named("merge", "geometric-median", "mean"),
         "warning",
         "merge",
         "can turn the model round",
@@ -305,11 +319,11 @@ def test_without_tls_it_says_so_and_looks_for_no_certificates(federate, now):
     assert not [each for each in check(folder, now) if "ca.crt" in each.about]
 
 
-COUNTED = '[redteam]\nsource = "federated"\n'
+COUNTED = '[redteam]\nname = "federated"\n'
 UNMEASURED = COUNTED.replace("federated", "none")
-MASKS = "[privacy]\nsecure_sums = true\nmin_cohort = 3\n[method]\nnum_clusters = 1\n"
+MASKS = "[privacy]\nsecure_sums = true\nmin_cohort = 3\n[method]\n"
 MEANS = MASKS + 'name = "fedavg"\n[merge]\nname = "mean"\n'
-HEADS = MASKS + 'name = "solved"\n'
+HEADS = MASKS + 'name = "solved"\nnum_clusters = 1\n'
 
 
 CURIOUS, MALICIOUS = "that keeps to the protocol", "from a malicious server too"

@@ -23,7 +23,7 @@ from covey import (
     TrainingJob,
 )
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import create, options_of, reference
+from covey.components.parts import create
 from covey.engine.cpu import ParallelEngine
 from covey.engine.optimizers import TorchOptimizer
 from covey.engine.recipe import TASKS
@@ -40,7 +40,7 @@ NAMED = [(kind, name) for kind in BASES for name in BUILT_INS[kind]]
 
 
 def built_in(kind: str, name: str) -> Any:
-    return create(kind, name, {}, f"train.{kind}", BASES[kind])
+    return create(kind, name, f"train.{kind}", BASES[kind])
 
 
 PARTS: dict[str, Recipe] = {
@@ -64,7 +64,7 @@ PARTS: dict[str, Recipe] = {
     ),
 }
 APART = {
-    name: replace(RECIPE, optimizer=TorchOptimizer(maker=getattr(torch.optim, name)))
+    name: replace(RECIPE, optimizer=TorchOptimizer(function=getattr(torch.optim, name)))
     for name in ("RMSprop", "Adagrad", "NAdam", "Adafactor")
 }
 
@@ -125,9 +125,8 @@ def test_private_training_agrees_with_the_reference(
 def test_a_built_in_is_known_by_its_name_and_its_options(kind: str, name: str):
     part = built_in(kind, name)
     assert isinstance(part, BASES[kind])
-    assert part.kind == kind
-    assert reference(part) == name
-    assert create(kind, name, options_of(part), kind, BASES[kind]) == part
+    assert part.name == name
+    assert create(kind, {"name": name, **part.own_settings()}, kind, BASES[kind]) == part
     assert len({part, built_in(kind, name)}) == 1
 
 

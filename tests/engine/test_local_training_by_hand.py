@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from covey import (
     Adam,
     AdamW,
-    Capability,
     ConfigError,
     Cosine,
     CrossEntropy,
@@ -203,11 +202,11 @@ class Alone(Objective):
     ("recipe", "said"),
     [
         (
-            Recipe(optimizer=TorchOptimizer(maker=torch.optim.Adafactor)),
+            Recipe(optimizer=TorchOptimizer(function=torch.optim.Adafactor)),
             "The recipe's optimizer needs every client to be trained by itself",
         ),
         (Recipe(objective=Alone()), "The recipe's objective needs every client"),
-        (Recipe(record_clip=1.0), "record_clip needs the gradient of every single"),
+        (Recipe(record_clip=1.0), "record_clip needs .* the gradient of every example"),
     ],
 )
 def test_the_vmap_engine_says_what_it_cannot_do(point_job: PointJob, recipe: Recipe, said: str):
@@ -236,7 +235,7 @@ def test_a_schedule_gives_a_rate_or_is_refused():
 
 def test_a_loss_that_mixes_examples_says_so():
     class Contrast(Loss):
-        requires = frozenset({Capability.PLAIN_GRADIENTS})
+        mixes_examples = True
 
-    claims = list(Recipe(loss=Contrast(), record_clip=1.0).claims())
-    assert claims[1].requires & claims[-1].rules_out
+    assert Recipe(loss=Contrast()).by_batch == ("loss",)
+    assert Recipe(record_clip=1.0).apart == ("record_clip",)

@@ -31,7 +31,7 @@ from covey import (
     ScoringJob,
     TrainingJob,
 )
-from covey.components.registry import create
+from covey.components.parts import create
 from covey.config.settings import that_matter
 from covey.engine import ray as on_ray
 from covey.engine.cpu import (
@@ -82,7 +82,7 @@ def test_a_job_is_told_apart_from_its_recording(make_module, make_jobs):
 
 
 def built(**options: Any) -> Any:
-    factory = create("engine", "ray", options, "engine.name", EngineFactory)
+    factory = create("engine", {"name": "ray", **options}, "engine.name", EngineFactory)
     return factory.build(nn.Linear(1, 1), MULTICLASS)
 
 
@@ -110,7 +110,7 @@ def test_no_cluster_is_said_at_once(address, said):
 
 def test_where_the_work_is_done_changes_no_result():
     here = Config.of({"engine": {"name": "ray"}})
-    there = Config.of({"engine": {"name": "ray", "options": {"address": "a:1"}}})
+    there = Config.of({"engine": {"name": "ray", "address": "a:1"}})
     assert that_matter(here) == that_matter(there)
 
 

@@ -10,7 +10,17 @@ from torch import nn
 
 import covey
 from covey import ConfigError, Streams
-from covey.models.build import LinearHead, LinearHeadNetwork, build_model, check_model
+from covey.components.parts import create
+from covey.models.build import LinearHead, LinearHeadNetwork, ModelFactory, check_model
+from covey.models.build import build_model as built_model
+
+
+def build_model(name, shape, classes, streams, task="multiclass", options=None):
+    """A network by its name and its settings."""
+    settings = {"name": name, "task": task, **(options or {})}
+    made = create("model", settings, "model.name", ModelFactory)
+    return built_model(made, shape, classes, streams)
+
 
 weight = [1.0]  # as if read from a file
 
@@ -21,7 +31,7 @@ def weighted() -> nn.Module:
     return nn.Sequential(nn.Flatten(), layer)
 
 
-OPTIONS = {"feature_options": {"filters": 9, "size": 4, "pool": 2}}
+OPTIONS = {"features": {"filters": 9, "size": 4, "pool": 2}}
 
 
 def played(folder: Path, engine: str = "reference", **model: Any) -> covey.Run:
@@ -31,8 +41,8 @@ def played(folder: Path, engine: str = "reference", **model: Any) -> covey.Run:
         method={"name": "fedavg"},
         engine={"name": engine},
         population={"clients": 4, "examples_per_client": 30, "audit_examples": 0},
-        redteam={"source": "none"},
-        model={"name": "linear-head", "options": OPTIONS} | model,
+        redteam={"name": "none"},
+        model={"name": "linear-head", **OPTIONS, **model},
     )
     return covey.run(config=config, out=folder)
 
@@ -79,8 +89,7 @@ def test_a_run_goes_on_with_the_weights_alone_that_began_it(
 ):
     """A backbone's weights lie outside of its source file."""
     monkeypatch.setattr(sys.modules[__name__], "weight", [1.0])
-    options = {"features": f"{__name__}:weighted"}
-    run = played(tmp_path / "run", options=options)
+    run = played(tmp_path / "run", features=f"{__name__}:weighted")
     assert covey.resume(run.folder).summary["rounds"] == 2
     monkeypatch.setattr(sys.modules[__name__], "weight", [2.0])
     with pytest.raises(covey.RunError, match=r"tensors of model\.features must be the"):

@@ -1,9 +1,10 @@
 """Federations in one process: real messages, real nodes' files, no network."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from flwr.proto.node_pb2 import NodeInfo
 import covey
 from covey import Config, Examples, Run
 from covey.base.events import Event
+from covey.config.settings import replace_setting
 from covey.deploy.folder import NodeKey
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
@@ -33,20 +35,24 @@ SETTINGS = {
     "rounds": 5,
     "population": {"thresholds": [0.5, 0.6]},
     "model": {"name": "mlp"},
-    "train": {"local_epochs": 2, "momentum": 0.9, "batch_size": 20},
+    "train": {"local_epochs": 2, "optimizer": {"momentum": 0.9}, "batch_size": 20},
     "method": {"name": "ifca-mir", "selection": "weighted", "initialisation": "warm"},
-    "redteam": {"source": "federated", "every": 2},
+    "redteam": {"name": "federated", "every": 2},
 }
 IN_SETS = {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 1}
 
 
 def settings_with(**sections: Mapping[str, object] | int) -> dict[str, object]:
     """The settings, with other values in some sections."""
-    changed = {
-        name: {**SETTINGS.get(name, {}), **part} if isinstance(part, Mapping) else part
-        for name, part in sections.items()
-    }
-    return {**SETTINGS, **changed}
+    changed: dict[str, object] = deepcopy(SETTINGS)
+    for name, part in sections.items():
+        if not isinstance(part, Mapping):
+            changed[name] = part
+            continue
+        if "name" in part:  # what the other component does not know is left out
+            replace_setting(changed, [name, "name"], part["name"])
+        changed[name] = {**cast("Mapping[str, object]", changed.get(name, {})), **part}
+    return changed
 
 
 def told(result: Run) -> list[Event]:

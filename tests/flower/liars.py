@@ -30,9 +30,9 @@ Lie = Callable[[dict[str, Any], dict[str, np.ndarray]], None]
 SETTINGS: Mapping[str, Any] = {
     "rounds": 10,
     "model": {"name": "mlp"},
-    "train": {"local_epochs": 2, "momentum": 0.9, "batch_size": 20},
+    "train": {"local_epochs": 2, "optimizer": {"momentum": 0.9}, "batch_size": 20},
     "method": {"name": "fedavg"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
 
 

@@ -16,9 +16,10 @@ from covey.flower.inprocess import outside_a_run
 from flower.conftest import Built, as_sent, settings_with
 
 SETTINGS = settings_with(
+    model={"name": "linear-head", "features": {"size": 4}},
     train={"local_epochs": 1, "learning_rate": 0.2},
     method={"initialisation": "random"},
-    redteam={"source": "federated", "every": 4},
+    redteam={"name": "federated", "every": 4},
 )
 
 

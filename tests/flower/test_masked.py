@@ -37,10 +37,10 @@ SLOW = pytest.mark.slow
 
 
 def masked(
-    rounds: int = 2, least: int = 3, source: str = "none", **method: object
+    rounds: int = 2, least: int = 3, redteam: str = "none", **method: object
 ) -> dict[str, object]:
     privacy = {"secure_sums": True, "min_cohort": least}
-    return {**solved(rounds, source, **method), "privacy": privacy}
+    return {**solved(rounds, redteam, **method), "privacy": privacy}
 
 
 ONE = masked(num_clusters=1)
@@ -76,7 +76,7 @@ def bits(result: Run) -> list[tuple[str, ...]]:
     [
         pytest.param(ONE, marks=SLOW),
         TWO,
-        pytest.param(masked(3, initialisation="random", options={"pooling": 0.3}), marks=SLOW),
+        pytest.param(masked(3, initialisation="random", pooling=0.3), marks=SLOW),
     ],
 )
 def test_sums_under_masks_are_those_of_the_simulation(build, settings):
@@ -411,18 +411,18 @@ def test_counts_of_losses_are_added_up_under_masks(build):
     assert "count" not in tasks
 
 
-def counted(source: str) -> dict[str, object]:
-    return {"redteam": {"source": source, "every": 1}}
+def counted(redteam: str) -> dict[str, object]:
+    return {"redteam": {"name": redteam, "every": 1}}
 
 
 def averaged(method: str = "fedavg", **sections: Mapping[str, object]) -> dict[str, object]:
     """Networks whose updates are averaged under masks."""
     return settings_with(
         rounds=2,
-        method={"name": method, "selection": "loss", "initialisation": "random"},
+        method={"name": method},
         merge={"name": "mean", "weights": "examples"},
         privacy={"secure_sums": True, "min_cohort": 3},
-        redteam={"source": "none"},
+        redteam={"name": "none"},
         **sections,
     )
 

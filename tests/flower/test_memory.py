@@ -14,8 +14,13 @@ from covey.runtime.states import load_state
 from flower.conftest import all_of, settings_with
 from flower.test_federation import PowerCut, question_in
 
-NOBODY = {"source": "none"}
-SOME = {"participation": 0.7, "local_epochs": 2, "momentum": 0.0, "learning_rate": 0.05}
+NOBODY = {"name": "none"}
+SOME = {
+    "participation": 0.7,
+    "local_epochs": 2,
+    "optimizer": {"momentum": 0.0},
+    "learning_rate": 0.05,
+}
 OWN = {
     "own models": ("plugins.ditto:Ditto", {"strength": 0.5}),
     "own gradients": ("plugins.feddyn:FedDyn", {"alpha": 0.2}),
@@ -26,8 +31,7 @@ OWN = {
 
 def settings_of(name, options, **sections):
     sections = {"train": SOME, "rounds": 4, "redteam": NOBODY, **sections}
-    method = {"name": name, "options": options, "selection": "weighted"}
-    return {**settings_with(**sections), "method": method}
+    return {**settings_with(**sections), "method": {"name": name, **options}}
 
 
 def last_state(run):

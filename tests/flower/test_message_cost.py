@@ -28,7 +28,7 @@ name = "mlp"
 [method]
 name = "fedavg"
 [redteam]
-source = "none"
+name = "none"
 """
 
 ROUNDS = 5

@@ -29,22 +29,22 @@ rounds = 5
 clients = 6
 minority_share = 0.34
 examples_per_client = 200
+risk_weight = 0.3
 [model]
 name = "mlp"
 [train]
 local_epochs = 5
-momentum = 0.9
+optimizer.momentum = 0.9
 [method]
 name = "ifca-mir"
 initialisation = "warm"
 selection = "weighted"
-risk_weight = 0.3
 [merge]
 name = "anonymity-sets"
 min_anonymity = 2
 deniability_threshold = 1
 [redteam]
-source = "federated"
+name = "federated"
 every = 2
 [secrets]
 source = "seeded"
@@ -90,13 +90,13 @@ minority_share = 0.34
 examples_per_client = 200
 [model]
 name = "linear-head"
-options = { feature_options = { filters = 20, size = 3, pool = 2 } }
+features = { filters = 20, size = 3, pool = 2 }
 [method]
 name = "solved"
 selection = "loss"
-options = { pooling = 0.3 }
+pooling = 0.3
 [redteam]
-source = "none"
+name = "none"
 [secrets]
 source = "seeded"
 """
@@ -234,12 +234,12 @@ clients = 4
 examples_per_client = 100
 [model]
 name = "linear-head"
-options = { feature_options = { filters = 20, size = 3, pool = 2 } }
+features = { filters = 20, size = 3, pool = 2 }
 [method]
 name = "solved"
 num_clusters = 1
 [redteam]
-source = "none"
+name = "none"
 [secrets]
 source = "seeded"
 """
@@ -294,7 +294,7 @@ name = "anonymity-sets"
 min_anonymity = 2
 deniability_threshold = 1
 [redteam]
-source = "none"
+name = "none"
 """
 *_, LEAVER, VICTIM = names(4)
 
@@ -376,7 +376,7 @@ name = "linear"
 [method]
 name = "fedavg"
 [redteam]
-source = "none"
+name = "none"
 """
 PORTS = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")
 

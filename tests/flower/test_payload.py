@@ -35,7 +35,7 @@ name = "large_model:wide"
 [method]
 name = "fedavg"
 [redteam]
-source = "none"
+name = "none"
 """
 
 PAYLOAD = 4 * (65 * 5_000 + 5_001 * 5_000 + 5_001 * 10)  # bytes

@@ -32,13 +32,11 @@ CHOOSING = settings_with(
     rounds=4,
     train=TRAIN,
     method={"name": "ifca", "initialisation": "random"},
-    redteam={"source": "none"},
+    redteam={"name": "none"},
 )
-GIVEN = settings_with(
-    rounds=4, train=TRAIN, method={"name": "isolated"}, redteam={"source": "none"}
-)
+GIVEN = settings_with(rounds=4, train=TRAIN, method={"name": "isolated"}, redteam={"name": "none"})
 COUNTING = settings_with(
-    rounds=4, train=TRAIN, method={"name": "fedavg"}, redteam={"source": "federated", "every": 1}
+    rounds=4, train=TRAIN, method={"name": "fedavg"}, redteam={"name": "federated", "every": 1}
 )
 
 

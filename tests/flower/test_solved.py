@@ -26,12 +26,12 @@ SLOW = pytest.mark.slow
 LAST = "client-00005"
 
 
-def solved(rounds: int = 4, source: str = "none", **method: object) -> dict[str, object]:
+def solved(rounds: int = 4, redteam: str = "none", **method: object) -> dict[str, object]:
     return settings_with(
         rounds=rounds,
-        model={"name": "linear-head", "options": {"feature_options": FEATURES}},
+        model={"name": "linear-head", "features": FEATURES},
         method={"name": "solved", "selection": "loss", **method},
-        redteam={"source": source},
+        redteam={"name": redteam},
     )
 
 
@@ -39,12 +39,12 @@ RANDOM = solved(initialisation="random")
 SAME = {
     "one head": solved(2, num_clusters=1),
     "a random start": RANDOM,
-    "a warm start": solved(source="federated"),
+    "a warm start": solved(redteam="federated"),
     "on what is held out": solved(initialisation="random", select_on="holdout"),
-    "pooled": solved(initialisation="random", options={"pooling": 0.3}),
+    "pooled": solved(initialisation="random", pooling=0.3),
     "some at a time": {**solved(initialisation="random"), "train": {"participation": 0.7}},
     "by the risk that each finds": solved(
-        source="client", initialisation="random", selection="threshold"
+        redteam="client", initialisation="random", selection="threshold"
     ),
 }
 OFTEN = ("a random start",)
@@ -301,7 +301,7 @@ def changed_data(federation: Built) -> None:
 )
 def test_who_leaves_is_subtracted_to_the_bit(build, before):
     """By its own sums, or where it does not send them, from those of all who stay."""
-    federation = build(solved(3, initialisation="random", options={"pooling": 0.3}))
+    federation = build(solved(3, initialisation="random", pooling=0.3))
     federation.play(nodes=6)
     before(federation)
     asked = listened(federation)
@@ -319,8 +319,7 @@ def test_who_leaves_is_subtracted_to_the_bit(build, before):
 @pytest.mark.usefixtures("own_keys")
 def test_where_sums_are_kept_nobody_is_asked_twice(build):
     """Neither who moves nor who leaves, and neither do those who stay."""
-    options = {"pooling": 0.3, "keep_sums": True}
-    federation = build(solved(3, initialisation="random", options=options))
+    federation = build(solved(3, initialisation="random", pooling=0.3, keep_sums=True))
     asked = listened(federation)
     federation.play(nodes=6)
     del federation.files[105]

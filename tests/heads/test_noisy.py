@@ -25,7 +25,7 @@ from covey.heads.sums import (
     sums_of,
     target_norm,
 )
-from covey.models.features import build_features
+from covey.models.features import Gabor, build_features
 
 CLASSES = 3
 
@@ -169,8 +169,7 @@ def test_a_noisy_head_by_hand():
 def test_features_of_one_norm():
     images = torch.rand(3, 1, 8, 8)
     images[2] = 0.5
-    options = {"filters": 4, "size": 3, "pool": 2}
-    plain = build_features("gabor", (1, 8, 8), 0, options)
+    plain = build_features(Gabor(filters=4, size=3, pool=2), (1, 8, 8), 0)
     scaled = plain.at_norm(3.8)
     found = scaled(images)
     assert scaled.size == plain.size == found.shape[1]

@@ -23,7 +23,7 @@ from covey import (
     mean_per_cluster,
 )
 from covey.base.params import subtract
-from covey.components.registry import create
+from covey.components.parts import create
 from covey.data.examples import Client
 from covey.data.shift import Rotation
 from covey.membership.audit import QUARTERS, Auditor, ClusterAuditResult, examine_cluster
@@ -58,7 +58,7 @@ def play_round(_: int, params: Params, sets: tuple[Examples, ...], streams: Stre
 
 AUDITOR = Auditor(
     attacks={
-        name: create("attack", name, {}, "attack", Attack)
+        name: create("attack", name, "attack", Attack)
         for name in ("loss", "shokri", "lira", "rmia")
     },
     from_updates=True,

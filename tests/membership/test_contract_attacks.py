@@ -8,11 +8,11 @@ from numpy import ndarray
 
 from covey import Attack, Signals
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import create, options_of, reference
+from covey.components.parts import create
 from covey.membership.attacks import Lira, LiraOffline, Rmia, RmiaOffline, lira_offline, lira_online
 from plugins.attack_margin import Margin
 
-BUILT = {name: create("attack", name, {}, "--attack", Attack) for name in BUILT_INS["attack"]}
+BUILT = {name: create("attack", name, "--attack", Attack) for name in BUILT_INS["attack"]}
 ALL: dict[str, Attack] = {
     **BUILT,
     "lira, own variances": Lira(variance="per-example"),
@@ -63,8 +63,8 @@ def test_the_same_signals_have_the_same_scores(attack: Attack, signals: Signals)
 
 
 def test_its_name_and_options_make_it_again(attack: Attack):
-    name, options = reference(attack), options_of(attack)
-    assert create("attack", name, options, "--attack", Attack) == attack
+    name, options = attack.name, attack.own_settings()
+    assert create("attack", {"name": name, **options}, "--attack", Attack) == attack
 
 
 def test_options_reach_the_attack(signals: Signals):

@@ -19,7 +19,7 @@ from covey import (
 )
 from covey.base.events import RiskMeasured
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import create, options_of, reference
+from covey.components.parts import create
 from covey.data.examples import Client
 from covey.membership.truth import Reference
 from plugins.risk_confidence import ConfidenceGap
@@ -28,7 +28,7 @@ Lossy = Callable[..., Examples]
 MakeClient = Callable[..., Client]
 MakeTarget = Callable[..., Target]
 BUILT = {
-    name: create("risk_estimator", name, {}, "redteam.source", RiskEstimator)
+    name: create("risk_estimator", name, "redteam.name", RiskEstimator)
     for name in BUILT_INS["risk_estimator"]
 }
 ALL: dict[str, RiskEstimator] = {**BUILT, "one's own": ConfidenceGap(sharpness=2.0)}
@@ -91,8 +91,8 @@ def test_what_is_found_can_be_told(estimator: RiskEstimator, target: Target, con
 
 
 def test_its_name_and_options_make_it_again(estimator: RiskEstimator):
-    name, options = reference(estimator), options_of(estimator)
-    again = create("risk_estimator", name, options, "redteam.source", RiskEstimator)
+    name, options = estimator.name, estimator.own_settings()
+    again = create("risk_estimator", {"name": name, **options}, "redteam.name", RiskEstimator)
     assert again == estimator
 
 
@@ -121,11 +121,6 @@ def test_a_coin_s_risk_by_hand(
 
 
 def test_an_option_that_is_none_is_refused():
-    with pytest.raises(ConfigError, match="sharpness, fewest"):
-        create(
-            "risk_estimator",
-            "plugins.risk_confidence:ConfidenceGap",
-            {"sharp": 2.0},
-            "redteam.source",
-            RiskEstimator,
-        )
+    wrong = {"name": "plugins.risk_confidence:ConfidenceGap", "sharp": 2.0}
+    with pytest.raises(ConfigError, match=r"redteam\.sharp"):
+        create("risk_estimator", wrong, "redteam", RiskEstimator)

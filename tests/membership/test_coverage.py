@@ -72,7 +72,7 @@ def test_federated_intervals_cover_the_true_risk_of_fresh_models(tmp_path: Path)
             "audit_examples": 800,
         },
         "model": {"name": "mlp"},
-        "train": {"local_epochs": 5, "momentum": 0.9},
+        "train": {"local_epochs": 5, "optimizer": {"momentum": 0.9}},
         "method": {"name": "ifca", "initialisation": "groups"},
         "redteam": {"every": 12},
     }

@@ -10,7 +10,7 @@ from torch import nn
 
 from covey import Attack, Signals, Streams
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import create
+from covey.components.parts import create
 from covey.membership.attacks import auc, cross_fitted
 from covey.membership.intervals import tpr_at
 
@@ -71,7 +71,7 @@ def test_the_order_of_the_attacks(trial: tuple[Signals, np.ndarray]):
     areas: dict[str, float] = {}
     print(f"\n{'attack':14} balanced accuracy   AUC  TPR at 1% FPR")  # noqa: T201
     for name in BUILT_INS["attack"]:
-        scores = create("attack", name, {}, "attack", Attack)(signals)
+        scores = create("attack", name, "attack", Attack)(signals)
         sides = scores[member], scores[~member]
         accuracy = cross_fitted(*sides, np.random.default_rng(0)).accuracy
         rate = tpr_at(0.01, [sides]).value

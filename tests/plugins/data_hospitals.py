@@ -16,7 +16,8 @@ class Hospitals(covey.ClientSource):
     The regions are known, and the server has patients of its own.
     """
 
-    rules_out: ClassVar[frozenset[covey.Capability]] = frozenset()
+    knows_groups: ClassVar[bool] = True
+    has_pool: ClassVar[bool] = True
 
     hospitals: int = Field(default=8, gt=1)
     patients: int = Field(default=30, gt=0)

@@ -35,7 +35,7 @@ rounds = 4
 population = {clients = 6, examples_per_client = 20, audit_examples = 0}
 model.name = "linear"
 train.learning_rate = 0.5
-redteam = {every = 2, source = "none"}
+redteam = {every = 2, name = "none"}
 engine.name = "reference"
 checkpoints.every = 1
 """
@@ -88,19 +88,19 @@ CASES = {
         "algorithm",
         "method.name",
         {"beta": 0.5},
-        '[method]\nname = "plugins.fedavgm:FedAvgM"\noptions = {beta = 0.5}',
+        '[method]\nname = "plugins.fedavgm:FedAvgM"\nbeta = 0.5',
         {"method": FedAvgM(beta=0.5)},
     ),
     "selection": Case(
         "selection",
         "method.selection",
         {"margin": 0.01, "weight": 0.5},
-        '[method]\nselection = "plugins.cautious:Cautious"\ninitialisation = "random"\n'
-        "selection_options = {margin = 0.01, weight = 0.5}\n"
-        '[redteam]\nsource = "federated"',
+        '[method]\ninitialisation = "random"\n'
+        'selection = {name = "plugins.cautious:Cautious", margin = 0.01, weight = 0.5}\n'
+        '[redteam]\nname = "federated"',
         {
             "method": {"selection": Cautious(margin=0.01, weight=0.5), "initialisation": "random"},
-            "redteam": {"source": "federated"},
+            "redteam": {"name": "federated"},
         },
     ),
     "aggregation": Case(
@@ -108,14 +108,14 @@ CASES = {
         "merge.name",
         {"cut": 2},
         '[merge]\nname = "plugins.aggregation_trimmed:TrimmedByNumber"\n'
-        'options = {cut = 2}\n[method]\nname = "fedavg"',
+        'cut = 2\n[method]\nname = "fedavg"',
         {"merge": TrimmedByNumber(cut=2), "method": {"name": "fedavg"}},
     ),
     "aggregation that mixes": Case(
         "aggregation",
         "merge.name",
         {"share": 0.2},
-        '[merge]\nname = "plugins.aggregation_mixing:Mixing"\noptions = {share = 0.2}\n'
+        '[merge]\nname = "plugins.aggregation_mixing:Mixing"\nshare = 0.2\n'
         '[method]\ninitialisation = "random"',
         {"merge": Mixing(share=0.2), "method": {"initialisation": "random"}},
     ),
@@ -123,19 +123,20 @@ CASES = {
         "server_optimizer",
         "merge.server_optimizer",
         {"beta": 0.5},
-        '[merge]\nserver_optimizer = "plugins.server_optimizer_fedavgm:Nesterov"\n'
-        'server_optimizer_options = {beta = 0.5}\n[method]\ninitialisation = "random"',
+        "[merge]\nserver_optimizer = "
+        '{name = "plugins.server_optimizer_fedavgm:Nesterov", beta = 0.5}\n'
+        '[method]\ninitialisation = "random"',
         {"merge": {"server_optimizer": Nesterov(beta=0.5)}, "method": {"initialisation": "random"}},
     ),
     "risk estimator": Case(
         "risk_estimator",
-        "redteam.source",
-        {"sharpness": 2.0, "fewest": 2},
-        '[redteam]\nsource = "plugins.risk_confidence:ConfidenceGap"\n'
-        "source_options = {sharpness = 2.0, fewest = 2}\n"
+        "redteam.name",
+        {"sharpness": 2.0, "fewest": 2, "every": 2},
+        '[redteam]\nname = "plugins.risk_confidence:ConfidenceGap"\n'
+        "sharpness = 2.0\nfewest = 2\n"
         '[method]\nselection = "threshold"\ninitialisation = "random"',
         {
-            "redteam": {"source": ConfidenceGap(sharpness=2.0, fewest=2)},
+            "redteam": {"name": ConfidenceGap(sharpness=2.0, fewest=2)},
             "method": {"selection": "threshold", "initialisation": "random"},
         },
     ),
@@ -144,23 +145,22 @@ CASES = {
         "data.name",
         {"hospitals": 6, "patients": 20},
         '[data]\nname = "plugins.data_hospitals:Hospitals"\n'
-        'options = {hospitals = 6, patients = 20}\n[method]\nname = "fedavg"',
+        'hospitals = 6\npatients = 20\n[method]\nname = "fedavg"',
         {"data": Hospitals(hospitals=6, patients=20), "method": {"name": "fedavg"}},
     ),
     "data set": Case(
         "data",
         "data.name",
         {"contrast": 60},
-        '[data]\nname = "plugins.data_stripes:Stripes"\noptions = {contrast = 60}\n'
-        '[method]\nname = "fedavg"',
+        '[data]\nname = "plugins.data_stripes:Stripes"\ncontrast = 60\n[method]\nname = "fedavg"',
         {"data": Stripes(contrast=60), "method": {"name": "fedavg"}},
     ),
     "shift": Case(
         "shift",
         "population.shift",
         {"noise": 5.0},
-        '[population]\nshift = "plugins.shift_contrast:NoisyContrast"\n'
-        "minority = [0.4, 0.6]\nmajority = [0.9, 1.1]\nshift_options = {noise = 5.0}\n"
+        '[population]\nshift = {name = "plugins.shift_contrast:NoisyContrast", noise = 5.0}\n'
+        "minority = [0.4, 0.6]\nmajority = [0.9, 1.1]\n"
         '[method]\nname = "fedavg"',
         {
             "population": {
@@ -175,8 +175,9 @@ CASES = {
         "partition",
         "population.partition",
         {"shards_per_client": 3},
-        '[population]\npartition = "plugins.partition_shards:Shards"\n'
-        'partition_options = {shards_per_client = 3}\n[method]\nname = "fedavg"',
+        "[population]\npartition = "
+        '{name = "plugins.partition_shards:Shards", shards_per_client = 3}\n'
+        '[method]\nname = "fedavg"',
         {"population": {"partition": Shards(shards_per_client=3)}, "method": {"name": "fedavg"}},
     ),
     "model": Case(
@@ -184,15 +185,15 @@ CASES = {
         "model.name",
         {"width": 8, "dropout": 0.5},
         '[model]\nname = "plugins.model_wide:TwoLayers"\n'
-        'options = {width = 8, dropout = 0.5}\n[method]\nname = "fedavg"',
+        'width = 8\ndropout = 0.5\n[method]\nname = "fedavg"',
         {"model": TwoLayers(width=8, dropout=0.5), "method": {"name": "fedavg"}},
     ),
     "features": Case(
         "features",
         "model.features",
         {"tiles": 4},
-        '[model]\nname = "linear-head"\noptions.features = "plugins.features_tiles:Tiles"\n'
-        'options.feature_options = {tiles = 4}\n[method]\nname = "fedavg"',
+        '[model]\nname = "linear-head"\n'
+        'features = {name = "plugins.features_tiles:Tiles", tiles = 4}\n[method]\nname = "fedavg"',
         {
             "model": LinearHead.model_validate({"features": Tiles(tiles=4)}),
             "method": {"name": "fedavg"},
@@ -202,7 +203,7 @@ CASES = {
         "engine",
         "engine.name",
         {"most": 2},
-        '[engine]\nname = "plugins.engine_single:Single"\noptions = {most = 2}\n'
+        '[engine]\nname = "plugins.engine_single:Single"\nmost = 2\n'
         '[method]\ninitialisation = "random"',
         {"engine": Single(most=2), "method": {"initialisation": "random"}},
     ),
@@ -210,36 +211,35 @@ CASES = {
         "algorithm",
         "method.name",
         {"alpha": 0.2},
-        '[method]\nname = "plugins.feddyn:FedDyn"\noptions = {alpha = 0.2}',
+        '[method]\nname = "plugins.feddyn:FedDyn"\nalpha = 0.2',
         {"method": FedDyn(alpha=0.2)},
     ),
     "algorithm with personal models": Case(
         "algorithm",
         "method.name",
         {"strength": 0.2},
-        '[method]\nname = "plugins.ditto:Ditto"\noptions = {strength = 0.2}',
+        '[method]\nname = "plugins.ditto:Ditto"\nstrength = 0.2',
         {"method": Ditto(strength=0.2)},
     ),
     "algorithm that sends tensors along": Case(
         "algorithm",
         "method.name",
         {"scale": 0.5, "clients": 5},
-        '[method]\nname = "plugins.scaffold:Scaffold"\noptions = {scale = 0.5, clients = 5}',
+        '[method]\nname = "plugins.scaffold:Scaffold"\nscale = 0.5\nclients = 5',
         {"method": Scaffold(scale=0.5, clients=5)},
     ),
     "algorithm that adds up what it keeps": Case(
         "algorithm",
         "method.name",
         {"share": 0.5},
-        '[method]\nname = "plugins.running_means:RunningMeans"\noptions = {share = 0.5}',
+        '[method]\nname = "plugins.running_means:RunningMeans"\nshare = 0.5',
         {"method": RunningMeans(share=0.5)},
     ),
     "optimizer": Case(
         "optimizer",
         "train.optimizer",
         {"b1": 0.8},
-        '[train]\noptimizer = "plugins.optimizer_lion:Lion"\n'
-        "optimizer_options = {b1 = 0.8}\n"
+        '[train]\noptimizer = {name = "plugins.optimizer_lion:Lion", b1 = 0.8}\n'
         '[method]\nname = "fedavg"',
         {"train": {"optimizer": Lion(b1=0.8)}, "method": {"name": "fedavg"}},
     ),
@@ -247,8 +247,7 @@ CASES = {
         "schedule",
         "train.schedule",
         {"power": 2.0},
-        '[train]\nschedule = "plugins.schedule_polynomial:Polynomial"\n'
-        "schedule_options = {power = 2.0}\n"
+        '[train]\nschedule = {name = "plugins.schedule_polynomial:Polynomial", power = 2.0}\n'
         '[method]\nname = "fedavg"',
         {"train": {"schedule": Polynomial(power=2.0)}, "method": {"name": "fedavg"}},
     ),
@@ -256,8 +255,7 @@ CASES = {
         "loss",
         "train.loss",
         {"q": 0.5},
-        '[train]\nloss = "plugins.loss_generalized:GeneralizedCrossEntropy"\n'
-        "loss_options = {q = 0.5}\n"
+        '[train]\nloss = {name = "plugins.loss_generalized:GeneralizedCrossEntropy", q = 0.5}\n'
         '[method]\nname = "fedavg"',
         {"train": {"loss": GeneralizedCrossEntropy(q=0.5)}, "method": {"name": "fedavg"}},
     ),
@@ -265,8 +263,7 @@ CASES = {
         "objective",
         "train.objective",
         {"mu": 0.01},
-        '[train]\nobjective = "plugins.objective_distance:AbsoluteDistance"\n'
-        "objective_options = {mu = 0.01}\n"
+        '[train]\nobjective = {name = "plugins.objective_distance:AbsoluteDistance", mu = 0.01}\n'
         '[method]\nname = "fedavg"',
         {"train": {"objective": AbsoluteDistance(mu=0.01)}, "method": {"name": "fedavg"}},
     ),

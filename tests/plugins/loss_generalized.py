@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from covey import Capability, Loss
+from covey import Loss
 
 
 class GeneralizedCrossEntropy(Loss):
@@ -13,7 +13,7 @@ class GeneralizedCrossEntropy(Loss):
         with Noisy Labels, 2018.
     """
 
-    requires = frozenset({Capability.EXCLUSIVE_CLASSES})
+    tasks = ("multiclass",)
 
     q: float = 0.7
 

@@ -18,9 +18,9 @@ TINY: dict[str, Any] = {
     "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
     "train": {"learning_rate": 0.5},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
-BY_NAME = {"name": "plugins.aggregation_trimmed:TrimmedByNumber", "options": {"cut": 2}}
+BY_NAME = {"name": "plugins.aggregation_trimmed:TrimmedByNumber", "cut": 2}
 NESTEROV = "plugins.server_optimizer_fedavgm:Nesterov"
 
 
@@ -58,15 +58,13 @@ def test_a_server_optimizer_moves_models_and_goes_on_after_a_break(tmp_path: Pat
 
 
 def test_options_of_an_aggregation_are_checked_by_name(tmp_path: Path):
-    wrong = {**BY_NAME, "options": {"cut": 2, "trim": 0.1}}
-    with pytest.raises(ConfigError, match=r"trim: .*Its options are: cut"):
+    wrong = {**BY_NAME, "cut": 2, "trim": 0.1}
+    with pytest.raises(ConfigError, match=r"merge\.trim"):
         run(config=Config.of({**TINY, "merge": wrong}), out=tmp_path / "run")
 
 
 def test_a_server_optimizer_by_name_and_as_an_object():
-    named = Config.of(
-        {"merge": {"server_optimizer": NESTEROV, "server_optimizer_options": {"beta": 0.5}}}
-    )
+    named = Config.of({"merge": {"server_optimizer": {"name": NESTEROV, "beta": 0.5}}})
     passed = Config.of({"merge": {"server_optimizer": Nesterov(beta=0.5)}})
     assert named == passed
     # v = -1, w = 1 + 1/2;  g = -2: v = -1/2 - 2, w = 1.5 + 2 + 1.25

@@ -27,17 +27,16 @@ name = "reference"
 SIMULATED = {"clients": 6, "examples_per_client": 20, "audit_examples": 40}
 CASES = {
     "data": (
-        '[data]\nname = "plugins.data_hospitals:Hospitals"\n'
-        "options = {hospitals = 6, agreement = -1.0}",
+        '[data]\nname = "plugins.data_hospitals:Hospitals"\nhospitals = 6\nagreement = -1.0',
         {"data": Hospitals(hospitals=6, agreement=-1.0)},
     ),
     "data set": (
-        '[data]\nname = "plugins.data_stripes:Stripes"\noptions = {contrast = 60}',
+        '[data]\nname = "plugins.data_stripes:Stripes"\ncontrast = 60',
         {"data": Stripes(contrast=60)},
     ),
     "shift": (
-        '[population]\nshift = "plugins.shift_contrast:NoisyContrast"\n'
-        "minority = [0.4, 0.6]\nmajority = [0.9, 1.1]\nshift_options = {noise = 5.0}",
+        '[population]\nshift = {name = "plugins.shift_contrast:NoisyContrast", noise = 5.0}\n'
+        "minority = [0.4, 0.6]\nmajority = [0.9, 1.1]",
         {
             "population": {
                 "shift": NoisyContrast(noise=5.0),
@@ -47,16 +46,16 @@ CASES = {
         },
     ),
     "partition": (
-        '[population]\npartition = "plugins.partition_shards:Shards"\n'
-        "partition_options = {shards_per_client = 3}",
+        "[population]\npartition = "
+        '{name = "plugins.partition_shards:Shards", shards_per_client = 3}',
         {"population": {"partition": Shards(shards_per_client=3)}},
     ),
     "model": (
-        '[model]\nname = "plugins.model_wide:TwoLayers"\noptions = {width = 24, dropout = 0.5}',
+        '[model]\nname = "plugins.model_wide:TwoLayers"\nwidth = 24\ndropout = 0.5',
         {"model": TwoLayers(width=24, dropout=0.5)},
     ),
     "engine": (
-        '[engine]\nname = "plugins.engine_single:Single"\noptions = {most = 2}',
+        '[engine]\nname = "plugins.engine_single:Single"\nmost = 2',
         {"engine": Single(most=2)},
     ),
 }
@@ -127,13 +126,13 @@ def test_a_sources_groups_are_known_and_judged(tmp_path: Path):
 def test_options_that_do_not_exist_are_refused_with_those_that_do(tmp_path: Path):
     wrong = of_objects({"data": {"name": "plugins.data_hospitals:Hospitals"}})
     settings = wrong.model_dump()
-    settings["data"]["options"] = {"beds": 3}
-    with pytest.raises(covey.ConfigError, match=r"beds: .*hospitals, patients, agreement"):
+    settings["data"]["beds"] = 3
+    with pytest.raises(covey.ConfigError, match=r"data\.beds"):
         covey.run(config=covey.Config.of(settings), out=tmp_path / "run")
 
 
 def test_a_function_takes_its_options_as_keywords(tmp_path: Path):
-    named = {"name": "plugins.model_wide:two_layers", "options": {"width": 24}}
+    named = {"name": "plugins.model_wide:two_layers", "width": 24}
     run = covey.run(config=of_objects({"model": named}), out=tmp_path / "function")
     same = covey.run(config=of_objects({"model": TwoLayers(width=24)}), out=tmp_path / "component")
     assert run.summary["model_hash"] == same.summary["model_hash"]

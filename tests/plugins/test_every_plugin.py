@@ -17,7 +17,7 @@ import pytest
 import covey
 from covey.cli.app import main
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import source_hash
+from covey.components.own_code import source_hash
 from plugins.kinds import CASES, Case
 
 PLUGINS = sorted(

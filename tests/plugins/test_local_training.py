@@ -18,7 +18,7 @@ TINY = {
     "model": {"name": "mlp"},
     "train": {"learning_rate": 0.01, "batch_size": 8},
     "method": {"name": "fedavg"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
 OWN = {
     "loss": ("plugins.loss_generalized:GeneralizedCrossEntropy", {"q": 0.5}),
@@ -48,7 +48,7 @@ def plain(tmp_path_factory) -> str:
 @pytest.mark.parametrize("field", OWN)
 def test_a_part_of_ones_own_is_named_or_passed(tmp_path, plain, field):
     name, options = OWN[field]
-    train = {**TINY["train"], field: name, f"{field}_options": options}
+    train = {**TINY["train"], field: {"name": name, **options}}
     file = tmp_path / "mine.toml"
     file.write_text(tomli_w.dumps({**TINY, "train": train}))
     named = covey.run(config=covey.load_config(file), out=tmp_path / "named")
@@ -57,12 +57,6 @@ def test_a_part_of_ones_own_is_named_or_passed(tmp_path, plain, field):
     kept = (tmp_path / "passed" / "config.toml").read_text()
     assert name in kept
     assert all(option in kept for option in options)
-
-
-def test_a_component_alone_stands_for_the_part_that_it_is():
-    train = covey.Config.of({"train": GeneralizedCrossEntropy(q=0.5)}).train
-    assert train.loss == "plugins.loss_generalized:GeneralizedCrossEntropy"
-    assert (train.loss_options, train.optimizer) == ({"q": 0.5}, "sgd")
 
 
 def test_a_function_is_a_loss_and_a_torch_class_an_optimizer(tmp_path):

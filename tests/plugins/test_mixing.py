@@ -9,7 +9,8 @@ import covey
 from covey.aggregation.mean import Mean
 from covey.aggregation.robust import Median
 from covey.aggregation.server import NoServerOptimizer
-from covey.build.aggregators import merging_isolates, mixes_clusters
+from covey.build.aggregators import mixes_clusters
+from covey.config.rules import keeps_clusters_apart
 from plugins.aggregation_mixing import Mixing
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.fedavgm import FedAvgM
@@ -31,7 +32,7 @@ class ByInheritance(Mean):
 class Declared(ByInheritance):
     """Says so itself."""
 
-    rules_out: ClassVar[frozenset[covey.Capability]] = frozenset()
+    keeps_clusters_apart: ClassVar[bool] = True
 
 
 class MedianOfAll(Median):
@@ -49,7 +50,7 @@ class QuietStep(NoServerOptimizer):
 
 
 class ApartAlgorithm(FedAvgM):
-    isolates_clusters: ClassVar[bool] = True
+    keeps_clusters_apart: ClassVar[bool] = True
 
 
 class ApartNoMore(ApartAlgorithm):
@@ -85,8 +86,8 @@ def test_a_users_own_code_mixes_unless_it_says_that_it_does_not(
 
 def test_nothing_is_spared_in_a_replay_for_what_is_only_inherited():
     for merge in (ByInheritance(), {"server_optimizer": QuietStep()}):
-        assert not merging_isolates(covey.Config.of({"merge": merge}))
-    assert merging_isolates(covey.Config.of({"merge": Declared()}))
+        assert not keeps_clusters_apart(covey.Config.of({"merge": merge}))
+    assert keeps_clusters_apart(covey.Config.of({"merge": Declared()}))
 
 
 @pytest.mark.parametrize("name", ["aggregation that mixes", "server optimizer"])

@@ -35,7 +35,7 @@ SETTINGS = {
     "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "linear"},
     "train": {"learning_rate": 0.5},
-    "redteam": {"every": 2, "source": "none"},
+    "redteam": {"every": 2, "name": "none"},
     "engine": {"name": "reference"},
     "checkpoints": {"every": 1},
 }

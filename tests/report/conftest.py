@@ -64,7 +64,8 @@ def story(plot: Plot) -> History:
 
 
 def reported(name: str, plot: Plot, seed: int = 0, more: str = "") -> Reported:
-    config = f"seed = {seed}\n[method]\nname = '{plot.method}'\nselection = 'threshold'\n{more}"
+    choice = "selection = {name = 'threshold'}\n" if plot.method == "ifca-mir" else ""
+    config = f"seed = {seed}\n[method]\nname = '{plot.method}'\n{choice}{more}"
     return Reported(name, story(plot), config)
 
 

@@ -1,6 +1,5 @@
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
@@ -98,16 +97,15 @@ def test_a_baseline_becomes_a_run_once(two_seeds: list[Reported], histories: dic
 
 
 def test_a_target_share_sets_apart_only_what_looks_at_it(two_seeds: list[Reported]):
-    def labelled(selection: str, share: float) -> Reported:
-        toml = f"[method]\nname = 'ifca-mir'\nselection = '{selection}'\ntarget_share = {share}\n"
+    def labelled(selection: str) -> Reported:
+        toml = f"[method]\nname = 'ifca-mir'\nselection = {{{selection}}}\n"
         return replace(two_seeds[0], config_toml=toml)
 
-    runs = [labelled(*each) for each in product(["threshold", "priced"], [0.1, 0.2])]
-    assert labels(runs) == [
+    shares = (f"name = 'priced', target_share = {share}" for share in (0.1, 0.2))
+    assert labels([labelled(each) for each in ("name = 'threshold'", *shares)]) == [
         "ifca-mir threshold",
-        "ifca-mir threshold",
-        "ifca-mir priced method.target_share=0.1",
-        "ifca-mir priced method.target_share=0.2",
+        "ifca-mir priced method.selection.target_share=0.1",
+        "ifca-mir priced method.selection.target_share=0.2",
     ]
 
 

@@ -17,7 +17,7 @@ TINY = Leaving(
         },
         "model": {"name": "mlp"},
         "method": {"name": "fedavg"},
-        "redteam": {"source": "none"},
+        "redteam": {"name": "none"},
         "unlearning": {"request_probability": 0.5},
     },
     (4,),

@@ -12,6 +12,7 @@ from covey_papers.reproduce.specification import (
     Row,
     experiment,
     experiments,
+    in_layers,
     paper_title,
     printed_table,
 )
@@ -178,6 +179,39 @@ def test_layers_lie_over_each_other_section_by_section():
         told = asked.settings_of(column, row, quick=each)
         assert told["population"]["clients"] == 9
         assert told["population"]["shift"] == "brightness"
+
+
+def test_a_layer_that_names_another_component_forgets_what_that_one_does_not_know():
+    method = {"num_clusters": 4, "selection": {"name": "priced", "target_share": 0.1}}
+    base = {"method": method, "train": {"optimizer": {"momentum": 0.9, "weight_decay": 0.1}}}
+    known = in_layers(base, {"method": {"name": "ifca"}}, {"train": {"optimizer": "adam"}})
+    assert known == {"method": {"name": "ifca", "num_clusters": 4}, "train": {"optimizer": "adam"}}
+    other = {"selection": {"name": "threshold"}, "name": "ifca-mir"}
+    table = in_layers(base, {"method": other}, {"train": {"optimizer": {"name": "adam"}}})
+    assert table == {
+        "method": {"name": "ifca-mir", "num_clusters": 4, "selection": {"name": "threshold"}},
+        "train": {"optimizer": {"name": "adam", "weight_decay": 0.1}},
+    }
+    assert method["selection"] == {"name": "priced", "target_share": 0.1}  # the base is as it was
+    with pytest.raises(
+        ConfigError, match=r"num_clusters.*'fedavg'"
+    ):  # what stands beside it is not
+        Config.of(in_layers(base, {"method": {"name": "fedavg", "num_clusters": 4}}))
+
+
+def test_a_setting_on_top_is_for_the_rows_that_have_it():
+    on_top = {"method": {"pooling": 0.5}}
+    asked = experiment("beyond-selections").model_copy(update={"on_top": on_top})
+    told = {
+        row.name: Config.of(asked.settings_of(asked.columns[0], row, quick=False)).method
+        for row in asked.rows
+    }
+    pooling = {name: getattr(method, "pooling", None) for name, method in told.items()}
+    assert pooling.pop("FedAvg") is pooling.pop("FedAvg, normalised images") is None
+    assert set(pooling.values()) == {0.5}
+    wrong = asked.model_copy(update={"on_top": {"method": {"poling": 0.5}}})
+    with pytest.raises(ConfigError, match=r"method\.pooling"):
+        Config.of(wrong.settings_of(asked.columns[0], asked.rows[0], quick=False))
 
 
 @pytest.mark.parametrize(

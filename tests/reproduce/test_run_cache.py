@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from covey import Config, DataError, load
-from covey.components.registry import Section
+from covey.components.parts import Section
 from covey_papers.reproduce.federations import federations
 from covey_papers.reproduce.record import Shelf, digest, sources
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, full, shelf, times
@@ -45,19 +45,26 @@ def test_another_result_has_another_digest(settings):
         ({}, {"checkpoints": {"every": 7, "keep": "thin"}}),
         ({}, {"data": {"dir": "/elsewhere"}}),
         (
-            {"method": {"name": "fedavg"}},
-            {"method": {"name": "fedavg", "num_clusters": 4, "selection": "threshold"}},
-        ),
-        (
             {"method": {"name": "ifca"}},
-            {"method": {"name": "ifca", "selection": "threshold", "risk_weight": 0.3}},
+            {"method": {"name": "ifca"}, "population": {"risk_weight": 0.3}},
         ),
-        ({"method": {"name": "local"}}, {"method": {"name": "local", "initialisation": "random"}}),
     ],
     ids=str,
 )
 def test_the_same_result_has_the_same_digest(one, other):
     assert digest(of(**one)) == digest(of(**other))
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("fedavg", {"num_clusters": 4, "selection": "threshold"}),
+        ("ifca", {"selection": "threshold"}),
+        ("local", {"initialisation": "random"}),
+    ],
+)
+def test_what_another_method_was_set_to_changes_no_digest(name, others):
+    assert digest(of(method=others).naming(method=name)) == digest(of(method={"name": name}))
 
 
 def test_a_newer_versions_default_changes_no_digest():
@@ -120,7 +127,7 @@ def test_two_experiments_share_a_run(played):
         rows=(
             FEDAVG.model_copy(update={"name": "one model for all"}),
             IFCA.model_copy(
-                update={"settings": {"method": {**IFCA.settings["method"], "risk_weight": 1}}}
+                update={"settings": {**IFCA.settings, "population": {"risk_weight": 1}}}
             ),
         ),
         columns=(column("the same data", engine={"workers": 1}),),

@@ -13,7 +13,12 @@ TINY: dict[str, Any] = {
     "rounds": 2,
     "data": {"name": "digits"},
     "model": {"name": "mlp"},
-    "train": {"local_steps": 0, "local_epochs": 5, "batch_size": 10, "momentum": 0.9},
+    "train": {
+        "local_steps": 0,
+        "local_epochs": 5,
+        "batch_size": 10,
+        "optimizer": {"momentum": 0.9},
+    },
     "population": {
         "clients": 8,
         "examples_per_client": 30,

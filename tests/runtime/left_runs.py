@@ -18,7 +18,7 @@ SETTINGS: dict[str, Any] = {
     "rounds": 3,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "method": {"name": "fedavg"},
     "engine": {"name": "reference"},
     "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
@@ -27,10 +27,10 @@ NARROW = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold":
 
 SUMS: dict[str, Any] = {
     "merge": {"name": "mean"},
-    "method": {"name": "solved", "options": {"initialisation": "random"}},
-    "model": {"name": "linear-head", "options": {"feature_options": {"filters": 4}}},
+    "method": {"name": "solved", "initialisation": "random"},
+    "model": {"name": "linear-head", "features": {"filters": 4}},
 }
-KEPT = {"name": "solved", "options": {"initialisation": "random", "keep_sums": True}}
+KEPT = {"name": "solved", "initialisation": "random", "keep_sums": True}
 
 
 @dataclass(frozen=True)

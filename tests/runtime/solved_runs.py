@@ -12,16 +12,15 @@ POOLING, LAMBDA = 0.3, 0.5
 SOLVED: dict[str, Any] = {
     "rounds": 3,
     "population": {"clients": 8, "examples_per_client": 12, "audit_examples": 0},
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 4, "size": 3, "pool": 2}},
-    },
+    "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
     "method": {
         "name": "solved",
         "selection": "loss",
-        "options": {"initialisation": "random", "pooling": POOLING, "regularisation": LAMBDA},
+        "initialisation": "random",
+        "pooling": POOLING,
+        "regularisation": LAMBDA,
     },
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
 
 

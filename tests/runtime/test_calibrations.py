@@ -10,7 +10,7 @@ SETTINGS = {
     "model": {"name": "mlp"},
     "train": {"local_epochs": 1},
     "method": {"name": "fedavg"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
 }
 
 

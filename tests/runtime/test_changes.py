@@ -236,7 +236,7 @@ def test_where_models_are_trained_nobody_joins(play, some):
 def test_sums_that_were_released_under_noise_do_not_change(some, tmp_path):
     told = json.loads(json.dumps(SOLVED))
     told |= {"rounds": 1, "privacy": {"client_clip": 0.5, "client_noise": 1.0}}
-    told["method"] |= {"num_clusters": 1, "options": {"regularisation": 0.5}}
+    told["method"] |= {"num_clusters": 1, "regularisation": 0.5}
     made = run(config=Config.of(told), out=tmp_path / "run")
     for change, name in ((made.join, NEW), (made.update, OLD)):
         with pytest.raises(RunError, match="second release"):

@@ -16,7 +16,7 @@ SETTINGS = {
     "population": {"clients": 12, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "train": {"participation": 0.7},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "method": {"name": "ifca"},
     "merge": {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 2},
 }

@@ -22,7 +22,7 @@ SOME = [40, pytest.param(FLIPS, marks=TORTURE)]
 FEDAVG = {"method": {"name": "fedavg"}}
 HIDDEN = {
     "population": {"clients": 12, "audit_examples": 0},
-    "redteam": {"every": 2, "source": "none"},
+    "redteam": {"every": 2, "name": "none"},
     "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
 }
 

@@ -66,14 +66,15 @@ TINY = {
     "model": {"name": "mlp"},
     "redteam": {"every": 1},
 }
+PRICED = {"name": "priced", "target_share": 0.2}
 DEEP: list[dict[str, Any]] = [
     {"method": {"name": name}, "merge": merge}
     for name in ("fedavg", "ifca", "isolated", "local")
     for merge in ({}, {"name": "anonymity-sets", "min_anonymity": 3})
     if not (name == "local" and merge)
 ] + [
-    {"method": {"selection": selection}, "redteam": {"source": source}, "merge": merge}
-    for selection in ("weighted", "threshold", "priced")
+    {"method": {"selection": selection}, "redteam": {"name": source}, "merge": merge}
+    for selection in ("weighted", "threshold", PRICED)
     for source in ("federated", "oracle", "client", "none")
     for merge in ({}, {"name": "anonymity-sets", "min_anonymity": 3})
 ]
@@ -94,7 +95,7 @@ def check(result: Run) -> None:
     ("rate", "sections"),
     [
         (5000.0, {}),
-        (1e30, {"method": {"name": "fedavg"}, "redteam": {"source": "oracle"}}),
+        (1e30, {"method": {"name": "fedavg"}, "redteam": {"name": "oracle"}}),
         (1e30, {"merge": {"name": "anonymity-sets", "min_anonymity": 3}}),
     ],
     ids=["5000", "everything is refused", "nothing hides in sets"],

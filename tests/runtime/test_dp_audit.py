@@ -29,10 +29,7 @@ SOUND = {
 
 
 SUMS = {
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 2, "size": 3, "pool": 2}},
-    },
+    "model": {"name": "linear-head", "features": {"filters": 2, "size": 3, "pool": 2}},
     "method": {"name": "solved", "num_clusters": 1},
 }
 
@@ -40,7 +37,7 @@ SUMS = {
 @pytest.fixture
 def audited(settings):
     def found(draws: int, **sections):
-        quiet = {"redteam": {"source": "none"}, "method": {"name": "fedavg"}}
+        quiet = {"redteam": {"name": "none"}, "method": {"name": "fedavg"}}
         run = build_run(settings(**{"rounds": 1, **quiet, **sections}))
         return audit_noise(run, draws)
 

@@ -15,7 +15,7 @@ from covey import Config, ConfigError, EarlyStopping, History, RunError
 from covey.base.history import RoundRow
 from covey.cli.app import app
 from covey.config.sections import StoppingConfig
-from covey.config.unheeded import unheeded
+from covey.config.settings import idle_settings
 from covey.desk.runs import Reading, entry_of_folder
 from covey.ledger.store import Ledger
 from covey.runtime.evaluation import best_round, early_end
@@ -158,20 +158,20 @@ def test_noise_that_is_accounted_for_and_one_round_leave_nothing_to_decide():
     settings = {
         "stopping": {"figure": "accuracy"},
         "privacy": noise,
-        "redteam": {"source": "none"},
+        "redteam": {"name": "none"},
         "method": {"name": "fedavg"},
     }
     with pytest.raises(ConfigError, match=r"stopping\.figure = 'accuracy' lets the models"):
         Config.of(settings)
     once = Config.of({"rounds": 1, "stopping": {"figure": "accuracy"}})
-    assert [each.key for each in unheeded(once)] == ["stopping.figure"]
+    assert [each.key for each in idle_settings(once)] == ["stopping.figure"]
 
 
 def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_path):
     """`every` and `thin` alone would keep neither round 6 nor most others."""
     learning = {"learning_rate": 0.05, "batch_size": 5}
     keep = {"every": 30, "keep": "thin", "best": "accuracy"}
-    changes = {"redteam": {"source": "none"}, "method": {"name": "fedavg"}}
+    changes = {"redteam": {"name": "none"}, "method": {"name": "fedavg"}}
     run = played(
         tmp_path / "run", stop=None, rounds=14, train=learning, checkpoints=keep, **changes
     )

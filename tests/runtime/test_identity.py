@@ -20,7 +20,7 @@ def test_the_number_of_workers_changes_nothing(play):
 
 def test_zero_risk_weight_is_ifca(play):
     ifca = play(method={"name": "ifca"})
-    indifferent = play(method={"name": "ifca-mir", "risk_weight": 0.0})
+    indifferent = play(population={"risk_weight": 0.0})
     assert ifca.summary["model_hash"] == indifferent.summary["model_hash"]
     assert ifca.history.assignment == indifferent.history.assignment
 
@@ -30,9 +30,7 @@ def test_another_seed_is_another_run(play):
 
 
 def test_engines_agree_to_a_hundred_thousandth(play):
-    results = [
-        play(engine={"name": name, "workers": 1}) for name in ("reference", "parallel", "vmap")
-    ]
+    results = [play(engine={"name": name}) for name in ("reference", "parallel", "vmap")]
     for cluster in (0, 1):
         first, *others = (result.params(cluster) for result in results)
         for other in others:
@@ -50,20 +48,16 @@ def test_engines_agree_to_a_hundred_thousandth(play):
 def test_the_red_team_moves_no_model_of_those_who_ignore_it(play, source):
     population = {"audit_examples": 60 if source == "oracle" else 0}
     quiet = play(method={"name": "ifca"}, population=population)
-    watched = play(
-        method={"name": "ifca"}, population=population, redteam={"source": source, "pool": 200}
-    )
+    watched = play(method={"name": "ifca"}, population=population, redteam={"name": source})
     assert watched.history.assignment == quiet.history.assignment
     if source != "shadow":  # its pool takes test images, but no client's
         assert watched.summary["model_hash"] == quiet.summary["model_hash"]
 
 
 def test_excluding_a_client_changes_nothing_for_the_others(play):
-    everybody = play(method={"name": "local"}, redteam={"source": "none"})
+    everybody = play(method={"name": "local"}, redteam={"name": "none"})
     without = play(
-        method={"name": "local"},
-        redteam={"source": "none"},
-        population={"exclude": ["client-00002"]},
+        method={"name": "local"}, redteam={"name": "none"}, population={"exclude": ["client-00002"]}
     )
     assert "client-00002" not in without.names
     for client in without.names:

@@ -25,7 +25,7 @@ from runtime.bad_input import BAD, Reader, net, points, texts
 SETTINGS: dict[str, Any] = {
     "rounds": 2,
     "train.learning_rate": 0.5,
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "method": {"name": "fedavg"},
 }
 
@@ -44,7 +44,7 @@ def test_all_kinds_of_data_and_settings_make_the_same_run(tmp_path: Path):
         {
             "rounds": 2,
             "train": {"learning_rate": 0.5},
-            "redteam": {"source": "none"},
+            "redteam": {"name": "none"},
             "method": {"name": "fedavg"},
         }
     )
@@ -181,7 +181,8 @@ def test_thresholds_and_weights_by_name():
 
 
 def test_a_threshold_leaves_the_weight_that_all_have():
-    fixed = accepted(Overrides(net, points(), thresholds={"c0": 0.5}), method={"risk_weight": 0.1})
+    chosen = Overrides(net, points(), thresholds={"c0": 0.5})
+    fixed = accepted(chosen, population={"risk_weight": 0.1})
     assert fixed["c0"] == Preference(risk_weight=0.1, risk_threshold=0.5)
 
 

@@ -11,7 +11,7 @@ SETTINGS = {
     "population": {"clients": 9, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "train": {"local_epochs": 5},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "method": {"name": "fedavg"},
     "merge": {"name": "anonymity-sets", "min_anonymity": 9, "deniability_threshold": 8},
 }

@@ -14,7 +14,8 @@ from covey.build.algorithms import has_independent_clusters
 from covey.build.run import build_run
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
-from covey.models.build import build_model
+from covey.models.build import ModelFunction, build_model
+from covey.models.networks import Mlp
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import client_plans, forget
 from covey.runtime.session import read_events
@@ -25,7 +26,7 @@ HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold":
 SMALL = {
     "rounds": 4,
     "population": {"clients": 12, "audit_examples": 0},
-    "redteam": {"every": 2, "source": "none"},
+    "redteam": {"every": 2, "name": "none"},
 }
 
 
@@ -59,7 +60,7 @@ def hash_of(folder: Path) -> str:
 FEDAVG = {"method": {"name": "fedavg"}}
 ISOLATED = {
     "method": {"name": "isolated", "num_clusters": 3},
-    "redteam": {"source": "federated"},
+    "redteam": {"name": "federated"},
     "train": {"participation": 0.8},
 }
 
@@ -70,13 +71,11 @@ ISOLATED = {
         (FEDAVG, "reference"),
         pytest.param(FEDAVG, "parallel", marks=pytest.mark.slow),
         # as the hidden one, in a plain mean
-        pytest.param({"redteam": {"source": "federated"}}, "parallel", marks=pytest.mark.slow),
+        pytest.param({"redteam": {"name": "federated"}}, "parallel", marks=pytest.mark.slow),
         pytest.param(
-            {"redteam": {"source": "shadow", "pool": 200, "shadows": 1}},
-            "parallel",
-            marks=pytest.mark.slow,
+            {"redteam": {"name": "shadow", "shadows": 1}}, "parallel", marks=pytest.mark.slow
         ),
-        ({"merge": HIDDEN, "redteam": {"source": "federated"}}, "reference"),
+        ({"merge": HIDDEN, "redteam": {"name": "federated"}}, "reference"),
         ({"merge": HIDDEN, **FEDAVG, "train": {"participation": 0.6}}, "parallel"),
     ],
     ids=["fedavg", "parallel", "federated", "shadow", "hidden", "hidden-and-sampled"],
@@ -222,7 +221,7 @@ def test_a_roll_back_keeps_the_others_choices_and_the_rounds_before(small, tmp_p
         population={"clients": 24, "minority_share": 0.4},
         merge=HIDDEN,
         method={"initialisation": "groups"},
-        redteam={"source": "federated"},
+        redteam={"name": "federated"},
         train={"participation": 0.8},
     )
     names = run(config=config, out=folder).names
@@ -427,7 +426,7 @@ def test_isolated_clusters_are_trained_alone_and_to_the_same_story(apart, tmp_pa
     assert len({j for *_, j in others}) == 3
 
     existing = RunFolder.existing(folder)
-    engine = Recording(build_model("mlp", (1, 8, 8), 10, Streams(0)))
+    engine = Recording(build_model(ModelFunction(function=Mlp), (1, 8, 8), 10, Streams(0)))
     watched = replace(build_run(existing.config()), engine=engine)
     history, _ = forget(watched, existing, [LEAVER], "retrain")
 

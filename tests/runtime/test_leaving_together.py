@@ -29,7 +29,7 @@ HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold":
 SMALL = {
     "rounds": 3,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "method": {"name": "fedavg"},
     "merge": HIDDEN,
     "train": {"participation": 0.8, "learning_rate": 0.5},

@@ -14,12 +14,9 @@ from covey.runtime.session import read_events
 GIVEN = {
     "rounds": 2,
     "population": {"clients": 6, "examples_per_client": 12, "audit_examples": 0},
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 4, "size": 3, "pool": 2}},
-    },
-    "method": {"name": "solved", "num_clusters": 1, "options": {"regularisation": 0.5}},
-    "redteam": {"source": "none"},
+    "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
+    "method": {"name": "solved", "num_clusters": 1, "regularisation": 0.5},
+    "redteam": {"name": "none"},
 }
 MASKED = {**GIVEN, "privacy": {"secure_sums": True, "min_cohort": 4}}
 

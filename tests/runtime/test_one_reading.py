@@ -17,7 +17,7 @@ SETTINGS = {
     "rounds": 2,
     "population": {"clients": 9, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
-    "redteam": {"source": "none"},
+    "redteam": {"name": "none"},
     "method": {"name": "fedavg"},
     "merge": {"name": "anonymity-sets", "min_anonymity": 9, "deniability_threshold": 7},
 }

@@ -131,8 +131,8 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def play(tmp_path: Path) -> Callable[..., Run]:
     def played(**settings: Any) -> Run:
-        given: dict[str, Any] = {"rounds": 1, "redteam.source": "none"}
-        start = {"method.initialisation": "random"}
+        given: dict[str, Any] = {"rounds": 1, "redteam.name": "none"}
+        start = {} if "method.name" in settings else {"method.initialisation": "random"}
         return run(net, clients(), given | start | settings, tmp_path / "run")
 
     return played
@@ -156,7 +156,7 @@ def test_a_bad_merge(name: str, mine: str, play: Callable[..., Run]):
 def test_a_bad_combined_update(what: str, mine: str, play: Callable[..., Run]):
     said = f"Combines.combined must .*{BAD_COMBINED[what]}.* Keep the names and shapes"
     with pytest.raises(ConfigError, match=f"(?s){said}"):
-        play(**{"merge.name": f"{mine}:Combines", "merge.options.what": what})
+        play(**{"merge.name": f"{mine}:Combines", "merge.what": what})
 
 
 @pytest.mark.parametrize("name", BAD_DATA)
@@ -192,7 +192,7 @@ def test_bad_attacks(mine: str, tmp_path: Path):
         name: (x.repeat(6, 1) + torch.rand(6 * len(x), 1, generator=draw), y.repeat(6))
         for name, (x, y) in clients().items()
     }
-    settings = {"rounds": 1, "redteam.source": "none", "method.name": "fedavg"}
+    settings = {"rounds": 1, "redteam.name": "none", "method.name": "fedavg"}
     learns = {"train.local_epochs": 200, "train.learning_rate": 0.5}
     run(net, many, settings | learns, tmp_path / "run")
     for name, said in BAD_ATTACKS.items():
@@ -205,7 +205,7 @@ def test_a_function_may_return_tables_and_say_where_the_labels_are(
 ):
     settings = {
         "rounds": 1,
-        "redteam.source": "none",
+        "redteam.name": "none",
         "model.name": "linear",
         "data": {"name": f"{mine}:frames", "label": "sick"},
     }

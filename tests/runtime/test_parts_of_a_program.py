@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import covey
-from covey.components import registry
-from covey.components.registry import source_hash
+from covey.components import parts
+from covey.components.own_code import source_hash
 
 CELL = """
 import torch
@@ -40,7 +40,7 @@ TINY = {
     "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
     "model.name": "linear",
     "engine.name": "reference",
-    "redteam.source": "none",
+    "redteam.name": "none",
 }
 numbers = count(1)
 
@@ -63,7 +63,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forget what was passed, as a process does that ends."""
 
     def forget() -> None:
-        monkeypatch.setattr(registry, "_passed", {})
+        monkeypatch.setattr(parts, "_passed", {})
 
     forget()
     return forget
@@ -131,8 +131,8 @@ def test_what_is_made_in_a_function_is_not_taken_for_its_twin():
         return lambda losses: losses * scale[0]
 
     one, other = made([1.0]), made([2.0])
-    assert registry.reference(one) != registry.reference(other)
-    assert registry.reference(one) == registry.reference(one)
+    assert parts.reference(one) != parts.reference(other)
+    assert parts.reference(one) == parts.reference(one)
     assert source_hash(len) == ""
 
 

@@ -26,7 +26,7 @@ from covey.runtime.session import read_events
 from covey.runtime.states import checkpointed_rounds
 
 FEDAVG = {"name": "fedavg"}
-QUIET = {"source": "none"}
+QUIET = {"name": "none"}
 NO_AUDIT = {"audit_examples": 0}
 Kind = TypeVar("Kind", bound=Event)
 NOISY = {"client_clip": 0.5, "client_noise": 0.25}
@@ -154,7 +154,7 @@ def test_every_choice_is_told_the_last_one_too(quick, method):
     result = quick(
         method={**method, "initialisation": "random"},
         privacy={"selection_noise": 4.0},
-        redteam={"source": "federated"},
+        redteam={"name": "federated"},
     )
     told = facts(result, ChoicesPerturbed)
     chosen = [set(each.clusters) for each in facts(result, ClientsAssigned)]
@@ -189,8 +189,7 @@ def test_rebalancing_fills_every_noisy_sum_and_hides_no_choice(quick):
     result = quick(
         method={
             "name": "ifca-mir",
-            "selection": "rebalanced",
-            "target_share": 0.5,
+            "selection": {"name": "rebalanced", "target_share": 0.5},
             "initialisation": "random",
         },
         privacy=NOISY,
@@ -203,10 +202,7 @@ def test_rebalancing_fills_every_noisy_sum_and_hides_no_choice(quick):
 
 def test_shadows_imitate_the_noise(quick):
     result = quick(
-        method=FEDAVG,
-        privacy=NOISY,
-        redteam={"source": "shadow", "pool": 200},
-        train={"participation": 0.5},
+        method=FEDAVG, privacy=NOISY, redteam={"name": "shadow"}, train={"participation": 0.5}
     )
     assert facts(result, RiskMeasured)
 

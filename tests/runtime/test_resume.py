@@ -41,11 +41,8 @@ THRESHOLD = {"selection": "threshold"}
 def test_resuming_after_a_kill_ends_in_the_same_bits(
     settings, whole, killed, tmp_path, where, calls, source, method
 ):
-    config = settings(
-        population={"audit_examples": 60},
-        redteam={"source": source, "pool": 200, "shadows": 1},
-        method=method,
-    )
+    redteam = {"name": source, **({"shadows": 1} if source == "shadow" else {})}
+    config = settings(population={"audit_examples": 60}, redteam=redteam, method=method)
     folder = tmp_path / "killed"
     killed(PROGRAM, where, calls, config.toml(), folder)
 
@@ -74,7 +71,7 @@ def test_what_choices_left_behind_is_in_the_checkpoint(play, cut):
     """Prices decide the rounds to come."""
     whole = play(
         rounds=8,
-        method={"selection": "priced", "target_share": 0.4, "initialisation": "groups"},
+        method={"selection": {"name": "priced", "target_share": 0.4}, "initialisation": "groups"},
         population={"clients": 10, "thresholds": [0.5, 0.6]},
         train={"participation": 0.8},
     )

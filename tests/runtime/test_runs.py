@@ -73,8 +73,8 @@ def test_pooling_brings_a_clients_examples_into_every_model(play):
 
 
 def test_pooling_by_risk_needs_a_risk(play):
-    with pytest.raises(ConfigError, match=r"redteam\.source = 'none'"):
-        play(method={"pooling": "risk"}, redteam={"source": "none"})
+    with pytest.raises(ConfigError, match=r"redteam\.name = 'none'"):
+        play(method={"pooling": "risk"}, redteam={"name": "none"})
 
 
 def test_a_finished_run_reads_the_same_from_disk(play):
@@ -150,7 +150,7 @@ def test_mismatched_non_members_refuse_the_figure(tmp_path):
             "majority": [90, 120],
         },
         "model": {"name": "mlp"},
-        "redteam": {"source": "none"},
+        "redteam": {"name": "none"},
         "audit": {"non_members": "untransformed"},
     }
     result = run(config=Config.of(settings), out=tmp_path / "out")

@@ -152,7 +152,7 @@ def without(config: Config, out: Path, *clients: str) -> str:
 def test_a_cluster_that_nobody_is_left_in_begins_anew(tmp_path):
     settings = {**SOLVED, "rounds": 1}
     settings["population"] = {**SOLVED["population"], "minority_share": 0.125}
-    settings["method"] = {"name": "solved", "options": {"initialisation": "groups"}}
+    settings["method"] = {"name": "solved", "initialisation": "groups"}
     made = run(config=Config.of(settings), out=tmp_path / "run")
     built = build_run(RunFolder(made.folder).config())
     few = [c.name for c in built.population.clients if c.group == 1]

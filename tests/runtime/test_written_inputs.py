@@ -23,7 +23,7 @@ TINY = {
     "model.name": "linear",
     "train.learning_rate": 0.5,
     "engine.name": "reference",
-    "redteam.source": "none",
+    "redteam.name": "none",
     "method": {"name": "fedavg"},
 }
 SAID = r"Your {} must not write into what it is given, .*found that it changed .*{}"
@@ -119,13 +119,13 @@ class Plays(covey.Algorithm):
 @pytest.mark.parametrize(
     ("settings", "name", "place"),
     [
-        ({"redteam.source": Estimates(what="params")}, "risk estimator", r"1\.bias"),
-        ({"redteam.source": Estimates(what="train")}, "risk estimator", "inputs"),
+        ({"redteam.name": Estimates(what="params")}, "risk estimator", r"1\.bias"),
+        ({"redteam.name": Estimates(what="train")}, "risk estimator", "inputs"),
         ({"merge": Aggregates()}, "merge", r"1\.bias"),
         (
             {
                 "method": {"name": "ifca-mir", "selection": Selects(), "initialisation": "random"},
-                "redteam.source": "federated",
+                "redteam.name": "federated",
             },
             "selection",
             "losses",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from covey import verify
-from covey.components.registry import only_from
+from covey.components.own_code import only_from
 from covey.data.population import read_organisations
 from covey.runtime.folder import RunFolder
 from covey.runtime.planning import read_run_record

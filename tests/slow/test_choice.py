@@ -71,7 +71,7 @@ def test_a_threshold_lowers_violations_on_dark20_at_the_minoritys_cost(played):
 
 @pytest.mark.results
 def test_a_price_keeps_the_small_cluster_and_violates_no_more_than_ifca(played):
-    priced = ["method.selection=priced", "method.target_share=0.2"]
+    priced = ["method.selection=priced", "method.selection.target_share=0.2"]
     kept = played("cifar-small", "ifca-mir", *priced)
     for result in kept:
         last = [min(row.clients) for row in result.history.rounds[-5:]]

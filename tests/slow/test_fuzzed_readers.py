@@ -27,7 +27,7 @@ READERS = (
     *("proofs", "proofs, with a ledger", "public keys", "signing key", "ledger"),
     *("config.toml of a run", "copies", "requests", "states", "the newest state"),
     *("federation.json", "secrets", "which secret", "a node's memory"),
-    *("a node's tensors", "updates", "scripts", "flwr's config.toml"),
+    *("a node's tensors", "updates", "deploy.toml"),
     *("receipts", "receipts of a run", "unacknowledged salts", "key lists"),
     *("heads for a witness", "what a witness saw", "cosigned heads"),
     *("imports.json", "organisations.csv", "organisations.toml"),

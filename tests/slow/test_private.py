@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from covey import Config, load_config, run
+from covey.aggregation.anonymity import AnonymitySets
 from covey.dp.run_guarantees import NoisePlan, multiplier
 
 pytestmark = [pytest.mark.slow, pytest.mark.results]
@@ -26,15 +27,14 @@ def test_two_thousand_clients_learn_at_epsilon_below_8(tmp_path, real_data, monk
     def instead(**sections: Mapping[str, object]) -> Config:
         settings = example.model_dump()
         for name, section in sections.items():
-            settings[name] |= section
+            settings[name] = section if "name" in section else settings[name] | section
         return Config.of(settings)
 
-    mean = {"name": "mean", "noise": "none", "epsilon": 0.0}
+    mean = {"name": "mean"}
+    sets = example.merge
+    assert isinstance(sets, AnonymitySets)
     plan = NoisePlan("client", example.rounds, 1e-5)
-    sums = {
-        "client_clip": example.merge.radius,
-        "client_noise": multiplier(plan, example.merge.epsilon),
-    }
+    sums = {"client_clip": sets.radius, "client_noise": multiplier(plan, sets.epsilon)}
     bare, nothing = ended(tmp_path / "bare", instead(merge=mean))
     hidden, of_sets = ended(tmp_path / "sets", example)
     plain, of_sums = ended(tmp_path / "sums", instead(merge=mean, privacy=sums))

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import Run, run
+from covey import Run, Tracker, run
+from covey.components.parts import create
 from covey.runs.sweeps import Follower
 from covey.runtime.folder import RunFolder
-from covey.trackers import tracker_of
 
 LINES = "plugins.tracker_lines:Lines"
 TINY: dict[str, Any] = {
@@ -87,7 +87,9 @@ def lines_of(folder: Path, replays: int = 0) -> list[Any]:
 
 def tell(told: Run, name: str) -> int:
     """Tell a tracker of a run that was played without it; how many rounds it lacked."""
-    follower = Follower(RunFolder(told.folder), name, lambda: tracker_of(name, {}))
+    follower = Follower(
+        RunFolder(told.folder), name, lambda: create("tracker", name, "tracking", Tracker)
+    )
     rounds = sum(follower.follow(told.history))
     follower.close()
     return rounds

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import ConfigError, Run, TrackedRun, load, run
+from covey import ConfigError, Run, TrackedRun, Tracker, load, run
+from covey.components.parts import create
 from covey.report.queries import final_figures
-from covey.trackers import tracker_of
 from tracking.conftest import LINES, TINY, curves_of, mlflow_run, scalars_of, single, tell
 
 pytestmark = pytest.mark.filterwarnings("default::Warning")  # the libraries' own
@@ -98,7 +98,7 @@ def test_mlflow(played: Run, database: Path):
 def test_mlflow_begins_anew_where_rounds_were_rolled_back(database: Path, tmp_path: Path):
     shutil.copy(database / "mlflow.db", tmp_path)
     run_id = (database.parent / "id").read_text()
-    tracker = tracker_of("mlflow", {})
+    tracker = create("tracker", "mlflow", "tracking", Tracker)
     held = [tracker.begin(TrackedRun("run", run_id, replays, tmp_path)) for replays in (0, 1, 1)]
     assert held == [TINY["rounds"], 0, 0]
     tracker.log(0, {"participants": 5.0, "accuracy/a+b": 0.5})
@@ -109,7 +109,12 @@ def test_mlflow_begins_anew_where_rounds_were_rolled_back(database: Path, tmp_pa
 
 def test_an_address_with_a_password_is_refused():
     with pytest.raises(ConfigError, match="MLFLOW_TRACKING_PASSWORD"):
-        tracker_of("mlflow", {"uri": "https://me:secret@example.org"})
+        create(
+            "tracker",
+            {"name": "mlflow", "uri": "https://me:secret@example.org"},
+            "tracking",
+            Tracker,
+        )
 
 
 def test_wandb(played: Run, monkeypatch: pytest.MonkeyPatch):

@@ -60,13 +60,13 @@ def check_lines(folder: Path, replays: int = 0) -> None:
 
 
 def test_a_plugin_is_told_by_name_and_as_an_object(play):
-    by_name = play(tracking=[LINES], tracking_options={LINES: {"file": "rounds"}})
+    by_name = play(tracking=[{"name": LINES, "file": "rounds"}])
     by_object = play("object", tracking=[Lines(file="rounds")])
     assert by_object.ledger_head == by_name.ledger_head
     for each in (by_name, by_object):
         check_lines(each.folder)
     written = (by_object.folder / "config.toml").read_text()
-    assert tomllib.loads(written)["tracking"] == [LINES]
+    assert tomllib.loads(written)["tracking"] == [{"name": LINES, "file": "rounds"}]
 
 
 def test_a_run_may_be_resumed_with_another_tracker(play):
@@ -141,8 +141,7 @@ def origin() -> Path:
 
 
 def test_trackers_change_no_hash():
-    options = {"tracking_options": {"mlflow": {"uri": "http://nowhere"}}}
-    tracked = Config.of({**TINY, "tracking": ["mlflow"], **options})
+    tracked = Config.of({**TINY, "tracking": [{"name": "mlflow", "uri": "http://nowhere"}]})
     assert settings_hash(tracked) == settings_hash(Config.of(TINY))
 
 
@@ -188,9 +187,8 @@ def test_off_loads_nothing_and_a_kill_in_a_round_doubles_none(tmp_path: Path, mo
     ("settings", "told"),
     [
         ({"tracking": ["tensorbord"]}, "Did you mean 'tensorboard'"),
-        ({"tracking": ["mlflow"], "tracking_options": {"mlflow": {"url": 1}}}, "url"),
-        ({"tracking_options": {"mlflow": {}}}, "does not name"),
-        ({"tracking": ["pathlib:Path"]}, "must be a Tracker"),
+        ({"tracking": [{"name": "mlflow", "url": 1}]}, "url"),
+        ({"tracking": ["pathlib:Path"]}, "derived from covey.Tracker"),
         ({"tracking": ["os:getcwd"]}, "derived from covey.Tracker"),
     ],
 )

@@ -21,9 +21,7 @@ BROKEN = "plugins.tracker_broken:Broken"
 def test_the_run_ends_as_it_would_have(play, caplog, monkeypatch, when, how):
     monkeypatch.setattr(background, "PATIENCE", 3.0)
     with caplog.at_level(logging.WARNING, "covey"):
-        played = play(
-            tracking=[BROKEN, LINES], tracking_options={BROKEN: {"when": when, "how": how}}
-        )
+        played = play(tracking=[{"name": BROKEN, "when": when, "how": how}, LINES])
     assert played.summary["finished"]
     assert [t for t, _ in lines_of(played.folder)] == [0, 1, 2, "end"]
     (told,) = [each.getMessage() for each in caplog.records]

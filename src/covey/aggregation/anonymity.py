@@ -54,8 +54,7 @@ from covey.base.events import (
 from covey.base.names import Handle, Params
 from covey.base.params import add, flatten, trained
 from covey.base.rng import Streams
-from covey.components.registry import Capability, Claim, NotNegative, Positive
-from covey.components.slots import reserved
+from covey.components.parts import AboveZero, NotNegative, Positive
 
 
 def sets_event(
@@ -426,29 +425,46 @@ def _angle(left: Params, right: Params) -> float:
 
 
 class AnonymitySets(Aggregation):
-    """Perturbed k-anonymous integrally private averaging: `anonymity_aggregator`.
+    """Each update is hidden among at least k, and one speaks for them.
+
+    Perturbed k-anonymous integrally private averaging: `anonymity_aggregator`.
 
     Attributes:
-        min_anonymity: the paper's k: sets have k to 2k - 1 members.
-        deniability_threshold: the paper's x: a client is denied while every set that held
-            it keeps so many members.
-        min_organisations: different organisations in each set; sets with fewer are joined.
-        partition: of the clients of a cluster into sets.
-        distance: what a partition compares.
-        max_distance: the paper's Delta: a member farther away does not count towards x.
-        noise: what is added to a representative; `sound`: as much as `epsilon` asks for.
-        radius: for `paper` and `sound`.
-        epsilon: what `sound` keeps to, over all rounds.
-        delta: what `sound` keeps to.
+        min_anonymity: the paper's k: anonymity sets have k to 2k - 1 members; a cluster with
+            fewer clients waits, and after `redteam.every` rounds they take their next best.
+        deniability_threshold: the paper's x, at most k: a client is denied while every set
+            that held it keeps so many members.
+        min_organisations: of how many different organisations the members of each
+            anonymity set are, at most k (`population.organisations` says whose clients are
+            whose); sets of fewer are joined, a cluster of fewer waits. Above 1, x counts
+            organisations other than the leaver's. Against Sybils.
+        partition: of a cluster's clients into sets: `mdav`, or balanced `kmeans`, both of
+            the clients' models; `public-random` looks at no data.
+        distance: `l2`, or `cosine`: the angle between models, as in the paper's experiments;
+            it bounds no L2 distance.
+        max_distance: the paper's Delta: a member farther away (L2) does not count towards
+            x; 0: all count.
+        noise: what is added to a representative: `released` (as the paper's published code,
+            the set's largest mean row distance) or `paper` (standard deviation `radius`, the
+            paper's sigma times Delta), which make no model differentially private by
+            themselves; or `sound`: updates projected to norm `radius`, and as much noise as
+            `epsilon` asks for. It needs `partition = "public-random"`, `distance = "l2"`,
+            `weights = "equal"` and `max_distance = 0`.
+        radius: for `noise = "paper"` and `noise = "sound"`.
+        epsilon: what `noise = "sound"` keeps to over all rounds, for one client replaced by
+            another; above 0 there.
+        delta: delta of what `noise = "sound"` keeps to.
         max_relative_norm: above 0: before sets are formed, an update is shortened to so
-            many times the median norm in its cluster. Everybody stays in a set: a rule
-            that leaves out whoever is far from the others would make sets smaller than k,
-            show in the ledger who was left out, and deny nothing to those.
+            many times the median norm in its cluster. Everybody stays in a set: a rule that
+            leaves out whoever is far from the others would make sets smaller than k, show
+            in the ledger who was left out, and deny nothing to those.
 
     References:
         Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
         Algorithm 1 and Eq. 10-12.
     """
+
+    needs_shared_models: ClassVar[bool] = True
 
     min_anonymity: Positive = 6
     deniability_threshold: Positive = 3
@@ -457,14 +473,10 @@ class AnonymitySets(Aggregation):
     distance: Literal["l2", "cosine"] = "l2"
     max_distance: NotNegative = 0.0
     noise: Literal["none", "released", "paper", "sound"] = "none"
-    radius: Annotated[float, Field(gt=0)] = 1.0
+    radius: AboveZero = 1.0
     epsilon: NotNegative = 0.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     max_relative_norm: NotNegative = 0.0
-
-    requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.SINGLE_UPDATES, Capability.SHARED_CLUSTERS}
-    )
 
     @model_validator(mode="after")
     def _agree(self) -> "AnonymitySets":
@@ -503,22 +515,6 @@ class AnonymitySets(Aggregation):
                 f"distances that follow the updates tell of them. Set these."
             )
         return self
-
-    def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
-        """Yield the options of noises that are not there."""
-        for option, noises in (("radius", ("paper", "sound")), ("delta", ("sound",))):
-            if self.noise not in noises:
-                yield option, reserved(f"{section}.noise", noises, self.noise)
-
-    def claim(self, part: str) -> Claim:
-        """Noise that is accounted for hides no weights: all count alike."""
-        if self.noise != "sound":
-            return Claim(part, self.requires, self.rules_out)
-        return Claim(
-            part,
-            self.requires | {Capability.UNIFORM_WEIGHTS},
-            self.rules_out | {Capability.EXAMPLE_COUNTS},
-        )
 
     def anonymity(self) -> AnonymityTerms:
         """Return how clients are hidden among each other."""

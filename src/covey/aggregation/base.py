@@ -11,16 +11,17 @@ of them.
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 
+from covey.aggregation.server import NoServerOptimizer, ServerOptimizer
 from covey.base.errors import ConfigError
 from covey.base.events import AnswerRefused, ClusterWaited, Event
 from covey.base.names import Handle, Params
 from covey.base.params import add, misfit, not_finite, scale
 from covey.base.rng import Streams
-from covey.components.registry import Capability, Component
+from covey.components.parts import Component, OwnFunction, Part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,19 +216,37 @@ class Aggregation(Component):
     ...         slow = (replace(u, update=scale(u.update, self.factor)) for u in updates)
     ...         return mean_per_cluster(models, slow, streams)
 
-    Its name in the settings is `merge.name = "package.module:Slowed"`, and its options
-    stand in `[merge.options]`. `ClusterwiseAggregation` takes less where every cluster is
-    aggregated by itself, from all its updates at once.
+    Its name in the settings is `merge.name = "package.module:Slowed"`, and beside it stands
+    `factor`. `ClusterwiseAggregation` takes less where every cluster is aggregated by
+    itself, from all its updates at once.
 
-    Everybody's exposure counts in every cluster, as an aggregation may mix them, unless it
-    is a `ClusterwiseAggregation` or its own class has a `rules_out` without
-    `Capability.CLUSTER_ISOLATION`.
+    Attributes:
+        sees_updates: whether the server must see single updates: then there are no masks,
+            and no noise on sums.
+        keeps_clusters_apart: whether a cluster's next model hangs on its own clients'
+            updates alone, to the last bit. Unless a class says so itself, or is a
+            `ClusterwiseAggregation`, everybody's exposure counts in every cluster.
+        needs_equal_weights: whether clients must count alike, however many examples they
+            hold.
+        needs_shared_models: whether it makes no sense where each client has its own model.
+        waits: whether a cluster may have too few clients for it, and waits.
+        weights: clients count `equal` (the paper) or by their `examples`.
+        server_optimizer: what the server makes of the result.
     """
 
+    sees_updates: ClassVar[bool] = True
+    keeps_clusters_apart: ClassVar[bool] = False
+    needs_equal_weights: ClassVar[bool] = False
+    needs_shared_models: ClassVar[bool] = False
     waits: ClassVar[bool] = True
-    """Whether a cluster may have too few clients for it, and waits."""
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SINGLE_UPDATES})
-    rules_out: ClassVar[frozenset[Capability]] = frozenset({Capability.CLUSTER_ISOLATION})
+
+    weights: Literal["equal", "examples"] = "equal"
+    server_optimizer: Annotated[ServerOptimizer, Part("server_optimizer")] = NoServerOptimizer()
+
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Aggregation":
+        """Return a user's function of models, updates and streams as an aggregation."""
+        return OwnAggregation(function=function, **options)
 
     @abstractmethod
     def aggregate(
@@ -253,6 +272,16 @@ class Aggregation(Component):
     def anonymity(self) -> AnonymityTerms | None:
         """Return how clients are hidden among each other; None: they are not."""
         return None
+
+
+class OwnAggregation(Aggregation, OwnFunction):
+    """A user's function of models, updates and streams."""
+
+    def aggregate(
+        self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> AggregationResult:
+        """Return what the function says."""
+        return self.call(models, updates, streams)
 
 
 class ClusterwiseAggregation(Aggregation):

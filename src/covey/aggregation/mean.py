@@ -34,7 +34,6 @@ from covey.base.events import ClusterWaited, Event, SumPerturbed
 from covey.base.names import Params
 from covey.base.params import add, norm, scale, trained
 from covey.base.rng import Draws, Streams, with_noise
-from covey.components.registry import Capability
 from covey.secure_sums.server import secure_sum
 
 
@@ -224,10 +223,10 @@ def _unflat(numbers: torch.Tensor, shapes: Mapping[str, torch.Size]) -> dict[str
 
 
 class Mean(Aggregation):
-    """Federated averaging: `mean_per_cluster`. Sums of updates are all that it needs."""
+    """The weighted mean of updates: `mean_per_cluster`. Sums of them are all that it needs."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    sees_updates: ClassVar[bool] = False
+    keeps_clusters_apart: ClassVar[bool] = True
     waits: ClassVar[bool] = False
 
     def aggregate(

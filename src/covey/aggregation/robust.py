@@ -1,6 +1,6 @@
 """Aggregations that bear some false updates: trimmed means, medians, Krum, bounded norms."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Annotated, ClassVar
@@ -21,8 +21,7 @@ from covey.aggregation.base import (
 from covey.base.names import Params
 from covey.base.params import flatten, scale, trained
 from covey.base.rng import Streams
-from covey.components.registry import Capability, NotNegative, Positive
-from covey.components.slots import reserved
+from covey.components.parts import AboveZero, NotNegative, Positive
 
 EXACT = 1e-9
 """More than a product of a share and a count is rounded by."""
@@ -45,9 +44,7 @@ class TrimmedMean(ClusterwiseAggregation):
         Optimal Statistical Rates, 2018, Definition 2.
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.SINGLE_UPDATES, Capability.UNIFORM_WEIGHTS}
-    )
+    needs_equal_weights: ClassVar[bool] = True
 
     trim: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
 
@@ -92,10 +89,8 @@ class Median(ClusterwiseAggregation):
         Optimal Statistical Rates, 2018, Definition 1.
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.SINGLE_UPDATES, Capability.UNIFORM_WEIGHTS}
-    )
-    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    needs_equal_weights: ClassVar[bool] = True
+    keeps_clusters_apart: ClassVar[bool] = True
     waits: ClassVar[bool] = False
 
     def combined(self, updates: Sequence[ClientUpdate]) -> Params:
@@ -122,9 +117,7 @@ class Krum(ClusterwiseAggregation):
         Byzantine Tolerant Gradient Descent, 2017, sections 4 and 5.
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.SINGLE_UPDATES, Capability.UNIFORM_WEIGHTS}
-    )
+    needs_equal_weights: ClassVar[bool] = True
 
     outliers: Positive = 1
     chosen: Positive = 1
@@ -191,10 +184,8 @@ class GeometricMedian(ClusterwiseAggregation):
         Algorithm 2.
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.SINGLE_UPDATES, Capability.UNIFORM_WEIGHTS}
-    )
-    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    needs_equal_weights: ClassVar[bool] = True
+    keeps_clusters_apart: ClassVar[bool] = True
     waits: ClassVar[bool] = False
 
     steps: Positive = 50
@@ -236,17 +227,11 @@ class NormBounded(Aggregation):
         section 3, norm thresholding.
     """
 
-    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    keeps_clusters_apart: ClassVar[bool] = True
     waits: ClassVar[bool] = False
 
-    max_norm: Annotated[float, Field(gt=0)] = 1.0
+    max_norm: AboveZero = 1.0
     max_relative_norm: NotNegative = 0.0
-
-    def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
-        """Yield the absolute bound where there is a relative one."""
-        if self.max_relative_norm > 0:
-            here = f"{self.max_relative_norm:g}"
-            yield "max_norm", reserved(f"{section}.max_relative_norm", ("0",), here)
 
     def aggregate(
         self, models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from covey.base.names import Params
 from covey.base.params import trained
-from covey.components.registry import Capability, Component
+from covey.components.parts import AboveZero, Component, OwnFunction
 from covey.components.state import ComponentState, States, keep, kept
 
 ServerStep = Callable[
@@ -44,15 +44,18 @@ class ServerOptimizer(Component):
     nothing, so that a round that is played again comes to the same bits.
 
     It sees all clusters' models: everybody's exposure counts in every cluster, unless a
-    subclass's own `rules_out` is without `Capability.CLUSTER_ISOLATION`.
+    subclass says for itself that it `keeps_clusters_apart`.
 
     References:
         Reddi et al., Adaptive Federated Optimization, 2021, Algorithm 1.
     """
 
-    rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.CLUSTER_ISOLATION, Capability.STORED_UPDATES}
-    )
+    keeps_clusters_apart: ClassVar[bool] = False
+
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ServerOptimizer":
+        """Return a user's function of models, aggregated models and states as an optimizer."""
+        return OwnServerOptimizer(function=function, **options)
 
     @abstractmethod
     def step(
@@ -68,10 +71,20 @@ class ServerOptimizer(Component):
         """
 
 
+class OwnServerOptimizer(ServerOptimizer, OwnFunction):
+    """A user's function of models, aggregated models and states."""
+
+    def step(
+        self, models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
+    ) -> tuple[tuple[Params, ...], States]:
+        """Return what the function says."""
+        return self.call(models, aggregated, states)
+
+
 class NoServerOptimizer(ServerOptimizer):
     """The aggregated models are the next ones."""
 
-    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    keeps_clusters_apart: ClassVar[bool] = True
 
     def step(
         self,
@@ -131,7 +144,7 @@ class Momentum(ServerOptimizer):
         Federated Visual Classification, 2019, section 4.3.
     """
 
-    learning_rate: Annotated[float, Field(gt=0)] = 1.0
+    learning_rate: AboveZero = 1.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
     def step(
@@ -153,7 +166,6 @@ class Momentum(ServerOptimizer):
 
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
-Above0 = Annotated[float, Field(gt=0)]
 
 
 class AdaptiveState(ComponentState):
@@ -181,10 +193,10 @@ class AdaptiveOptimizer(ServerOptimizer):
         tau: how much it adapts; the smaller the more.
     """
 
-    learning_rate: Above0 = 0.01
+    learning_rate: AboveZero = 0.01
     beta_1: Decay = 0.9
     beta_2: Decay = 0.99
-    tau: Above0 = 1e-3
+    tau: AboveZero = 1e-3
 
     @abstractmethod
     def second(self, variance: Tensor, square: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ ledger should remember. They read no clock, open no file and own no randomness.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
@@ -16,6 +16,7 @@ from covey.algorithms.local_clients import losses_noted
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import (
     BY_LOSS,
+    ByLoss,
     ClusterSelection,
     Prices,
     SelectionConfig,
@@ -28,7 +29,7 @@ from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
-from covey.components.registry import Capability, Claim, Component
+from covey.components.parts import Component, Positive
 from covey.components.state import ComponentState
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
@@ -218,6 +219,9 @@ class Setup:
     min_cohort: int = 0
 
 
+BY_LOSS_ALONE = ByLoss()
+
+
 class Subtraction(NamedTuple):
     """How somebody leaves models that depend on clients' data through sums alone.
 
@@ -266,13 +270,12 @@ class Algorithm(Component):
                 )
 
     Attributes:
-        own_selection: by which clients choose, where it is no setting.
-        summary: what it does, to complete "method.name = ... ": why a setting that is an
-            option of other algorithms does nothing beside it.
-        isolates_clusters: whether nothing that a client sends reaches another cluster.
-            A user's class must say so itself: what it inherits is not believed, and
+        chooses_clusters: whether clients choose among models.
+        keeps_clusters_apart: whether nothing that a client sends reaches another cluster.
+            A class of one's own must say so itself: what it inherits is not believed, and
             everybody's exposure counts in every cluster.
         one_client_each: whether no model is ever shared.
+        trains: whether clients train its models.
         calibrates: whether its one model can be calibrated by updates that were kept.
         subtracts: whether its models depend on clients' data through sums alone, from
             which a client's can be subtracted: its strategy says how.
@@ -282,22 +285,44 @@ class Algorithm(Component):
         seen: what the server sees of single clients, where no masks hide it.
     """
 
-    own_selection: ClassVar[ClusterSelection | None] = None
-    summary: ClassVar[str] = "does not look at it"
-    isolates_clusters: ClassVar[bool] = False
+    chooses_clusters: ClassVar[bool] = True
+    keeps_clusters_apart: ClassVar[bool] = False
     one_client_each: ClassVar[bool] = False
+    trains: ClassVar[bool] = True
     calibrates: ClassVar[bool] = False
     subtracts: ClassVar[bool] = False
     sends_sums: ClassVar[bool] = False
     seen: ClassVar[str] = ""
 
-    def claims(self, part: str) -> Iterator[Claim]:
-        """Yield the claim, and what can be had of what clients send."""
-        yield self.claim(part)
-        if not vars(type(self)).get("sends_sums", False):
-            yield Claim(part, rules_out=frozenset({Capability.SUMS_ALONE}))
-        if not self.calibrates or self.personal() is not None:
-            yield Claim(part, rules_out=frozenset({Capability.STORED_UPDATES}))
+    @property
+    def choice(self) -> ClusterSelection:
+        """By which rule clients choose: its setting `selection`, or the lowest loss."""
+        return getattr(self, "selection", BY_LOSS_ALONE)
+
+    @property
+    def compares_on(self) -> tuple[Literal["train", "holdout"], int]:
+        """On which of its examples a client compares the models, and on how many; 0: all."""
+        return "train", 0
+
+    @property
+    def needs_population(self) -> bool:
+        """Whether it must know all clients from the start."""
+        return self.one_client_each
+
+    @property
+    def shares_one_model(self) -> bool:
+        """Whether there is one model, for everybody."""
+        return self.num_models(()) == 1
+
+    @property
+    def starts_warm(self) -> bool:
+        """Whether groups are sought in what clients send."""
+        return False
+
+    @property
+    def sends_sums_alone(self) -> bool:
+        """Whether clients can send all of it under masks."""
+        return self.vouches_for("sends_sums")
 
     @property
     def enters_at_will(self) -> bool:
@@ -376,3 +401,39 @@ class Algorithm(Component):
     def strategy(self, setup: Setup) -> Strategy:
         """Return the algorithm in its run; override it to wrap the rounds."""
         return Strategy(lambda streams: self.init(setup, streams), self.round, self.finalize)
+
+
+class Clustered(Algorithm):
+    """An algorithm whose clients choose among several models.
+
+    Attributes:
+        num_clusters: how many models clients choose among, or are divided over.
+        initialisation: how they come to differ: `random` (the papers), `warm`: groups are
+            sought in what clients send, `groups` (an oracle, marked so).
+        select_on: compare the models on `train` or `holdout` examples.
+    """
+
+    num_clusters: Positive = 2
+    initialisation: Literal["random", "warm", "groups"] = "warm"
+    select_on: Literal["train", "holdout"] = "train"
+
+    @property
+    def compares_on(self) -> tuple[Literal["train", "holdout"], int]:
+        """As the settings say."""
+        return self.select_on, 0
+
+    @property
+    def starts_warm(self) -> bool:
+        """Whether the groups are sought in what clients send."""
+        return self.initialisation == "warm" and self.num_clusters > 1
+
+    @property
+    def note(self) -> str:
+        """What a reader must know: who told the groups."""
+        known = self.initialisation == "groups" and self.num_clusters > 1
+        return "Clusters started from the true groups: an oracle." if known else ""
+
+    def num_models(self, population: Cohort) -> int:
+        """Return how many clusters there are."""
+        del population
+        return self.num_clusters

@@ -15,7 +15,7 @@ from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.events import ClientsAssigned
 from covey.base.names import Handle
 from covey.base.rng import Streams
-from covey.components.registry import Capability, NotNegative
+from covey.components.parts import NotNegative
 from covey.engine.recipe import Objective, Proximal
 
 
@@ -29,10 +29,9 @@ class FedAvg(Algorithm):
         Decentralized Data, 2017.
     """
 
-    rules_out = frozenset({Capability.CLUSTER_CHOICE})
+    chooses_clusters: ClassVar[bool] = False
     calibrates: ClassVar[bool] = True
     sends_sums: ClassVar[bool] = True
-    summary: ClassVar[str] = "has one model for everybody"
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let all of them train, and aggregate."""
@@ -43,12 +42,8 @@ class FedAvg(Algorithm):
 class LocalTraining(Algorithm):
     """Let every client train a model of its own: a cluster per client, never merged."""
 
-    requires = frozenset({Capability.KNOWN_POPULATION})
-    rules_out = frozenset(
-        {Capability.CLUSTER_CHOICE, Capability.SHARED_CLUSTERS, Capability.SHARED_MODEL}
-    )
+    chooses_clusters: ClassVar[bool] = False
     one_client_each: ClassVar[bool] = True
-    summary: ClassVar[str] = "gives each client a model of its own"
 
     def num_models(self, population: Cohort) -> int:
         """Return one for each client."""
@@ -77,12 +72,13 @@ class FedProx(FedAvg):
 
     With mu = 0 this is FedAvg, to the bit.
 
+    Attributes:
+        mu: how strong the pull is.
+
     References:
         Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in
         Heterogeneous Networks, 2020, Algorithm 2.
     """
-
-    sends_sums: ClassVar[bool] = True
 
     mu: NotNegative = 0.01
 
@@ -122,12 +118,13 @@ class Ditto(FedAvg):
     anybody else sees. With lam = 0 every client trains alone; theta is FedAvg's in any
     case, to the bit. lam above 2 / learning_rate makes v_i diverge.
 
+    Attributes:
+        lam: how near the own model stays to the shared one.
+
     References:
         Li, Hu, Beirami, Smith, Ditto: Fair and Robust Federated Learning Through
         Personalization, 2021, Algorithm 1.
     """
-
-    sends_sums: ClassVar[bool] = True
 
     lam: NotNegative = 0.1
 

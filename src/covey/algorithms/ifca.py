@@ -13,19 +13,18 @@ References:
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
-from covey.algorithms.algorithm import Algorithm, Clients, Setup, Strategy
+from covey.algorithms.algorithm import Clients, Clustered, Setup, Strategy
 from covey.algorithms.pooling import Control, fixed_share, pooled, share_by_risk
-from covey.algorithms.selection import ByLoss, ClusterSelection, SelectionResult
+from covey.algorithms.selection import ClusterSelection, SelectionResult, Weighted
 from covey.algorithms.start import WarmStart, group_initialized, warm_started
-from covey.algorithms.state import Cohort, RoundResult, ServerState, initial_state
+from covey.algorithms.state import RoundResult, ServerState, initial_state
 from covey.base.events import ClientsAssigned, Event, NewcomersWaited, PricesSet, RiskUnknown
 from covey.base.names import Handle
 from covey.base.rng import Streams
-from covey.components.built_ins import DEFAULTS
-from covey.components.registry import Capability, Claim, Count, Positive, Share
+from covey.components.parts import Count, Part, Share
 from covey.components.state import ComponentState
 
 
@@ -87,92 +86,54 @@ def bounded_newcomers(
     )
 
 
-class Ifca(Algorithm):
+class Ifca(Clustered):
     """Let every client train the cluster model with the lowest loss on its examples.
 
     j_i = argmin_j f(theta_j, xi_i)
 
     Attributes:
-        num_clusters: how many models clients choose among.
-        initialisation: how they come to differ (`covey.algorithms.start`).
-        pooling: how much of them is shared after every round (`covey.algorithms.pooling`).
-        select_on: the examples on which a client compares the models.
-        select_examples: on so many of them; 0: all.
-        max_newcomers: per founder of a cluster, how many others may train it in a round;
-            0: no bound (`covey.algorithms.ifca`).
+        select_examples: models are compared on so many examples, drawn in every round; 0:
+            all.
+        pooling: share of the model that clusters have in common after every round, the last
+            layers first: 0 is IFCA, 1 is FedAvg; `risk`: per cluster, a third (the head)
+            and more while its clients refuse its measured risk; nothing for a cluster that
+            holds over 9 in 10 examples. Above 0 it is refused with `client_noise` and
+            `noise = "sound"`: they do not hide how many examples a client holds, which
+            weighs it.
+        max_newcomers: newcomers per founder: of the clients that began in another cluster,
+            or came later, so many train a cluster in a round for each of its own that is
+            there, at least one, drawn anew every round; the others sit out, honest ones
+            that move late too. 0: no bound. Against clients that choose a small cluster to
+            be its majority (`benchmarks/results/poisoning.md`).
     """
 
-    own_selection: ClassVar[ClusterSelection | None] = ByLoss()
-    summary: ClassVar[str] = "compares losses alone"
-
-    num_clusters: Positive = 2
-    initialisation: Literal["random", "warm", "groups"] = "warm"
-    pooling: Literal["risk"] | Share = 0.0
-    select_on: Literal["train", "holdout"] = "train"
     select_examples: Count = 0
+    pooling: Literal["risk"] | Share = 0.0
     max_newcomers: Share = 0.0
 
     @property
-    def starts_warm(self) -> bool:
-        """Whether the groups are sought in what clients send."""
-        return self.initialisation == "warm" and self.num_clusters > 1
+    def compares_on(self) -> tuple[Literal["train", "holdout"], int]:
+        """As the settings say."""
+        return self.select_on, self.select_examples
+
+    @property
+    def needs_population(self) -> bool:
+        """Whether it must know all clients from the start: pooling does."""
+        return self.pooling != 0
 
     @property
     def enters_at_will(self) -> bool:
         """Whether clients enter any cluster by their loss alone, once groups were found."""
-        return self.own_selection is not None and self.starts_warm
+        return "selection" not in type(self).model_fields and self.starts_warm
 
     @property
     def draws_each(self) -> bool:
         """Whether every cluster starts from a random model of its own."""
         return self.initialisation == "random"
 
-    @property
-    def note(self) -> str:
-        """What a reader must know: who told the groups."""
-        known = self.initialisation == "groups"
-        return "Clusters started from the true groups: an oracle." if known else ""
-
     def split_round(self, rounds: int) -> int | None:
         """Return the round of a warm start in which clients are told apart."""
         return min(3, rounds // 4) if self.starts_warm else None
-
-    def claim(self, part: str) -> Claim:
-        """Several clusters are no model for everybody."""
-        several = self.num_clusters > 1
-        ruled_out = frozenset({Capability.SHARED_MODEL}) if several else frozenset()
-        return Claim(part, self.requires, ruled_out)
-
-    def claims(self, part: str) -> Iterator[Claim]:
-        """Yield what starts and pooling need and take beside the choice itself."""
-        yield from super().claims(part)
-        if self.starts_warm:  # it splits clients by what they send
-            yield Claim(
-                f"{part} with initialisation = {self.initialisation!r}",
-                rules_out=frozenset({Capability.COST_CHOICE}),
-                remedy="Set method.initialisation = 'random'.",
-            )
-        if self.pooling != 0:  # pooled models are weighted by them
-            yield Claim(
-                f"{part} with pooling = {self.pooling!r}",
-                frozenset({Capability.EXAMPLE_COUNTS}),
-                remedy="Set method.pooling = 0, or use privacy.record_noise.",
-            )
-            yield Claim(
-                f"method.pooling = {self.pooling!r}",
-                frozenset({Capability.KNOWN_POPULATION}),
-                remedy="Set method.pooling = 0.",
-            )
-
-    def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
-        """Yield who enters the only cluster."""
-        if self.num_clusters == 1:
-            yield "max_newcomers", f"{section}.num_clusters = 1 leaves nobody to move"
-
-    def num_models(self, population: Cohort) -> int:
-        """Return how many clusters there are."""
-        del population
-        return self.num_clusters
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Draw a model for each cluster (line 2), or one that something tells apart."""
@@ -225,12 +186,12 @@ class IfcaMir(Ifca):
     j_i = argmin_j alpha_i f(theta_j, xi_i) + beta_i risk_j, or by another selection
 
     The risks come from `covey.algorithms.redteam.red_teamed`, which wraps this algorithm.
+
+    Attributes:
+        selection: how a client takes its cluster.
     """
 
-    own_selection: ClassVar[ClusterSelection | None] = None
-    summary: ClassVar[str] = "lets clients weigh a cluster's risk"
-
-    selection: str = DEFAULTS["selection"]
+    selection: Annotated[ClusterSelection, Part("selection")] = Weighted()
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Play a round of IFCA, and say which risks nobody knew."""

@@ -208,7 +208,7 @@ def _check_residuals(sums: Sums, noise: HeadNoise, inside: Mapping[Handle, Rows]
         raise RunError(
             f"No record's residual in a head without it may be above privacy.record_clip "
             f"= {noise.clip}, as the noise hides no more; found {largest:.3f}. Nothing was "
-            f"released. Raise privacy.record_clip, or method.options.regularisation."
+            f"released. Raise privacy.record_clip, or method.regularisation."
         )
 
 

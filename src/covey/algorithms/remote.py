@@ -32,7 +32,6 @@ from covey.base.events import AnswerRefused, Event, SumGivenUp
 from covey.base.names import Handle, Params
 from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
-from covey.components.registry import Capability
 from covey.data.examples import Client
 from covey.engine.recipe import Recipe
 from covey.heads.sums import Sums
@@ -184,8 +183,8 @@ class RemoteClients:
         """
         del models, cohort, streams
         raise ConfigError(
-            f"This algorithm needs {Capability.ALL_LOSSES.value}, but clients are remote: "
-            f"they tell what they choose. Use clients.choose or clients.nearest."
+            "This algorithm needs to know what every client measured, but clients are remote: "
+            "they tell what they choose. Use clients.choose or clients.nearest."
         )
 
     def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:

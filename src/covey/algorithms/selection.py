@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from covey.base.events import ChoicesPerturbed, Event, PricesSet
 from covey.base.names import Handle, Params
 from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
-from covey.components.registry import Capability, Claim, Component, Share
+from covey.components.parts import Component, OwnFunction, Share
 from covey.components.state import ComponentState
 
 UNASSIGNED = -1
@@ -358,9 +358,21 @@ class ClusterSelection(Component):
 
     Attributes:
         weighs: whether it looks at the clients' weights on the risk (beta).
+        needs_all_losses: whether the server must know what every client measured.
     """
 
     weighs: ClassVar[bool] = True
+    needs_all_losses: ClassVar[bool] = False
+
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ClusterSelection":
+        """Return a user's function of `SelectionInputs` as a selection."""
+        return OwnSelection(function=function, **options)
+
+    @property
+    def minimises(self) -> bool:
+        """Whether it takes the lowest `cost`."""
+        return type(self).cost is not ClusterSelection.cost
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
         """Return an available cluster for every client."""
@@ -374,6 +386,14 @@ class ClusterSelection(Component):
     def kept_share(self) -> float | None:
         """The share of the clients that prices keep in every cluster; None: no prices."""
         return None
+
+
+class OwnSelection(ClusterSelection, OwnFunction):
+    """A user's function of `SelectionInputs`."""
+
+    def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
+        """Return what the function says."""
+        return self.call(inputs)
 
 
 class ByLoss(ClusterSelection):
@@ -405,7 +425,6 @@ class Weighted(ClusterSelection):
 class ByThreshold(ClusterSelection):
     """The lowest loss among clusters whose risk the client accepts, else the safest."""
 
-    rules_out = frozenset({Capability.COST_CHOICE})
     weighs: ClassVar[bool] = False
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
@@ -413,21 +432,23 @@ class ByThreshold(ClusterSelection):
         return select_by_threshold(inputs)
 
 
-class _Keeping(ClusterSelection):
-    """A selection that keeps a share of the clients in every cluster."""
+class Keeping(ClusterSelection):
+    """A selection that keeps a share of the clients in every cluster.
 
-    requires = frozenset({Capability.ALL_LOSSES})
-    rules_out = frozenset({Capability.COST_CHOICE})
+    Attributes:
+        target_share: share of the clients that every cluster keeps, above 0 and at most 1 /
+            `num_clusters`: by a subsidy (`priced`), or at random (`rebalanced`, after choices
+            by `threshold`; with `redteam.name = "none"` these are by `loss`, and it is the
+            paper's RR-Cluster, see `docs/privacy.md`).
+    """
+
+    needs_all_losses: ClassVar[bool] = True
     weighs: ClassVar[bool] = False
 
     target_share: Share = 0.0
 
-    def claim(self, part: str) -> Claim:
-        """Return what it needs, and how it is lost."""
-        return Claim(part, self.requires, self.rules_out)
 
-
-class Priced(_Keeping):
+class Priced(Keeping):
     """A subsidy per cluster, adapted by dual ascent (`select_priced`)."""
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
@@ -440,7 +461,7 @@ class Priced(_Keeping):
         return self.target_share
 
 
-class Rebalanced(_Keeping):
+class Rebalanced(Keeping):
     """Choices by threshold, then moves at random (RR-Cluster, `rebalanced`)."""
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:

@@ -1,7 +1,7 @@
 """Ridge heads: FedAvg, IFCA and IFCA-MIR in closed form, without gradients."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from covey.algorithms.algorithm import (
-    Algorithm,
     Clients,
+    Clustered,
     Settled,
     Setup,
     Strategy,
@@ -26,16 +26,16 @@ from covey.algorithms.releases import (
     release_of,
     theta_alone,
 )
+from covey.algorithms.selection import ClusterSelection, Weighted
 from covey.algorithms.start import gap_split
-from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.algorithms.state import RoundResult, ServerState
 from covey.algorithms.sums import Asked, OwnSums, RecordsHere, counted_sums, without_leavers
 from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned, Event, GroupsSought, HeadsSolved, ModelsMerged
 from covey.base.names import Handle, Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
-from covey.components.built_ins import DEFAULTS
-from covey.components.registry import Capability, Claim, Positive, Share
+from covey.components.parts import AboveZero, Part, Positive, Share
 from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
 from covey.heads.perturbed import HeadNoise
@@ -96,8 +96,8 @@ NO_REFERENCE = (
 )
 
 
-class Solved(Algorithm):
-    """Give every cluster the linear head that is best for its clients' records at once.
+class Solved(Clustered):
+    """FedAvg, IFCA and IFCA-MIR with ridge heads in closed form, from sums (`docs/solved.md`).
 
         A_i = w_i sum_r phi_r phi_r^T,    B_i = w_i sum_r phi_r t_r^T
         theta_j = (A_j + gamma A_rest + lambda m I)^-1 (B_j + gamma B_rest)
@@ -109,9 +109,9 @@ class Solved(Algorithm):
     cluster this is FedAvg, by the choice `loss` IFCA.
 
     Attributes:
-        num_clusters: how many heads clients choose among.
         initialisation: `warm`: k-means on the clients' mean features; `random`: each in a
             cluster by chance; `groups`: the true ones, an oracle.
+        selection: how a client takes its cluster.
         pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike.
         regularisation: lambda, above 0: in units of m; of the noise's largest eigenvalue
             where sums are noisy; where heads are hidden, for features of norm 1.
@@ -131,62 +131,33 @@ class Solved(Algorithm):
         Wang, Revisiting Differentially Private Linear Regression (AdaSSP), 2018.
     """
 
-    requires = frozenset({Capability.EXCLUSIVE_CLASSES})
-    rules_out = frozenset(
-        {Capability.SINGLE_UPDATES, Capability.STORED_UPDATES, Capability.TRAINED_UPDATES}
-    )
-    summary: ClassVar[str] = "solves its models from sums, and trains none"
+    trains: ClassVar[bool] = False
     subtracts: ClassVar[bool] = True
     sends_sums: ClassVar[bool] = True
     seen: ClassVar[str] = SEEN
 
-    num_clusters: Positive = 2
-    initialisation: Initialisation = "warm"
-    selection: str = DEFAULTS["selection"]
+    selection: Annotated[ClusterSelection, Part("selection")] = Weighted()
     pooling: Share = 0.0
-    regularisation: Annotated[float, Field(gt=0)] = 1.0
+    regularisation: AboveZero = 1.0
     exposure: Literal["accepted"] | Annotated[float, Field(gt=0.5, le=1)] = 1.0
     releases: Positive = 1
-    select_on: Literal["train", "holdout"] = "train"
     keep_sums: bool = False
 
     @property
     def note(self) -> str:
         """What a reader must know: who told the groups, and what is kept of clients."""
-        notes: list[str] = []
-        if self.initialisation == "groups" and self.num_clusters > 1:
-            notes.append("Clusters started from the true groups: an oracle.")
-        if self.keep_sums:
-            notes.append("The server keeps every client's own sums.")
-        return " ".join(notes)
+        kept = "The server keeps every client's own sums." if self.keep_sums else ""
+        return " ".join(filter(None, (super().note, kept)))
 
     @property
     def keeps_own_sums(self) -> bool:
         """As the option says."""
         return self.keep_sums
 
-    def claim(self, part: str) -> Claim:
-        """Several clusters are no model for everybody."""
-        several = self.num_clusters > 1
-        one = frozenset({Capability.SHARED_MODEL}) if several else frozenset()
-        return Claim(part, self.requires, self.rules_out | one)
-
-    def claims(self, part: str) -> Iterator[Claim]:
-        """Yield what a start, and sums that are kept, take beside the choice."""
-        yield from super().claims(part)
-        if self.initialisation == "warm" and self.num_clusters > 1:
-            yield Claim(
-                f"{part} with initialisation = 'warm'",
-                rules_out=frozenset({Capability.COST_CHOICE, Capability.SUMS_ALONE}),
-                remedy="Set method.initialisation = 'random'.",
-            )
-        if self.keep_sums:
-            yield Claim(
-                f"{part} with keep_sums = true",
-                frozenset({Capability.EXACT_SUMS}),
-                frozenset({Capability.SUMS_ALONE}),
-                remedy="Set method.options.keep_sums = false.",
-            )
+    @property
+    def sends_sums_alone(self) -> bool:
+        """Whether no client is told apart by what it sends."""
+        return super().sends_sums_alone and not (self.starts_warm or self.keep_sums)
 
     def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
         """Return what hides records in heads, as `privacy.record_noise` asks.
@@ -197,7 +168,7 @@ class Solved(Algorithm):
         if multiplier == 0:
             if self.exposure != 1:
                 raise ConfigError(
-                    f"method.options.exposure bounds what a head tells of a record, by "
+                    f"method.exposure bounds what a head tells of a record, by "
                     f"noise on the head; found exposure = {self.exposure!r} and "
                     f"privacy.record_noise = 0. Set privacy.record_noise, for example to "
                     f"0.594, or exposure = 1."
@@ -210,11 +181,6 @@ class Solved(Algorithm):
                 f"method.pooling = 0, or method.num_clusters = 1."
             )
         return HeadNoise(clip, multiplier, self.regularisation, classes)
-
-    def num_models(self, population: Cohort) -> int:
-        """Return how many clusters there are."""
-        del population
-        return self.num_clusters
 
     def strategy(self, setup: Setup) -> Strategy:
         """Return the rounds; whoever's sums are not kept is asked for them again."""

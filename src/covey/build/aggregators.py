@@ -1,19 +1,15 @@
 """From settings to what makes the next models out of updates, and what it keeps apart.
 
-Whether what a cluster's clients send can reach another cluster's model.
-
-A user's own code is believed where its own class says so. What it inherits says nothing:
-it may have overridden what made it true.
+Whether what a cluster's clients send can reach another cluster's model: a user's own code is
+believed where its own class says so (`Component.vouches_for`).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 from torch import nn
 
 from covey.aggregation.base import (
-    Aggregation,
     Aggregator,
     AnonymityTerms,
     ClusterwiseAggregation,
@@ -21,18 +17,16 @@ from covey.aggregation.base import (
     with_stored_updates,
 )
 from covey.aggregation.mean import Clipping, arrived_mean, noised_mean
-from covey.aggregation.server import ServerOptimizer, ServerStep
-from covey.algorithms.algorithm import Algorithm
+from covey.aggregation.server import ServerStep
 from covey.base.errors import ConfigError
 from covey.base.events import ComponentsUsed
 from covey.base.names import Handle
 from covey.build.own_algorithm import user_aggregator, user_server_step
-from covey.build.training import algorithm_of
-from covey.components.registry import Capability, Component, find, is_built_in, source_hash
-from covey.components.slots import ComponentSection, component_of, options_key
-from covey.config.learning import ModelConfig
-from covey.config.rules import is_remote
-from covey.config.settings import Config
+from covey.components.own_code import source_hash
+from covey.components.parts import Component, OwnFunction, components_in
+from covey.config.rules import keeps_clusters_apart
+from covey.config.sections import Sections
+from covey.config.settings import CHANGES_NOTHING, Config
 from covey.heads.perturbed import HeadNoise
 from covey.heads.state import SumNoise
 from covey.models.features import FrozenFeatures
@@ -62,9 +56,7 @@ def masked_aggregator_of(config: Config) -> Aggregator:
     Raises:
         ConfigError: there is none, or updates are to be clipped and hidden by noise.
     """
-    found = component_of(config.merge, "name", Aggregation)
-    own = found if isinstance(found, Aggregation) else None
-    masked = own and own.masked(config.privacy.min_cohort)
+    masked = config.merge.masked(config.privacy.min_cohort)
     if masked is None or config.privacy.client_noise > 0:
         raise ConfigError(
             f"Under privacy.secure_sums updates are averaged, and nobody clips them or "
@@ -72,21 +64,18 @@ def masked_aggregator_of(config: Config) -> Aggregator:
             f"{config.privacy.client_noise}. Take the mean without noise, or set "
             f"secure_sums = false."
         )
-    return arrived_mean(config.privacy.min_cohort) if is_remote(config) else masked
+    return arrived_mean(config.privacy.min_cohort) if config.engine.is_remote else masked
 
 
 def server_step_of(config: Config) -> ServerStep:
     """Return what the server makes of the aggregated models, and keeps for it."""
-    name = config.merge.server_optimizer
-    found = component_of(config.merge, "server_optimizer", ServerOptimizer)
-    step = cast("ServerStep", getattr(found, "step", found))
-    return step if is_built_in("server_optimizer", name) else user_server_step(name, step)
+    optimizer = config.merge.server_optimizer
+    return user_server_step(optimizer.name, optimizer.step) if optimizer.is_own else optimizer.step
 
 
 def anonymity_of(config: Config) -> AnonymityTerms | None:
     """Return how the aggregation hides clients among each other; None: it does not."""
-    found = component_of(config.merge, "name", Aggregation)
-    return found.anonymity() if isinstance(found, Aggregation) else None
+    return config.merge.anonymity()
 
 
 def noise_on_clients(config: Config) -> bool:
@@ -98,7 +87,7 @@ def noise_on_clients(config: Config) -> bool:
 def sum_noise_of(config: Config) -> SumNoise | None:
     """Return the noise on the sums that heads are solved from; None: there is none."""
     privacy = config.privacy
-    if not algorithm_of(config).subtracts or privacy.client_noise == 0:
+    if not config.method.subtracts or privacy.client_noise == 0:
         return None
     return SumNoise(privacy.client_clip, privacy.client_noise)
 
@@ -106,7 +95,7 @@ def sum_noise_of(config: Config) -> SumNoise | None:
 def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
     """Return the noise on heads that are solved; None: there is none."""
     privacy = config.privacy
-    return algorithm_of(config).head_noise(privacy.record_clip, privacy.record_noise, classes)
+    return config.method.head_noise(privacy.record_clip, privacy.record_noise, classes)
 
 
 def sums_of(config: Config) -> SumKind:
@@ -114,9 +103,7 @@ def sums_of(config: Config) -> SumKind:
 
     A user's own class must say so itself: what it inherits is not believed.
     """
-    found = algorithm_of(config)
-    built_in = is_built_in("algorithm", config.method.name)
-    if not found.subtracts or not (built_in or "subtracts" in vars(type(found))):
+    if not config.method.vouches_for("subtracts"):
         return "none"
     return "exact" if sum_noise_of(config) is None else "noisy"
 
@@ -124,14 +111,9 @@ def sums_of(config: Config) -> SumKind:
 def _aggregation(
     config: Config, clients: int, organisations: Mapping[Handle, str] | None
 ) -> Aggregator:
-    name = config.merge.name
-    found = component_of(config.merge, "name", Aggregation)
-    if isinstance(found, Aggregation):
-        federation = _federation(config, clients)
-        merge = found.prepared(replace(federation, organisations=organisations))
-    else:
-        merge = cast("Aggregator", found)
-    return merge if is_built_in("aggregation", name) else user_aggregator(name, merge)
+    federation = replace(_federation(config, clients), organisations=organisations)
+    merge = config.merge.prepared(federation)
+    return user_aggregator(config.merge.name, merge) if config.merge.is_own else merge
 
 
 def _federation(config: Config, clients: int) -> FederationInfo:
@@ -145,7 +127,7 @@ def _federation(config: Config, clients: int) -> FederationInfo:
         clients=clients,
         rounds=config.rounds,
         participation=config.train.participation,
-        shared=Capability.SHARED_MODEL not in algorithm_of(config).claim("").rules_out,
+        shared=config.method.shares_one_model,
         noise_multiplier=noise_multiplier,
     )
 
@@ -161,111 +143,58 @@ def _clipping(config: Config, clients: int) -> Clipping:
     )
 
 
-def algorithm_isolates(config: Config) -> bool:
-    """Say whether the algorithm keeps every cluster to its own clients."""
-    found = component_of(config.method, "name", Algorithm)
-    told = is_built_in("algorithm", config.method.name) or _says(found, "isolates_clusters")
-    return told and found.isolates_clusters
-
-
-def merging_isolates(config: Config) -> bool:
-    """Say whether a cluster's next model hangs on its own clients alone."""
-    return _aggregation_isolates(config) and _optimizer_isolates(config)
-
-
 def mixes_clusters(config: Config) -> bool:
     """Say whether a user's own code may carry one cluster's clients into another.
 
     It may, unless it is known not to. What built-in components carry is recorded as it
     happens.
     """
-    merge = config.merge
-    own = {
-        kind: not is_built_in(kind, name)
-        for kind, name in (
-            ("algorithm", config.method.name),
-            ("aggregation", merge.name),
-            ("server_optimizer", merge.server_optimizer),
-        )
-    }
-    return (
-        (own["algorithm"] and not algorithm_isolates(config))
-        or (
-            own["aggregation"]
-            and not _aggregation_isolates(config)
-            and not _is_clusterwise(component_of(merge, "name", Aggregation))
-        )
-        or (own["server_optimizer"] and not _optimizer_isolates(config))
-    )
-
-
-def _aggregation_isolates(config: Config) -> bool:
-    found = component_of(config.merge, "name", Aggregation)
-    return _keeps_apart(found, is_known=is_built_in("aggregation", config.merge.name))
-
-
-def _optimizer_isolates(config: Config) -> bool:
-    name = config.merge.server_optimizer
-    found = component_of(config.merge, "server_optimizer", ServerOptimizer)
-    return _keeps_apart(found, is_known=is_built_in("server_optimizer", name))
-
-
-def _keeps_apart(component: object, *, is_known: bool) -> bool:
-    """Say whether a component claims isolation, and may be believed."""
-    if not isinstance(component, Component):
-        return False
-    told = is_known or _says(component, "rules_out") or _says(component, "claim")
-    return told and Capability.CLUSTER_ISOLATION not in component.claim("").rules_out
-
-
-def _is_clusterwise(component: object) -> bool:
-    """Say whether it is only ever shown the updates of one cluster at a time."""
-    return isinstance(component, ClusterwiseAggregation) and all(
-        getattr(type(component), name) is getattr(ClusterwiseAggregation, name)
+    method, merge, optimizer = config.method, config.merge, config.merge.server_optimizer
+    clusterwise = isinstance(merge, ClusterwiseAggregation) and all(
+        getattr(type(merge), name) is getattr(ClusterwiseAggregation, name)
         for name in ("aggregate", "prepared")
-    )
+    )  # it is only ever shown the updates of one cluster at a time
+    own = [each for each in (method, *(() if clusterwise else (merge,)), optimizer) if each.is_own]
+    return not all(each.vouches_for("keeps_clusters_apart") for each in own)
 
 
-def _says(component: object, name: str) -> bool:
-    return name in vars(type(component))
+def isolates_clusters(config: Config) -> bool:
+    """Say whether algorithm and aggregation keep every cluster to its own clients."""
+    return config.method.vouches_for("keeps_clusters_apart") and keeps_clusters_apart(config)
 
 
 def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:
-    """Return the fact which components are a user's own or have options, if any do.
+    """Return the fact which components are a user's own or have settings, if any do.
 
     Fixed features in the model are told always, with what their numbers hash to.
     """
     found = {
-        f"{ModelConfig.section}.{path}": _told(part)
+        f"model.{path}": {
+            "name": part.name,
+            "options": part.options,
+            "source": part.source,
+            "tensors": part.tensors,
+        }
         for path, part in module.named_modules()
         if isinstance(part, FrozenFeatures)
     }
-    for _, section in config:
-        if isinstance(section, ComponentSection):
-            found |= _named_in(section)
-    if not found:
-        return ()
-    return (ComponentsUsed(found, mixes_clusters(config)),)
-
-
-def _told(features: FrozenFeatures) -> dict[str, object]:
-    return {
-        "name": features.name,
-        "options": features.options,
-        "source": features.source,
-        "tensors": features.tensors,
-    }
-
-
-def _named_in(section: ComponentSection) -> dict[str, dict[str, object]]:
-    """Return the components of one section that are worth a record."""
-    found: dict[str, dict[str, object]] = {}
-    for field, kind in type(section).slots.items():
-        name, key = getattr(section, field), f"{type(section).section}.{field}"
-        options = getattr(section, options_key(field))
-        usual = type(section).model_fields[field].default
-        if not options and (name == usual or is_built_in(kind, name)):
+    usual = dict(components_in(Sections()))
+    for key, component in components_in(config):
+        nested = {name for name, value in component if isinstance(value, Component)}
+        own = {
+            name: value
+            for name, value in component.own_settings().items()
+            if name not in nested and not f"{key}.{name}".startswith(CHANGES_NOTHING)
+        }
+        setting = key if "." in key else f"{key}.name"
+        if setting in found or key == "tracking":
             continue
-        source = "" if is_built_in(kind, name) else source_hash(find(kind, name, key))
-        found[key] = {"name": name, "options": options, "source": source}
-    return found
+        if own or (component.is_own and component != usual.get(key)):
+            source = _source(component) if component.is_own else ""
+            found[setting] = {"name": component.name, "options": own, "source": source}
+    return (ComponentsUsed(found, mixes_clusters(config)),) if found else ()
+
+
+def _source(component: Component) -> str:
+    made = component.function if isinstance(component, OwnFunction) else type(component)
+    return source_hash(made)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor
 
@@ -20,8 +21,6 @@ from covey.algorithms.remote import RemoteClients, masked_training
 from covey.algorithms.remote_records import RemoteRecords
 from covey.algorithms.round_steps import Steps, calibrated_by, calibration_recipe
 from covey.algorithms.selection import (
-    ClusterSelection,
-    Selection,
     SelectionConfig,
     SelectionInputs,
     choice_epsilon,
@@ -36,28 +35,17 @@ from covey.base.params import layers_of
 from covey.base.rng import Streams
 from covey.build.aggregators import (
     aggregator_of,
-    algorithm_isolates,
     anonymity_of,
+    isolates_clusters,
     masked_aggregator_of,
-    merging_isolates,
     noise_on_clients,
     server_step_of,
     sum_noise_of,
 )
 from covey.build.own_algorithm import own_strategy, user_selection
 from covey.build.risk import Components, longer, with_measured_risk
-from covey.build.training import (
-    algorithm_of,
-    estimator_needs,
-    estimator_of,
-    masks_told,
-    noticing_global_randomness,
-    own_parts,
-    recipe_of,
-    selection_of,
-)
-from covey.components.registry import Capability, is_built_in
-from covey.config.rules import is_remote
+from covey.build.training import masks_told, noticing_global_randomness, own_parts
+from covey.config.rules import recipe_of
 from covey.config.settings import Config
 from covey.data.population import Population
 from covey.engine.protocol import Engine
@@ -97,7 +85,7 @@ SUMS_ALONE = (
 def compose(components: Components) -> Strategy:
     """Compose the algorithm with its wrappers, and with its red team around them."""
     config, population = components.config, components.population
-    algorithm = algorithm_of(config)
+    algorithm = config.method
     model = components.init(Streams(config.seed).at("initial model", 0))
     setup = Setup(
         draw_model=components.init,
@@ -107,9 +95,7 @@ def compose(components: Components) -> Strategy:
         chance_loss=_chance_loss(config, population.num_classes),
         min_cohort=config.privacy.min_cohort if config.privacy.secure_sums else 0,
     )
-    name = config.method.name
-    built_in = is_built_in("algorithm", name)
-    strategy = algorithm.strategy(setup) if built_in else own_strategy(name, algorithm, setup)
+    strategy = own_strategy(algorithm, setup) if algorithm.is_own else algorithm.strategy(setup)
     found, parts = with_measured_risk(strategy, components), own_parts(config)
     return found._replace(
         play_round=noticing_global_randomness(parts, found.play_round),
@@ -143,7 +129,7 @@ def clients_of(
         (),
         steps,
         selection_config(config, population.num_classes),
-        own_risks=components.send is not None and estimator_of(config).on_clients,
+        own_risks=components.send is not None and config.redteam.on_clients,
     )
 
 
@@ -159,7 +145,7 @@ def _records(components: Components) -> Records | None:
 
 def _aggregate(config: Config, population: Population) -> Aggregator:
     """Return how updates are aggregated; who solves its models from sums takes none."""
-    if config.privacy.secure_sums and not algorithm_of(config).subtracts:
+    if config.privacy.secure_sums and not config.method.subtracts:
         return masked_aggregator_of(config)
     organisations = population.organisation_by_handle()
     return aggregator_of(config, len(population.clients), organisations=organisations)
@@ -179,9 +165,9 @@ def _reached(components: Components, usual: Recipe) -> tuple[Backend, Callable[[
             RemoteClients(send, usual),
             lambda recipe: Training(RemoteClients(send, recipe).train),
         )
-    method, weights = config.method, config.merge.weights
+    weights = config.merge.weights
     return (
-        LocalClients(evaluate_with(engine, method.select_on, method.select_examples)),
+        LocalClients(evaluate_with(engine, *config.method.compares_on)),
         lambda recipe: Training(train_with(engine, recipe, weights), noise_events_of(recipe)),
     )
 
@@ -198,46 +184,31 @@ def _replayed(
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:
     """Return a selection with what stands around it: noise, and prices."""
-    noise = config.privacy.selection_noise
-    selection = selection_of(config)
-    share = selection.kept_share if isinstance(selection, ClusterSelection) else None
+    noise, choice = config.privacy.selection_noise, config.method.choice
+    share, select = choice.kept_share, choice.select
+    if choice.is_own:  # its errors are told as its own
+        select = user_selection(choice.name, select)
+    if noise:
+        select = report_noisy_min(
+            cost=partial(_cost, config), bound=_chance_loss(config, classes), noise=noise
+        )
     return SelectionConfig(
-        select=_noisy_selection(config, selection, classes)
-        if noise
-        else _select(config, selection),
+        select=select,
         update_prices=no_prices if share is None else price_update(share),
         epsilon=choice_epsilon(noise) if noise else None,
     )
 
 
-def _select(config: Config, selection: ClusterSelection | Selection) -> Selection:
-    """Return a selection as a function; errors of a user's own are told as its own."""
-    name = config.method.selection
-    if not isinstance(selection, ClusterSelection):
-        return user_selection(name, selection)
-    if is_built_in("selection", name):
-        return selection.select
-    return user_selection(name, selection.select)
-
-
-def _noisy_selection(
-    config: Config, selection: ClusterSelection | Selection, classes: int
-) -> Selection:
-    """Return report-noisy-min of what is compared, up to the loss of guessing."""
-
-    def cost(inputs: SelectionInputs) -> Tensor:
-        found = selection.cost(inputs) if isinstance(selection, ClusterSelection) else None
-        if found is None:
-            raise ConfigError(
-                f"privacy.selection_noise is for choices by the lowest cost, found "
-                f"method.selection = {config.method.selection!r}. Choose a selection "
-                f"that tells its cost, or set selection_noise = 0."
-            )
-        return found
-
-    return report_noisy_min(
-        cost=cost, bound=_chance_loss(config, classes), noise=config.privacy.selection_noise
-    )
+def _cost(config: Config, inputs: SelectionInputs) -> Tensor:
+    """Return what clients compare, of which noise hides the least."""
+    found = config.method.choice.cost(inputs)
+    if found is None:
+        raise ConfigError(
+            f"privacy.selection_noise is for choices by the lowest cost, found "
+            f"method.selection = {config.method.choice.name!r}. Choose a selection that tells "
+            f"its cost, or set selection_noise = 0."
+        )
+    return found
 
 
 def _chance_loss(config: Config, outputs: int) -> float:
@@ -247,7 +218,7 @@ def _chance_loss(config: Config, outputs: int) -> float:
 
 def num_clusters(config: Config, population: Population) -> int:
     """Return how many models the algorithm keeps."""
-    return algorithm_of(config).num_models(population.clients)
+    return config.method.num_models(population.clients)
 
 
 def depends_on_population(config: Config) -> bool:
@@ -257,7 +228,7 @@ def depends_on_population(config: Config) -> bool:
     replay may tell when somebody first did.
     """
     secretly = config.privacy.client_noise > 0 and config.train.participation < 1
-    return estimator_needs(config, Capability.KNOWN_POPULATION) or secretly
+    return config.redteam.needs_pool or secretly
 
 
 def has_independent_clusters(config: Config, engine: Engine) -> bool:
@@ -268,19 +239,19 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
     be, and then no record would tell that they are in it.
     """
     return (
-        algorithm_isolates(config)
+        isolates_clusters(config)
         and not recipe_of(config).keeps_memory  # by clients that would not train
-        and not is_remote(config)
-        and merging_isolates(config)
+        and not config.engine.is_remote
         and config.privacy == type(config.privacy)()
-        and Capability.CLUSTER_ISOLATION not in getattr(engine, "rules_out", ())
+        and config.engine.vouches_for("keeps_clients_apart")
+        and not getattr(engine, "rounds_together", False)
     )
 
 
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what nobody sees."""
     found: list[str] = []
-    algorithm = algorithm_of(config)
+    algorithm = config.method
     found += filter(None, (algorithm.note,))
     found += filter(None, (SUMS_ALONE if config.privacy.secure_sums else algorithm.seen,))
     hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
@@ -291,7 +262,7 @@ def notes(config: Config) -> tuple[str, ...]:
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
         )
-    if note := estimator_of(config).note:
+    if note := config.redteam.note:
         found.append(note)
     if anonymity_of(config) and config.secrets.source == "seeded":
         found.append(

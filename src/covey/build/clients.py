@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
+from covey.algorithms.algorithm import Clustered
 from covey.algorithms.remote import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError
@@ -18,19 +19,11 @@ from covey.base.names import ClientName, Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, noise_on_clients
-from covey.build.training import (
-    algorithm_of,
-    estimator_needs,
-    noticing_global_randomness,
-    user_function,
-)
-from covey.components.registry import Capability, is_built_in
-from covey.components.slots import component_of
-from covey.config.rules import claims_of, refuse_conflicts
+from covey.build.training import noticing_global_randomness, user_function
+from covey.config.rules import OF_DATA
 from covey.config.settings import Config
 from covey.data.clients import PopulationRequest
 from covey.data.examples import Examples, Preference, to_floats
-from covey.data.partition import Partition
 from covey.data.population import (
     GroupSpec,
     Population,
@@ -41,8 +34,8 @@ from covey.data.population import (
     read_preferences,
     weight_from_threshold,
 )
-from covey.data.shift import Shift, ShiftRange
-from covey.data.source import ClientSource, DataSource, data_folder
+from covey.data.shift import ShiftRange
+from covey.data.source import DataSource, OwnSource, data_folder
 from covey.engine.descent import check_private
 from covey.engine.recipe import TASKS
 from covey.models.build import (
@@ -129,23 +122,7 @@ def source_of(config: Config, given: object = None) -> DataSource:
         config: the settings.
         given: what a program passes as its clients; None: nothing.
     """
-    if given is not None:
-        return _holding(lambda: given)
-    found: Any = component_of(config.data, "name", DataSource)
-    if isinstance(found, DataSource):
-        return found
-    name = config.data.name
-    part = f"data function {name}"
-    noticed = noticing_global_randomness([part], found)
-    return _holding(user_function(part, noticed, DataError))
-
-
-def _holding(clients: Any) -> DataSource:  # noqa: ANN401 - a function
-    class Held(ClientSource):
-        def clients(self, request: PopulationRequest) -> Any:  # noqa: ANN401, ARG002
-            return clients()
-
-    return Held()
+    return config.data if given is None else OwnSource(function=lambda: given)
 
 
 def population_from(
@@ -157,7 +134,7 @@ def population_from(
         CoveyError: the examples cannot be had.
     """
     name = config.data.name
-    if is_built_in("data", name):
+    if not config.data.is_own:
         return source.population(request)
     try:
         part = f"data source {name}"
@@ -195,7 +172,7 @@ def with_preferences(
     if not taus and not betas:
         return config
     _refuse_random_handles(config)
-    streams, fixed = Streams(config.seed), config.method.risk_weight
+    streams, fixed = Streams(config.seed), config.population.risk_weight
 
     def stated(name: ClientName) -> tuple[str, float, float]:
         usual = otherwise(name)
@@ -294,15 +271,13 @@ def model_of(
             f"{sorted(shapes)}. Bring them to one shape."
         )
     (shape, _), classes = shapes.pop(), population.num_classes
-    task = config.model.task
     if isinstance(overrides.model, nn.Module):
         _refuse_other_starts(config, population)
     factory = None if overrides.model is None else factory_of(overrides.model)
 
     def build(streams: Streams) -> nn.Module:
         if factory is None:
-            name, options = config.model.name, config.model.options
-            return build_model(name, shape, classes, streams, task, options)
+            return build_model(config.model, shape, classes, streams)
         with streams.lent_to_torch():
             return factory()
 
@@ -318,7 +293,7 @@ def model_of(
 
 def _refuse_other_starts(config: Config, population: Population) -> None:
     """Refuse clusters that are to start from different draws where nothing is drawn."""
-    algorithm = algorithm_of(config)
+    algorithm = config.method
     if algorithm.draws_each and algorithm.num_models(population.clients) > 1:
         raise ConfigError(
             "method.initialisation = 'random' starts every cluster from a draw of its own, "
@@ -403,7 +378,7 @@ def population_and_notes(
     """
     source = source_of(config, given)
     request = request_of(config, streams)
-    _check_fits(config, source, request.spec)
+    _check_fits(config, source)
     population, notes = population_from(source, config, request)
     if config.data.normalise == "image":
         population = normalised_population(population)
@@ -432,19 +407,18 @@ def request_of(config: Config, streams: Streams) -> PopulationRequest:
     )
 
 
-def _check_fits(config: Config, source: DataSource, spec: PopulationSpec) -> None:
+def _check_fits(config: Config, source: DataSource) -> None:
     """Refuse what these data, or these clients, do not have."""
-    dealt = {"population.shift": spec.groups[0].shift.shift, "population.partition": spec.partition}
-    claims = [*source.claims(f"data.name = {config.data.name!r}")]
-    for key, each in dealt.items() if source.simulates else ():
-        name = getattr(config.population, key.partition(".")[2])
-        claims += each.claims(f"{key} = {name!r}")
-    refuse_conflicts([*claims, *claims_of(config, ("data.name", *dealt))])
+    found = [each.message for rule in OF_DATA for each in rule(config, source)]
+    if found:
+        raise ConfigError(" ".join(found))
 
 
 def _check_groups(config: Config, population: Population) -> None:
     """Refuse an oracle that does not know every cluster's group."""
     groups, method = len(population.groups), config.method
+    if not isinstance(method, Clustered):
+        return
     if method.initialisation == "groups" and groups != method.num_clusters:
         raise ConfigError(
             f"method.initialisation = 'groups' needs one cluster per group, found "
@@ -468,24 +442,23 @@ def _without(population: Population, names: tuple[ClientName, ...]) -> Populatio
 
 def _population_spec(config: Config) -> PopulationSpec:
     settings = config.population
-    needs_pool = estimator_needs(config, Capability.SERVER_DATA)
     return PopulationSpec(
         clients=settings.clients,
         groups=_group_specs(config),
         shift_per=settings.shift_per,
         holdout=settings.holdout,
         audit_examples=settings.audit_examples,
-        pool=config.redteam.pool if needs_pool else -1,
+        pool=0 if config.redteam.needs_pool else -1,
         non_members=config.audit.non_members,
         images=settings.images,
-        partition=component_of(settings, "partition", Partition),
+        partition=settings.partition,
     )
 
 
 def _group_specs(config: Config) -> tuple[GroupSpec, ...]:
     """Return the groups; of two unequal ones the smaller is called the minority."""
     settings = config.population
-    shift = partial(ShiftRange, component_of(settings, "shift", Shift))
+    shift = partial(ShiftRange, settings.shift)
     if not settings.groups:
         share, each = settings.minority_share, settings.examples_per_client
         return (
@@ -513,7 +486,7 @@ def preference_of(config: Config, streams: Streams) -> Callable[[ClientName], Pr
         for handle, tau, beta in config.population.preferences_by_handle
     }
     low, high = config.population.thresholds
-    fixed = config.method.risk_weight
+    fixed = config.population.risk_weight
 
     def preference(name: ClientName) -> Preference:
         if by_handle and (known := by_handle.get(handle_of(name, streams))):

@@ -245,13 +245,13 @@ def _misplaced(choice: Mapping[str, Any], clusters: int) -> str:
     return ""
 
 
-def own_strategy(name: str, algorithm: Algorithm, setup: Setup) -> Strategy:
+def own_strategy(algorithm: Algorithm, setup: Setup) -> Strategy:
     """Return the strategy of a user's own algorithm, with its rounds checked and recorded.
 
     Raises:
         ConfigError: it has no rounds.
     """
-    part = f"algorithm {name}"
+    part = f"algorithm {algorithm.name}"
     kind = type(algorithm)
     if kind.round is Algorithm.round and kind.strategy is Algorithm.strategy:
         raise ConfigError(

@@ -30,7 +30,8 @@ from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.algorithms import selection_config
 from covey.build.risk import client_assessment_of
-from covey.build.training import estimator_of, recipe_of, summed_up
+from covey.build.training import summed_up
+from covey.config.rules import recipe_of
 from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords
@@ -147,8 +148,7 @@ class ClientRuntime:
             heads = heads_of(request.models, request.roots)
             stake = context.weight, context.shares
             return losses_without_oneself(records, train, heads, stake)[None]
-        method = self.config.method
-        evaluate = evaluate_with(self.engine, method.select_on, method.select_examples)
+        evaluate = evaluate_with(self.engine, *self.config.method.compares_on)
         return evaluate(request.models, (self.client,), streams)
 
     def train(
@@ -223,7 +223,7 @@ class ClientRuntime:
 
     @property
     def _measures_risk(self) -> bool:
-        return estimator_of(self.config).on_clients
+        return self.config.redteam.on_clients
 
     def _measured_risks(
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks

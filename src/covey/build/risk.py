@@ -14,9 +14,8 @@ from covey.base.names import Handle, Params
 from covey.base.risk import Finding, RiskEstimate, Withheld
 from covey.base.rng import Streams
 from covey.build.aggregators import aggregator_of, noise_on_clients
-from covey.build.training import algorithm_of, estimator_of, recipe_of, user_function
-from covey.components.registry import Capability, is_built_in
-from covey.config.rules import claims_of, refuse_conflicts
+from covey.build.training import user_function
+from covey.config.rules import recipe_of
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population
@@ -126,8 +125,7 @@ def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
     Remote clients measure by themselves where it is theirs to measure.
     """
     config, population = components.config, components.population
-    _check_estimator(config)
-    every, on_clients = config.redteam.every, estimator_of(config).on_clients
+    every, on_clients = config.redteam.every, config.redteam.on_clients
     if on_clients and components.send is not None:
         return strategy
     start = strategy.init(Streams(config.seed)).clusters
@@ -141,26 +139,18 @@ def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
     return red_teamed(strategy, attack, every, by_handle, _count_all(components))
 
 
-def _check_estimator(config: Config) -> None:
-    """Refuse a user's own estimator that needs what other settings rule out."""
-    name = config.redteam.source
-    if not is_built_in("risk_estimator", name):
-        refuse_conflicts([*claims_of(config, ("data.name",))])
-
-
 def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
     """Return the server's red team; None where it has none.
 
     It gives no estimate of a model that diverged. `start` are the models that the run
     begins with.
     """
-    config, estimator = components.config, estimator_of(components.config)
-    if estimator.on_clients or Capability.MEASURED_RISK in estimator.rules_out:
+    config, estimator = components.config, components.config.redteam
+    if estimator.on_clients or not estimator.measures:
         return None
-    context, source = _context(components, start), config.redteam.source
-
-    known = is_built_in("risk_estimator", source)
-    assess = estimator.assess if known else user_assessment(source, estimator.assess)
+    context, source = _context(components, start), estimator.name
+    own = estimator.is_own
+    assess = user_assessment(source, estimator.assess) if own else estimator.assess
 
     def attack(target: Target, streams: Streams) -> Assessment:
         return assess(target, context, streams)
@@ -170,9 +160,10 @@ def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | 
 
 def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment:
     """Return how clients measure for themselves."""
-    estimator, source = estimator_of(config), config.redteam.source
-    known = is_built_in("risk_estimator", source)
-    own = estimator.judge if known else user_self_assessment(source, estimator.judge)
+    estimator = config.redteam
+    own = estimator.judge
+    if estimator.is_own:
+        own = user_self_assessment(estimator.name, estimator.judge)
 
     def judge(
         models: tuple[Params, ...], cohort: Sequence[Client], streams: Streams
@@ -194,7 +185,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         play_round=_round_of(components),
         streams=Streams(config.seed),
         population_profile=tuple((c.group or 0, len(c.train)) for c in population.clients),
-        shared_rounds=algorithm_of(config).split_round(config.rounds) or 0,
+        shared_rounds=config.method.split_round(config.rounds) or 0,
     )
 
 
@@ -214,7 +205,7 @@ def _count(components: Components) -> Count | None:
 def _count_all(components: Components) -> CountAll | None:
     """Return how remote clients of all clusters count at once, where they are to."""
     hidden = components.config.privacy.secure_sums
-    counts = estimator_of(components.config).counts
+    counts = components.config.redteam.counts
     if components.send is None or hidden or not counts:
         return None
     return loss_counter(components.send)
@@ -229,7 +220,7 @@ def retrain_recipe(components: Components) -> RetrainRecipe:
 def _round_of(components: Components) -> PlayRound:
     """Return a round of this run's own steps, for data that the server holds."""
     config, population, engine = (components.config, components.population, components.engine)
-    records, algorithm = components.records, algorithm_of(config)
+    records, algorithm = components.records, config.method
     own = None if records is None else algorithm.reference_round(records)
     if own is not None:
         return own

@@ -38,9 +38,8 @@ from covey.build.clients import (
 )
 from covey.build.remote import ClientRuntime
 from covey.build.risk import Components, retrain_recipe
-from covey.build.training import check_trains, recipe_of
-from covey.components.slots import component_of
-from covey.config.rules import is_remote
+from covey.build.training import check_trains
+from covey.config.rules import recipe_of
 from covey.config.settings import Config
 from covey.data.clients import brought_population
 from covey.data.examples import Client, Examples, Preference
@@ -52,7 +51,7 @@ from covey.engine.fixed_features import (
     LocalRecords,
     has_fixed_features,
 )
-from covey.engine.protocol import Engine, EngineFactory
+from covey.engine.protocol import Engine
 from covey.engine.recipe import TASKS
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
@@ -219,9 +218,8 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     if has_fixed_features(module):
         engine, records = _on_fixed_features(config, module, engine, population)
     components = Components(config, population, engine, init, send, records)
-    own = (config.train.loss, config.train.objective)
-    own_model = overrides.model is not None or config.model.name not in NETWORKS
-    if own_model or any(":" in name for name in own):
+    own = config.train.loss.is_own or config.train.objective.is_own
+    if own or overrides.model is not None or config.model.name not in NETWORKS:
         check_trains(config, components.engine, initial_params(module), population.clients)
     data_hashes = DataHashes()
     return BuiltRun(
@@ -306,7 +304,7 @@ def _population(
 ) -> tuple[Population, tuple[str, ...]]:
     """Return the clients with their data or, where they are remote, without."""
     backend = overrides.client_backend
-    if is_remote(config) != (backend is not None):
+    if config.engine.is_remote != (backend is not None):
         raise ConfigError(
             f"Clients on machines of their own, and no others, are reached through a "
             f"Flower server, found engine.name = {config.engine.name!r}: make a deployment "
@@ -344,9 +342,8 @@ def _on_fixed_features(
 
 
 def _engine(config: Config, module: nn.Module) -> Engine:
-    made: EngineFactory = component_of(config.engine, "name", EngineFactory)
-    needs = recipe_of(config).needs
-    return made.build(module, TASKS[config.model.task], needs=needs)
+    apart = bool(recipe_of(config).apart)
+    return config.engine.build(module, TASKS[config.model.task], apart=apart)
 
 
 def brought_client(

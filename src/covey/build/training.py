@@ -1,14 +1,13 @@
 """From settings to a recipe: how clients train, with parts of a user's own."""
 
 import functools
-import inspect
 import logging
 import random
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -16,30 +15,18 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from covey.algorithms.algorithm import Algorithm
 from covey.algorithms.remote import SummedUp
-from covey.algorithms.selection import ClusterSelection, Selection
 from covey.base.errors import ConfigError, CoveyError, ModelError
 from covey.base.names import Params
 from covey.base.rng import Streams
-from covey.components.factories import raised_at
-from covey.components.registry import Capability, Claim, Component, find, is_built_in
-from covey.components.slots import ComponentSection, component_of
-from covey.config.rules import plain_claims, refuse_conflicts
+from covey.components.own_code import raised_at
+from covey.components.parts import components_in
+from covey.config.problems import kind_at
+from covey.config.rules import recipe_of
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples
-from covey.engine.optimizers import Optimizer, TorchOptimizer
-from covey.engine.protocol import Engine, EngineFactory, ScoringJob, TrainingJob, used_examples
-from covey.engine.recipe import (
-    Loss,
-    Objective,
-    OwnLoss,
-    OwnObjective,
-    OwnSchedule,
-    Recipe,
-    Schedule,
-)
-from covey.membership.estimators import RiskEstimator
+from covey.engine.protocol import Engine, ScoringJob, TrainingJob, used_examples
+from covey.engine.recipe import Recipe
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,43 +120,11 @@ def _leaves(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Leaf]]:
             yield from _leaves(each, name, met)
 
 
-def algorithm_of(config: Config) -> Algorithm:
-    """Return the algorithm that the settings name, with its options."""
-    return component_of(config.method, "name", Algorithm)
-
-
-def selection_of(config: Config) -> ClusterSelection | Selection:
-    """Return how clients choose: a component, or a user's function."""
-    own = algorithm_of(config).own_selection
-    return own or component_of(config.method, "selection", ClusterSelection)
-
-
-def estimator_of(config: Config) -> RiskEstimator:
-    """Return who measures the risk, with its options.
-
-    Raises:
-        ConfigError: it is no estimator of risk.
-    """
-    found = component_of(config.redteam, "source", RiskEstimator)
-    if not isinstance(found, RiskEstimator):
-        raise ConfigError(
-            f"redteam.source = {config.redteam.source!r} must name a subclass of "
-            f"covey.RiskEstimator, found a {type(found).__name__}. Name the class."
-        )
-    return found
-
-
-def estimator_needs(config: Config, capability: Capability) -> bool:
-    """Say whether the measurement of risk rests on this."""
-    return capability in estimator_of(config).claim("redteam.source").requires
-
-
 def summed_up(config: Config) -> frozenset[SummedUp]:
     """Return what of clients' a server needs sums of, for these settings."""
-    estimator = estimator_of(config)
-    of = "sums" if algorithm_of(config).subtracts else "updates"
-    measured = Capability.MEASURED_RISK not in estimator.rules_out
-    return frozenset((of, "counts") if measured and not estimator.on_clients else (of,))
+    of = "sums" if config.method.subtracts else "updates"
+    counts = config.redteam.measures and not config.redteam.on_clients
+    return frozenset((of, "counts") if counts else (of,))
 
 
 def masks_told(config: Config) -> str:
@@ -237,13 +192,9 @@ def noticing_global_randomness(parts: Sequence[str], function: Callable[P, R]) -
 def own_parts(config: Config) -> tuple[str, ...]:
     """Return the user's own parts that the settings name, as messages call them."""
     return tuple(
-        f"{kind.replace('_', ' ')} {name}"
-        for _, section in config
-        if isinstance(section, ComponentSection)
-        for field, kind in type(section).slots.items()
-        if isinstance(name := getattr(section, field), str)
-        and kind not in ("data", "tracker")
-        and not is_built_in(kind, name)
+        f"{kind_at(key.split('.')).replace('_', ' ')} {component.name}"
+        for key, component in components_in(config)
+        if component.is_own and key not in ("data", "tracking")
     )
 
 
@@ -254,99 +205,6 @@ def _states() -> dict[str, object]:
         "numpy": (kind, np.asarray(keys).tobytes(), *rest),
         "Python": random.getstate(),
     }
-
-
-C = TypeVar("C", bound=Component)
-
-
-def recipe_of(config: Config) -> Recipe:
-    """Return how clients train; `Recipe.at` is how they do in one round.
-
-    Raises:
-        ConfigError: a part of it cannot be made, or does not go with the other settings.
-    """
-    recipe = _recipe(config)
-    refuse_conflicts([*_claims(config, recipe), *_surroundings(config)])
-    return recipe
-
-
-def _recipe(config: Config) -> Recipe:
-    train, privacy = config.train, config.privacy
-    loss = component_of(train, "loss", Loss)
-    schedule = component_of(train, "schedule", Schedule)
-    objective = _objective(config)
-    return Recipe(
-        local_epochs=train.local_epochs,
-        local_steps=train.local_steps,
-        batch_size=train.batch_size,
-        learning_rate=train.learning_rate,
-        drop_last=train.drop_last,
-        record_clip=privacy.record_clip,
-        record_noise=privacy.record_noise,
-        optimizer=_optimizer(config),
-        schedule=_own(schedule, Schedule, OwnSchedule),
-        loss=_own(loss, Loss, OwnLoss),
-        objective=objective,
-        personal=_algorithm(config).personal(),
-        max_gradient_norm=train.max_gradient_norm,
-        keep_losses=train.keep_losses,
-    )
-
-
-def _algorithm(config: Config) -> Algorithm:
-    return component_of(config.method, "name", Algorithm)
-
-
-def _objective(config: Config) -> Objective:
-    """Return the algorithm's objective, where it has one, or that of the settings."""
-    named = component_of(config.train, "objective", Objective)
-    of_algorithm = _algorithm(config).objective()
-    if of_algorithm is None:
-        return _own(named, Objective, OwnObjective)
-    if type(named) is not Objective:
-        raise ConfigError(
-            f"method.name = {config.method.name!r} has an objective of its own, found "
-            f"train.objective = {config.train.objective!r} beside it. Leave one of the two "
-            f"at its default."
-        )
-    return of_algorithm
-
-
-def _optimizer(config: Config) -> Optimizer:
-    train = config.train
-    maker = find("optimizer", train.optimizer, "train.optimizer")
-    if inspect.isclass(maker) and issubclass(maker, Component):
-        return component_of(train, "optimizer", Optimizer)
-    options = train.optimizer_options
-    return TorchOptimizer(maker=partial(maker, **options) if options else maker).tried()
-
-
-def _own(found: object, base: type[C], wrapper: Callable[..., C]) -> C:
-    """Return a component; a user's function becomes one."""
-    return found if isinstance(found, base) else wrapper(function=found)
-
-
-def _claims(config: Config, recipe: Recipe) -> Iterator[Claim]:
-    def called(field: str) -> str:
-        if field == "personal":
-            return f"method.name = {config.method.name!r}"
-        section = config.privacy if field == "record_clip" else config.train
-        name = "privacy" if section is config.privacy else "train"
-        return f"{name}.{field} = {getattr(section, field)!r}"
-
-    return recipe.claims(called)
-
-
-def _surroundings(config: Config) -> Iterator[Claim]:
-    """Yield what the engine and the task leave no room for."""
-    engine: EngineFactory = component_of(config.engine, "name", EngineFactory)
-    claim = engine.claim(f"engine.name = {config.engine.name!r}")
-    yield replace(claim, remedy="Choose another engine.")
-    yield from plain_claims(config)
-    labels = {"multiclass": Capability.EXCLUSIVE_CLASSES, "regression": Capability.NUMBER_LABELS}
-    task = config.model.task
-    others = frozenset(each for name, each in labels.items() if name != task)
-    yield Claim(f"model.task = {task!r}", rules_out=others)
 
 
 def check_trains(config: Config, engine: Engine, start: Params, clients: Sequence[Client]) -> None:

@@ -21,12 +21,11 @@ from covey.cli.answer import HIDDEN, INLINE, Answer, short, tabled
 from covey.cli.app import FAILED_CHECK, app, console, errors, stoppable
 from covey.cli.progress import shown
 from covey.components.built_ins import BASELINE, REFERENCES
-from covey.config.rules import is_remote
-from covey.config.settings import Config, load_config
-from covey.config.unheeded import Unheeded, unheeded
 
 if TYPE_CHECKING:
     from covey.build.run import BuiltRun
+    from covey.config.rules import Idle
+    from covey.config.settings import Config
     from covey.runtime.folder import RunFolder
 
 SetOption = Annotated[
@@ -46,7 +45,7 @@ class RunConcluded(Answer):
     """
 
     summary: Mapping[str, Any] = field(metadata=INLINE)
-    unused_settings: Sequence[Unheeded]
+    unused_settings: Sequence[Idle]
     seconds: float
     report: Path
     beside: str = field(metadata=HIDDEN)
@@ -131,12 +130,13 @@ def run(
 ) -> Iterator[RunConcluded]:
     """Play a federation and write its report."""
     from covey.build.run import build_run
+    from covey.config.settings import idle_settings
     from covey.runtime.folder import RunFolder
 
     settings = _configured(config, overrides or [])
-    _note(unheeded(settings))
+    _note(idle_settings(settings))
     began = time.monotonic()
-    if config is not None and is_remote(settings):
+    if config is not None and settings.engine.is_remote:
         place = out or _free_name(settings)
         _submit(config.parent, place, overrides or [])
         yield from _concluded(covey.load(place), None, began)
@@ -180,6 +180,8 @@ def resume(
 
 def _configured(path: Path | None, overrides: list[str]) -> Config:
     """Return the settings of a file, or of the embedded example."""
+    from covey.config.settings import load_config
+
     if path is not None:
         return load_config(path, overrides)
     with as_file(files("covey") / "embedded.toml") as embedded:
@@ -187,6 +189,8 @@ def _configured(path: Path | None, overrides: list[str]) -> Config:
 
 
 def _as_fedavg(settings: Config) -> Config:
+    from covey.config.settings import Config
+
     changed = settings.naming(method=BASELINE).model_dump()
     changed["ledger"]["url"] = ""  # a ledger holds one run
     return Config.of(changed)
@@ -198,10 +202,10 @@ def _free_name(settings: Config) -> Path:
     return next(path for name in names if not (path := Path("runs") / name).exists())
 
 
-def _note(unused: Iterable[Unheeded]) -> None:
+def _note(unused: Iterable[Idle]) -> None:
     """Say on standard error which settings do nothing, one line each."""
     for each in unused:
-        console.print(f"note: {each.told}", style="yellow", soft_wrap=True)
+        console.print(f"note: {each.sentence}", style="yellow", soft_wrap=True)
 
 
 def _play(assembled: BuiltRun, folder: RunFolder) -> None:
@@ -248,10 +252,12 @@ def _concluded(
     result: covey.Run, assembled: BuiltRun | None, began: float
 ) -> Iterator[RunConcluded]:
     """Write the report and yield the answer; fail then if a model diverged."""
+    from covey.config.settings import idle_settings
     from covey.runtime.folder import RunFolder
 
     page = result.report(population=assembled.population if assembled else None)
-    unused = unheeded(RunFolder.existing(result.folder).config())
+    folder = RunFolder.existing(result.folder)
+    unused = idle_settings(assembled.config if assembled else folder.config())
     seconds = round(time.monotonic() - began, 1)
     name, baseline = result.folder.name, result.folder / "baseline"
     if not (baseline / "config.toml").is_file():
@@ -341,7 +347,7 @@ class Swept(Answer):
     rows: Sequence[Mapping[str, Any]]
     means: Sequence[Mapping[str, Any]]
     diverged: Sequence[Mapping[str, Any]]
-    unused_settings: Sequence[Unheeded]
+    unused_settings: Sequence[Idle]
     report: Path
     table: Path
 
@@ -386,19 +392,21 @@ def sweep(
     Runs that are on disk already are not played again; unfinished ones are resumed.
     Where a model diverges the other runs are played all the same; exit code 1.
     """
-    axes = list(map(_axis, over))
-
-    def changed(pairs: Sequence[tuple[str, Any]]) -> Config:
-        return load_config(config, [*(overrides or []), *(f"{k}={v}" for k, v in pairs)])
-
+    from covey.config.settings import idle_settings, swept_settings
     from covey.runs.sweeps import check_variant, concluded_sweep, variants_of
     from covey.runtime.auditing import is_finished
     from covey.runtime.folder import RunFolder
     from covey.runtime.session import open_or_create
 
+    axes = list(map(_axis, over))
+
+    def changed(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        swept = [f"{key}={value}" for key, value in pairs]
+        return swept_settings(config, overrides or [], swept)
+
     root = out or Path("sweeps") / config.stem
     variants = variants_of(changed, axes, range(seeds))
-    first, *others = map(unheeded, variants.values())
+    first, *others = map(idle_settings, variants.values())
     keys = [{each.key for each in unused} for unused in others]
     nowhere = [each for each in first if all(each.key in known for known in keys)]
     _note(nowhere)

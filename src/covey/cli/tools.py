@@ -15,13 +15,11 @@ from covey.base.errors import ConfigError, DataError
 from covey.cli.answer import INLINE, Answer, Commands, JsonOption, tabled
 from covey.cli.app import BAD_INPUT, FAILED_CHECK, app
 from covey.cli.runs import SetOption
-from covey.config.problems import Problem, template, together
-from covey.config.problems import schema as schema_of_settings
-from covey.config.settings import Config, read_settings
-from covey.config.unheeded import Unheeded, unheeded
 from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
+    from covey.config.problems import Problem
+    from covey.config.rules import Idle
     from covey.deploy.checks import Finding, Status
 
 
@@ -47,7 +45,7 @@ class ConfigChecked(Answer):
     file: Path
     valid: bool
     problems: Sequence[Problem]
-    unused_settings: Sequence[Unheeded] | None
+    unused_settings: Sequence[Idle] | None
 
     @property
     def exit_code(self) -> int:
@@ -57,7 +55,7 @@ class ConfigChecked(Answer):
     def lines(self) -> Iterator[str]:
         """Yield that nothing is wrong, and what does nothing."""
         yield f"{self.file}: nothing is wrong"
-        yield from (f"note: {each.told}" for each in self.unused_settings or ())
+        yield from (f"note: {each.sentence}" for each in self.unused_settings or ())
 
 
 @config.command()
@@ -70,11 +68,14 @@ def check(
 
     No data are read: whether they are there shows when a run starts.
     """
+    from covey.config.problems import together
+    from covey.config.settings import Config, idle_settings, read_settings
+
     settings, of_pairs = read_settings(file, overrides or [])
     problems = (*of_pairs, *Config.problems(settings))
     if problems and not as_json:
         raise ConfigError(f"{file}: {together(problems)}")
-    unused = None if problems else unheeded(Config.of(settings))
+    unused = None if problems else idle_settings(Config.of(settings))
     return ConfigChecked(file, not problems, problems, unused)
 
 
@@ -103,6 +104,8 @@ class SchemaWritten(Answer):
 @config.command()
 def schema(out: OutOption = None) -> SchemaPrinted | SchemaWritten:
     """Print the JSON schema of all settings, which says what each means."""
+    from covey.config.problems import schema as schema_of_settings
+
     printed = SchemaPrinted(schema_of_settings())
     if out is None:
         return printed
@@ -130,6 +133,8 @@ class ConfigTemplate(Answer):
 @config.command()
 def init(out: OutOption = None) -> ConfigTemplate:
     """Write a file of all settings at their defaults, with what each means."""
+    from covey.config.problems import template
+
     text = template()
     if out is not None:
         _write_new(out, text)

@@ -1,8 +1,8 @@
 """All that is wrong with settings at once; the template and the schema of a settings file."""
 
+import inspect
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,8 +11,20 @@ from itertools import groupby
 from textwrap import fill
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from covey.base.errors import ConfigError
+from covey.components.built_ins import DEFAULTS
+from covey.components.parts import (
+    Component,
+    Part,
+    described,
+    described_in,
+    find,
+    settings_of_kind,
+    shared_settings,
+)
+from covey.config.rules import Refusal
 from covey.config.sections import Sections
 
 Spec = Mapping[str, Any]
@@ -37,6 +49,7 @@ class Setting:
         default: as TOML and JSON have it: lists, not tuples.
         description: what it means, in Markdown.
         allowed: its type and range in words.
+        owners: the components that have it; none: it is there whatever else is set.
     """
 
     section: str
@@ -44,6 +57,7 @@ class Setting:
     default: object
     description: str
     allowed: str
+    owners: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -64,16 +78,79 @@ def schema() -> dict[str, Any]:
 @cache
 def settings() -> tuple[Setting, ...]:
     """Return all settings in the order of their sections."""
-    return tuple(_settings("", schema()))
+    return tuple(_settings_of("", Sections))
 
 
-def _settings(section: str, spec: Spec) -> Iterator[Setting]:
-    for name, given in spec["properties"].items():
-        inner = _resolved(given)
-        if "properties" in inner:
-            yield from _settings(name, inner)
+def _settings_of(section: str, cls: type[BaseModel]) -> Iterator[Setting]:
+    specs, told = schema() if cls is Sections else cls.model_json_schema(), described_in(cls)
+    for name, field in cls.model_fields.items():
+        kind, spec = _kind(field.metadata), specs["properties"][name]
+        if kind:
+            yield from _settings_of_part(section, name, kind, told.get(name, ""))
+        elif inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
+            yield from _settings_of(name, field.annotation)
         else:
-            yield Setting(section, name, given["default"], given["description"], in_words(given))
+            yield Setting(section, name, spec["default"], told[name], in_words(spec))
+
+
+def _settings_of_part(
+    section: str, name: str, kind: str, about: str, of: tuple[str, ...] = ()
+) -> Iterator[Setting]:
+    """Yield the setting that names a component, and those of all that it may name."""
+    within = f"{section}.{name}" if section else name
+    name_spec = spec_of([*within.split("."), "name"]) or {}
+    here = (section, name) if section else (name, "name")
+    text = f"{about}. {described(kind)}" if section else described(kind)
+    yield Setting(*here, DEFAULTS[kind], text, in_words(name_spec), of)
+    cls_of = {each: find(kind, each, kind) for each in settings_of_kind(kind)}
+    keys = dict.fromkeys(key for fields in settings_of_kind(kind).values() for key in fields)
+    for key in keys:
+        owners = [n for n, fields in settings_of_kind(kind).items() if key in fields]
+        first = cls_of[owners[0]]
+        inner = _kind(first.model_fields[key].metadata)
+        meaning = described_in(first).get(key, "")
+        shared = key in shared_settings(kind)
+        prefix = "" if shared else f"{', '.join(f'`{each}`' for each in owners)}: "
+        of_these = () if shared else tuple(owners)
+        if inner:
+            yield from _settings_of_part(within, key, inner, f"{prefix}{meaning}", of_these)
+            continue
+        spec = settings_of_kind(kind)[owners[0]][key]
+        text = f"{prefix}{meaning}"
+        yield Setting(within, key, spec["default"], text, in_words(spec), of_these)
+
+
+def _kind(metadata: Iterable[object]) -> str:
+    """Return the kind of component that a setting holds; "": it is a plain value."""
+    return next((each.kind for each in metadata if isinstance(each, Part)), "")
+
+
+def kind_at(path: Sequence[str]) -> str:
+    """Return the kind of component at a place in the settings; "": there is none."""
+    classes: list[type[BaseModel]] = [Sections]
+    kind = ""
+    for part in path:
+        fields = [cls.model_fields[part] for cls in classes if part in cls.model_fields]
+        kind = next(filter(None, (_kind(field.metadata) for field in fields)), "")
+        plain = [f.annotation for f in fields if inspect.isclass(f.annotation)]
+        classes = [cls for cls in plain if issubclass(cls, BaseModel)]
+        if kind:
+            classes = [find(kind, name, kind) for name in settings_of_kind(kind)]
+    return kind
+
+
+def known_settings(section: Sequence[str], name: str) -> frozenset[str] | None:
+    """Return what may stand beside the name of a component; None: that is not known."""
+    kind = kind_at(section)
+    if not kind:
+        return None
+    try:
+        found = find(kind, name, kind)
+    except ConfigError:
+        return None
+    if inspect.isclass(found) and issubclass(found, Component):
+        return frozenset(found.model_fields)
+    return shared_settings(kind)
 
 
 def spec_of(path: Sequence[str | int]) -> Spec | None:
@@ -89,12 +166,17 @@ def spec_of(path: Sequence[str | int]) -> Spec | None:
 
 def _inner(spec: Spec, part: str | int) -> Spec | None:
     if isinstance(part, str):
-        found = spec.get("properties", {}).get(part)
+        found = _table(spec).get("properties", {}).get(part)
     elif "prefixItems" in spec:
         found = spec["prefixItems"][part] if part < len(spec["prefixItems"]) else None
     else:
         found = spec.get("items")
     return None if found is None else _resolved(found)
+
+
+def _table(spec: Spec) -> Spec:
+    """Return of a setting that may be a name or a table what the table is."""
+    return next((each for each in spec.get("anyOf", ()) if "properties" in each), spec)
 
 
 def _resolved(spec: Spec) -> Spec:
@@ -114,7 +196,8 @@ def in_words(spec: Spec) -> str:
     """Return the type and the range of a value."""
     spec = _resolved(spec)
     if words := choices(spec):
-        rest = [in_words(each) for each in spec.get("anyOf", ()) if not choices(each)]
+        others = (each for each in spec.get("anyOf", ()) if "properties" not in each)
+        rest = [in_words(each) for each in others if not choices(each)]
         return " or ".join([_one_of(words), *rest])
     if "properties" in spec:
         return f"a table of {', '.join(spec['properties'])}"
@@ -146,6 +229,9 @@ def _list_in_words(spec: Spec) -> str:
     inside = f" of {', '.join(item['properties'])}" if "properties" in item else ""
     return f"a list of {MANY[item['type']]}{inside}"
 
+
+HERE = "{key}"
+"""Stands for the setting in an error about a component, which does not know it."""
 
 Path = tuple[str | int, ...]
 Error = Mapping[str, Any]
@@ -181,7 +267,7 @@ def together(problems: Sequence[Problem]) -> str:
 
 
 def problems_of(
-    given: Mapping[str, Any], disagreements: Callable[[Sections], Sequence[str]]
+    given: Mapping[str, Any], disagreements: Callable[[Sections], Iterable[Refusal]]
 ) -> tuple[Problem, ...]:
     """Return all that is wrong with nested settings; none: they can be played.
 
@@ -189,31 +275,23 @@ def problems_of(
     disagreement with one that is not is no news.
     """
     found: list[Problem] = []
-    paths: list[Path] = []
-    try:
-        sections = Sections.model_validate(given)
-    except ValidationError as error:
-        for path, errors in _by_path(error).items():
-            found.append(_problem(path, errors))
-            paths.append(path)
+    wrong: set[str] = set()
+    settings: Mapping[str, Any] = given
+    for _ in range(2):  # what else is wrong with a component shows once its name is right
         try:
-            sections = Sections.model_validate(_without(given, paths))
-        except ValidationError:
-            return tuple(found)
-    return (*found, *map(Problem, _not_of(paths, disagreements(sections))))
-
-
-def _not_of(paths: Sequence[Path], messages: Sequence[str]) -> Iterator[str]:
-    """Yield the messages that name none of these settings, in full or by the key alone."""
-    names = [
-        rf"(?:\b{re.escape(str(above[0]))}\.|(?<![\w.])){re.escape(str(name))}\b"
-        if above
-        else rf"\b{re.escape(str(name))}\b"
-        for *above, name in (path[:2] for path in paths if path)
-    ]
-    for message in messages:
-        if not any(re.search(name, message) for name in names):
-            yield message
+            sections = Sections.model_validate(settings)
+            break
+        except ValidationError as error:
+            by_path = _by_path(error)
+            found.extend(_problem(path, errors, given) for path, errors in by_path.items())
+            wrong |= {".".join(map(str, path[:2])) for path in by_path}
+            settings = _without(settings, list(by_path))
+    else:
+        return tuple(found)
+    for refusal in disagreements(sections):
+        if not wrong.intersection(refusal.keys):
+            found.append(Problem(refusal.message, refusal.keys[0]))
+    return tuple(found)
 
 
 def _without(given: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
@@ -228,7 +306,7 @@ def _without(given: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
         if isinstance(value, Mapping)
         else value
         for name, value in given.items()
-        if (name,) not in wrong
+        if (name,) not in wrong and not (isinstance(value, str) and (name, "name") in wrong)
     }
 
 
@@ -248,17 +326,30 @@ def _path(error: Mapping[str, Any]) -> Path:
     # a list that lacks something is wrong as a whole
     for part in above if short else error["loc"]:
         spec = spec_of(path)
-        if spec is None or spec.get("type") not in ("object", "array"):
+        if spec is None or _table(spec).get("type") not in ("object", "array"):
             break
         path = (*path, part)
     return path
 
 
-def _problem(path: Path, errors: Sequence[Error]) -> Problem:
-    key, value, kind = ".".join(map(str, path)), errors[0]["input"], errors[0]["type"]
+def _problem(path: Path, errors: Sequence[Error], given: Mapping[str, Any]) -> Problem:
+    value, kind = errors[0]["input"], errors[0]["type"]
+    nested = len(path) > 2 and path[-1] == "name"
+    key = ".".join(map(str, path[:-1] if nested else path))
     if kind == "extra_forbidden":
-        return _unknown(path, value)
-    spec = spec_of(path) or {}
+        return _unknown(path, value, given)
+    if kind == "component":
+        told: str = errors[0]["ctx"]["why"].replace(HERE, key)
+        message = told if told.startswith(key) else f"{key} {told}"
+        return Problem(message, key, value, in_words(spec_of(path) or {}))
+    if kind == "value_error":  # a component's own sentence
+        return Problem(f"{key}: {errors[0]['ctx']['error']}", key)
+    own = ":" in _named_at([str(part) for part in path[:-1]], given)
+    spec = {} if own else spec_of(path) or {}
+    if not spec:  # a setting of a user's own component
+        told = errors[0]["msg"]
+        message = f"{key} = {_shown(value)} is not possible: {told[0].lower()}{told[1:]}."
+        return Problem(f"{message} Change the value.", key, value, told)
     expected = in_words(spec)
     if kind == "missing" and len(path) > 2:  # of a group of clients
         message = f"{key} is missing: it must be {expected}. Add it."
@@ -284,15 +375,48 @@ def _value_meant(value: object, spec: Spec) -> tuple[str | None, str]:
     return None, ""
 
 
-def _unknown(path: Path, value: object) -> Problem:
-    """Return what is wrong with a name that no setting has."""
-    key = ".".join(map(str, path))
-    known = sorted((spec_of(path[:-1]) or {}).get("properties", ()))
-    meant = _name_meant(path, known)
+def _unknown(path: Path, value: object, given: Mapping[str, Any]) -> Problem:
+    """Return what is wrong with a name that no setting has, or no setting of a component."""
+    key, section = ".".join(map(str, path)), [str(part) for part in path[:-1]]
     found = "" if isinstance(value, Mapping) else f", found {_shown(value)}"
+    if holder := holder_missing([*section, str(path[-1])], given):
+        needed, named = holder
+        message = (
+            f"{key} = {_shown(value)} is a setting of {needed}, found {named!r}. "
+            f"Remove it, or choose another."
+        )
+        return Problem(message, key, value, needed)
+    known = sorted(_table(spec_of(path[:-1]) or {}).get("properties", ()))
+    meant = _name_meant(path, known)
     there = f"Did you mean {meant}?" if meant else f"Known there: {', '.join(known)}."
     message = f"Unknown setting {key!r}{found}. {there} Correct the name."
     return Problem(message, key, _sayable(value), "the name of a setting", meant)
+
+
+def holder_missing(path: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return which components have a setting, and the one that is named, which does not.
+
+    None where that one has it, or none has.
+    """
+    *section, key = path
+    kind = kind_at(section)
+    if not kind:
+        return None
+    named = _named_at(section, given) or DEFAULTS.get(kind, "")
+    owners = [n for n, fields in settings_of_kind(kind).items() if key in fields]
+    if not owners or named in owners or key in (known_settings(section, named) or ()):
+        return None
+    holder = f"{'.'.join(section)}{'.name' if len(section) == 1 else ''}"
+    return f"{holder} = {' or '.join(map(repr, owners))}", named
+
+
+def _named_at(section: Sequence[str], given: Mapping[str, Any]) -> str:
+    """Return the name of the component at a place in settings as they were written."""
+    inner: Any = given
+    for part in section:
+        inner = inner.get(part, {}) if isinstance(inner, Mapping) else {}
+    found = inner.get("name", "") if isinstance(inner, Mapping) else inner
+    return found if isinstance(found, str) else getattr(found, "name", "")
 
 
 def _name_meant(path: Path, known: Sequence[str]) -> str | None:
@@ -330,21 +454,30 @@ HEAD = (
 
 
 def template() -> str:
-    """Return a TOML file of all settings at their defaults, which gives `Config()`."""
+    """Return a TOML file of all settings at their defaults, which gives `Config()`.
+
+    What only components have that are not the default stands there as a comment.
+    """
     parts = [_comment(HEAD)]
-    for section, own in groupby(settings(), key=lambda each: each.section):
+    usual = {each.key: each.default for each in settings()}
+    for section, own in groupby(settings(), key=lambda each: each.section.partition(".")[0]):
         if section:
-            reference = schema()["properties"][section]["$ref"].split("/")[-1]
-            about = schema()["$defs"][reference]["description"]
-            parts.append(f"{_comment(about)}\n[{section}]")
-        parts.extend("\n".join(_lines(each)) for each in own)
+            parts.append(f"{_comment(f'{about(section)}.')}\n[{section}]")
+        name = usual.get(f"{section}.name")
+        for each in own:
+            key = each.key.removeprefix(f"{section}.")
+            live = "." not in key and (not each.owners or name in each.owners)
+            line = f"{key} = {json.dumps(each.default)}"  # TOML writes these as JSON
+            text = _comment(f"{each.description}. Allowed: {each.allowed}.")
+            parts.append(f"{text}\n{line if live else f'# {line}'}")
     return "\n\n".join(parts) + "\n"
 
 
-def _lines(setting: Setting) -> Iterator[str]:
-    yield _comment(setting.description)
-    yield _comment(f"Allowed: {setting.allowed}.")
-    yield f"{setting.name} = {json.dumps(setting.default)}"  # TOML writes these as JSON
+def about(section: str) -> str:
+    """Return what a section is for, in a sentence without its full stop."""
+    cls = Sections.model_fields[section].annotation
+    told = described_in(Sections).get(section) or inspect.cleandoc(cls.__doc__ or "")
+    return told.splitlines()[0].rstrip(".").capitalize()
 
 
 def _comment(text: str) -> str:

@@ -1,338 +1,250 @@
-"""The settings, section by section; names and defaults are stable.
+"""The settings, section by section: each is declared, checked and described here alone.
 
-Every setting says what it means: `covey config schema`, the file of `covey config init`
-and docs/settings.md tell it from here.
+What a setting means stands in its section's docstring: `covey config schema`, the file of
+`covey config init` and docs/settings.md tell it from there. A section that is a component
+(`covey.components.parts`) is described by its own class.
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Annotated, Any, Literal, cast, no_type_check
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field
 
-from covey.base.errors import ConfigError
-from covey.components.built_ins import described
-from covey.components.registry import (
-    Component,
+from covey.aggregation.base import Aggregation
+from covey.aggregation.mean import Mean
+from covey.algorithms.algorithm import Algorithm
+from covey.algorithms.ifca import IfcaMir
+from covey.components.parts import (
+    AboveZero,
     Count,
     NotNegative,
+    Part,
     Positive,
+    Range,
     SettingsSection,
     Share,
-    is_known,
-    known_names,
-    options_of,
-    reference,
+    Shares,
+    Texts,
+    Unread,
+    components_in,
 )
-from covey.components.slots import (
-    READ,
-    RECORDED,
-    ComponentSection,
-    Options,
-    choice_of,
-    options_table,
-    slot,
-)
-from covey.config.learning import (
-    DataConfig,
-    MethodConfig,
-    ModelConfig,
-    PopulationConfig,
-    TrainConfig,
-)
-from covey.trackers import tracker_of
+from covey.data.partition import Iid, Partition
+from covey.data.sets import Digits
+from covey.data.shift import Rotation, Shift
+from covey.data.source import DataSource
+from covey.engine.kinds import Auto
+from covey.engine.optimizers import Optimizer, Sgd
+from covey.engine.protocol import EngineFactory
+from covey.engine.recipe import Constant, Loss, Objective, Schedule, TaskLoss
+from covey.membership.estimators import FederatedEstimator, RiskEstimator
+from covey.models.build import ModelFactory, ModelFunction
+from covey.models.networks import MnistCnn
+from covey.trackers import Tracker
+
+Delta = Annotated[float, Field(gt=0, lt=1)]
+ByHandle = Annotated[
+    tuple[Annotated[tuple[str, Share, Share], Field(strict=False)], ...], Field(strict=False)
+]
 
 
-class RedteamConfig(ComponentSection):
-    """Where the risk that clients see comes from."""
+class GroupConfig(SettingsSection):
+    """One group of clients that share a data distribution.
 
-    section = "redteam"
-    slots = MappingProxyType({"source": "risk_estimator"})
+    Attributes:
+        share: share of the clients; those of all groups add up to 1.
+        shift: [low, high], the range of the group's shift.
+        examples_per_client: the holdout included.
+    """
 
-    source: str = slot("risk_estimator")
-    source_options: Options = options_table("source")
-    every: Positive = Field(
-        default=5, description="rounds between two measurements; a figure lives twice as long"
-    )
-    shadows: Positive = Field(default=3, description="shadow federations per cluster")
-    pool: Count = Field(
-        default=0,
-        description="images that the server holds for shadows; 0: what is left. Too few "
-        "to match a cluster: its figure is extrapolated from smaller shadows, and nobody "
-        "acts on it",
-    )
+    share: Annotated[float, Field(gt=0, le=1)]
+    shift: Range
+    examples_per_client: Positive
 
 
-class MergeConfig(ComponentSection):
-    """How updates become the next cluster models."""
+class PopulationConfig(SettingsSection):
+    """Who holds which examples, and what each client accepts.
 
-    section = "merge"
-    slots = MappingProxyType({"name": "aggregation", "server_optimizer": "server_optimizer"})
+    Attributes:
+        clients: how many clients share the data set.
+        examples_per_client: the holdout included.
+        shift: how groups differ.
+        shift_per: one draw per `image` or per `client`.
+        minority_share: share of the clients in the minority.
+        minority: range of the shift in the minority, [low, high].
+        majority: range of the shift in the majority, [low, high].
+        groups: instead of minority and majority: a list of `{share, shift,
+            examples_per_client}`.
+        partition: how images are dealt inside a group. What is kept aside is a random part
+            of all images with each; with all but the first, what is left for test images or
+            the pool is halved, so that there is something to choose from.
+        images: `disjoint`: no image belongs to two clients. `per-group`: all images that are
+            not kept aside are dealt to every group anew, as in Ghosh et al. 2020, so that
+            clients of different groups may hold one image in two transforms; no two clients
+            of a group do. What is kept aside (the true audit's non-members, test images,
+            pool) is nobody's in both. With a `shift` other than `none`.
+        holdout: share of a client's examples that it never trains on.
+        audit_examples: non-members kept for the true audit, shifted like each group.
+        thresholds: range of the risk thresholds, drawn per client.
+        risk_weight: beta = clip((0.8 - tau) / 0.3, 0, 1), or one number for everybody.
+        preferences: a CSV or TOML file with `name`, `risk_threshold`, `risk_weight`; the
+            last may be missing.
+        organisations: a CSV file with `name`, `organisation`, or a TOML file of `name =
+            "organisation"`: whose client each one is, as whoever runs the federation attests
+            it; on Flower for a key that is registered under this name.
+        preferences_by_handle: written by `covey.run(thresholds=..., risk_weights=...)`:
+            `[handle, risk_threshold, risk_weight]` of every client that they name, before
+            the file and the draws. Handles follow from the seed; refused with
+            `secrets.source = "os"`.
+        exclude: names of clients that never take part; nobody else changes.
+    """
 
-    name: str = slot("aggregation")
-    options: Options = options_table("name")
-    server_optimizer: str = slot("server_optimizer", "what the server makes of the result. ")
-    server_optimizer_options: Options = options_table("server_optimizer")
-    weights: Literal["equal", "examples"] = Field(
-        default="equal", description="clients count `equal` (the paper) or by their `examples`"
-    )
-    min_anonymity: Positive = Field(
-        default=6,
-        description="the paper's k: anonymity sets have k to 2k - 1 members; a cluster "
-        "with fewer clients waits, and after `redteam.every` rounds they take their next "
-        "best",
-    )
-    deniability_threshold: Positive = Field(
-        default=3,
-        description="the paper's x, at most k: a client is denied while every set that "
-        "held it keeps so many members",
-    )
-    min_organisations: Positive = Field(
-        default=1,
-        description="of how many different organisations the members of each anonymity set "
-        "are, at most k (`population.organisations` says whose clients are whose); sets of "
-        "fewer are joined, a cluster of fewer waits. Above 1, x counts organisations other "
-        "than the leaver's. Against Sybils",
-    )
-    partition: Literal["mdav", "kmeans", "public-random"] = Field(
-        default="mdav",
-        description="or balanced `kmeans`, both of the clients' models; `public-random` "
-        "looks at no data",
-    )
-    distance: Literal["l2", "cosine"] = Field(
-        default="l2",
-        description="or `cosine`: the angle between models, as in the paper's "
-        "experiments; it bounds no L2 distance",
-    )
-    max_distance: NotNegative = Field(
-        default=0.0,
-        description="the paper's Delta: a member farther away (L2) does not count towards "
-        "x; 0: all count",
-    )
-    noise: Literal["none", "released", "paper", "sound"] = Field(
-        default="none",
-        description="what is added to a representative: `released` (as the paper's "
-        "published code, the set's largest mean row distance) or `paper` (standard "
-        "deviation `radius`, the paper's sigma times Delta), which make no model "
-        "differentially private by themselves; or `sound`: updates projected to norm "
-        "`radius`, and as much noise as `epsilon` asks for. It needs `partition = "
-        '"public-random"`, `distance = "l2"`, `weights = "equal"` and `max_distance = 0`',
-    )
-    radius: Annotated[float, Field(gt=0)] = Field(
-        default=1.0, description='for `noise = "paper"` and `noise = "sound"`'
-    )
-    epsilon: NotNegative = Field(
-        default=0.0,
-        description='what `noise = "sound"` keeps to over all rounds, for one client '
-        "replaced by another; above 0 there",
-    )
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=1e-5, description='delta of what `noise = "sound"` keeps to'
-    )
+    clients: Positive = 40
+    examples_per_client: Positive = 30
+    shift: Annotated[Shift, Part("shift")] = Rotation()
+    shift_per: Literal["image", "client"] = "image"
+    minority_share: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    minority: Range = (0.0, 25.0)
+    majority: Range = (25.0, 50.0)
+    groups: Annotated[tuple[GroupConfig, ...], Field(strict=False)] = ()
+    partition: Annotated[Partition, Part("partition")] = Iid()
+    images: Literal["disjoint", "per-group"] = "disjoint"
+    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    audit_examples: Count = 400
+    thresholds: Shares = (0.5, 0.8)
+    risk_weight: Literal["from-threshold"] | Share = "from-threshold"
+    preferences: str = ""
+    organisations: str = ""
+    preferences_by_handle: ByHandle = ()
+    exclude: Texts = ()
+
+
+class TrainConfig(SettingsSection):
+    """What a client does in a round.
+
+    Attributes:
+        local_epochs: passes over a client's examples per round.
+        local_steps: if positive, gradient steps instead of epochs.
+        batch_size: examples per gradient step.
+        drop_last: every epoch leaves out its last batch where that is short and not the only
+            one: BatchNorm cannot train on a batch of one example. Nothing changes with
+            DP-SGD, which draws its batches.
+        learning_rate: step of the clients' gradient descent.
+        optimizer: begins anew in every round; a class of `torch.optim` goes by its name
+            there, such as `RMSprop`.
+        schedule: the learning rate over the rounds.
+        loss: what clients minimise; scores are the task's.
+        objective: what they minimise beside it.
+        max_gradient_norm: if positive, the largest L2 norm of a step's gradient; a larger
+            one is scaled down.
+        participation: chance of each client in each round.
+        keep_losses: every client keeps, on its own side, the loss of each of its records in
+            every round, as training computes it anyway; which are the most exposed, `covey
+            records` tells from it (`docs/record_risk.md`). No model changes by it. Not with
+            DP-SGD, `method.name = "solved"` or the `vmap` engine.
+    """
+
+    local_epochs: Positive = 1
+    local_steps: Count = 0
+    batch_size: Positive = 25
+    drop_last: bool = False
+    learning_rate: AboveZero = 0.05
+    optimizer: Annotated[Optimizer, Part("optimizer")] = Sgd()
+    schedule: Annotated[Schedule, Part("schedule")] = Constant()
+    loss: Annotated[Loss, Part("loss")] = TaskLoss()
+    objective: Annotated[Objective, Part("objective")] = Objective()
+    max_gradient_norm: NotNegative = 0.0
+    participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    keep_losses: bool = False
 
 
 class PrivacyConfig(SettingsSection):
-    """Differential privacy, and sums under masks; off by default."""
+    """Differential privacy, and sums under masks; off by default.
 
-    client_clip: NotNegative = Field(
-        default=0.0,
-        description="largest L2 norm of a client's update; longer ones are shortened. "
-        "Needed, and only allowed, with `client_noise`. Of a client's sums "
-        '(`method.name = "solved"`), which have 1 at most: .3 is good',
-    )
-    client_noise: NotNegative = Field(
-        default=0.0,
-        description="z: Gaussian noise on each cluster's sum of updates, in units of the "
-        'clip. For `merge.name = "mean"` with equal weights. With `train.participation` '
-        "below 1 it is secret who came, which takes a method with one cluster. With "
-        '`method.name = "solved"` on the sums of each cluster, once',
-    )
-    record_clip: NotNegative = Field(
-        default=0.0,
-        description="C: largest L2 norm of one example's gradient; above 0, clients train "
-        "by DP-SGD (`docs/privacy.md`). By itself no guarantee. With "
-        '`method.name = "solved"`: R, the largest residual of a record (`docs/solved.md`)',
-    )
-    record_noise: NotNegative = Field(
-        default=0.0,
-        description="z: noise on each step's sum of clipped gradients, in units of "
-        '`record_clip`, which it needs. With `method.name = "solved"` on every head that '
-        "is released, by the server (`docs/solved.md`)",
-    )
-    selection_noise: NotNegative = Field(
-        default=0.0,
-        description="b: clients choose by report-noisy-min, and one choice is 2 / b "
-        "differentially private. For `ifca`, and `ifca-mir` by `loss` or `weighted`; "
-        "without a warm start",
-    )
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=1e-5, description="delta of what is promised"
-    )
-    secure_sums: bool = Field(
-        default=False,
-        description="clients send what is added up under masks that cancel, so that the "
-        'server sees sums over clients only: the sums of `method.name = "solved"` (with '
-        '`initialisation = "random"` or one cluster), the updates of `fedavg`, `fedprox` '
-        'and `ditto` (with `merge.name = "mean"`, in steps of 2^-24), and the counts of '
-        '`redteam.source = "federated"` (`docs/solved.md`)',
-    )
-    min_cohort: Annotated[int, Field(ge=3)] = Field(
-        default=5,
-        description="a sum under masks is over at least so many clients; who comes with "
-        "fewer waits, and who was summed together moves together",
-    )
+    Attributes:
+        client_clip: largest L2 norm of a client's update; longer ones are shortened. Needed,
+            and only allowed, with `client_noise`. Of a client's sums (`method.name =
+            "solved"`), which have 1 at most: .3 is good.
+        client_noise: z: Gaussian noise on each cluster's sum of updates, in units of the
+            clip. For `merge.name = "mean"` with equal weights. With `train.participation`
+            below 1 it is secret who came, which takes a method with one cluster. With
+            `method.name = "solved"` on the sums of each cluster, once.
+        record_clip: C: largest L2 norm of one example's gradient; above 0, clients train by
+            DP-SGD (`docs/privacy.md`). By itself no guarantee. With `method.name =
+            "solved"`: R, the largest residual of a record (`docs/solved.md`).
+        record_noise: z: noise on each step's sum of clipped gradients, in units of
+            `record_clip`, which it needs. With `method.name = "solved"` on every head that
+            is released, by the server (`docs/solved.md`).
+        selection_noise: b: clients choose by report-noisy-min, and one choice is 2 / b
+            differentially private. For `ifca`, and `ifca-mir` by `loss` or `weighted`;
+            without a warm start.
+        delta: delta of what is promised.
+        secure_sums: clients send what is added up under masks that cancel, so that the
+            server sees sums over clients only: the sums of `method.name = "solved"` (with
+            `initialisation = "random"` or one cluster), the updates of `fedavg`, `fedprox`
+            and `ditto` (with `merge.name = "mean"`, in steps of 2^-24), and the counts of
+            `redteam.name = "federated"` (`docs/solved.md`).
+        min_cohort: a sum under masks is over at least so many clients; who comes with fewer
+            waits, and who was summed together moves together.
+    """
+
+    client_clip: NotNegative = 0.0
+    client_noise: NotNegative = 0.0
+    record_clip: NotNegative = 0.0
+    record_noise: NotNegative = 0.0
+    selection_noise: NotNegative = 0.0
+    delta: Delta = 1e-5
+    secure_sums: bool = False
+    min_cohort: Annotated[int, Field(ge=3)] = 5
 
 
 class SecretsConfig(SettingsSection):
-    """Where comes from what nobody may recompute, and with what proofs are signed."""
+    """Where comes from what nobody may recompute, and with what proofs are signed.
 
-    source: Literal["seeded", "os"] = Field(
-        default="seeded",
-        description="`seeded`: everything can be recomputed from the seed, hidden "
-        "draws too. `os`: from 32 random bytes outside the run folder, replaced after "
-        "every round; runs are not repeatable then",
-    )
-    key_path: str = Field(
-        default="",
-        description="the key that signs proofs (PEM); else the user's own, made on first use",
-    )
+    Attributes:
+        source: `seeded`: everything can be recomputed from the seed, hidden draws too. `os`:
+            from 32 random bytes outside the run folder, replaced after every round; runs are
+            not repeatable then.
+        key_path: the key that signs proofs (PEM); else the user's own, made on first use.
+    """
+
+    source: Literal["seeded", "os"] = "seeded"
+    key_path: str = ""
 
 
 class AuditConfig(SettingsSection):
-    """What the true audit compares members with."""
+    """What the true audit compares members with.
 
-    non_members: Literal["matched", "pooled", "untransformed"] = Field(
-        default="matched",
-        description="`pooled` and `untransformed` are demonstrations: the audit then "
-        "refuses its figure",
-    )
+    Attributes:
+        non_members: `matched`; `pooled` and `untransformed` are demonstrations: the audit
+            then refuses its figure.
+    """
+
+    non_members: Literal["matched", "pooled", "untransformed"] = "matched"
 
 
 class UnlearningConfig(SettingsSection):
-    """Clients that leave while a run goes on, and what is kept to let them."""
+    """Clients that leave while a run goes on, and what is kept to let them.
 
-    request_probability: Share = Field(
-        default=0.0,
-        description="chance after each round that a random client asks to leave (0.2 in the paper)",
-    )
-    store_updates: Count = Field(
-        default=0,
-        description="keep every client's raw update each so many rounds, to calibrate "
-        "it when somebody leaves (`fedavg` only); nothing can be denied while they are "
-        "there",
-    )
+    Attributes:
+        request_probability: chance after each round that a random client asks to leave (0.2
+            in the paper).
+        store_updates: keep every client's raw update each so many rounds, to calibrate it
+            when somebody leaves (`fedavg` only); nothing can be denied while they are there.
+    """
 
-
-@no_type_check  # a protocol that cannot be checked at run time
-def _exists(name: str, info: ValidationInfo) -> str:
-    """Refuse a name that nobody knows, but where a run recorded it."""
-    if info.context in (READ, RECORDED) or is_known("tracker", name):
-        return name
-    known = ", ".join(known_names("tracker"))
-    raise ValueError(f"must be one of {known} or package.module:name")
-
-
-Name = Annotated[str, AfterValidator(_exists), Field(json_schema_extra=choice_of("tracker"))]
-TrackerNames = Annotated[
-    tuple[Name, ...],
-    Field(
-        strict=False,
-        description="who else is told of every round (`docs/tracking.md`), and changes "
-        f"no result: a list of trackers. {described('tracker')}",
-    ),
-]
-TrackerOptions = Annotated[
-    Options,
-    Field(
-        description="tables of options of trackers, by their names, such as `{mlflow = "
-        '{uri = "http://localhost:5000"}}`'
-    ),
-]
-
-
-def with_names(settings: object) -> object:
-    """Return settings with the names of trackers that a program passes as objects."""
-    if not isinstance(settings, Mapping):
-        return settings
-    named = dict(cast("Mapping[str, Any]", settings))
-    given = named.get("tracking")
-    if given is None:
-        return named
-    several = given if isinstance(given, list | tuple) else [given]
-    trackers = cast("Sequence[object]", several)
-    tables = named.get("tracking_options", {})
-    if not isinstance(tables, Mapping):
-        return named  # the field itself says what is wrong
-    options = dict(cast("Mapping[str, Any]", tables))
-    for each in trackers:
-        if isinstance(each, Component):
-            options[reference(each)] = options_of(each)
-    names = [e if isinstance(e, str) else reference(e) for e in trackers]
-    named["tracking"] = names
-    named["tracking_options"] = {
-        **{k: v for k, v in options.items() if not _is_part(k, names)},
-        **{name: _options(options, name) for name in names if _options(options, name)},
-    }
-    return named
-
-
-def _options(options: Mapping[str, Any], name: str) -> Options:
-    """Return the options of a name, which a dict with dots in its keys has in parts."""
-    found: Any = options.get(name)
-    if found is None:
-        found = options
-        for part in name.split("."):
-            found = found.get(part, {}) if isinstance(found, Mapping) else {}
-    return cast("Options", found)
-
-
-def _is_part(key: str, names: Sequence[str]) -> bool:
-    return any(name.startswith(f"{key}.") for name in names)
-
-
-def tracker_problems(config: "Sections") -> list[str]:
-    """Return why the trackers cannot be made, and which options are of none of them."""
-    problems = [
-        f"tracking_options has options of {name!r}, which tracking does not name. Add it "
-        f"to tracking, or remove them."
-        for name in config.tracking_options
-        if name not in config.tracking
-    ]
-    for name in config.tracking:
-        try:
-            tracker_of(name, config.tracking_options.get(name, {}))
-        except ConfigError as error:
-            problems.append(str(error))
-    return problems
-
-
-class EngineConfig(ComponentSection):
-    """What runs the clients' training."""
-
-    section = "engine"
-    slots = MappingProxyType({"name": "engine"})
-
-    name: str = slot("engine")
-    options: Options = options_table("name")
-    workers: Count = Field(
-        default=0,
-        description="threads, with `ray` on each node; 0: one per core. Changes no result",
-    )
-    precision: Literal["float32", "bfloat16"] = Field(
-        default="float32",
-        description="or `bfloat16`: faster training on CPUs and GPUs that have it",
-    )
+    request_probability: Share = 0.0
+    store_updates: Count = 0
 
 
 class LedgerConfig(SettingsSection):
-    """Where the record of the run is kept."""
+    """Where the record of the run is kept.
 
-    url: str = Field(
-        default="",
-        description="an SQLAlchemy URL such as `postgresql://USER@HOST/DATABASE?run=NAME`, "
-        "or where one with a password stands: `env:NAME` or `file:PATH`; else SQLite in "
-        "the run folder",
-    )
+    Attributes:
+        url: an SQLAlchemy URL such as `postgresql://USER@HOST/DATABASE?run=NAME`, or where
+            one with a password stands: `env:NAME` or `file:PATH`; else SQLite in the run
+            folder.
+    """
+
+    url: str = ""
 
 
 Figure = Literal["none", "accuracy", "lowest-accuracy", "highest-risk", "over"]
@@ -340,59 +252,90 @@ Figure = Literal["none", "accuracy", "lowest-accuracy", "highest-risk", "over"]
 
 
 class StoppingConfig(SettingsSection):
-    """Whether the run ends early: on figures that it records, never on training losses."""
+    """Whether the run ends early: on figures that it records, never on training losses.
 
-    figure: Figure = Field(
-        default="none",
-        description="ends the run early once this gets no better: `accuracy`, "
-        "`lowest-accuracy` of a group, `highest-risk` of a cluster, `over` (clients above "
-        "what they accept)",
-    )
-    patience: Positive = Field(
-        default=5,
-        description="rounds in a row without a better figure; those in which it is unknown "
-        "do not count",
-    )
-    min_change: NotNegative = Field(
-        default=0.0, description="by how much more than this a better figure is better"
-    )
+    Attributes:
+        figure: ends the run early once this gets no better: `accuracy`, `lowest-accuracy` of
+            a group, `highest-risk` of a cluster, `over` (clients above what they accept).
+        patience: rounds in a row without a better figure; those in which it is unknown do
+            not count.
+        min_change: by how much more than this a better figure is better.
+    """
+
+    figure: Figure = "none"
+    patience: Positive = 5
+    min_change: NotNegative = 0.0
 
 
 class CheckpointsConfig(SettingsSection):
-    """Which states are kept on disk."""
+    """Which states are kept on disk.
 
-    every: Positive = Field(default=1, description="rounds between two checkpoints")
-    keep: Literal["all", "thin"] = Field(
-        default="all", description="or `thin`: powers of two and the last ten"
-    )
-    best: Figure = Field(
-        default="none",
-        description="keeps the state of the best round by a figure of `stopping.figure`, "
-        "whatever `every` and `keep` say",
-    )
+    Attributes:
+        every: rounds between two checkpoints.
+        keep: `all`, or `thin`: powers of two and the last ten.
+        best: keeps the state of the best round by a figure of `stopping.figure`, whatever
+            `every` and `keep` say.
+    """
+
+    every: Positive = 1
+    keep: Literal["all", "thin"] = "all"
+    best: Figure = "none"
+
+
+def _several(trackers: object) -> object:
+    return trackers if isinstance(trackers, list | tuple) else [trackers]
+
+
+Trackers = Annotated[
+    tuple[Annotated[Tracker, Part("tracker")], ...], Field(strict=False), BeforeValidator(_several)
+]
 
 
 class Sections(SettingsSection):
-    """All settings of a run; the defaults are the embedded example on digits."""
+    """All settings of a run; the defaults are the embedded example on digits.
 
-    seed: Count = Field(default=0, description="the root of every random stream")
-    rounds: Positive = Field(default=30, description="exchanges between server and clients")
-    tracking: TrackerNames = ()
-    tracking_options: TrackerOptions = Field(default={})
-    data: DataConfig = DataConfig()
+    Attributes:
+        seed: the root of every random stream.
+        rounds: exchanges between server and clients.
+        tracking: who else is told of every round (`docs/tracking.md`), and changes no
+            result: a list of trackers, each by its name or as a table such as `{name =
+            "mlflow", uri = "http://localhost:5000"}`.
+        data: which examples there are.
+        model: what is trained.
+        method: how clients come to share models.
+        redteam: where the risk that clients see comes from.
+        merge: how updates become the next cluster models.
+        engine: what runs the clients' training.
+    """
+
+    seed: Count = 0
+    rounds: Positive = 30
+    tracking: Trackers = ()
+    data: Annotated[DataSource, Part("data")] = Digits()
     population: PopulationConfig = PopulationConfig()
-    model: ModelConfig = ModelConfig()
+    model: Annotated[ModelFactory, Part("model")] = ModelFunction(function=MnistCnn)
     train: TrainConfig = TrainConfig()
-    method: MethodConfig = MethodConfig()
-    redteam: RedteamConfig = RedteamConfig()
-    merge: MergeConfig = MergeConfig()
+    method: Annotated[Algorithm, Part("algorithm")] = IfcaMir()
+    redteam: Annotated[RiskEstimator, Part("risk_estimator")] = FederatedEstimator()
+    merge: Annotated[Aggregation, Part("aggregation")] = Mean()
     privacy: PrivacyConfig = PrivacyConfig()
     secrets: SecretsConfig = SecretsConfig()
     audit: AuditConfig = AuditConfig()
     stopping: StoppingConfig = StoppingConfig()
     unlearning: UnlearningConfig = UnlearningConfig()
-    engine: EngineConfig = EngineConfig()
+    engine: Annotated[EngineFactory, Part("engine")] = Auto()
     ledger: LedgerConfig = LedgerConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
 
-    _named_trackers = model_validator(mode="before")(with_names)
+    @property
+    def brings_clients(self) -> bool:
+        """Whether clients come with their own examples, and are not simulated.
+
+        Of a user's own source that was not imported it is taken to be so.
+        """
+        return isinstance(self.data, Unread) or not self.data.simulates
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a user's own code that it names was not imported, to be read alone."""
+        return any(isinstance(each, Unread) for _, each in components_in(self))

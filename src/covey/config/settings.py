@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, no_type_check
 
@@ -11,19 +11,18 @@ from pydantic import ValidationError, ValidationInfo, model_validator
 
 from covey.base.errors import ConfigError
 from covey.base.files import read_text
-from covey.components.built_ins import BUILT_INS
-from covey.components.registry import ForeignCodeError, is_built_in, no_foreign_code
-from covey.components.slots import READ, RECORDED, built_in_options, foreign_options
-from covey.config.learning import MethodConfig, PopulationConfig
-from covey.config.problems import Problem, problems_of, together
-from covey.config.rules import (
-    brings_clients,
-    compatibility_problems,
-    foreign_data_problems,
-    kind_of,
-    privacy_problems,
+from covey.components.own_code import no_foreign_code
+from covey.components.parts import Component
+from covey.config.problems import (
+    Problem,
+    holder_missing,
+    kind_at,
+    known_settings,
+    problems_of,
+    together,
 )
-from covey.config.sections import Sections, tracker_problems
+from covey.config.rules import Idle, Refusal, reasons, refusals
+from covey.config.sections import Sections
 
 IN_USER = re.compile(r"(://[^/?#@:]*):[^@/]*@")
 IN_QUERY = re.compile(r"(\b\w*password=)[^&\s\"']+", re.IGNORECASE)
@@ -39,18 +38,14 @@ def without_passwords(text: str) -> str:
     return IN_QUERY.sub(r"\1***", IN_USER.sub(r"\1:***@", text))
 
 
-TOLD = (
-    "ledger.url must hold no password: settings are kept and shown with the run. Put the "
-    "URL into an environment variable and set ledger.url = 'env:NAME', or into a file "
-    "that only its owner may read and set 'file:PATH', or leave the password to libpq's "
-    "own ~/.pgpass."
-)
+RECORDED = "recorded"
+"""The context of validation in which trackers need not be installed."""
 
 
 class Config(Sections):
     """All settings of a run, which agree with each other.
 
-    A section that names components may be a component itself: `Config(method=FedAvg())`.
+    A component may stand in place of its section: `Config(method=FedAvg())`.
     """
 
     if TYPE_CHECKING:
@@ -60,31 +55,27 @@ class Config(Sections):
     @model_validator(mode="after")
     @no_type_check  # a protocol that cannot be checked at run time
     def _agree(self, info: ValidationInfo) -> "Config":
-        if info.context == READ:
+        """Refuse settings that cannot be had together, but where user's code is only read."""
+        if self.is_unread:
             return self
         # what a run recorded can no more be changed: it is masked where it is shown
-        check = _disagreements if info.context == RECORDED else _mistakes
-        if problems := [Problem(each) for each in check(self)]:
+        check = refusals if info.context == RECORDED else _mistakes
+        if problems := [Problem(each.message, each.keys[0]) for each in check(self)]:
             raise ConfigError(together(problems))
         return self
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> "Config":
+    def of(cls, settings: Mapping[str, Any], context: str | None = None) -> "Config":
         """Return validated settings; ConfigError with key, value and remedy of all."""
         try:
-            return cls.model_validate(settings)
-        except (ValidationError, ConfigError):
-            raise ConfigError(together(cls.problems(settings))) from None
+            return cls.model_validate(settings, context=context)
+        except (ValidationError, ConfigError) as error:
+            raise ConfigError(together(cls.problems(settings)) or str(error)) from None
 
     @classmethod
     def recorded(cls, settings: Mapping[str, Any]) -> "Config":
         """Return the settings of a run that began; its trackers may not be here."""
-        try:
-            return cls.model_validate(settings, context=RECORDED)
-        except ForeignCodeError:
-            raise
-        except (ValidationError, ConfigError):
-            raise ConfigError(together(cls.problems(settings))) from None
+        return cls.of(settings, RECORDED)
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> "Config":
@@ -93,12 +84,8 @@ class Config(Sections):
         Whether a user's components go with each other is not looked at again: `recorded`
         does so before anything is played.
         """
-        try:
-            with no_foreign_code():
-                return cls.recorded(settings)
-        except ForeignCodeError:
-            with no_foreign_code():
-                return cls.model_validate(settings, context=READ)
+        with no_foreign_code():
+            return cls.recorded(settings)
 
     @classmethod
     def problems(cls, settings: Mapping[str, Any]) -> tuple[Problem, ...]:
@@ -107,121 +94,65 @@ class Config(Sections):
 
     def naming(self, **names: str) -> "Config":
         """Return what was set with other components as `name` of these sections."""
-        settings = self.model_dump(exclude_unset=True)
-        for section, name in names.items():
-            settings.setdefault(section, {})["name"] = name
-        return Config.of(settings)
+        return self.with_settings({f"{section}.name": name for section, name in names.items()})
 
     def with_settings(self, changed: Mapping[str, Any]) -> "Config":
-        """Return what was set with other values of these settings, by `section.key`."""
+        """Return what was set with other values of these settings, by `section.key`.
+
+        Another component has those of the settings beside its name that it knows.
+        """
+        return Config.of(self.changed(changed))
+
+    def changed(self, changed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was set with other values of these settings, nested and unchecked."""
         settings = self.model_dump(exclude_unset=True)
-        for key, value in changed.items():
-            section, _, inside = key.rpartition(".")
-            place = settings
-            for part in filter(None, section.split(".")):
-                place = place.setdefault(part, {})
-            place[inside] = value
-        return Config.of(settings)
+        for key in sorted(changed, key=_names_first):
+            replace_setting(settings, key.split("."), changed[key])
+        return settings
 
     def toml(self) -> str:
         """Return all settings as TOML that gives this very config again."""
-        return tomli_w.dumps(_without_empty(self.model_dump(mode="json")))
+        return tomli_w.dumps(self.model_dump(mode="json"))
 
 
-def _without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out tables of options in which there is nothing."""
-    return {
-        key: _without_empty(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
-        for key, value in settings.items()
-        if value != {}
-    }
-
-
-def _mistakes(config: Sections) -> list[str]:
-    """Return what is wrong between settings, and with what they give away."""
-    told = has_password(config.ledger.url)
-    leaks = [TOLD] if told else []
-    return [*_disagreements(config), *leaks, *tracker_problems(config)]
-
-
-def _disagreements(config: Sections) -> list[str]:
-    """Return what is wrong between settings that are fine one by one."""
-    population, method = config.population, config.method
-    num_groups = len(population.groups) or 2
-    problems = _population_problems(population)
-    oracle = method.initialisation == "groups" and not brings_clients(config)
-    if oracle and method.num_clusters != num_groups:
-        problems.append(
-            f"method.initialisation = 'groups' needs one cluster per group, found "
-            f"num_clusters = {method.num_clusters} for {num_groups} groups. Set "
-            f"method.num_clusters = {num_groups}."
+def _mistakes(config: Sections) -> Iterator[Refusal]:
+    """Yield what is wrong between settings, and with what they give away."""
+    yield from refusals(config)
+    if has_password(config.ledger.url):
+        yield Refusal(
+            ("ledger.url",),
+            "ledger.url must hold no password: settings are kept and shown with the run. Put "
+            "the URL into an environment variable and set ledger.url = 'env:NAME', or into a "
+            "file that only its owner may read and set 'file:PATH', or leave the password to "
+            "libpq's own ~/.pgpass.",
         )
-    problems += [*_share_problems(method), *privacy_problems(config)]
-    problems += foreign_data_problems(config)
-    problems += compatibility_problems(config)
-    return problems
 
 
-def _population_problems(population: PopulationConfig) -> list[str]:
-    """Return why no clients can be made as these settings ask."""
-    problems = [
-        (
-            f"population.{name} must be [low, high] with low <= high, found "
-            f"{list(low_high)}. Swap the two numbers."
-        )
-        for name in ("minority", "majority", "thresholds")
-        for low_high in [getattr(population, name)]
-        if low_high[0] > low_high[1]
-    ]
-    shares = sum(group.share for group in population.groups)
-    if population.groups and abs(shares - 1) > 1e-6:
-        problems.append(
-            f"The shares in population.groups must add up to 1, found {shares:g}. Correct them."
-        )
-    still = getattr(kind_of(population, "shift"), "changes_nothing", False)
-    if population.images == "per-group" and still:
-        problems.append(
-            "population.images = 'per-group' gives every group the same images, each in "
-            "its own transform, found population.shift = "
-            f"{population.shift!r}. Choose a shift, or images = 'disjoint'."
-        )
-    return problems
+def idle_settings(config: Config) -> tuple[Idle, ...]:
+    """Return the settings that are not at their defaults, and do nothing.
 
-
-def _share_problems(method: MethodConfig) -> list[str]:
-    """Return why the clusters cannot have the share that they are to keep."""
-    share, most = method.target_share, 1 / method.num_clusters
-    if share > most:
-        return [
-            f"method.target_share is what each of method.num_clusters = "
-            f"{method.num_clusters} clusters keeps, so at most {most:.3g}, found "
-            f"{share:g}. Lower it."
-        ]
-    if share > 0 < method.max_newcomers:
-        return [
-            f"method.target_share moves clients into small clusters, and "
-            f"method.max_newcomers bounds who enters them, found {share:g} and "
-            f"{method.max_newcomers:g}. Set one of the two to 0."
-        ]
-    foreign = {each.key for each in foreign_options(method)}
-    keeps = is_built_in("selection", method.selection)
-    if keeps and "method.target_share" not in foreign and share == 0:
-        return [
-            f"method.selection = {method.selection!r} keeps method.target_share of the "
-            f"clients in every cluster, found 0. Set it, for example to {most / 2:.3g}."
-        ]
-    return []
+    None, where a user's own code that they name was not imported: nothing is known then.
+    """
+    if config.is_unread:
+        return ()
+    changed = flat(config.model_dump(mode="json", exclude_defaults=True))
+    found: dict[str, Idle] = {}
+    for keys, holds, why in reasons(config) if changed else ():
+        of = tuple(f"{key}." for key in keys)
+        for key, value in changed.items():
+            if holds and f"{key}.".startswith(of):
+                found.setdefault(key, Idle(key, value, why))
+    return tuple(found[key] for key in changed if key in found)
 
 
 CHANGES_NOTHING = (
     "engine.workers",
-    "engine.options.address",  # of a Ray cluster: where the work is done
+    "engine.address",  # of a Ray cluster: where the work is done
     "checkpoints.",
-    "tracking",  # and tracking_options: who else is told
+    "tracking",
     "ledger.",  # where the record is kept; its head says what is in it
     "data.dir",
     "merge.deniability_threshold",  # judges requests, not training
-    "merge.options.deniability_threshold",
 )
 
 
@@ -231,49 +162,24 @@ def that_matter(config: Config) -> dict[str, Any]:
     Only those that are not the defaults.
     """
     found = flat(config.model_dump(mode="json", exclude_defaults=True))
-    return {k: v for k, v in found.items() if not k.startswith(CHANGES_NOTHING)}
-
-
-def unused(method: str, selection: str) -> tuple[str, ...]:
-    """Return how the settings begin that this method does not look at."""
-    named = MethodConfig.model_construct(name=method, selection=selection)
-    foreign = (e.key for e in foreign_options(named) if e.slot == "method.selection")
-    return (*of_other_algorithms(method), *foreign)
-
-
-def of_other_algorithms(method: str) -> tuple[str, ...]:
-    """Return the settings that this algorithm does not look at, whatever else is set.
-
-    A user's own may look at all of them. What no algorithm has as an option is for the
-    selection, and for algorithms that have one.
-    """
-    if not is_built_in("algorithm", method):
-        return ()
-    own = built_in_options("algorithm", method)
-    keys = MethodConfig.model_fields.keys() - {"name", "options"}
-    of_selection = keys - _options_of_algorithms() if "selection" in own else set[str]()
-    return tuple(f"method.{key}" for key in sorted(keys - own - of_selection))
-
-
-def _options_of_algorithms() -> set[str]:
-    names = BUILT_INS["algorithm"]
-    return {key for name in names for key in built_in_options("algorithm", name)}
-
-
-def heeded(settings: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """Leave out of `section.key` settings what the config's method does not look at."""
-    ignored = unused(config.method.name, config.method.selection)
-    used = {key: v for key, v in settings.items() if not key.startswith(ignored)}
-    return used | {"method.name": config.method.name}
+    usual = {f"{name}.name": v.name for name, v in Sections() if isinstance(v, Component)}
+    return {
+        key: value
+        for key, value in found.items()
+        if not key.startswith(CHANGES_NOTHING) and (key, value) not in usual.items()
+    }
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings as `section.key` to value."""
+    """Return nested settings as `section.key` to value; of a nested component its name.
+
+    `train.optimizer` is the name, and `train.optimizer.momentum` a setting of it.
+    """
     found: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            inner = flat(cast("Mapping[str, Any]", value))
-            found |= {f"{key}.{k}": v for k, v in inner.items()}
+            for inner, each in flat(cast("Mapping[str, Any]", value)).items():
+                found[f"{key}.{inner}"] = each
         else:
             found[key] = value
     return found
@@ -316,7 +222,9 @@ def _put_all(settings: dict[str, Any], given: Any, above: list[str]) -> None:  #
                 f"config sets {'.'.join(path)} twice, nested and with a dot. Remove one."
             )
         else:
-            _put(settings, path, _plain(value))
+            # numbers of numpy or torch become Python's
+            plain = hasattr(value, "tolist")
+            _put(settings, path, value.tolist() if plain else value)
 
 
 def _is_put(settings: Any, path: list[str]) -> bool:  # noqa: ANN401 - nested, as far as it goes
@@ -327,11 +235,6 @@ def _is_put(settings: Any, path: list[str]) -> bool:  # noqa: ANN401 - nested, a
     return True
 
 
-def _plain(value: object) -> object:
-    """Return numbers of numpy or torch as Python's."""
-    return value.tolist() if hasattr(value, "tolist") else value  # type: ignore[attr-defined]
-
-
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
     """Read settings from a TOML file (None: the defaults) and `section.key=value` pairs.
 
@@ -339,9 +242,9 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
         ConfigError: naming the key, the value and the remedy of every mistake.
     """
     settings, problems = read_settings(path, overrides)
-    if problems := [*problems, *Config.problems(settings)]:
-        raise ConfigError(together(problems))
-    return Config.of(settings)
+    if not problems:
+        return Config.of(settings)
+    raise ConfigError(together([*problems, *Config.problems(settings)]))
 
 
 def read_settings(
@@ -349,17 +252,35 @@ def read_settings(
 ) -> tuple[dict[str, Any], tuple[Problem, ...]]:
     """Read settings as `load_config` does, unchecked; and what is wrong with the pairs.
 
+    A pair that names another component leaves of the file's section what that one knows.
+
     Raises:
         ConfigError: there is no such file, or it is no TOML.
     """
     settings = {} if path is None else _read(Path(path))
     problems: list[Problem] = []
-    for pair in overrides:
+    for pair in sorted(overrides, key=_pair_names_first):
         try:
             put(settings, pair)
         except ConfigError as error:
             problems.append(Problem(str(error)))
     return settings, tuple(problems)
+
+
+def swept_settings(
+    path: str | Path, overrides: Sequence[str], swept: Sequence[str]
+) -> dict[str, Any]:
+    """Read settings as `load_config` does, and put the pairs of a sweep; unchecked.
+
+    Raises:
+        ConfigError: they cannot be read, or a pair is none.
+    """
+    settings, problems = read_settings(path, overrides)
+    if problems:
+        raise ConfigError(together([*problems, *Config.problems(settings)]))
+    for pair in sorted(swept, key=_pair_names_first):
+        put(settings, pair)
+    return settings
 
 
 def put(settings: dict[str, Any], pair: str) -> None:
@@ -374,7 +295,51 @@ def put(settings: dict[str, Any], pair: str) -> None:
             f"--set takes section.key=value, found {pair!r}. "
             f"Write for example --set train.local_epochs=5."
         )
-    _put(settings, key.strip().split("."), _value(text.strip()))
+    replace_setting(settings, key.strip().split("."), _value(text.strip()))
+
+
+def replace_setting(settings: dict[str, Any], path: list[str], value: object) -> None:
+    """Put a value into nested settings; of a component's name, forget what was another's."""
+    *section, key = path
+    inner: Any = settings
+    for part in section:
+        inner = inner.get(part, {}) if isinstance(inner, dict) else {}
+    if key == "name" and isinstance(inner, dict) and isinstance(value, str):
+        known = known_settings(section, value)
+        for other in [each for each in inner if known is not None and each not in known]:
+            del inner[other]
+    _put(settings, path, value)
+
+
+def take_strange(settings: dict[str, Any], keys: Sequence[str]) -> dict[str, str]:
+    """Take out of these settings those that the components there do not have; say why."""
+    found: dict[str, str] = {}
+    for key in keys:
+        path = key.split(".")
+        for depth in range(2, len(path) + 1):
+            missing = holder_missing(path[:depth], settings)
+            if missing and ":" not in missing[1]:  # what a user's own has is not known here
+                found[key] = f"it is a setting of {missing[0]}, found {missing[1]!r}"
+                _take(settings, path[:depth])
+                break
+    return found
+
+
+def _take(settings: dict[str, Any], path: list[str]) -> None:
+    inner: Any = settings
+    for part in path[:-1]:
+        inner = inner.get(part) if isinstance(inner, dict) else None
+    if isinstance(inner, dict):
+        inner.pop(path[-1], None)
+
+
+def _names_first(key: str) -> tuple[bool, int]:
+    """Order settings so that none is put before the component that has it."""
+    return not key.endswith(".name"), key.count(".")
+
+
+def _pair_names_first(pair: str) -> tuple[bool, int]:
+    return _names_first(pair.partition("=")[0].strip())
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -404,7 +369,9 @@ def _value(text: str) -> Any:  # noqa: ANN401 - whatever TOML can say
 def _put(settings: dict[str, Any], path: list[str], value: object) -> None:
     *sections, key = path
     inner: Any = settings
-    for section in sections:
+    for depth, section in enumerate(sections, 1):
+        if isinstance(inner.get(section), str) and kind_at(path[:depth]):  # a component's name
+            inner[section] = {"name": inner[section]}
         inner = inner.setdefault(section, {})
         if not isinstance(inner, dict):
             raise ConfigError(

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Float64, Int, Int64
-from pydantic import Field
 from torch import Tensor
 
 from covey.base.errors import DataError
-from covey.components.registry import Capability, Component
+from covey.components.parts import AboveZero, Component
 from covey.data.examples import Source
 
 Positions = Int[Tensor, "_"]
@@ -28,6 +27,8 @@ class Partition(Component):
                 return ordered[: sum(sizes)].split(sizes)
     """
 
+    needs_data_set: ClassVar[bool] = False
+    """Whether examples must be dealt out of one data set."""
     is_selective: ClassVar[bool] = True
     """Whether a client gets images of some kinds. Then half of what could be spared is
     left to be dealt from: who can only take the last images has no kinds of its own."""
@@ -96,18 +97,22 @@ def apportion(total: int, shares: Sequence[float]) -> list[int]:
 
 
 class Dirichlet(Partition):
-    """p_i ~ Dirichlet(alpha, ..., alpha), the class mix of client i.
+    """Each client has a class mix of its own, p_i ~ Dirichlet(alpha, ..., alpha).
 
-    What a class no longer has comes from the others.
+    What a class no longer has comes from the others. Of several labels, the one nearest to
+    half and half counts as the class.
+
+    Attributes:
+        alpha: small: few classes per client; large: all clients alike.
 
     References:
         Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for
         Federated Visual Classification, 2019.
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.DATA_SET})
+    needs_data_set: ClassVar[bool] = True
 
-    dirichlet_alpha: Annotated[float, Field(gt=0)] = 0.5
+    alpha: AboveZero = 0.5
 
     def deal(
         self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator
@@ -121,7 +126,7 @@ class Dirichlet(Partition):
         left = np.array([len(positions) for positions in classes])
         hands: list[Positions] = []
         for size in sizes:
-            p = generator.dirichlet(np.full(len(classes), self.dirichlet_alpha))
+            p = generator.dirichlet(np.full(len(classes), self.alpha))
             counts = _drawn_classes(size, p, left, generator)
             starts = [len(positions) for positions in classes] - left
             own = [
@@ -155,7 +160,7 @@ def _drawn_classes(
 class ByWriter(Partition):
     """Each client has one writer's images, where the files name writers."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.DATA_SET})
+    needs_data_set: ClassVar[bool] = True
 
     def deal(
         self, source: Source, cards: Positions, sizes: Sequence[int], generator: np.random.Generator

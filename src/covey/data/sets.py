@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from covey.base.errors import DataError
-from covey.components.registry import Capability, NotNegative, Positive
+from covey.components.parts import AboveZero, NotNegative, Positive
 from covey.data.source import ClientSource, DataSet, DataSource, Publication, PublishedDataSet
 
 if TYPE_CHECKING:
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 class CelebA(PublishedDataSet):
-    """The first 50,000 training and 20,000 test images, their middle made 32 x 32."""
+    """The first 50,000 training and 20,000 test images, their middle made 32 x 32.
+
+    From `list_attr_celeba.txt`, `list_eval_partition.txt` and `img_align_celeba/*.jpg` in
+    `celeba`: 40 labels of 0 or 1.
+    """
 
     publication: ClassVar[Publication] = Publication(
         source="celeba",
@@ -175,29 +179,31 @@ class Femnist(PublishedDataSet):
 
 
 class LinearMixture(DataSource):
-    """x ~ N(0, diag(spectrum)),   y = <x, theta*_j> + N(0, noise^2) for group j.
+    """A linear regression per group, drawn, for `regression`.
+
+    x ~ N(0, diag(spectrum)),   y = <x, theta*_j> + N(0, noise^2) for group j
 
     Attributes:
-        dimension: d, of x.
-        noise: standard deviation of what no model can know.
-        separation: R, the norm of every theta*_j.
-        condition: L / lambda, of the largest variance of x along an axis, 1, to the
-            smallest; 1 is the paper's N(0, I).
+        dimension: d, of the inputs.
+        noise: standard deviation of y around `<x, theta*>`.
+        separation: R, the norm of every group's theta*, which are orthogonal for up to d
+            groups.
+        condition: L / lambda, largest over smallest variance of x along an axis; above 1, x
+            is N(0, diag) with variances from 1 down; 1 is the paper's N(0, I).
 
     References:
         Ghosh, Chung, Yin, Ramchandran, An Efficient Framework for Clustered Federated
         Learning, 2020, section 6.1: x ~ N(0, I_d), y = <x, theta*_j> + noise.
     """
 
-    rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.CLASS_LABELS, Capability.DATA_SET, Capability.IMAGES, Capability.SERVER_DATA}
-    )
+    has_pool: ClassVar[bool] = False
+    is_drawn: ClassVar[bool] = True
     test_examples: ClassVar[int] = 1_000
     """Unseen examples per group."""
 
     dimension: Positive = 10
     noise: NotNegative = 0.5
-    separation: Annotated[float, Field(gt=0)] = 2.0
+    separation: AboveZero = 2.0
     condition: Annotated[float, Field(ge=1)] = 1.0
 
     @property

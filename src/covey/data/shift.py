@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from covey.base.errors import ConfigError, DataError
-from covey.components.registry import Capability, Component
+from covey.components.parts import Component
 
 Images = Shaped[Tensor, "images ..."]
 Amounts = Float[Tensor, " images"]
@@ -35,7 +35,6 @@ class Shift(Component):
                 return self.pivot + factors * (pixels - self.pivot)
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.IMAGES})
     changes_nothing: ClassVar[bool] = False
     """Whether groups do not differ."""
 
@@ -69,7 +68,6 @@ class Shift(Component):
 class NoShift(Shift):
     """No difference between groups, whatever the amount."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset()
     changes_nothing: ClassVar[bool] = True
 
     def apply(

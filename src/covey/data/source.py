@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from covey.base.errors import ChecksumError, DataError
 from covey.base.files import MEBIBYTE, read_bounded
-from covey.components.registry import Capability, Component, find, known_names
+from covey.components.parts import Component, OwnFunction, find, known_names
 
 if TYPE_CHECKING:
     from covey.data.clients import PopulationRequest
@@ -27,6 +27,14 @@ class DataSource(Component):
 
     Derive from `DataSet` for one data set that clients are simulated over, and from
     `ClientSource` for clients that bring their own examples.
+
+    Attributes:
+        dir: folder with the files; else `$COVEY_DATA`, else the user cache.
+        label: the column of labels, where clients bring tables, dicts or data sets with
+            columns; else the one that is called `label`, `labels`, `target` or `y`.
+        normalise: `image`: every example is normalised by itself, on its owner's side: its
+            numbers, after the shift, less their mean and over their standard deviation, as
+            float32; brightness and contrast are gone. Refused for ids.
     """
 
     simulates: ClassVar[bool] = True
@@ -35,6 +43,21 @@ class DataSource(Component):
     """Whether it looks into the folder that `data.dir` names."""
     is_passed: ClassVar[bool] = False
     """Whether the examples are in a program, and in no later process."""
+    knows_groups: ClassVar[bool] = True
+    """Whether it is known which clients are alike."""
+    has_pool: ClassVar[bool] = True
+    """Whether the server has examples like the clients', for its shadows."""
+    is_drawn: ClassVar[bool] = False
+    """Whether numbers are drawn with numbers as labels: no images, and no set to deal out."""
+
+    dir: str = ""
+    label: str = ""
+    normalise: Literal["none", "image"] = "none"
+
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> DataSource:
+        """Return a user's function, which returns clients, as a source."""
+        return OwnSource(function=function, **options)
 
     def population(self, request: PopulationRequest) -> tuple[Population, tuple[str, ...]]:
         """Return all clients, and what a reader must know of their data."""
@@ -90,14 +113,13 @@ class ClientSource(DataSource):
     """Clients that bring their own examples.
 
     Write `clients`. A source that knows every client's group returns a `ClientData` that
-    says so, and has a `rules_out` without `Capability.KNOWN_GROUPS`; one that also has
-    examples for the server's shadows leaves out `Capability.SERVER_DATA`.
+    says so, and `knows_groups`; one that also has examples for the server's shadows
+    `has_pool`.
     """
 
     simulates: ClassVar[bool] = False
-    rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.KNOWN_GROUPS, Capability.SERVER_DATA}
-    )
+    knows_groups: ClassVar[bool] = False
+    has_pool: ClassVar[bool] = False
 
     def clients(self, request: PopulationRequest) -> Any:  # noqa: ANN401 - many forms
         """Return data by client, as `covey.run(clients=...)` takes them, or `ClientData`.
@@ -115,6 +137,14 @@ class ClientSource(DataSource):
 
         own = replace(request, streams=request.streams.at("source"))
         return brought_population(self.clients(own), request)
+
+
+class OwnSource(ClientSource, OwnFunction):
+    """A user's function that returns clients' data."""
+
+    def clients(self, request: PopulationRequest) -> Any:  # noqa: ANN401, ARG002
+        """Return what the function says."""
+        return self.call()
 
 
 LARGEST = 8_192 * MEBIBYTE

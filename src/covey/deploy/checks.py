@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from covey.base.errors import ConfigError, CoveyError, DataError, RunError
 from covey.base.files import file_hash, permissions_of_others, read_bounded
-from covey.build.training import algorithm_of, masks_told, summed_up
-from covey.components.registry import find
+from covey.build.training import masks_told, summed_up
+from covey.components.parts import find
 from covey.config.settings import Config
 from covey.data.arrays import read_client
 from covey.data.population import read_organisations
@@ -261,13 +261,13 @@ def _trust(settings: dict[str, Any]) -> Iterator[Finding]:
     Sums are means as well, and a cluster is its newcomers' where anybody may enter it.
     """
     config = Config.of(settings)
-    if bounds_newcomers(config) and config.method.max_newcomers == 0:
+    if bounds_newcomers(config) and not getattr(config.method, "max_newcomers", 0.0):
         found = (
             "expected method.max_newcomers above 0, found 0: nodes that lie can all choose "
             "a small cluster and be its majority. Leave it out, or trust every node."
         )
         yield _warning("method", found)
-    if algorithm_of(config).subtracts:
+    if config.method.subtracts:
         found = (
             "expected models that no client moves far, found heads that are solved from "
             "sums: who announces many examples counts for as many, and no median is taken "

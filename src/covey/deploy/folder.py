@@ -35,9 +35,8 @@ from pydantic import TypeAdapter
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
 from covey.build.aggregators import anonymity_of
-from covey.build.training import algorithm_of
 from covey.components.built_ins import DEFAULTS, NEWCOMERS, ROBUST
-from covey.components.registry import reference
+from covey.components.parts import reference
 from covey.config.settings import Config, load_config
 from covey.data.population import read_organisations
 from covey.engine.kinds import FlowerNodes
@@ -217,7 +216,7 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     usual = load_config(config, overrides)
     file = tomllib.loads(read_text(config))
     noisy = usual.privacy.client_noise > 0
-    if "merge" not in file and not noisy and not algorithm_of(usual).subtracts:
+    if "merge" not in file and not noisy and not usual.method.subtracts:
         overrides.append(f"merge.name={ROBUST}")
         usual = load_config(config, overrides)
     if "max_newcomers" not in file.get("method", {}) and bounds_newcomers(usual):
@@ -247,7 +246,7 @@ def bounds_newcomers(config: Config) -> bool:
     Who weighs a cluster's risk moves late and honestly, and would sit out.
     """
     return (
-        algorithm_of(config).enters_at_will
+        config.method.enters_at_will
         and config.train.participation == 1
         and config.merge.name != DEFAULTS["aggregation"]
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from covey.base.errors import ConfigError, CoveyError, LedgerLocked, RunError
 from covey.base.names import BASES, Basis, ClientName
-from covey.components.registry import no_foreign_code
+from covey.components.own_code import no_foreign_code
 from covey.desk.case import (
     ITEM_KINDS,
     AnswerBegun,

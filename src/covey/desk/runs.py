@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError
 from covey.base.errors import CoveyError, LedgerError, LedgerUnavailable, RunError
 from covey.base.events import RunEndedEarly, RunStarted
 from covey.base.history import History
-from covey.components.registry import no_foreign_code
+from covey.components.own_code import no_foreign_code
 from covey.dp.current_guarantee import guarantee_status
 from covey.ledger.backends import resolved
 from covey.ledger.store import Ledger, Overview

@@ -29,7 +29,7 @@ from covey.base.events import (
     SumPerturbed,
 )
 from covey.base.names import Handle
-from covey.components.registry import Capability, find, is_known
+from covey.components.parts import find, is_known
 from covey.dp.accountant import (
     EpsilonBound,
     Mechanism,
@@ -180,7 +180,7 @@ def _nobody_chooses(method: str) -> bool:
     if ":" in method or not is_known("algorithm", method):
         return False
     found = find("algorithm", method, "method.name")
-    return Capability.CLUSTER_CHOICE in found.rules_out
+    return not found.chooses_clusters
 
 
 def guarantees(facts: Sequence[Event], delta: float, *, secret: bool) -> tuple[Guarantee, ...]:

@@ -91,9 +91,9 @@ class FixedFeatureEngine:
         self._engine, self._cache, self._scale, self._task = engine, cache, scale, task
 
     @property
-    def rules_out(self) -> frozenset[object]:
-        """What the engine that trains rules out."""
-        return getattr(self._engine, "rules_out", frozenset())
+    def rounds_together(self) -> bool:
+        """Whether the engine that trains rounds several clients together."""
+        return getattr(self._engine, "rounds_together", False)
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""

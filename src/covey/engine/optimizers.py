@@ -1,6 +1,6 @@
 """Optimizers: how a client's weights follow its gradients in one round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -16,7 +16,7 @@ from torch import (
 )
 
 from covey.base.errors import ConfigError, CoveyError
-from covey.components.registry import Capability, Claim, Component, NotNegative, Range
+from covey.components.parts import Component, NotNegative, OwnFunction, Range
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
 Step = Callable[[Tensors], None]
@@ -43,7 +43,6 @@ class Optimizer(Component):
             Only then can clients be trained together as one tensor (the vmap engine).
     """
 
-    kind: ClassVar[str] = "optimizer"
     elementwise: ClassVar[bool] = False
 
     def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401, ARG002 - torch's own type has untyped parts
@@ -68,11 +67,10 @@ class Optimizer(Component):
         """Return what takes the steps of several clients, stacked along a first axis."""
         return self.begin(weights, learning_rate)
 
-    def claim(self, part: str) -> Claim:
-        """Return what it needs: clients apart, unless it moves number by number."""
-        claim = super().claim(part)
-        alone = frozenset() if self.elementwise else {Capability.SEPARATE_TRAINING}
-        return Claim(part, claim.requires | alone, claim.rules_out)
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Optimizer":
+        """Return a class of torch's, or a user's that is made alike, as an optimizer."""
+        return TorchOptimizer(function=function, **options).tried()
 
 
 class Sgd(Optimizer):
@@ -81,6 +79,11 @@ class Sgd(Optimizer):
     d = gradient + weight_decay * weight
     velocity = momentum * velocity + d
     weight -= learning_rate * (d + momentum * velocity if nesterov else velocity)
+
+    Attributes:
+        momentum: weight of the past in a client's gradient steps.
+        nesterov: whether the gradient is looked at a step ahead; needs momentum.
+        weight_decay: share of the weights that is added to the gradient.
 
     References:
         Sutskever, Martens, Dahl, Hinton, On the Importance of Initialization and Momentum
@@ -151,8 +154,13 @@ class Adam(Optimizer):
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
     weight -= learning_rate * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon)
 
-    `weight_decay` is added to the gradient, times the weight. The means begin anew in
-    every round.
+    The means begin anew in every round.
+
+    Attributes:
+        betas: weights of the past in the two means.
+        epsilon: added to the root of the second.
+        weight_decay: share of the weights that is added to the gradient; of `adamw`, by
+            which they shrink by themselves.
 
     References:
         Kingma, Ba, Adam: A Method for Stochastic Optimization, 2015.
@@ -194,16 +202,13 @@ class AdamW(Adam):
         return torch.optim.AdamW(weights, learning_rate, **self._options())
 
 
-class TorchOptimizer(Optimizer):
-    """Any class of torch's or of a user's that is made as `maker(weights, lr=...)`."""
-
-    maker: Callable[..., Any]
-    """The class, with its own options bound."""
+class TorchOptimizer(Optimizer, OwnFunction):
+    """Any class of torch's or of a user's that is made as `function(weights, lr=...)`."""
 
     def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
         """Return what the class makes."""
         try:
-            return self.maker(weights, lr=learning_rate)
+            return self.call(weights, lr=learning_rate)
         except CoveyError:
             raise
         except Exception as error:
@@ -224,9 +229,7 @@ class TorchOptimizer(Optimizer):
         return self
 
     def _unfit(self, error: Exception) -> ConfigError:
-        made: Any = self.maker.func if isinstance(self.maker, partial) else self.maker
         return ConfigError(
-            f"train.optimizer must take one step with given gradients, but "
-            f"{made.__name__} raised {type(error).__name__}: {error}. Correct "
-            f"[train.optimizer_options], or choose another optimizer."
+            f"train.optimizer must take one step with given gradients, but {self.name} raised "
+            f"{type(error).__name__}: {error}. Correct its settings, or choose another."
         )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from covey.base.errors import CoveyError, ModelError
 from covey.base.names import Params
 from covey.base.rng import Streams
-from covey.components.registry import Capability, Component
+from covey.components.parts import Component
 from covey.data.examples import Examples, to_floats
 from covey.engine.recipe import MULTICLASS, Labels, Outputs, Recipe, Task
 from covey.models.build import WHOLE
@@ -190,25 +190,29 @@ class Engine(Protocol):
         ...
 
 
-NOTHING: frozenset[Capability] = frozenset()
-
-
 class EngineFactory(Component):
     """A way to run clients' training: write `build`, which makes an `Engine`.
 
-    One whose clients are on machines of their own rules out `Capability.CLIENT_DATA`; what
-    it builds is the engine of one such client.
+    Attributes:
+        is_remote: whether clients are on machines of their own, and keep their data there;
+            what is built is then the engine of one such client.
+        keeps_clients_apart: whether a client's training comes to the same bits whoever else
+            trains. A class of one's own must say so itself.
+        batches_clients: whether several clients are trained as one tensor, and never the
+            gradient of a single example computed.
     """
 
-    def build(
-        self, module: nn.Module, task: Task, *, needs: frozenset[Capability] = NOTHING
-    ) -> Engine:
+    is_remote: ClassVar[bool] = False
+    keeps_clients_apart: ClassVar[bool] = False
+    batches_clients: ClassVar[bool] = False
+
+    def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:
         """Return the engine.
 
         Args:
             module: the architecture.
             task: what the model is asked for.
-            needs: what clients' training needs of it.
+            apart: whether training needs every client, or every example, by itself.
         """
         raise NotImplementedError
 

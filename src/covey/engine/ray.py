@@ -382,7 +382,7 @@ def _connected(address: str) -> Any:  # noqa: ANN401 - a module
     """Return Ray, connected; a program that is connected already stays so."""
     if address.startswith("ray://"):
         raise ConfigError(
-            f"engine.options.address must be that of a cluster to which this machine "
+            f"engine.address must be that of a cluster to which this machine "
             f"belongs, 'auto' or 'host:port', found {address!r}, which is for clients "
             f"outside. Run covey on a node of the cluster."
         )
@@ -404,7 +404,7 @@ def _connect(ray: Any, address: str) -> None:  # noqa: ANN401 - a module
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ConfigError(
             f"engine.name = 'ray' needs a cluster at {address!r}, but: {error}. Start "
-            f"one (ray start --head), correct engine.options.address or RAY_ADDRESS, or "
+            f"one (ray start --head), correct engine.address or RAY_ADDRESS, or "
             f"leave both out for one on this machine."
         ) from error
 

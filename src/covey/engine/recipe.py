@@ -6,7 +6,7 @@ All that the engines and whoever reads their scores must know of it is in a `Tas
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
@@ -23,7 +23,7 @@ from torch import (
 
 from covey.base.errors import ConfigError, CoveyError, DataError
 from covey.base.names import Params
-from covey.components.registry import Capability, Claim, Component, NotNegative, Positive, Share
+from covey.components.parts import Component, NotNegative, OwnFunction, Positive, Share
 from covey.engine.optimizers import Optimizer, Sgd
 
 Outputs = Float[Tensor, "batch outputs"]
@@ -182,11 +182,19 @@ class Loss(Component):
                     outputs, labels, margin=self.margin, reduction="none"
                 )
 
-    One that mixes the examples of a batch says
-    `requires = frozenset({covey.Capability.PLAIN_GRADIENTS})`: DP-SGD has no such batch.
+    Attributes:
+        mixes_examples: whether an example's loss hangs on others of its batch: DP-SGD has no
+            such batch.
+        tasks: the values of `model.task` whose labels it takes.
     """
 
-    kind: ClassVar[str] = "loss"
+    mixes_examples: ClassVar[bool] = False
+    tasks: ClassVar[tuple[str, ...]] = ("multiclass", "multilabel", "regression")
+
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Loss":
+        """Return a user's function of outputs and labels as a loss."""
+        return OwnLoss(function=function, **options)
 
     def losses(self, outputs: Outputs, labels: Labels) -> Losses:
         """Return the loss of every example, given the model's outputs."""
@@ -237,11 +245,14 @@ class CrossEntropy(Loss):
 
     -sum_k ((1 - e) [k = y] + e / K) log p_k
 
+    Attributes:
+        label_smoothing: e, the part of a label that is shared among all classes.
+
     References:
         Szegedy et al., Rethinking the Inception Architecture for Computer Vision, 2016.
     """
 
-    requires = frozenset({Capability.EXCLUSIVE_CLASSES})
+    tasks: ClassVar[tuple[str, ...]] = ("multiclass",)
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 
@@ -259,11 +270,14 @@ class Focal(Loss):
 
     -(1 - p_y)^gamma log p_y
 
+    Attributes:
+        gamma: how much less counts what is sure already; 0: the cross-entropy.
+
     References:
         Lin, Goyal, Girshick, He, Dollár, Focal Loss for Dense Object Detection, 2017.
     """
 
-    requires = frozenset({Capability.EXCLUSIVE_CLASSES})
+    tasks: ClassVar[tuple[str, ...]] = ("multiclass",)
 
     gamma: NotNegative = 2.0
 
@@ -282,11 +296,14 @@ class Huber(Loss):
 
     `e^2 / 2` where `|e| <= delta`, else `delta (|e| - delta / 2)`, of the error e
 
+    Attributes:
+        delta: the error from which on it is a line.
+
     References:
         Huber, Robust Estimation of a Location Parameter, 1964.
     """
 
-    requires = frozenset({Capability.NUMBER_LABELS})
+    tasks: ClassVar[tuple[str, ...]] = ("regression",)
 
     delta: float = Field(default=1.0, gt=0)
 
@@ -299,19 +316,16 @@ class Huber(Loss):
         )
 
 
-class OwnLoss(Loss):
+class OwnLoss(Loss, OwnFunction):
     """A user's function of outputs and labels."""
-
-    function: Callable[..., Tensor]
 
     def losses(self, outputs: Outputs, labels: Labels) -> Losses:
         """Return what the function says."""
-        return self.function(outputs, labels)
+        return self.call(outputs, labels)
 
     @property
     def _name(self) -> str:
-        made: Any = getattr(self.function, "func", self.function)
-        return made.__name__
+        return getattr(self.function, "__name__", self.name)
 
 
 class Schedule(Component):
@@ -326,7 +340,10 @@ class Schedule(Component):
                 return 0.5 ** (round_index // self.every)
     """
 
-    kind: ClassVar[str] = "schedule"
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Schedule":
+        """Return a user's function of round and rounds as a schedule."""
+        return OwnSchedule(function=function, **options)
 
     def factor(self, round_index: int, rounds: int) -> float:
         """Return the factor of a round, counted from 0, in a run of so many rounds."""
@@ -349,6 +366,10 @@ class Stepwise(Schedule):
     """A rate that falls at once, and stays.
 
     factor(t) = gamma ^ floor(t / every)
+
+    Attributes:
+        every: rounds between two falls.
+        gamma: by which the rate is multiplied.
     """
 
     every: Positive = 10
@@ -363,6 +384,9 @@ class Cosine(Schedule):
     """A rate that falls along half a period of the cosine.
 
     factor(t) = final + (1 - final) (1 + cos(pi t / T)) / 2, of T rounds
+
+    Attributes:
+        final: share of the rate towards which it falls.
 
     References:
         Loshchilov, Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, 2017.
@@ -381,6 +405,10 @@ class WarmUp(Schedule):
 
     factor(t) = min(1, first + (1 - first) t / over)
 
+    Attributes:
+        over: rounds until the whole rate.
+        first: share of the rate in round 0.
+
     References:
         Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, 2017.
     """
@@ -393,21 +421,12 @@ class WarmUp(Schedule):
         return min(1.0, self.first + (1 - self.first) * round_index / self.over)
 
 
-class OwnSchedule(Schedule):
+class OwnSchedule(Schedule, OwnFunction):
     """A user's function of round and rounds."""
-
-    function: Callable[..., float]
 
     def factor(self, round_index: int, rounds: int) -> float:
         """Return what the function says."""
-        return self.function(round_index, rounds)
-
-
-REMEMBERED = frozenset({Capability.STORED_UPDATES, Capability.CLUSTER_ISOLATION})
-"""What is lost where a round hangs on what clients kept of earlier ones."""
-
-LOSSES_SEEN = frozenset({Capability.SEPARATE_TRAINING, Capability.PLAIN_GRADIENTS})
-"""What it takes to see the loss of every example in training."""
+        return self.call(round_index, rounds)
 
 
 class Objective(Component):
@@ -437,8 +456,12 @@ class Objective(Component):
             vmap engine).
     """
 
-    kind: ClassVar[str] = "objective"
     elementwise: ClassVar[bool] = False
+
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Objective":
+        """Return a user's function of weights, start and memory as an objective."""
+        return OwnObjective(function=function, **options)
 
     def correction(
         self,
@@ -476,16 +499,6 @@ class Objective(Component):
     def remembers(self) -> bool:
         """Whether clients keep anything for their next round."""
         return type(self).remember is not Objective.remember
-
-    def claim(self, part: str) -> Claim:
-        """Return what it needs: clients apart, unless it works number by number."""
-        claim = super().claim(part)
-        together = self.elementwise or not self.corrects
-        alone = frozenset() if together else {Capability.SEPARATE_TRAINING}
-        lost = frozenset[Capability]()
-        if self.remembers:
-            lost = REMEMBERED
-        return Claim(part, claim.requires | alone, claim.rules_out | lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,28 +615,32 @@ class Recipe(RecipeNumbers):
         return self.objective.remembers or personal or self.keep_losses
 
     @property
-    def needs(self) -> frozenset[Capability]:
-        """What its parts need of an engine, and of the task."""
-        return frozenset[Capability]().union(*(c.requires for c in self.claims()))
+    def apart(self) -> tuple[str, ...]:
+        """The parts for which each client, or each example, must be trained by itself."""
+        correcting = {"objective": self.objective, "personal": self.personal}
+        needs = {
+            "optimizer": not self.optimizer.elementwise,
+            **{
+                k: o is not None and o.corrects and not o.elementwise for k, o in correcting.items()
+            },
+            "keep_losses": self.keep_losses,
+            "record_clip": self.record_clip > 0,
+        }
+        return tuple(part for part, needed in needs.items() if needed)
 
-    def claims(self, called: Callable[[str], str] = "its {}".format) -> Iterator[Claim]:
-        """Yield what its parts need and rule out; `called` names a part by its field."""
-        for name in ("optimizer", "loss", "objective"):
-            part: Component = getattr(self, name)
-            yield part.claim(called(name))
-        if self.personal is not None:
-            # DP-SGD's account is of the steps of what is sent, and no others
-            plain = frozenset({Capability.PLAIN_GRADIENTS})
-            claim = self.personal.claim(called("personal"))
-            yield replace(claim, requires=claim.requires | plain)
-        if self.keep_losses:
-            yield Claim(called("keep_losses"), LOSSES_SEEN)
-        if self.record_clip > 0:
-            yield Claim(
-                called("record_clip"),
-                requires=frozenset({Capability.EXAMPLE_GRADIENTS, Capability.FULL_PRECISION}),
-                rules_out=frozenset({Capability.PLAIN_GRADIENTS}),
-            )
+    @property
+    def by_batch(self) -> tuple[str, ...]:
+        """The parts that look at whole batches, of which DP-SGD has none.
+
+        Its account is of the steps of what is sent, and no others: a personal model's are
+        not in it.
+        """
+        needs = {
+            "loss": self.loss.mixes_examples,
+            "personal": self.personal is not None,
+            "keep_losses": self.keep_losses,
+        }
+        return tuple(part for part, needed in needs.items() if needed)
 
 
 def _sent(numbers: RecipeNumbers) -> dict[str, Any]:
@@ -634,6 +651,9 @@ class Proximal(Objective):
     """Stay near the model that the round began with: FedProx.
 
     f(w) + mu / 2 ||w - start||^2, so that mu (w - start) is added to every gradient
+
+    Attributes:
+        mu: how strong the pull is.
 
     References:
         Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in
@@ -658,10 +678,8 @@ class Proximal(Objective):
         return away
 
 
-class OwnObjective(Objective):
+class OwnObjective(Objective, OwnFunction):
     """A user's function of weights, start and memory."""
-
-    function: Callable[..., Any]
 
     def correction(
         self,
@@ -670,4 +688,4 @@ class OwnObjective(Objective):
         memory: Mapping[str, Sequence[Tensor]],
     ) -> Sequence[Tensor] | None:
         """Return what the function says."""
-        return self.function(weights, start, memory)
+        return self.call(weights, start, memory)

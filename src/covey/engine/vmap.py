@@ -25,7 +25,6 @@ from torch.overrides import TorchFunctionMode
 
 from covey.base.errors import ConfigError, ModelError
 from covey.base.names import Params
-from covey.components.registry import Capability, Claim, conflicts
 from covey.data.examples import Examples, to_floats
 from covey.engine.cpu import Precision
 from covey.engine.descent import clipped_apart, in_order, reshaping, trainable
@@ -455,12 +454,10 @@ class VmapEngine:
         free_memory: tells the bytes that training may take; None: asks the device.
 
     Attributes:
-        rules_out: what a run cannot have here. Clients in one batch are rounded together.
+        rounds_together: clients in one batch are rounded together.
     """
 
-    rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.CLUSTER_ISOLATION, Capability.EXAMPLE_GRADIENTS, Capability.SEPARATE_TRAINING}
-    )
+    rounds_together: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -563,9 +560,12 @@ class VmapEngine:
 
     def _check(self, recipe: Recipe) -> None:
         """Refuse a recipe that needs clients apart, or single examples."""
-        mine = Claim("the vmap engine", rules_out=self.rules_out, remedy="Use the parallel engine.")
-        for problem in conflicts([*recipe.claims("the recipe's {}".format), mine]):
-            raise ConfigError(f"{problem[0].upper()}{problem[1:]}")
+        for part in recipe.apart:
+            raise ConfigError(
+                f"The recipe's {part} needs every client to be trained by itself, with the "
+                f"gradient of every example, but the vmap engine trains many as one tensor. "
+                f"Use the parallel engine."
+            )
 
     def _score_one(self, job: ScoringJob) -> Scored:
         examples = Examples(

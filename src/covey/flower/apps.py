@@ -17,7 +17,8 @@ from covey.base.names import ClientName, round_number
 from covey.build.aggregators import anonymity_of, noise_on_clients
 from covey.build.clients import Overrides, attested_organisations
 from covey.build.run import build_run
-from covey.components.registry import only_from, reference
+from covey.components.own_code import only_from
+from covey.components.parts import reference
 from covey.config.settings import Config, load_config
 from covey.engine.kinds import FlowerNodes
 from covey.flower.client import shared_settings_hash

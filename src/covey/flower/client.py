@@ -35,7 +35,7 @@ from covey.base.risk import RiskEstimate
 from covey.build.clients import Overrides
 from covey.build.remote import ClientRuntime, ClusterChoice
 from covey.build.run import ClientSecrets, client_runtime_of
-from covey.components.registry import reference
+from covey.components.parts import reference
 from covey.config.settings import Config, load_config
 from covey.data.arrays import read_client
 from covey.data.clients import examples_of
@@ -205,7 +205,7 @@ def shared_settings_hash(config: Config) -> str:
     """Return a hash of the settings that a server and its nodes must share."""
     settings = config.model_dump(mode="json", include=set(SHARED_SETTINGS))
     settings["data"].pop("dir")
-    settings["merge"].pop("deniability_threshold")  # judges requests, not training
+    settings["merge"].pop("deniability_threshold", None)  # judges requests, not training
     settings["secrets"] = config.secrets.source  # the account rests on it
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -238,8 +238,8 @@ class Node:
         config = config.model_copy(update={"redteam": remote.redteam})
         if self.model is None:
             return config
-        own = config.model.model_copy(update={"name": reference(PassedModel())})
-        return config.model_copy(update={"model": own})
+        passed = config.naming(model=reference(PassedModel()))  # as the server names it
+        return config.model_copy(update={"model": passed.model})
 
     def member(self, classes: int = 0) -> ClientRuntime:
         """Return the client with its examples, in a federation with so many classes."""

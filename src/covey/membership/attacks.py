@@ -22,9 +22,9 @@ References:
     Exploiting the "All for One" Principle in Federated Learning, CVPR 2025.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -32,7 +32,7 @@ from numpy import ndarray
 from pydantic import Field
 
 from covey.base.errors import ConfigError
-from covey.components.registry import Component, Share
+from covey.components.parts import Component, OwnFunction, Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +267,19 @@ class Attack(Component):
     def __call__(self, signals: Signals) -> Scores:
         """Return one finite score per record."""
         raise NotImplementedError
+
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Attack":
+        """Return a user's function of `Signals` as an attack."""
+        return OwnAttack(function=function, **options)
+
+
+class OwnAttack(Attack, OwnFunction):
+    """A user's function of `Signals`."""
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return what the function says."""
+        return self.call(signals)
 
 
 class LossAttack(Attack):

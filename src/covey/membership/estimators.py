@@ -20,7 +20,7 @@ from numpy import ndarray
 from covey.base.names import Handle, Params
 from covey.base.risk import Finding, RiskEstimate, Withheld
 from covey.base.rng import Streams
-from covey.components.registry import Capability, Component
+from covey.components.parts import Component, Positive
 from covey.data.examples import Client, Examples
 from covey.data.shift import ShiftRange
 from covey.engine.protocol import Engine, ScoringJob
@@ -101,8 +101,8 @@ class RiskEstimator(Component):
     ...         gap = outside - inside
     ...         return RiskEstimate(0.5 + self.slope * gap, standard_error=0.05)
 
-    Name it in `[redteam] source = "package.module:LossGap"`, with its options in
-    `[redteam.source_options]`, or pass it: `covey.Config(redteam=LossGap(slope=0.2))`.
+    Name it in `[redteam] name = "package.module:LossGap"`, with `slope` beside it, or pass
+    it: `covey.Config(redteam=LossGap(slope=0.2))`.
 
     Attributes:
         on_clients: whether every client measures for itself, and tells nobody: then each
@@ -110,12 +110,24 @@ class RiskEstimator(Component):
         counts: whether it takes what members count of each model: remote ones are then
             asked about all models at once.
         note: what a reader of the results must know of it.
+        measures: whether it measures anything.
+        needs_client_data: whether it looks at every client's examples, which remote clients
+            do not show.
+        needs_holdout: whether clients must hold examples out.
+        needs_pool: whether the server must have examples like the clients', of classes, and
+            know all clients from the start.
+        every: rounds between two measurements; a figure lives twice as long.
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.CLIENT_DATA})
+    measures: ClassVar[bool] = True
+    needs_client_data: ClassVar[bool] = True
+    needs_holdout: ClassVar[bool] = False
+    needs_pool: ClassVar[bool] = False
     on_clients: ClassVar[bool] = False
     counts: ClassVar[bool] = False
     note: ClassVar[str] = ""
+
+    every: Positive = 5
 
     def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
         """Return the risk of one cluster model, or why there is no estimate.
@@ -259,7 +271,8 @@ class FederatedEstimator(RiskEstimator):
     Who counts far from what most do is left out (`combined_counts`).
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.HELD_OUT_EXAMPLES})
+    needs_client_data: ClassVar[bool] = False
+    needs_holdout: ClassVar[bool] = True
     counts: ClassVar[bool] = True
 
     def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
@@ -343,7 +356,8 @@ def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
 class ClientEstimator(RiskEstimator):
     """Let each client attack its own members with its own holdout; nothing is sent."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.HELD_OUT_EXAMPLES})
+    needs_client_data: ClassVar[bool] = False
+    needs_holdout: ClassVar[bool] = True
     on_clients: ClassVar[bool] = True
     note: ClassVar[str] = (
         "Each client judged the risk for itself and told nobody: there is no risk to "
@@ -413,8 +427,8 @@ def _estimate(losses: tuple[ndarray, ndarray], streams: Streams) -> RiskEstimate
 class NoEstimator(RiskEstimator):
     """Measure nothing: clients know no risk, and choose without one."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    rules_out: ClassVar[frozenset[Capability]] = frozenset({Capability.MEASURED_RISK})
+    measures: ClassVar[bool] = False
+    needs_client_data: ClassVar[bool] = False
 
     def estimate(
         self,
@@ -429,7 +443,6 @@ class NoEstimator(RiskEstimator):
 class OracleEstimator(RiskEstimator):
     """Look at the real members and at matched non-members."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.CLIENT_DATA})
     note: ClassVar[str] = "Clients saw the true risk of every cluster: an oracle."
 
     def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:

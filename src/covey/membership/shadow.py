@@ -25,7 +25,7 @@ from covey.base.names import Params
 from covey.base.params import not_finite
 from covey.base.risk import Finding, RiskEstimate, Withheld
 from covey.base.rng import Streams
-from covey.components.registry import Capability, Count, Positive
+from covey.components.parts import Positive
 from covey.components.state import ComponentState, kept
 from covey.data.examples import Examples
 from covey.data.partition import apportion
@@ -492,16 +492,15 @@ class ShadowEstimator(RiskEstimator):
     """Attack federations of the server's own that play this run's rounds.
 
     Attributes:
-        shadows: federations per cluster.
-        pool: examples that the server holds for them; 0: what is left.
+        shadows: shadow federations per cluster. Where the server's images are too few to
+            match a cluster, its figure is extrapolated from smaller ones, and nobody acts
+            on it.
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.SERVER_DATA, Capability.CLASS_LABELS, Capability.KNOWN_POPULATION}
-    )
+    needs_client_data: ClassVar[bool] = False
+    needs_pool: ClassVar[bool] = True
 
     shadows: Positive = 3
-    pool: Count = 0
 
     def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
         """Return what shadows say that were never there before."""

@@ -4,35 +4,52 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar, TypeGuard, cast
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Shaped
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from covey.base.errors import ConfigError, ModelError
 from covey.base.names import Params
 from covey.base.rng import Streams
-from covey.components.built_ins import BUILT_INS, DEFAULTS
-from covey.components.factories import made_module
-from covey.components.registry import Component, create, find, options_of, reference
-from covey.components.slots import Options
-from covey.models.features import FeatureMap, FrozenFeatures, build_features
+from covey.components.built_ins import BUILT_INS
+from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, find
+from covey.models.features import FeatureMap, FrozenFeatures, Gabor, build_features, made_module
 from covey.models.networks import ImageNetwork
 
 
 class ModelFactory(Component):
-    """A model with options that are checked: write `build`.
+    """A model with settings that are checked: write `build`.
 
-    A function or a class that returns an `nn.Module` will do as well; then the options
-    are its keyword arguments.
+    A function or a class that returns an `nn.Module` will do as well; then the settings
+    beside its name are its keyword arguments.
+
+    Attributes:
+        is_passed: whether the model is in a program, and in no later process.
+        task: `multiclass`; `multilabel`: several labels of 0 or 1 per example, the loss is
+            their mean binary cross-entropy, accuracy the share of labels that are right; the
+            attacks of `covey audit` are withheld. `regression`: labels are numbers, the loss
+            is half the squared error, and there is no accuracy; also no `shadow`, `pooling =
+            "risk"` or `selection_noise`. Neither with `engine.name = "flower"`. Your own
+            model returns a logit per label, or one output.
     """
 
     is_passed: ClassVar[bool] = False
-    """Whether the model is in a program, and in no later process."""
+
+    task: Literal["multiclass", "multilabel", "regression"] = "multiclass"
+
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ModelFactory":
+        """Return a network's class, or a function that makes one, as a model."""
+        if isinstance(function, nn.Module):
+            raise ConfigError(
+                f"must be a covey.ModelFactory or a function that returns an nn.Module, found a "
+                f"module itself, a {type(function).__name__}. Name a function that returns it."
+            )
+        return ModelFunction(function=function, **options)
 
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Return a freshly initialised network.
@@ -54,11 +71,6 @@ class ModelFactory(Component):
         Override it where all of the run's models have something in common that is drawn.
         """
         return self.build(input_shape, num_classes)
-
-
-def is_component(found: Any) -> TypeGuard[type[Component]]:  # noqa: ANN401 - anything
-    """Say whether this is a component's class, and no network's or function."""
-    return inspect.isclass(found) and issubclass(found, Component)
 
 
 def fused_dropout_layers(module: nn.Module) -> list[nn.Module]:
@@ -275,33 +287,18 @@ class LinearHead(ModelFactory):
 
     Attributes:
         features: the feature map.
-        feature_options: of the feature map.
-        scale: times the head's scores are the logits.
+        scale: times the head's scores are the logits; 0.3 suits gradient descent over
+            features of images.
         whiten: p in [0, 1], how far the features of images are whitened, by images of
             noise (`Whitened`); noise on heads (`privacy.record_noise`) wants .7.
         norm: L2 norm to which each record's features are scaled, less their mean first; 0:
             they stay as they are. Noise on sums and on heads wants 3.87.
     """
 
-    features: str = DEFAULTS["features"]
-    feature_options: Options = Field(default={})
-    scale: float = Field(default=10.0, gt=0)
-    whiten: float = Field(default=0.0, ge=0, le=1)
-    norm: float = Field(default=0.0, ge=0, le=16)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, options: object) -> object:
-        """Take a feature map that a program passes by its name and its options."""
-        if not isinstance(options, Mapping):
-            return options
-        named = dict(cast("Mapping[str, Any]", options))
-        passed = named.get("features")
-        if isinstance(passed, FeatureMap) or callable(passed):
-            named["features"] = reference(passed)
-            given = named.get("feature_options", {})
-            named["feature_options"] = {**given, **options_of(passed)}
-        return named
+    features: Annotated[FeatureMap, Part("features")] = Gabor()
+    scale: AboveZero = 10.0
+    whiten: Share = 0.0
+    norm: Annotated[float, Field(ge=0, le=16)] = 0.0
 
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Refuse: features are drawn from the seed of a run."""
@@ -312,8 +309,7 @@ class LinearHead(ModelFactory):
 
     def build_for(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
         """Return the head over this run's features."""
-        key = "model.options.features"
-        features = build_features(self.features, input_shape, seed, self.feature_options, key)
+        features = build_features(self.features, input_shape, seed)
         if self.whiten:
             public = Streams(seed).at("features")
             features = features.whitened(self.whiten, input_shape, public)
@@ -346,58 +342,65 @@ class PassedModel(ModelFactory):
 
 REMEDY = "Correct the function."
 
-NETWORKS: Mapping[str, type[nn.Module]] = MappingProxyType(
-    {
-        name: found
-        for name in BUILT_INS["model"]
-        if not is_component(found := find("model", name, "model.name"))
-    }
+
+class ModelFunction(ModelFactory, OwnFunction):
+    """A network's class, or a function that makes one; a shipped network is one too.
+
+    One that takes two arguments beside its settings gets `input_shape` and `num_classes`;
+    any other is called with none. Shipped networks end in log-probabilities for the task
+    "multiclass" only; for others the last layer, log-softmax, is left off.
+    """
+
+    def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """Return a freshly initialised network."""
+        factory, sizes = self.function, (input_shape, num_classes)
+        if inspect.isclass(factory) and issubclass(factory, ImageNetwork):
+            _check_image(self.name, factory, input_shape)
+        try:
+            signature = inspect.signature(factory)
+        except (TypeError, ValueError):  # some builtins have none
+            signature = inspect.Signature()
+        arguments = sizes if _takes_sizes(signature, self.options) else ()
+        try:
+            signature.bind(*arguments, **self.options)
+        except TypeError as error:
+            raise ModelError(
+                f"The factory of model {self.name!r} must take no arguments or "
+                f"(input_shape, num_classes), beside its settings {self.options}, but its "
+                f"signature is {signature}. Give its other arguments defaults."
+            ) from error
+        make = partial(self.call, *arguments)
+        module = made_module(f"model function {self.name}", make, REMEDY)
+        if self.is_own or self.task == "multiclass":
+            return module
+        if isinstance(module, nn.Sequential) and isinstance(module[-1], nn.LogSoftmax):
+            del module[-1]
+        return module
+
+
+NETWORKS = tuple(
+    name
+    for name in BUILT_INS["model"]
+    if not issubclass(find("model", name, "model"), (LinearHead, PassedModel))
 )
-"""Every shipped network by its name in a configuration."""
+"""The name of every shipped network."""
 
 
 def build_model(
-    name: str,
-    input_shape: tuple[int, ...],
-    num_classes: int,
-    streams: Streams,
-    task: str = "multiclass",
-    options: Mapping[str, Any] = MappingProxyType({}),
+    model: ModelFactory, input_shape: tuple[int, ...], num_classes: int, streams: Streams
 ) -> nn.Module:
     """Return a freshly initialised network; the draws come from `streams` alone.
 
-    Shipped networks end in log-probabilities for the task "multiclass" only; for others
-    the last layer, log-softmax, is left off.
-
     Args:
-        name: a network's, or `package.module:factory`. A factory that takes two
-            arguments beside its options gets `input_shape` and `num_classes`; any other
-            is called with none.
+        model: makes it.
         input_shape: the shape of one example, without the batch.
         num_classes: how many outputs the network has: the classes, several labels' number,
             or 1 for a number.
         streams: where the initial parameters come from.
-        task: what the network is for, as `model.task` has it.
-        options: of the network: fields of a `ModelFactory`, or keyword arguments.
     """
-    found, sizes = _imported(name), (input_shape, num_classes)
-    if is_component(found):
-        made = create("model", name, options, "model.name", ModelFactory)
-        with streams.lent_to_torch():
-            build = partial(made.build_for, *sizes, streams.seed)
-            return made_module(f"model function {name}", build, REMEDY)
-    if inspect.isclass(found) and issubclass(found, ImageNetwork):
-        _check_image(name, found, input_shape)
     with streams.lent_to_torch():
-        module = _called(name, found, sizes, options)
-    if name in NETWORKS and task != "multiclass":
-        _leave_off_log_softmax(module)
-    return module
-
-
-def _leave_off_log_softmax(module: nn.Module) -> None:
-    if isinstance(module, nn.Sequential) and isinstance(module[-1], nn.LogSoftmax):
-        del module[-1]
+        build = partial(model.build_for, input_shape, num_classes, streams.seed)
+        return made_module(f"model function {model.name}", build, REMEDY)
 
 
 def _check_image(name: str, network: type[ImageNetwork], input_shape: tuple[int, ...]) -> None:
@@ -409,38 +412,6 @@ def _check_image(name: str, network: type[ImageNetwork], input_shape: tuple[int,
             f"pixels, but the inputs are {input_shape}. "
             f"Use larger images or another model, for example mlp."
         )
-
-
-def _imported(name: str) -> Callable[..., object]:
-    """Return what a name stands for."""
-    try:
-        return find("model", name, "model.name")
-    except ConfigError as error:
-        raise ModelError(str(error)) from error
-
-
-def _called(
-    name: str,
-    factory: Callable[..., object],
-    sizes: tuple[tuple[int, ...], int],
-    options: Mapping[str, Any],
-) -> nn.Module:
-    """Return the module that the factory makes."""
-    try:
-        signature = inspect.signature(factory)
-    except (TypeError, ValueError):  # some builtins have none
-        signature = inspect.Signature()
-    arguments = sizes if _takes_sizes(signature, options) else ()
-    try:
-        signature.bind(*arguments, **options)
-    except TypeError as error:
-        raise ModelError(
-            f"The factory of model {name!r} must take no arguments or "
-            f"(input_shape, num_classes), beside its options {dict(options)}, but its "
-            f"signature is {signature}. Give its other arguments defaults."
-        ) from error
-    make = partial(factory, *arguments, **options)
-    return made_module(f"model function {name}", make, REMEDY)
 
 
 def _takes_sizes(signature: inspect.Signature, options: Mapping[str, Any]) -> bool:

@@ -5,9 +5,8 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 import safetensors.torch
@@ -16,10 +15,10 @@ from jaxtyping import Float, Shaped
 from numpy import ndarray
 from torch import Tensor, nn
 
-from covey.base.errors import ConfigError, ModelError
+from covey.base.errors import ConfigError, CoveyError, ModelError
 from covey.base.rng import Streams
-from covey.components.factories import made_module
-from covey.components.registry import Component, Positive, create, find, is_built_in, source_hash
+from covey.components.own_code import raised_at, source_hash
+from covey.components.parts import Component, OwnFunction, Positive
 from covey.data.population import normalised
 
 
@@ -30,7 +29,15 @@ class FeatureMap(Component):
     do as well; it takes no arguments or `input_shape`, beside its options.
     """
 
-    kind: ClassVar[str] = "features"
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "FeatureMap":
+        """Return a user's function that makes a module as a feature map."""
+        if isinstance(function, nn.Module):
+            raise ConfigError(
+                f"must be a covey.FeatureMap or a function that returns an nn.Module, found a "
+                f"module itself, a {type(function).__name__}. Name a function that returns it."
+            )
+        return FeatureFunction(function=function, **options)
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
         """Return a module that maps a float batch `(n, *input_shape)` to `(n, d)` float32.
@@ -116,6 +123,9 @@ class Gabor(FeatureMap):
     for each colour channel; of several channels a filter may so compare colours.
 
     Attributes:
+        filters: how many.
+        size: of one side, in pixels.
+        pool: responses are averaged over so many parts of the image in each direction.
         response: `signed`; or `absolute`: blind to which of two neighbours is the brighter,
             for clients of whom some see negatives, at half as many features.
 
@@ -289,7 +299,7 @@ class Whitened(nn.Module):
         super().__init__()
         if len(how.input_shape) != 3:
             raise ModelError(
-                f"model.options.whiten needs images (channels, height, width), as it "
+                f"model.whiten needs images (channels, height, width), as it "
                 f"looks at the features of drawn ones; found inputs {how.input_shape}. Set "
                 f"it to 0, and whiten features by data of your own that are public."
             )
@@ -439,59 +449,69 @@ def _tensor_hash(module: nn.Module) -> str:
     return hashlib.sha256(safetensors.torch.save(tensors)).hexdigest()
 
 
+def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module:
+    """Return the module that a user's function makes.
+
+    Args:
+        what: the function, for messages, such as "model function resnet".
+        make: calls it.
+        remedy: what to do where it raises.
+
+    Raises:
+        ModelError: it raised, or returned something else.
+    """
+    try:
+        module = make()
+    except CoveyError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"Your {what} raised {type(error).__name__}: {error}{raised_at(error)}. {remedy}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"Your {what} must return an nn.Module, but it returned a "
+            f"{type(module).__name__}. Return the module itself."
+        )
+    return module
+
+
 REMEDY = (
-    "It is called without arguments or with input_shape, beside options, and returns an "
+    "It is called without arguments or with input_shape, beside its settings, and returns an "
     "nn.Module: correct it."
 )
 REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def build_features(
-    name: str,
-    input_shape: tuple[int, ...],
-    seed: int,
-    options: Mapping[str, Any] = MappingProxyType({}),
-    key: str = "features",
-) -> FrozenFeatures:
+class FeatureFunction(FeatureMap, OwnFunction):
+    """A user's function that makes a module, such as a frozen backbone."""
+
+    def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
+        """Return the module that the function makes."""
+
+        def make() -> object:
+            signature = inspect.signature(self.call)
+            parameters = signature.parameters.values()
+            needed = [p for p in parameters if p.default is p.empty and p.kind not in REST]
+            takes_shape = needed or "input_shape" in signature.parameters
+            return self.call(input_shape) if takes_shape else self.call()
+
+        with streams.lent_to_torch():
+            return made_module(f"feature map {self.name}", make, REMEDY)
+
+
+def build_features(features: FeatureMap, input_shape: tuple[int, ...], seed: int) -> FrozenFeatures:
     """Return the features that all models of a run share.
 
     Args:
-        name: a feature map's, or `package.module:factory`.
+        features: the feature map.
         input_shape: of one example, without the batch.
         seed: the run's; whatever is drawn depends on nothing else.
-        options: of the feature map.
-        key: the setting, for messages.
 
     Raises:
-        ConfigError: there is none of this name, or it has no such options.
         ModelError: it makes no module that maps examples to rows.
     """
-    found = find("features", name, key)
-    if isinstance(found, nn.Module):
-        raise ConfigError(
-            f"{key} = {name!r} must name a FeatureMap or a function that returns an "
-            f"nn.Module, found a module itself, a {type(found).__name__}. Name a function "
-            f"that returns it."
-        )
-    streams = Streams(seed).at("features")
-    if inspect.isclass(found) and issubclass(found, Component):
-        made: FeatureMap = create("features", name, options, key, FeatureMap)
-        module = made.build(input_shape, streams)
-    else:
-        with streams.lent_to_torch():
-            module = _called(name, partial(found, **options), input_shape)
-    source = "" if is_built_in("features", name) else source_hash(found)
-    return FrozenFeatures(module, name, options, source).sized(input_shape)
-
-
-def _called(name: str, factory: Callable[..., object], input_shape: tuple[int, ...]) -> nn.Module:
-    """Return the module that a user's function makes."""
-
-    def make() -> object:
-        signature = inspect.signature(factory)
-        parameters = signature.parameters.values()
-        needed = [p for p in parameters if p.default is p.empty and p.kind not in REST]
-        takes_shape = needed or "input_shape" in signature.parameters
-        return factory(input_shape) if takes_shape else factory()
-
-    return made_module(f"feature map {name}", make, REMEDY)
+    module = features.build(input_shape, Streams(seed).at("features"))
+    maker = features.function if isinstance(features, FeatureFunction) else type(features)
+    source = source_hash(maker) if features.is_own else ""
+    return FrozenFeatures(module, features.name, features.own_settings(), source).sized(input_shape)

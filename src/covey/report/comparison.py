@@ -15,8 +15,7 @@ from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.base.risk import DIVERGED
 from covey.components.built_ins import BASELINE, REFERENCES
-from covey.components.slots import built_in_options
-from covey.config.settings import flat, unused
+from covey.config.settings import flat
 from covey.report.attacks import LOSS, diverged_sentences, final_exposure, final_risk
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
 from covey.report.summary import NO_GROUPS, client_groups, guarantee_of, violations
@@ -24,7 +23,7 @@ from covey.report.summary import NO_GROUPS, client_groups, guarantee_of, violati
 INERT = ("engine.", "checkpoints.", "data.dir")
 """Settings that change no result."""
 OF_THE_METHOD = ("method.", "redteam.")
-NAMED = ("method.name", "method.selection")
+NAMED = ("method.name", "method.selection.name")
 
 
 def settings_of(run: Reported) -> dict[str, Any]:
@@ -49,8 +48,7 @@ def method_of(run: Reported) -> str:
 
 def selection_of(run: Reported) -> str:
     """Return how clients choose, where the method lets them."""
-    selection = settings_of(run).get("method.selection", "")
-    return selection if "selection" in built_in_options("algorithm", method_of(run)) else ""
+    return settings_of(run).get("method.selection.name", "")
 
 
 def _twin(run: Reported) -> dict[str, Any]:
@@ -60,10 +58,7 @@ def _twin(run: Reported) -> dict[str, Any]:
 
 def labels(runs: Sequence[Reported]) -> list[str]:
     """Return per run its method and what distinguishes it; seeds of a setting agree."""
-    matters = [
-        _without(settings_of(run), "seed", *INERT, *unused(method_of(run), selection_of(run)))
-        for run in runs
-    ]
+    matters = [_without(settings_of(run), "seed", *INERT) for run in runs]
     keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
     differing = [key for key in keys if len({each[key] for each in matters if key in each}) > 1]
     return [

@@ -324,14 +324,13 @@ def told_settings(config: Config) -> dict[str, Any]:
 
 
 def _may_be_told(key: str, settings: Mapping[str, object]) -> bool:
-    spec = spec_of(key.split("."))
-    if spec is not None and choices(spec):
-        return True
-    # an option is known where its component is covey's; what others call theirs may be anything
+    """Say whether a setting is no free text; what a user's own calls its own may be anything."""
     above, _, option = key.rpartition(".")
-    slot = re.sub("_options$", "", re.sub("[.]options$", ".name", above))
-    is_option = bool(option) and ":" not in str(settings.get(slot, ":"))
-    return (spec is not None or is_option) and settings[key] != [] and _without_text(settings[key])
+    own = option != "name" and ":" in str(settings.get(f"{above}.name", ""))
+    spec = None if own else spec_of(key.split("."))
+    if spec is None:
+        return False
+    return bool(choices(spec)) or (settings[key] != [] and _without_text(settings[key]))
 
 
 def _without_text(value: object) -> bool:

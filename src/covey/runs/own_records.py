@@ -27,7 +27,7 @@ from covey.base.files import check_regular
 from covey.base.names import ClientName, Params
 from covey.base.rng import Streams
 from covey.build.clients import Overrides
-from covey.components.registry import no_foreign_code
+from covey.components.own_code import no_foreign_code
 from covey.config.settings import load_config
 from covey.data.arrays import read_client
 from covey.data.population import brought_order

@@ -16,8 +16,7 @@ from covey.base.files import read_text
 from covey.base.history import History
 from covey.base.names import Handle
 from covey.build.run import build_run
-from covey.components.registry import no_foreign_code
-from covey.config.rules import brings_clients
+from covey.components.own_code import no_foreign_code
 from covey.config.settings import without_passwords
 from covey.data.population import Population
 from covey.report.page import write_report
@@ -99,7 +98,7 @@ def baseline_of(path: Path) -> History | None:
 def _population(path: Path) -> Population | None:
     """Read the run's data again, if they are still there and may be shown."""
     config = RunFolder.existing(path).config()
-    if brings_clients(config):
+    if config.brings_clients:
         return None  # users' own clients, and no test images beside them
     try:
         return build_run(config).population  # a user's code is refused here

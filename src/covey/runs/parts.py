@@ -2,21 +2,21 @@
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
 from covey.base.names import BASES, Basis, ClientName
 from covey.build.clients import Overrides
 from covey.build.run import BuiltRun
-from covey.components.registry import PASSED, is_missing, only_from, pass_again
-from covey.components.slots import ComponentSection, options_key
-from covey.config.rules import is_passed
+from covey.components.own_code import only_from
+from covey.components.parts import PASSED, Component, Unread, components_in, is_missing, pass_again
 from covey.config.settings import Config
 from covey.data.arrays import read_client
+from covey.data.source import DataSource
 from covey.ledger.store import Ledger
-from covey.models.build import NETWORKS
+from covey.models.build import NETWORKS, ModelFactory
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, rebuilt_run
 from covey.runtime.planning import ClientPlan, RecordedRun, recorded_run, unplayed_reason
@@ -100,33 +100,26 @@ def check_answerable(run: BuiltRun, folder: RunFolder, plan: ClientPlan) -> None
 
 def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
     config: Config = folder.config()
-    model = is_passed(config.model) and overrides.model is None
-    clients = is_passed(config.data) and overrides.clients is None
+    model = _is_passed(config.model) and overrides.model is None
+    clients = _is_passed(config.data) and overrides.clients is None
     apart = FederationMetadata.of(folder) is not None
     return (
         *(("model",) if model else ()),
         *(("clients",) if clients and not apart else ()),
-        *(("config",) if any(is_missing(part.name) for part in _own(config)) else ()),
+        *(("config",) if any(is_missing(part.name) for _, part in _own(config)) else ()),
     )
 
 
-class _Part(NamedTuple):
-    """A setting that names a component, with its options."""
-
-    key: str
-    name: str
-    options: Mapping[str, object]
+def _is_passed(component: ModelFactory | DataSource) -> bool:
+    """Say whether what the settings name lives in a program alone."""
+    return not isinstance(component, Unread) and component.is_passed
 
 
-def _own(config: Config) -> Iterator[_Part]:
-    """Yield what a program passed of which no import finds the name."""
-    for _, section in config:
-        if isinstance(section, ComponentSection):
-            for field in type(section).slots:
-                name, options = getattr(section, field), options_key(field)
-                if name.startswith(PASSED):
-                    key = f"{type(section).section}.{field}"
-                    yield _Part(key, name, getattr(section, options))
+def _own(config: Config) -> Iterator[tuple[str, Component]]:
+    """Yield what a program passed of which no import finds the name, by its setting."""
+    for key, component in components_in(config):
+        if component.name.startswith(PASSED):
+            yield key, component
 
 
 def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
@@ -137,20 +130,20 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
     """
     if overrides.parts is None:
         return
-    passed = {part.key: part for part in _own(overrides.parts)}
-    for part in _own(folder.config()):
-        again = passed.get(part.key)
-        if again is None or again.options != part.options:
-            found = "no part" if again is None else f"{again.name} {again.options}"
+    passed = dict(_own(overrides.parts))
+    for key, part in _own(folder.config()):
+        again, options = passed.get(key), part.own_settings()
+        if again is None or again.own_settings() != options:
+            found = "no part" if again is None else f"{again.name} {again.own_settings()}"
             raise RunError(
-                f"{part.key} must be the part that began the run in {folder.path}, {part.name} "
-                f"{part.options}, found {found}. Pass the settings with which it was started."
+                f"{key} must be the part that began the run in {folder.path}, {part.name} "
+                f"{options}, found {found}. Pass the settings with which it was started."
             )
         pass_again(part.name, again.name)
 
 
 def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> str:
-    config = any(is_missing(part.name) for part in _own(folder.config()))
+    config = any(is_missing(part.name) for _, part in _own(folder.config()))
     what = missing or ("model", "clients", *(("config",) if config else ()))
     passed = ", ".join(f"{each}=..." for each in what)
     return (

@@ -11,7 +11,7 @@ from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params
 from covey.build.clients import Overrides
 from covey.build.run import BuiltRun
-from covey.components.registry import no_foreign_code
+from covey.components.own_code import no_foreign_code
 from covey.data.population import Population
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Scorer

@@ -13,13 +13,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import make_folder, read_text, replace_whole
 from covey.base.history import History
 from covey.build.clients import Overrides
-from covey.components.registry import only_from
-from covey.config.settings import Config, flat
-from covey.config.unheeded import why_unheeded
+from covey.components.own_code import only_from
+from covey.components.parts import Component, create
+from covey.config.settings import Config, flat, idle_settings, take_strange
 from covey.ledger.store import Ledger
 from covey.report.comparison import comparison, frame_of, means
 from covey.report.queries import final_figures, replays, round_figures, told_settings
@@ -30,7 +32,7 @@ from covey.runtime.folder import RunFolder, now
 from covey.runtime.loop import Observer, continue_run
 from covey.runtime.session import open_session
 from covey.runtime.states import missing_state
-from covey.trackers import Background, TrackedRun, Tracker, tracker_of
+from covey.trackers import Background, TrackedRun, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +50,7 @@ def tracked(folder: RunFolder, observe: Observer) -> Generator[Observer]:
         yield observe
         return
     threads = [
-        _in_background(folder, name, config.tracking_options.get(name, {}))
-        for name in config.tracking
+        _in_background(folder, tracker.name, tracker.own_settings()) for tracker in config.tracking
     ]
 
     def tell(history: History) -> None:
@@ -68,7 +69,7 @@ def tracked(folder: RunFolder, observe: Observer) -> Generator[Observer]:
 def _in_background(folder: RunFolder, name: str, options: Mapping[str, Any]) -> Background[History]:
     def make() -> Tracker:
         with only_from(folder.origins()):  # of this thread alone
-            return tracker_of(name, options)
+            return create("tracker", {"name": name, **options}, "tracking", Tracker)
 
     def failed(why: str) -> None:
         log.warning(
@@ -239,14 +240,15 @@ class Sweep:
 
 
 def variants_of(
-    changed: Callable[[Sequence[tuple[str, Any]]], Config],
+    changed: Callable[[Sequence[tuple[str, Any]]], dict[str, Any]],
     axes: Sequence[Axis],
     seeds: Sequence[int],
 ) -> dict[str, Config]:
     """Return the settings by name; combinations that mean the same are played once.
 
     Args:
-        changed: returns the settings with these pairs of `section.key` and value.
+        changed: returns the settings with these pairs of `section.key` and value, nested
+            and unchecked. Of a pair that the components there do not have nothing comes.
         axes: what is varied.
         seeds: with which every combination is played.
 
@@ -258,8 +260,10 @@ def variants_of(
     without_effect: list[Mapping[str, str]] = []
     values = ([(key, value) for value in values] for key, values in axes)
     for pairs, seed in product(product(*values), seeds):
-        settings = changed([*pairs, ("seed", seed)])
-        reasons = why_unheeded(settings)
+        nested = changed([*pairs, ("seed", seed)])
+        strange = take_strange(nested, [key for key, _ in pairs])
+        settings = Config.of(nested)
+        reasons = {each.key: each.reason for each in idle_settings(settings)} | strange
         without_effect.append(reasons)
         every = flat(settings.model_dump(mode="json"))
         meaning = {key: value for key, value in every.items() if key not in reasons}
@@ -284,7 +288,7 @@ def check_variant(folder: RunFolder, settings: Config) -> None:
     Raises:
         ConfigError: it does.
     """
-    if folder.config_path.is_file() and folder.config() != settings:
+    if folder.config_path.is_file() and folder.config().toml() != settings.toml():
         raise ConfigError(
             f"{folder.path} holds a run with other settings. Give the sweep another --out."
         )
@@ -295,9 +299,8 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
     folders = [root / name for name in variants]
     runs = [reported(folder) for folder in folders]
     compared, table = comparison(runs), root / "sweep.csv"
-    settings = {name: config.model_dump(mode="json") for name, config in variants.items()}
     rows = [
-        {**{key: _value_of(settings[row["name"]], key) for key in keys}, **row}
+        {**{key: _value_of(variants[row["name"]], key) for key in keys}, **row}
         for row in compared
         if row["name"] in variants
     ]
@@ -319,9 +322,13 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
     )
 
 
-def _value_of(settings: Mapping[str, Any], key: str) -> object:
-    """Return a setting by `section.key`; a table is told as JSON."""
-    found: Any = settings
+def _value_of(config: Config, key: str) -> object:
+    """Return a setting by `section.key`; None: it has none. A table is told as JSON."""
+    found: Any = config
     for part in key.split("."):
-        found = found[part]
-    return json.dumps(found, sort_keys=True) if isinstance(found, dict) else found
+        found = getattr(found, part, None)
+    if isinstance(found, Component):
+        own = found.own_settings()
+        return json.dumps({"name": found.name, **own}, sort_keys=True) if own else found.name
+    told = to_jsonable_python(found)
+    return json.dumps(told, sort_keys=True) if isinstance(told, dict) else told

@@ -14,7 +14,7 @@ from covey.base.risk import DIVERGED
 from covey.build.run import BuiltRun
 from covey.build.training import user_function
 from covey.components.built_ins import USUAL_ATTACKS
-from covey.components.registry import create, is_built_in, known_names, options_of, reference
+from covey.components.parts import create, known_names
 from covey.data.examples import Examples
 from covey.engine.protocol import ScoringJob
 from covey.ledger.chain import Record
@@ -238,18 +238,17 @@ def named_attack(asked: str | Scorer) -> tuple[str, Scorer]:
             f"An attack is named, as package.module:name if it is your own, or is the "
             f"attack itself, found a {type(asked).__name__}. Give one of them."
         )
-    name = asked if isinstance(asked, str) else reference(asked)
-    if ":" not in name and name not in known_names("attack"):
+    name = asked if isinstance(asked, str) else ""
+    if name and ":" not in name and name not in known_names("attack"):
         known = ", ".join([*known_names("attack"), *NOT_BY_ANSWERS])
         raise ConfigError(
             f"--attack must be one of {known}, or package.module:name, found {name!r}."
         )
-    options = {} if isinstance(asked, str) else options_of(asked)
-    found = create("attack", name, options, "--attack", Attack)
-    told = ", ".join(f"{key}={value}" for key, value in options.items())
+    found = create("attack", asked, "--attack", Attack)
+    name = found.name
+    told = ", ".join(f"{key}={value}" for key, value in found.own_settings().items())
     called = f"{name}({told})" if told else name
-    known = is_built_in("attack", name)
-    return called, found if known else user_function(f"attack {name}", found)
+    return called, user_function(f"attack {name}", found) if found.is_own else found
 
 
 def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:

@@ -137,7 +137,7 @@ def _accepting(run: BuiltRun, client: Client, brought: NewRecords) -> Client:
                 f"[0, 1], found {each:g} for {brought.client}. Correct it."
             )
     usual = client.preference
-    follows = tau is not None and run.config.method.risk_weight == "from-threshold"
+    follows = tau is not None and run.config.population.risk_weight == "from-threshold"
     weight = weight_from_threshold(tau) if tau is not None and follows else None
     weight = usual.risk_weight if weight is None else weight
     accepts = replace(

@@ -29,8 +29,6 @@ from covey.base.events import (
     SumGivenUp,
 )
 from covey.base.names import ClientName, Handle
-from covey.build.training import algorithm_of
-from covey.components.registry import is_built_in
 from covey.config.settings import Config
 from covey.ledger.chain import Record
 from covey.runtime.facts import Answer, Events
@@ -82,14 +80,14 @@ def of_answer(
     """
     kind, rewind = answer.event.answer, answer.rewind
     yield from _request(answer)
-    known = answer.began and is_built_in("risk_estimator", config.redteam.source)
+    known = answer.began and not config.redteam.is_own
     if kind == "deny" and known:
         option = answer.option(prefix_independent=True)
         if not option.possible:
             yield f"answer: it could not be denied. {option.reason}"
     if kind == "subtract":
         name = config.method.name
-        if is_built_in("algorithm", name) and not algorithm_of(config).subtracts:
+        if not config.method.is_own and not config.method.subtracts:
             yield f"answer: nothing can be subtracted with method.name = {name!r}"
         if rewind and rewind.round_index != rewind.until - 1:
             yield "first_replayed_round: a subtraction solves the last round again"

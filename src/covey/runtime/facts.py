@@ -17,8 +17,6 @@ from covey.base.history import History, history_of
 from covey.base.names import Handle
 from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import depends_on_population
-from covey.build.training import algorithm_of
-from covey.components.registry import is_built_in
 from covey.config.settings import Config
 from covey.dp.current_guarantee import guarantee_status, head_bounds
 from covey.ledger.chain import Record, entries_of, inclusion_proof, root_of, superseded
@@ -168,19 +166,14 @@ def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
     follows from them is not known.
     """
     kinds = (
-        ("aggregation", config.merge.name, ("min_anonymity", "max_distance", "refutation")),
-        ("risk_estimator", config.redteam.source, ("first_affected_round",)),
-        ("algorithm", config.method.name, ("own_sums_kept",)),
+        (config.merge, ("min_anonymity", "max_distance", "refutation")),
+        (config.redteam, ("first_affected_round",)),
+        (config.method, ("own_sums_kept",)),
     )
     unsealed = answer.began is None
     return (
         *(("deniability_threshold", "secrets") if unsealed else ()),
-        *(
-            each
-            for kind, name, names in kinds
-            if unsealed or not is_built_in(kind, name)
-            for each in names
-        ),
+        *(each for component, names in kinds if unsealed or component.is_own for each in names),
     )
 
 
@@ -247,7 +240,7 @@ def facts(
         "earlier_heads": bound and EarlierHeads(**asdict(bound)),
     }
     if subtracts and "own_sums_kept" not in unknown:
-        derived["own_sums_kept"] = algorithm_of(config).keeps_own_sums
+        derived["own_sums_kept"] = config.method.keeps_own_sums
     if "first_affected_round" not in unknown:
         option = answer.option(prefix_independent=not depends_on_population(config))
         derived["first_affected_round"] = option.first_affected_round

@@ -10,17 +10,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import delete_whole, make_folder, read_bounded, read_text, replace_whole
 from covey.base.names import Basis, ClientName
-from covey.components.registry import origins_of
-from covey.config.settings import Config
+from covey.components.own_code import origins_of
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import RecordReader
+
+if TYPE_CHECKING:
+    from covey.config.settings import Config
 
 OWN = re.compile(r"(?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 """`package.module:name`."""
@@ -60,7 +62,7 @@ class RunFolder:
     """What this object has read of the run's ledger, and reads again if that changed."""
 
     @classmethod
-    def create(cls, path: Path, config: Config) -> "RunFolder":
+    def create(cls, path: Path, config: "Config") -> "RunFolder":
         """Make the folder and put the resolved settings in it.
 
         Raises:
@@ -214,22 +216,26 @@ class RunFolder:
     def _request_path(self, client: str) -> Path:
         return self.request_queue / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
 
-    def config(self) -> Config:
+    def config(self) -> "Config":
         """Read the settings back; none of the user's code is imported for that.
 
         Raises:
             RunError: they cannot be read.
             LedgerError: another version of covey wrote the run.
         """
+        from covey.config.settings import Config  # which loads what learns
+
         with self._same_format():
             return Config.read(self._settings())
 
-    def checked_config(self) -> Config:
+    def checked_config(self) -> "Config":
         """Read the settings back to play with them: a user's components are imported.
 
         Raises:
             ConfigError: they do not go with each other, or cannot be imported.
         """
+        from covey.config.settings import Config
+
         with self._same_format():
             return Config.recorded(self._settings())
 

@@ -201,7 +201,7 @@ def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltR
     """
     roster = FederationMetadata.of(folder)
     if roster is None or roster.profile is None:
-        return build_run(folder.config(), overrides)
+        return build_run(folder.checked_config(), overrides)
     names = _known(folder)
     if not names:
         raise RunError(
@@ -210,7 +210,7 @@ def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltR
         )
     unreachable = Unreachable(roster.profile, names)
     model = overrides.model if overrides else None
-    return build_run(folder.config(), Overrides(model=model, client_backend=unreachable))
+    return build_run(folder.checked_config(), Overrides(model=model, client_backend=unreachable))
 
 
 def _known(folder: RunFolder) -> Collection[ClientName]:

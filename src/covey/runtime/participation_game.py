@@ -13,7 +13,6 @@ from covey.base.names import Params
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of
 from covey.build.run import BuiltRun
-from covey.config.rules import kind_of
 from covey.config.sections import StoppingConfig
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples
@@ -249,8 +248,7 @@ def _check_alike(config: Config) -> None:
             f"The game needs reserved clients like the real ones, so audit.non_members = "
             f"'matched', found {config.audit.non_members!r}. Play it on another run."
         )
-    still = getattr(kind_of(population, "shift"), "changes_nothing", False)
-    if population.shift_per == "client" and not still:
+    if population.shift_per == "client" and not population.shift.changes_nothing:
         raise RunError(
             "The game needs reserved clients like the real ones, but "
             "population.shift_per = 'client' gives all images of a real client one "

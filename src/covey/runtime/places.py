@@ -8,7 +8,7 @@ from typing import Literal
 
 from covey.base.errors import CoveyError
 from covey.base.names import ClientName, Handle
-from covey.config.rules import brings_clients, is_passed, kind_of
+from covey.components.parts import Unread
 from covey.config.settings import Config
 from covey.data.population import read_organisations, read_preferences
 from covey.data.source import data_folder
@@ -362,17 +362,18 @@ def outside_run(target: SearchTarget) -> Findings:
 
 
 def _data(target: SearchTarget) -> Findings:
-    name, source = target.config.data.name, kind_of(target.config.data, "name")
+    source = target.config.data
+    name = source.name
     if FederationMetadata.of(target.folder) is not None:
         yield (
             "The machine of the client's own node: its data, its node.toml, its key and its logs."
         )
-    elif source is None:
+    elif isinstance(source, Unread):
         kind_of_data, how = ("where its data come from", "Look where this function reads them.")
         yield Place(name, kind_of_data, "data", YOU, how)
-    elif is_passed(target.config.data):
+    elif source.is_passed:
         yield "Where the program that played this run has the client's data from."
-    elif brings_clients(target.config):
+    elif not source.simulates:
         folder = data_folder(target.config.data.dir)
         yield from _files(target, folder, source.file_of(target.name, folder))
     else:
@@ -486,7 +487,7 @@ def _in_run(target: SearchTarget, path: Path) -> Findings:
 def _same_data(one: Config, other: Config) -> bool:
     """Say whether a client of some name has the same examples under both settings."""
     same = one.data == other.data
-    return same and (brings_clients(one) or one.seed == other.seed)
+    return same and (one.brings_clients or one.seed == other.seed)
 
 
 NEVER_SEARCHED = (

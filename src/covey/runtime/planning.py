@@ -18,7 +18,7 @@ import torch
 from covey.algorithms.algorithm import Clients, Strategy
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps
-from covey.base.errors import RunError
+from covey.base.errors import ConfigError, RunError
 from covey.base.events import (
     AnonymitySetsFormed,
     ClientsAssigned,
@@ -34,8 +34,7 @@ from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, sums_of
 from covey.build.algorithms import ReplayOptions, depends_on_population
 from covey.build.run import BuiltRun
-from covey.build.training import algorithm_of
-from covey.components.registry import no_foreign_code
+from covey.components.own_code import no_foreign_code, only_from
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population, absent_population
@@ -144,7 +143,7 @@ def answer_rules(
     Raises:
         RunError: nobody can leave this run.
     """
-    if algorithm_of(config).one_client_each:
+    if config.method.one_client_each:
         raise RunError(
             f"Clients leave a model that they share, but with method.name = {config.method.name!r} "
             "each has its own. Delete that client's model instead."
@@ -298,7 +297,11 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
     Raises:
         RunError: nothing has been played yet, so no client is known.
     """
-    config = folder.config()
+    try:
+        with only_from(folder.origins()):
+            config = folder.checked_config()
+    except ConfigError:
+        config = folder.config()
     began, names = _recorded(folder)
     streams = Streams(config.seed)
     if began is None or not names:

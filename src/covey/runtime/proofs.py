@@ -10,7 +10,6 @@ from covey.algorithms.state import ServerState
 from covey.base.errors import LedgerError, RunError
 from covey.base.files import make_folder, replace_whole
 from covey.base.params import model_hash
-from covey.build.training import algorithm_of
 from covey.data.examples import Client
 from covey.ledger.requests import Request
 from covey.membership.estimators import self_estimates
@@ -84,7 +83,7 @@ def _is_diverged(session: Session, leaver: Client, state: ServerState) -> bool:
     j = state.assignment.get(leaver.handle, 0)
     if j in divergences(state):
         return True
-    if not state.round_index or algorithm_of(session.run.config).subtracts:
+    if not state.round_index or session.run.config.method.subtracts:
         return False  # no training could diverge
     users = [c for c in session.run.population.clients if state.assignment.get(c.handle) == j]
     engine, model = session.run.engine, state.clusters[j]

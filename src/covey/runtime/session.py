@@ -16,7 +16,7 @@ from covey.base.risk import RiskEstimate
 from covey.build.aggregators import anonymity_of
 from covey.build.clients import KnowsKeys
 from covey.build.run import BuiltRun, build_run, data_hash
-from covey.components.registry import ForeignCodeError, only_from
+from covey.components.own_code import ForeignCodeError, only_from
 from covey.config.settings import Config, that_matter
 from covey.data.examples import Client
 from covey.ledger.chain import Record

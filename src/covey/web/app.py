@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from covey.base.errors import RunError
-from covey.components.registry import no_foreign_code
+from covey.components.own_code import no_foreign_code
 from covey.web.client_pages import (
     Forms,
     client_page,

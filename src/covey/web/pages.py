@@ -125,7 +125,8 @@ def _view(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _privacy(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
-    history, planned = snapshot.history, run.config.merge.epsilon or None
+    history = snapshot.history
+    planned = getattr(run.config.merge, "epsilon", 0.0) or None
     guarantees = guarantee_of(history)
     holds = guarantees["guarantee"]
     return {

@@ -15,7 +15,7 @@ from typing import Any
 from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
-from covey.components.registry import no_foreign_code
+from covey.components.own_code import no_foreign_code
 from covey.config.settings import Config, without_passwords
 from covey.desk.runs import Reading, RunEntry, entry_of_folder, is_run, runs_below
 from covey.ledger.store import Ledger

@@ -29,6 +29,7 @@ from covey.runtime.loop import run_rounds
 from covey.runtime.planning import options_for
 from covey.runtime.session import Session, open_or_create, read_events
 from covey.unlearning.plan import cheapest
+from covey_papers.reproduce.specification import in_layers
 
 __all__ = ["Leaving", "Outcome", "outcomes"]
 
@@ -55,10 +56,12 @@ class Leaving:
 
 ISOLATED: Settings = {"name": "isolated", "num_clusters": 4}
 
+MEAN: Settings = {"name": "mean"}
+
 BASELINES: Mapping[str, Settings] = {
-    "retrain": {},
-    "federaser": {"unlearning": {"store_updates": 1}},
-    "isolated": {"method": ISOLATED},
+    "retrain": {"merge": MEAN},
+    "federaser": {"merge": MEAN, "unlearning": {"store_updates": 1}},
+    "isolated": {"merge": MEAN, "method": ISOLATED},
 }
 """What each baseline sets, in place of anonymity sets."""
 
@@ -95,9 +98,7 @@ def outcomes(
         observe(outcome)
 
     for name in leaving.baselines:
-        settings = {**leaving.base, "seed": seed}
-        for section, changed in BASELINES[name].items():
-            settings[section] = {**settings.get(section, {}), **changed}
+        settings = in_layers(leaving.base, BASELINES[name], {"seed": seed})
         met(_played(out / name, Config.of(settings), ()))
     for k in leaving.k:
         for outcome in _hidden(leaving, seed, k, out):
@@ -113,13 +114,8 @@ def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
         folder = out / f"k{k}-x{x}"
         if x == first or (folder / "config.toml").is_file():
             rest = {y: out / f"k{k}-x{y}" for y in later if y > x}
-            merge = {
-                **leaving.base.get("merge", {}),
-                "name": "anonymity-sets",
-                "min_anonymity": k,
-                "deniability_threshold": x,
-            }
-            config = Config.of({**leaving.base, "seed": seed, "merge": merge})
+            merge = {"name": "anonymity-sets", "min_anonymity": k, "deniability_threshold": x}
+            config = Config.of(in_layers(leaving.base, {"seed": seed, "merge": merge}))
             found.append(_played(folder, config, tuple(rest.items())))
         else:
             found.append(replace(found[0], name=folder.name, x=x, shared_with=found[0].name))
@@ -131,7 +127,8 @@ def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> O
     run, folder = open_or_create(path, config)
 
     def before_answer(desk: Session, request: Request) -> None:
-        own = _answer(desk, request, config.merge.deniability_threshold)
+        hidden = anonymity_of(config)
+        own = _answer(desk, request, hidden.deniability_threshold if hidden else 1)
         for x, other in others:
             if not other.exists() and _answer(desk, request, x) != own:
                 _fork(path, other, x)
@@ -166,8 +163,8 @@ def _outcome(folder: RunFolder, config: Config) -> Outcome:
     files = [path for place in kept for path in place.glob("*.safetensors")]
     return Outcome(
         name=folder.path.name,
-        k=config.merge.min_anonymity if hidden else None,
-        x=config.merge.deniability_threshold if hidden else None,
+        k=hidden.min_anonymity if hidden else None,
+        x=hidden.deniability_threshold if hidden else None,
         accuracy=history.finished.accuracy if history.finished else None,
         answers=dict(Counter(str(each.answer) for each in done)),
         seconds=tuple(_seconds(each) for each in done),

@@ -114,6 +114,7 @@ class Setting:
                     "shift": "none",
                     "holdout": 0.5,
                     "audit_examples": 0,
+                    "risk_weight": risk_weight,
                 },
                 "model": {"name": "linear-map", "task": "regression"},
                 "train": {
@@ -125,9 +126,8 @@ class Setting:
                     "name": method,
                     "num_clusters": len(self.shares),
                     "initialisation": "groups",
-                    "risk_weight": risk_weight,
                 },
-                "redteam": {"source": SOURCES[method], "every": 1},
+                "redteam": {"name": SOURCES[method], "every": 1},
             }
         )
 
@@ -340,7 +340,7 @@ def attacked(path: Path) -> tuple[Attacked, ...]:
 
 def _measured(path: Path) -> list[Attacked]:
     folder = RunFolder.existing(path)
-    run = build_run(folder.config())
+    run = build_run(folder.checked_config())
     references: dict[NonMembers, Reference] = {kind: _reference(run, kind) for kind in KINDS}
     found = load_completed(replace(run, engine=ScoredOnce(run.engine)), folder, "An audit")
     return [

@@ -20,8 +20,8 @@ from pydantic import TypeAdapter
 from scipy.stats import t as student
 
 from covey.base.files import num_cores, replace_whole
-from covey.config.rules import brings_clients, reads_files
-from covey.config.settings import Config, heeded, that_matter
+from covey.build.aggregators import anonymity_of
+from covey.config.settings import Config, idle_settings, that_matter
 from covey.runtime.auditing import is_finished
 from covey.runtime.loop import Observer, run_rounds
 from covey.runtime.session import open_or_create
@@ -268,11 +268,14 @@ class Shelf:
 
 def digest(config: Config) -> str:
     """Return a short hash of the settings that can change the result."""
-    matters = heeded(that_matter(config), config)
-    if brings_clients(config) and reads_files(config):
+    idle = {each.key for each in idle_settings(config)}
+    heeded = {key: value for key, value in that_matter(config).items() if key not in idle}
+    matters = heeded | {"method.name": config.method.name}
+    if not config.data.simulates and config.data.reads_files:
         matters["data.dir"] = config.data.dir
-    if config.unlearning.request_probability > 0:
-        matters["merge.deniability_threshold"] = config.merge.deniability_threshold
+    hidden = anonymity_of(config)
+    if hidden and config.unlearning.request_probability > 0:
+        matters["merge.deniability_threshold"] = hidden.deniability_threshold
     whole = json.dumps(matters, sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
 from covey.build.run import build_run
-from covey.config.settings import Config, put
+from covey.config.problems import together
+from covey.config.settings import Config, read_settings
 from covey.report.figures import samples_figure, svg
 from covey_papers.reproduce.federations import federations, leaving
 from covey_papers.reproduce.figures import as_csv, drawn
@@ -125,9 +126,9 @@ def _chosen(asked: Asked) -> Experiment:
                 f"--column takes one of {', '.join(map(repr, known))}, found {name!r}."
             )
     wanted = [c for c in chosen.columns if c.name in (asked.columns or known)]
-    on_top: dict[str, Any] = {}
-    for override in asked.overrides:
-        put(on_top, override)
+    on_top, problems = read_settings(None, asked.overrides)
+    if problems:
+        raise ConfigError(together(problems))
     changed: dict[str, Any] = {"columns": tuple(wanted), "on_top": on_top}
     if on_top:
         changed["why"] = {

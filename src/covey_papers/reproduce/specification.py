@@ -14,7 +14,7 @@ is no reason.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from statistics import fmean
 from typing import Annotated, Any, Literal, TypeVar, cast
@@ -22,8 +22,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import Field, ValidationError
 
 from covey.base.errors import ConfigError
-from covey.components.registry import Section
-from covey.config.settings import Config
+from covey.components.parts import Section
+from covey.config.settings import Config, replace_setting, take_strange
 from covey_papers.reproduce.record import Printed
 
 Settings = Mapping[str, Any]
@@ -141,7 +141,10 @@ class Experiment(Section):
         )
 
     def settings_of(self, column: Column, row: Row, *, quick: bool) -> Settings:
-        """Return what one cell's runs are set to, the seed aside."""
+        """Return what one cell's runs are set to, the seed aside.
+
+        Of `on_top`, a cell takes what its components have.
+        """
         base = _base(column.base)
         layers = [
             base.settings,
@@ -152,10 +155,9 @@ class Experiment(Section):
             *([self.quick.settings] if quick else []),
             self.on_top,
         ]
-        merged: Settings = {}
-        for layer in layers:
-            merged = _over(merged, layer)
-        return merged
+        settings = in_layers(*layers)
+        take_strange(settings, [".".join(path) for path, _ in _leaves(self.on_top, [])])
+        return settings
 
 
 def experiments() -> Mapping[str, Experiment]:
@@ -191,17 +193,30 @@ def _read(kind: type[Kind], place: str) -> Kind:
         raise ConfigError(f"{place} is no {kind.__name__.lower()}: {error}") from None
 
 
-def _over(settings: Settings, layer: Settings) -> dict[str, Any]:
-    """Put a layer over settings, section by section."""
-    merged = dict(settings)
-    for key, value in layer.items():
-        known = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(known, Mapping):
-            inner = cast("Settings", value)
-            merged[key] = _over(cast("Settings", known), inner)
-        else:
-            merged[key] = value
+def in_layers(*layers: Settings) -> dict[str, Any]:
+    """Return settings over each other, the last on top.
+
+    Where a layer names another component, what that one does not know is forgotten.
+    """
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for path, value in sorted(_leaves(layer, []), key=_names_first):
+            replace_setting(merged, path, value)
     return merged
+
+
+def _leaves(settings: Settings, above: list[str]) -> Iterator[tuple[list[str], object]]:
+    for key, value in settings.items():
+        path = [*above, key]
+        if isinstance(value, Mapping):
+            yield from _leaves(cast("Settings", value), path)
+        else:
+            yield path, value
+
+
+def _names_first(leaf: tuple[list[str], object]) -> tuple[bool, int]:
+    path, _ = leaf
+    return path[-1] != "name", len(path)
 
 
 Table = Mapping[tuple[str, str], Printed]

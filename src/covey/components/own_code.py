@@ -1,0 +1,210 @@
+"""A user's own code: when it may be imported and from where, its source, what it makes and raises.
+
+A setting can name any function of any module, so the settings of a run are code. Who only
+reads a run runs none of it; who carries one on imports it from where the run's first start
+did.
+"""
+
+import hashlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from importlib.machinery import PathFinder
+from pathlib import Path
+from traceback import walk_tb
+from types import CodeType, FunctionType
+from typing import Any, cast
+
+from covey.base.errors import ConfigError
+
+_allowed: ContextVar[bool] = ContextVar("allowed", default=True)
+_origins: ContextVar[Mapping[str, str] | None] = ContextVar("origins", default=None)
+
+
+class ForeignCodeError(ConfigError):
+    """A user's own code would have to be imported where none is run."""
+
+
+@contextmanager
+def no_foreign_code() -> Generator[None]:
+    """Import nothing that settings name but what covey and installed plug-ins bring."""
+    before = _allowed.set(False)
+    try:
+        yield
+    finally:
+        _allowed.reset(before)
+
+
+@contextmanager
+def only_from(origins: Mapping[str, str]) -> Generator[None]:
+    """Import what settings name only from these files, and nothing else.
+
+    Args:
+        origins: as `origins_of` returned them when the run was started.
+    """
+    before = _origins.set(origins)
+    try:
+        yield
+    finally:
+        _origins.reset(before)
+
+
+def check_import(key: str, name: str) -> None:
+    """Refuse the import of `package.module:name`, unless it may be imported here.
+
+    Raises:
+        ForeignCodeError: this only reads a run.
+        ConfigError: the package lies elsewhere than when the run was started.
+    """
+    if not _allowed.get():
+        raise ForeignCodeError(
+            f"{key} = {name!r} names code that is not covey's, and reading a run runs "
+            f"none. What needs it is run and resume; do that with runs of your own alone."
+        )
+    origins, package = _origins.get(), _package(name)
+    if origins is None:
+        return
+    known, found = origins.get(package), _origin(package)
+    if known is None or found != known:
+        raise ConfigError(
+            f"{key} = {name!r} must be imported from where the run's first start did, "
+            f"{known or 'which imported no such thing'}, but it would be from "
+            f"{found or 'nowhere'}. Put the folder in PYTHONPATH from which it was "
+            f"started, or start the command there."
+        )
+
+
+def origins_of(names: Iterable[str]) -> dict[str, str]:
+    """Return where the packages of `package.module:name` lie, for `only_from`."""
+    found = {package: _origin(package) for package in map(_package, names)}
+    return {package: origin for package, origin in sorted(found.items()) if origin}
+
+
+def _package(name: str) -> str:
+    return name.partition(":")[0].partition(".")[0]
+
+
+def _origin(package: str) -> str | None:
+    """Return the file of a top-level package, and run none of its code; None: unknown."""
+    loaded = sys.modules.get(package)
+    spec = loaded.__spec__ if loaded else PathFinder.find_spec(package)
+    if spec is None:
+        return None
+    places = list(spec.submodule_search_locations or ())
+    place = spec.origin or (places[0] if places else None)
+    return str(Path(place).resolve()) if place and Path(place).exists() else place
+
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+"""Constants of a module that count as they are."""
+
+
+def source_hash(maker: object) -> str:
+    """Return the SHA-256 of a user's own class or function, as text; "" if unknown.
+
+    With it counts what it uses by name from its own module: functions, classes above all
+    those that it is derived from, and constants. The rest of the file does not, such as a
+    script that goes on below.
+    """
+    found: dict[str, str] = {}
+    _collect(maker.func if isinstance(maker, partial) else maker, found)
+    if not any(found.values()):
+        return ""
+    digest = hashlib.sha256()
+    for name, text in sorted(found.items()):
+        digest.update(f"{name}\n{text}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _collect(part: Any, found: dict[str, str]) -> None:  # noqa: ANN401 - anything
+    """Add the source of a class or a function, and of what it uses, by name."""
+    if not isinstance(part, type):
+        part = inspect.unwrap(part) if callable(part) else part
+        part = part if isinstance(part, FunctionType) else type(part)
+    name, module = part.__qualname__, part.__module__
+    if name in found or module == "builtins":
+        return
+    found[name] = ""  # whatever it uses may use it
+    if isinstance(part, FunctionType):
+        found[name] = _text(part)
+        used = [*_used_by(part)]
+    else:
+        methods = [*_functions_of(part)]
+        found[name] = _text(part) or "\n".join(
+            filter(None, [_fields_of(part) if methods else "", *map(_text, methods)])
+        )
+        used = [pair for each in methods for pair in _used_by(each)]
+        used += [(base.__qualname__, base) for base in part.__bases__]
+    for key, value in used:
+        if isinstance(value, (type, FunctionType)) and value.__module__ == module:
+            _collect(value, found)
+        elif _is_plain(value):
+            found.setdefault(f"{module}.{key}", repr(value))
+
+
+def _is_plain(value: object) -> bool:
+    """Say whether what a value is written as is all that it is."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, cast("tuple[object, ...]", value)))
+    return isinstance(value, PLAIN)
+
+
+def _text(part: type | FunctionType) -> str:
+    """Return the source as it stands in its file or cell; "" where it is in none."""
+    try:
+        return textwrap.dedent(inspect.getsource(part)).rstrip()
+    except (OSError, TypeError, SyntaxError):
+        return ""
+
+
+def _functions_of(part: type) -> Iterator[FunctionType]:
+    """Yield the functions that a class brings itself, also in properties and such."""
+    for _, value in sorted(vars(part).items()):
+        wrapped = getattr(value, "__func__", getattr(value, "fget", value))
+        if isinstance(wrapped, FunctionType) and wrapped.__module__ == part.__module__:
+            yield wrapped
+
+
+def _fields_of(part: type) -> str:
+    """Return what is annotated and set in a class whose own text is not at hand."""
+    plain = {k: v for k, v in vars(part).items() if _is_plain(v) and k[0] != "_"}
+    fields = getattr(part, "model_fields", {})
+    options = [f"{key}: {value!r}" for key, value in sorted(fields.items())]
+    return "\n".join([*options, *(f"{k} = {v!r}" for k, v in sorted(plain.items()))])
+
+
+def _used_by(function: FunctionType) -> Iterator[tuple[str, object]]:
+    """Yield what a function finds by name outside of itself, in its module or around it."""
+    inside = inspect.unwrap(function).__code__
+    cells = function.__closure__ or ()
+    for key, cell in zip(inside.co_freevars, cells, strict=False):
+        try:
+            yield key, cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+    for key in sorted(_names_in(inside)):
+        if key in function.__globals__ and not key.startswith("__"):
+            yield key, function.__globals__[key]
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_names_in, inner))
+
+
+NOT_A_USERS = {"covey", "jaxtyping", "numpy", "pydantic", "torch"}
+NOT_A_USERS |= sys.stdlib_module_names
+
+
+def raised_at(error: BaseException) -> str:
+    """Return where in a user's own code an error was raised: " in FILE, line N", or ""."""
+    found = ""
+    for frame, line in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in NOT_A_USERS:
+            found = f" in {frame.f_code.co_filename}, line {line}"
+    return found

@@ -1,0 +1,561 @@
+"""Components: settings that can act, each found by its name or by `package.module:name`.
+
+A component is its section of the settings: `[aggregation] name = "trimmed-mean"`, and beside
+`name` its own settings, which are the annotated fields of its class. What was read from a file
+is the object that runs. A name is one of `BUILT_INS`, or that of an installed plug-in (an entry
+point `KIND.NAME` of the group `covey.components`), or `package.module:name`, or nothing but
+`python:name` where a program passes what no import finds again.
+"""
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache, partial
+from importlib.metadata import entry_points
+from itertools import count
+from numbers import Integral
+from types import FunctionType
+from typing import Annotated, Any, TypeVar, cast, no_type_check
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import (
+    CoreSchema,
+    InitErrorDetails,
+    PydanticCustomError,
+    PydanticSerializationError,
+    ValidationError,
+    core_schema,
+    to_jsonable_python,
+)
+
+from covey.base.errors import ConfigError
+from covey.components.built_ins import BUILT_INS, DEFAULTS
+from covey.components.own_code import ForeignCodeError, check_import, source_hash
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+AboveZero = Annotated[float, Field(gt=0)]
+Range = Annotated[tuple[float, float], Field(strict=False)]  # TOML has lists alone
+Shares = Annotated[tuple[Share, Share], Field(strict=False)]
+Texts = Annotated[tuple[str, ...], Field(strict=False)]
+
+C = TypeVar("C", bound="Component")
+
+
+class Section(BaseModel):
+    """Frozen, and knows no other names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class SettingsSection(Section):
+    """A section of a run's settings; its types are strict.
+
+    A text where a number belongs is a mistake, and so is `true`. A whole number may stand
+    where a number with a point does.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the JSON schema, in which the docstring describes every setting."""
+        spec = handler.resolve_ref_schema(handler(schema))
+        for key, meaning in described_in(cls).items():
+            if key in spec.get("properties", {}):
+                spec["properties"][key]["description"] = meaning
+        return spec
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, settings: object) -> object:
+        """Take the whole numbers of other libraries, like NumPy's, for Python's own."""
+        if not isinstance(settings, Mapping):
+            return settings
+        values = cast("Mapping[Any, Any]", settings)
+        return {
+            key: int(value) if _counts_elsewhere(value) else value for key, value in values.items()
+        }
+
+
+def _counts_elsewhere(value: object) -> bool:
+    """Say whether a value is another library's whole number."""
+    return isinstance(value, Integral) and not isinstance(value, (bool, int))
+
+
+class Component(SettingsSection):
+    """A replaceable part of a run: an algorithm, an aggregation, a loss, and so on.
+
+    A subclass is frozen settings that can act. Its annotated fields are its settings: they
+    are checked when it is made, stand beside its name in a run's `config.toml`, and are
+    recorded with the run. All of them must be values that TOML can hold.
+
+    What a component needs, and what it gives away, stands in class attributes of its kind.
+    What a class of one's own does not say is taken as the least private.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name under which settings record it."""
+        return reference(self)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether a user wrote it."""
+        return type(self).__module__.partition(".")[0] not in _coveys_packages()
+
+    def vouches_for(self, attribute: str) -> bool:
+        """Say whether a truth that protects somebody holds of it, and may be believed.
+
+        A user's own class must say it itself: what it inherits says nothing, as it may have
+        overridden what made it true.
+        """
+        believed = not self.is_own or attribute in vars(type(self))
+        return believed and bool(getattr(self, attribute))
+
+    @classmethod
+    def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Component":
+        """Return a component of this kind around a user's function, where there is such a one.
+
+        Raises:
+            ConfigError: it takes a class.
+        """
+        del options
+        raise ConfigError(
+            f"must name a class derived from covey.{cls.__name__}, found the "
+            f"{'class' if inspect.isclass(function) else 'function'} "
+            f"{getattr(function, '__name__', function)}. Derive it."
+        )
+
+    def own_settings(self) -> dict[str, Any]:
+        """Return its settings as TOML has them, without those at their defaults."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class OwnFunction(Component):
+    """A user's function as a component; the settings beside its name are its keywords."""
+
+    model_config = ConfigDict(extra="allow")
+
+    function: Callable[..., Any] = Field(exclude=True)
+
+    @model_validator(mode="after")
+    def _recorded(self) -> "OwnFunction":
+        """Refuse options that a run could not record."""
+        for key, value in self.options.items():
+            try:
+                tomli_w.dumps({"": to_jsonable_python(value, inf_nan_mode="null")})
+            except (PydanticSerializationError, TypeError) as error:
+                raise ValueError(
+                    f"{key} must be text, a finite number, true or false, a list or a table, "
+                    f"as TOML has them, found a {type(value).__name__}. Change the value, and "
+                    f"name code of yours as 'package.module:name'."
+                ) from error
+        return self
+
+    @property
+    def is_own(self) -> bool:
+        """Whether a user wrote the function."""
+        return getattr(self.function, "__module__", "").partition(".")[0] not in _coveys_packages()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keywords that the function is called with."""
+        return dict(self.model_extra or {})
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """The function with its keywords bound."""
+        return partial(self.function, **self.options) if self.options else self.function
+
+
+class Unread(Component):
+    """A user's own component of a run that is only read: its code is not imported."""
+
+    model_config = ConfigDict(extra="allow")
+
+    recorded_name: str = Field(exclude=True)
+    key: str = Field(exclude=True)
+
+    @property
+    def name(self) -> str:
+        """The name that was recorded."""
+        return self.recorded_name
+
+    @property
+    def is_own(self) -> bool:
+        """It is: what covey brings can be read."""
+        return True
+
+    def vouches_for(self, attribute: str) -> bool:
+        """Nothing is known of it."""
+        del attribute
+        return False
+
+    def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401
+        """Refuse what only its code would know."""
+        found = (self.__pydantic_extra__ or {}).get(attribute)
+        if found is not None or attribute.startswith("_"):
+            return super().__getattr__(attribute)  # type: ignore[misc]
+        check_import(self.key, self.recorded_name)
+        raise ConfigError(
+            f"{self.key} = {self.recorded_name!r} is not here. Install what brings it."
+        )
+
+
+class Part:
+    """Marks a setting whose value is a component: `Annotated[Loss, Part("loss")]`.
+
+    It may be written as a name, as a table of `name` and the component's own settings, or be
+    passed by a program.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    @no_type_check  # a protocol that cannot be checked at run time
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:  # noqa: ANN401
+        """Return how a value becomes a component, and how it is written again."""
+        return core_schema.with_info_plain_validator_function(
+            lambda value, info: made(self.kind, source, value, recorded=bool(info.context)),
+            serialization=core_schema.plain_serializer_function_ser_schema(_written, info_arg=True),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return a name, or a table of all that components of the kind have."""
+        del schema, handler
+        return spec_of_kind(self.kind)
+
+
+@no_type_check  # a protocol that cannot be checked at run time
+def _written(component: Component, info: core_schema.SerializationInfo) -> dict[str, Any]:
+    # a user's own defaults are on record, since its code need not be there to tell them
+    without = info.exclude_defaults and not component.is_own
+    own = component.model_dump(
+        mode=info.mode, exclude_defaults=without, exclude_unset=info.exclude_unset
+    )
+    return {"name": component.name, **own}
+
+
+def made(kind: str, base: type[C], value: Any, *, recorded: bool = False) -> Any:  # noqa: ANN401
+    """Return the component that a setting's value is or names.
+
+    Args:
+        kind: one of `BUILT_INS`.
+        base: what components of this kind are derived from.
+        value: a component, a class or a function, a name, or a table of `name` and settings.
+        recorded: whether a run recorded it; then a plug-in need not be installed.
+
+    Raises:
+        ValidationError: at `name`: there is no such component; or at its settings.
+        ForeignCodeError: its code is not to be imported from here.
+    """
+    options: dict[str, Any] = {}
+    if isinstance(value, Mapping):
+        options = dict(cast("Mapping[str, Any]", value))
+        value = options.pop("name", DEFAULTS.get(kind))
+    if isinstance(value, base):
+        return type(value).model_validate({**dict(value), **options}) if options else value
+    if isinstance(value, partial):
+        options, value = {**value.keywords, **options}, value.func
+    found: Any = value
+    if isinstance(value, str):
+        try:
+            found = find(kind, value, "{key}")
+        except ForeignCodeError:
+            return Unread(recorded_name=value, key=kind, **options)
+        except ConfigError as error:
+            if recorded and kind == "tracker":
+                return Unread(recorded_name=value, key=kind, **options)
+            raise _wrong_name(kind, value, error) from None
+    if inspect.isclass(found) and issubclass(found, base):
+        return found.model_validate(options)
+    if not callable(found) or (inspect.isclass(found) and issubclass(found, Component)):
+        shown = getattr(found, "__name__", repr(found))
+        error = ConfigError(
+            f"must be a covey.{base.__name__}, its name or a table with its name, found "
+            f"{shown}. Derive it from covey.{base.__name__}."
+        )
+        raise _wrong_name(kind, value, error)
+    try:
+        return base.around(found, options)
+    except ConfigError as error:
+        raise _wrong_name(kind, value, error) from None
+
+
+def _wrong_name(kind: str, value: object, error: ConfigError) -> ValidationError:
+    """Return what is wrong with the name of a component, as pydantic has it."""
+    known = not isinstance(value, str) or is_known(kind, value)
+    problem = PydanticCustomError("component" if known else "unknown", "{why}", {"why": str(error)})
+    line = InitErrorDetails(type=problem, loc=("name",), input=value)
+    return ValidationError.from_exception_data(kind, [line])
+
+
+@cache
+def described_in(cls: type) -> Mapping[str, str]:
+    """Return what docstrings say of attributes by name, those of the classes above too."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        text = inspect.cleandoc(each.__doc__ or "")
+        _, _, listed = text.partition("\nAttributes:\n")
+        listed = listed.partition("\n\n")[0]
+        for entry in re.split(r"\n(?=    \w)", f"\n{listed}"):
+            name, colon, meaning = entry.strip().partition(": ")
+            if colon:
+                found[name] = re.sub(r"\s+", " ", meaning).removesuffix(".")
+    return found
+
+
+@cache
+def described(kind: str) -> str:
+    """Return what can be chosen of a kind, in Markdown: of each its docstring's first sentence."""
+    told: list[str] = []
+    for name in BUILT_INS[kind]:
+        paragraph = inspect.cleandoc(find(kind, name, kind).__doc__ or "").partition("\n\n")[0]
+        said = " ".join(paragraph.split()).partition(". ")[0].removesuffix(".")
+        plain = said.partition(" ")[0][1:].islower()
+        told.append(f"`{name}`: {said[:1].lower() if plain else said[:1]}{said[1:]}")
+    return "; ".join([*told, "or `package.module:name`"])
+
+
+@cache
+def spec_of_kind(kind: str) -> dict[str, Any]:
+    """Return the JSON schema of a setting that is a component of this kind."""
+    pattern = r"^[\w.]+:\w+$" + (r"|^[A-Z]\w*$" if kind == "optimizer" else "")
+    names = [
+        {"type": "string", "enum": [*known_names(kind)]},
+        {"type": "string", "pattern": pattern},
+    ]
+    default = {"default": DEFAULTS[kind]} if kind in DEFAULTS else {}
+    properties: dict[str, Any] = {
+        "name": {"anyOf": names, "description": described(kind), **default}
+    }
+    for specs in settings_of_kind(kind).values():
+        for key, spec in specs.items():
+            properties.setdefault(key, spec)
+    return {"anyOf": [*names, {"type": "object", "properties": properties}], **default}
+
+
+@cache
+def settings_of_kind(kind: str) -> Mapping[str, Mapping[str, dict[str, Any]]]:
+    """Return the JSON schema of every setting of every built-in component of a kind."""
+    found: dict[str, Mapping[str, dict[str, Any]]] = {}
+    for name in BUILT_INS[kind]:
+        cls = find(kind, name, kind)
+        if inspect.isclass(cls) and issubclass(cls, Component):
+            found[name] = cls.model_json_schema().get("properties", {})
+    return found
+
+
+@cache
+def shared_settings(kind: str) -> frozenset[str]:
+    """Return the settings that every component of a kind has."""
+    cls: type[Component] = find(kind, next(iter(settings_of_kind(kind))), kind)
+    bases = [b for b in cls.__mro__ if issubclass(b, Component) and b is not Component]
+    return frozenset(bases[-1].model_fields)
+
+
+GROUP = "covey.components"
+
+PASSED = "python:"
+"""How names begin of what no import can find."""
+
+_passed: dict[str, object] = {}
+"""Components that a program passed and that no import can find again, by name."""
+
+
+@cache
+def _installed() -> Mapping[str, str]:
+    """Return every installed plug-in, `kind.name` to `package.module:name`."""
+    return {each.name: each.value for each in entry_points(group=GROUP)}
+
+
+@cache
+def _coveys_packages() -> frozenset[str]:
+    """Return the packages that are covey's, or installed with it: they are no user's own."""
+    points = entry_points(group=GROUP)
+    return frozenset(
+        {"covey"}
+        | {p.module.partition(".")[0] for p in points if p.dist and p.dist.name == "covey"}
+    )
+
+
+def is_built_in(kind: str, name: str) -> bool:
+    """Say whether covey itself brings this component, or a package installed with it."""
+    path = _installed().get(f"{kind}.{name}", "")
+    return name in BUILT_INS[kind] or path.partition(".")[0] in _coveys_packages()
+
+
+def known_names(kind: str) -> tuple[str, ...]:
+    """Return the names of all built-in and installed components of a kind."""
+    prefix = f"{kind}."
+    plugins = (n.removeprefix(prefix) for n in _installed() if n.startswith(prefix))
+    return (*BUILT_INS[kind], *sorted(plugins))
+
+
+def is_known(kind: str, name: str) -> bool:
+    """Say whether this can be a component's name; nothing is imported for it."""
+    of_torch = kind == "optimizer" and name[:1].isupper()
+    return ":" in name or of_torch or name in known_names(kind)
+
+
+def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a function
+    """Return the class or the function of this name.
+
+    Args:
+        kind: one of `BUILT_INS`.
+        name: as the settings have it; of an optimizer also that of a class of torch.optim.
+        key: the setting, for messages.
+
+    Raises:
+        ConfigError: there is none, or importing it failed.
+    """
+    if name in _passed:
+        return _passed[name]
+    built_in = BUILT_INS[kind].get(name)
+    path = built_in or _installed().get(f"{kind}.{name}", name)
+    if kind == "optimizer" and name.isidentifier() and name[0].isupper():
+        path = f"torch.optim:{name}"
+    elif path == name and ":" in name and not name.startswith("covey."):
+        check_import(key, name)
+    module, colon, attribute = path.partition(":")
+    if not colon:
+        near = get_close_matches(name, known_names(kind), n=1)
+        meant = f"Did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(
+            f"{key} must be one of {', '.join(known_names(kind))} or "
+            f"package.module:name, found {name!r}. {meant}Change the value."
+        )
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # a module of somebody's may raise anything
+        raise ConfigError(
+            f"{key} = {name!r} must name a component as package.module:name, but "
+            f"importing it failed: {error}. Check the spelling and PYTHONPATH, or pass "
+            f"it from the program that has it."
+        ) from error
+    if not callable(found):
+        raise ConfigError(
+            f"{key} = {name!r} must name a class or a function, found a "
+            f"{type(found).__name__}. Name one of those."
+        )
+    return found
+
+
+def create(kind: str, value: object, key: str, base: type[C]) -> C:
+    """Return a component that no setting of a run holds, by its name or as a table.
+
+    Raises:
+        ConfigError: there is none of this name, or it does not have such settings.
+    """
+    try:
+        return made(kind, base, value)
+    except ValidationError as error:
+        told = "; ".join(
+            str(each.get("ctx", {}).get("why")).replace("{key}", key)
+            if each["type"] in ("component", "unknown")
+            else f"{key}.{'.'.join(map(str, each['loc']))}: {each['msg']}, found {each['input']!r}"
+            for each in error.errors()
+        )
+        raise ConfigError(told) from None
+
+
+def reference(component: object) -> str:
+    """Return the name under which a component that a program passes is recorded.
+
+    `package.module:name` where an import finds it again; else `python:name`, which is
+    found as long as this process lives.
+    """
+    maker: Any = component.func if isinstance(component, partial) else component
+    if isinstance(component, OwnFunction):
+        maker = component.function
+    elif isinstance(component, Component):
+        maker = type(component)
+    qualname = getattr(maker, "__qualname__", type(maker).__qualname__)
+    module = getattr(maker, "__module__", "")
+    if known := _names().get(f"{module}:{qualname}"):
+        return known
+    if module.startswith("torch.optim") and inspect.isclass(maker):
+        return qualname
+    if module != "__main__" and _imported(module, qualname) == maker:
+        return f"{module}:{qualname}"
+    word = f"{PASSED}{qualname.rpartition('.')[2].strip('<>')}"
+    names = (word if n == 1 else f"{word}_{n}" for n in count(1))
+    name = next(n for n in names if _is_same(_passed.setdefault(n, maker), maker))
+    _passed[name] = maker
+    return name
+
+
+def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - as they were passed
+    """Say whether two parts are one: a notebook's cell that ran twice made two of it.
+
+    Two that were made inside of a function may differ in what they close over.
+    """
+    if one == other or not all(_is_top_level(each) for each in (one, other)):
+        return one == other
+    source = source_hash(one)
+    return source != "" and source == source_hash(other)
+
+
+def _is_top_level(thing: object) -> bool:
+    name = thing.__qualname__ if isinstance(thing, (type, FunctionType)) else ""
+    return bool(name) and "<" not in name
+
+
+def is_missing(name: str) -> bool:
+    """Say whether a name is of a part that a program passed, and that is not here."""
+    return name.startswith(PASSED) and name not in _passed
+
+
+def pass_again(recorded: str, name: str) -> None:
+    """Let a part be found under the name by which a run recorded it.
+
+    Args:
+        recorded: that name.
+        name: the part's now, as `reference` returned it.
+    """
+    if recorded.startswith(PASSED) and name in _passed:
+        _passed[recorded] = _passed[name]
+
+
+def _imported(module: str, qualname: str) -> object:
+    """Return what an import finds under this name, of what is loaded; None: nothing."""
+    found: object = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    """Return the names of all that is built in or installed, by `package.module:name`."""
+    installed = {path: name.partition(".")[2] for name, path in _installed().items()}
+    built_in = {path: name for names in BUILT_INS.values() for name, path in names.items()}
+    return installed | built_in
+
+
+def components_in(section: BaseModel, key: str = "") -> Sequence[tuple[str, Component]]:
+    """Return every component in a section of the settings, with its `section.key`."""
+    found: list[tuple[str, Component]] = []
+    for name, value in section:
+        path = f"{key}.{name}" if key else name
+        if isinstance(value, Component):
+            found.append((path, value))
+        for each in value if isinstance(value, tuple) else ():
+            if isinstance(each, Component):
+                found.append((path, each))
+        if isinstance(value, SettingsSection):
+            found.extend(components_in(value, path))
+    return found
