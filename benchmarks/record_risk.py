@@ -26,8 +26,18 @@ from covey.base.files import replace_whole
 from covey.build.run import BuiltRun, build_run
 from covey.data.examples import Client, Preference
 from covey.membership.attacks import lira_online, logit
-from covey.membership.references import halves, loss_drop, precision_at
+from covey.membership.references import halves, loss_drop, top_share
 from covey.membership.truth import Candidates, strata_of
+
+
+def precision_at(scores: np.ndarray, vulnerable: np.ndarray, share: float) -> float:
+    """Return how many of the records with the highest scores are vulnerable, as a share.
+
+    Vulnerable are the members that an attack says are members, at a low rate of
+    non-members of which it says so too (the paper: LiRA, at 1 in 1000).
+    """
+    return float(vulnerable[top_share(scores, share)].mean())
+
 
 SHARE, RATES = 0.01, (0.001, 0.01, 0.05)
 LIRA, CHANCE = "LiRA, other references", "any member (chance)"

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from checkpoint_files import newest_checkpoint
 from covey import RunError
 from covey.base import files as atomic_io
 from covey.runtime import states as checkpoints
@@ -22,7 +23,6 @@ from covey.runtime.states import (
     checkpoint_of,
     checkpointed_rounds,
     load_checkpoint,
-    newest_checkpoint,
     save_checkpoint,
     set_aside_from,
     thin,

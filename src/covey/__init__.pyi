@@ -39,9 +39,8 @@ from .components.parts import Component
 from .components.state import ComponentState, States, keep, kept
 from .config.settings import Config, load_config
 from .data.clients import ClientData, PopulationRequest
-from .data.examples import Examples, Source
+from .data.examples import Examples, Shift, Source
 from .data.partition import Partition
-from .data.shift import Shift
 from .data.source import ClientSource, DataSet
 from .desk.answering import answer_cases
 from .desk.case import register_at

@@ -15,7 +15,7 @@ from covey.algorithms.selection import OwnSelection
 from covey.components import parts
 from covey.components.built_ins import BUILT_INS
 from covey.components.own_code import source_hash
-from covey.components.parts import create, find, is_built_in, is_known, known_names, reference
+from covey.components.parts import create, find, is_known, known_names, reference
 from plugins.cautious import Cautious
 
 MINE = "plugins.cautious:Cautious"
@@ -61,7 +61,6 @@ def selection(name: str, **options: object) -> Any:
 @pytest.mark.parametrize(("kind", "name"), EVERY)
 def test_every_built_in_is_there_under_its_name(kind: str, name: str):
     found = find(kind, name, "section.key")
-    assert is_built_in(kind, name)
     assert is_known(kind, name)
     assert name in known_names(kind)
     assert found.__doc__
@@ -160,7 +159,6 @@ def test_an_installed_plugin_is_found_by_its_entry_point(monkeypatch: pytest.Mon
     assert known_names("selection")[-1] == "cautious"
     assert is_known("selection", "cautious")
     assert not is_known("selection", "else")
-    assert not is_built_in("selection", "cautious")
     parts._names.cache_clear()
     made = selection("cautious", margin=0.1)
     assert made == Cautious(margin=0.1)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from covey import Streams
 from covey.data.clients import PopulationRequest
-from covey.data.examples import Preference
+from covey.data.examples import NoShift, Preference, ShiftRange
 from covey.data.population import GroupSpec, Population, PopulationSpec
 from covey.data.sets import LinearMixture
-from covey.data.shift import NoShift, ShiftRange
 
 NOWHERE = ShiftRange(NoShift(), 0.0, 0.0)
 SPEC = PopulationSpec(

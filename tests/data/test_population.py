@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey import DataError, Examples, Source, Streams
-from covey.data.examples import Preference
+from covey.data.examples import Brightness, NoShift, Preference, Rotation, ShiftRange
 from covey.data.partition import ByWriter, Dirichlet, Iid
 from covey.data.population import GroupSpec, PopulationSpec, build_population, population_of
-from covey.data.shift import Brightness, NoShift, Rotation, ShiftRange
 
 STILL = ShiftRange(NoShift(), 0.0, 0.0)
 DARK = ShiftRange(Brightness(), 0.2, 0.4)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import ConfigError
-from covey.data.shift import Brightness, NoShift, Rotation, ShiftRange
+from covey.data.examples import Brightness, NoShift, Rotation, ShiftRange
 
 sizes = st.tuples(*[st.integers(1, n) for n in (4, 3, 12, 12)])
 GENERATOR = np.random.default_rng(0)

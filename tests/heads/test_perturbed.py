@@ -172,14 +172,6 @@ def test_a_head_is_what_the_system_gives_with_its_noise():
     assert theta.sum(axis=1) == pytest.approx(0, abs=1e-5)
 
 
-def test_a_client_sees_nearly_the_same_from_the_head_alone():
-    rows = rows_of(4, 200)
-    sums = sums_of([rows], D, CLASSES)
-    drawn = np.random.default_rng(5).standard_normal((D, CLASSES))
-    seen = NOISE.success_seen(NOISE.head(sums, drawn), rows)
-    assert seen == pytest.approx(NOISE.hidden(sums, [rows])[0].successes(), abs=0.02)
-
-
 def test_a_weight_of_zero_tells_nothing():
     assert NOISE.success(0.0) == 0.5
     assert NOISE.weight_for(0.5) == 0

@@ -24,8 +24,7 @@ from covey import (
 )
 from covey.base.params import subtract
 from covey.components.parts import create
-from covey.data.examples import Client
-from covey.data.shift import Rotation
+from covey.data.examples import Client, Rotation
 from covey.membership.audit import QUARTERS, Auditor, ClusterAuditResult, examine_cluster
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference

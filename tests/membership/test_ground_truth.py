@@ -19,8 +19,7 @@ from covey import (
     Streams,
     TrainingJob,
 )
-from covey.data.examples import Client
-from covey.data.shift import Rotation
+from covey.data.examples import Client, Rotation
 from covey.membership.controls import blind_baseline
 from covey.membership.truth import (
     Membership,

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy import ndarray
 
-from covey.membership.references import loss_drop, loss_spread, precision_at, top_share
+from benchmarks.record_risk import precision_at
+from covey.membership.references import loss_drop, loss_spread, top_share
 
 LOSSES = arrays(np.float64, (5, 8), elements=st.floats(0, 16, allow_nan=False, width=16))
 

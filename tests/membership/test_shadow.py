@@ -29,8 +29,7 @@ from covey import (
     mean_per_cluster,
 )
 from covey.base.params import model_hash, subtract
-from covey.data.examples import Client
-from covey.data.shift import NoShift, Rotation, ShiftRange
+from covey.data.examples import Client, NoShift, Rotation, ShiftRange
 from covey.membership.shadow import (
     ShadowFederation,
     ShadowFederations,

@@ -23,9 +23,8 @@ from covey import (
     run,
 )
 from covey.base.metrics import fairness
-from covey.data.examples import Preference
+from covey.data.examples import NoShift, Preference, ShiftRange
 from covey.data.population import GroupSpec, PopulationSpec, build_population
-from covey.data.shift import NoShift, ShiftRange
 from covey.engine.recipe import MULTILABEL
 from covey.report.comparison import client_rows
 from covey.report.queries import final_figures, round_figures, round_line

@@ -11,7 +11,7 @@ from torch import nn
 
 import covey
 from covey import ServerState, Signals, kept
-from covey.data.shift import ShiftRange
+from covey.data.examples import ShiftRange
 from covey.membership.audit import scored_by
 from covey.models.features import FrozenFeatures
 from covey.runtime.auditing import named_attack

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from checkpoint_files import newest_checkpoint
 from covey import RiskEstimate, Streams, run, verify
 from covey.build.clients import DataProfile
 from covey.deploy.folder import Declaration, Plan
@@ -14,7 +15,7 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata
 from covey.runtime.planning import read_run_record
 from covey.runtime.secrets import secrets_of
-from covey.runtime.states import load_checkpoint, load_state, newest_checkpoint, save_checkpoint
+from covey.runtime.states import load_checkpoint, load_state, save_checkpoint
 from covey.unlearning.signature import key_records, signing_key
 from slow.mutations import of_json, of_safetensors, of_toml
 from slow.reading import Reader, kept, written

@@ -454,22 +454,6 @@ def sketch_error(numbers: int) -> float:
     return math.sqrt(2 / numbers)
 
 
-def sketch_size(error: float, chance: float) -> int:
-    """Return the least m with which a squared distance is within a share `error`.
-
-    It is off by more with a probability of at most `chance`: m >= 2 / (error^2 chance).
-
-    Raises:
-        ValueError: they are not above 0.
-    """
-    if not (error > 0 and chance > 0):
-        raise ValueError(
-            f"expected an error and a chance above 0, found {error} and {chance}: no "
-            "sketch is never off"
-        )
-    return math.ceil(2 / (error**2 * chance))
-
-
 SKETCHED_ROWS = 1024
 
 

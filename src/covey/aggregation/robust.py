@@ -99,7 +99,7 @@ class Median(ClusterwiseAggregation):
 
 
 class Krum(ClusterwiseAggregation):
-    """Krum; Multi-Krum where `chosen` is above 1.
+    """The update that is nearest to its neighbours; Multi-Krum where `chosen` is above 1.
 
     s(i) = sum over the n - f - 2 updates u closest to u_i of |u_i - u|^2
     theta_j <- theta_j + mean of the m updates with the lowest s(i)

@@ -23,7 +23,7 @@ from covey.build.training import noticing_global_randomness, user_function
 from covey.config.rules import OF_DATA
 from covey.config.settings import Config
 from covey.data.clients import PopulationRequest
-from covey.data.examples import Examples, Preference, to_floats
+from covey.data.examples import Examples, Preference, ShiftRange, to_floats
 from covey.data.population import (
     GroupSpec,
     Population,
@@ -34,7 +34,6 @@ from covey.data.population import (
     read_preferences,
     weight_from_threshold,
 )
-from covey.data.shift import ShiftRange
 from covey.data.source import DataSource, OwnSource, data_folder
 from covey.engine.descent import check_private
 from covey.engine.recipe import TASKS

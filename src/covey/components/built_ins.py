@@ -127,9 +127,9 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "yogi": "covey.aggregation.server:Yogi",
         },
         "shift": {
-            "rotation": "covey.data.shift:Rotation",
-            "brightness": "covey.data.shift:Brightness",
-            "none": "covey.data.shift:NoShift",
+            "rotation": "covey.data.examples:Rotation",
+            "brightness": "covey.data.examples:Brightness",
+            "none": "covey.data.examples:NoShift",
         },
     }
 )

@@ -81,14 +81,8 @@ class SettingsSection(Section):
         if not isinstance(settings, Mapping):
             return settings
         values = cast("Mapping[Any, Any]", settings)
-        return {
-            key: int(value) if _counts_elsewhere(value) else value for key, value in values.items()
-        }
-
-
-def _counts_elsewhere(value: object) -> bool:
-    """Say whether a value is another library's whole number."""
-    return isinstance(value, Integral) and not isinstance(value, (bool, int))
+        whole = {k: int(v) for k, v in values.items() if isinstance(v, Integral)}
+        return {**values, **{k: v for k, v in whole.items() if not isinstance(values[k], bool)}}
 
 
 class Component(SettingsSection):
@@ -323,8 +317,8 @@ def described(kind: str) -> str:
     for name in BUILT_INS[kind]:
         paragraph = inspect.cleandoc(find(kind, name, kind).__doc__ or "").partition("\n\n")[0]
         said = " ".join(paragraph.split()).partition(". ")[0].removesuffix(".")
-        plain = said.partition(" ")[0][1:].islower()
-        told.append(f"`{name}`: {said[:1].lower() if plain else said[:1]}{said[1:]}")
+        rest = said.partition(" ")[0][1:]
+        told.append(f"`{name}`: {said[:1].lower() if rest == rest.lower() else said[:1]}{said[1:]}")
     return "; ".join([*told, "or `package.module:name`"])
 
 
@@ -388,12 +382,6 @@ def _coveys_packages() -> frozenset[str]:
         {"covey"}
         | {p.module.partition(".")[0] for p in points if p.dist and p.dist.name == "covey"}
     )
-
-
-def is_built_in(kind: str, name: str) -> bool:
-    """Say whether covey itself brings this component, or a package installed with it."""
-    path = _installed().get(f"{kind}.{name}", "")
-    return name in BUILT_INS[kind] or path.partition(".")[0] in _coveys_packages()
 
 
 def known_names(kind: str) -> tuple[str, ...]:

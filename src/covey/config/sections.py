@@ -27,9 +27,9 @@ from covey.components.parts import (
     Unread,
     components_in,
 )
+from covey.data.examples import Rotation, Shift
 from covey.data.partition import Iid, Partition
 from covey.data.sets import Digits
-from covey.data.shift import Rotation, Shift
 from covey.data.source import DataSource
 from covey.engine.kinds import Auto
 from covey.engine.optimizers import Optimizer, Sgd

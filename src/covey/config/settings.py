@@ -259,7 +259,7 @@ def read_settings(
     """
     settings = {} if path is None else _read(Path(path))
     problems: list[Problem] = []
-    for pair in sorted(overrides, key=_pair_names_first):
+    for pair in sorted(overrides, key=lambda pair: _names_first(pair.partition("=")[0].strip())):
         try:
             put(settings, pair)
         except ConfigError as error:
@@ -278,7 +278,7 @@ def swept_settings(
     settings, problems = read_settings(path, overrides)
     if problems:
         raise ConfigError(together([*problems, *Config.problems(settings)]))
-    for pair in sorted(swept, key=_pair_names_first):
+    for pair in sorted(swept, key=lambda pair: _names_first(pair.partition("=")[0].strip())):
         put(settings, pair)
     return settings
 
@@ -336,10 +336,6 @@ def _take(settings: dict[str, Any], path: list[str]) -> None:
 def _names_first(key: str) -> tuple[bool, int]:
     """Order settings so that none is put before the component that has it."""
     return not key.endswith(".name"), key.count(".")
-
-
-def _pair_names_first(pair: str) -> tuple[bool, int]:
-    return _names_first(pair.partition("=")[0].strip())
 
 
 def _read(path: Path) -> dict[str, Any]:

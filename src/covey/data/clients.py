@@ -28,9 +28,8 @@ from covey.data.arrays import (
     is_frame,
     kind_of,
 )
-from covey.data.examples import Examples, Preference, TrainTest
+from covey.data.examples import Examples, NoShift, Preference, ShiftRange, TrainTest
 from covey.data.population import Group, Population, PopulationSpec, population_of
-from covey.data.shift import NoShift, ShiftRange
 
 KINDS = (
     "(inputs, labels) as arrays, a table or a dict with a column of labels, a data set "

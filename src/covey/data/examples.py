@@ -1,15 +1,20 @@
-"""Labelled examples as tensors, and what clients made of them look like."""
+"""Labelled examples as tensors, clients with their own, and how groups' images differ."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Float64, Int, Shaped
 from torch import Tensor
+from torch.nn import functional
 
+from covey.base.errors import ConfigError, DataError
 from covey.base.names import ClientName, Handle
+from covey.components.parts import Component
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -128,3 +133,146 @@ class Source:
         if labels.ndim == 1:
             return labels
         return labels[:, (labels.float().mean(dim=0) - 0.5).abs().argmin()]
+
+
+Images = Shaped[Tensor, "images ..."]
+Amounts = Float[Tensor, " images"]
+Pixels = Float[Tensor, "images channels height width"]
+
+CHUNK = 1_000
+"""Images turned into floats at a time: bounds the memory, not the result."""
+
+
+class Shift(Component):
+    """A transform of images by an amount, of which each group has a range of its own.
+
+    Write `transform`; what it needs to know beside the amount are fields:
+
+        class Contrast(covey.Shift):
+            pivot: float = 128.0
+
+            def transform(self, pixels, amounts, generator):
+                factors = amounts.view(-1, 1, 1, 1)
+                return self.pivot + factors * (pixels - self.pivot)
+    """
+
+    changes_nothing: ClassVar[bool] = False
+    """Whether groups do not differ."""
+
+    def transform(self, pixels: Pixels, amounts: Amounts, generator: np.random.Generator) -> Pixels:
+        """Return up to 1,000 images, of pixels from 0 to 255, each by its own amount.
+
+        What comes out is rounded and clipped to 0 to 255. All that is random must come
+        from `generator`.
+        """
+        raise NotImplementedError
+
+    def apply(self, images: Images, amounts: Amounts, generator: np.random.Generator) -> Images:
+        """Return the images, each transformed by its own amount.
+
+        Raises:
+            DataError: they are no images.
+        """
+        if images.dtype != torch.uint8 or images.ndim != 4:
+            raise DataError(
+                f"population.shift is for uint8 images (images, channels, height, width), "
+                f"found {images.dtype} of shape {tuple(images.shape)}. Set it to 'none'."
+            )
+        shifted = torch.empty_like(images, memory_format=torch.contiguous_format)
+        for start in range(0, len(images), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            pixels = self.transform(images[chunk].float(), amounts[chunk].float(), generator)
+            shifted[chunk] = pixels.round_().clamp_(0, 255).byte()
+        return shifted
+
+
+class NoShift(Shift):
+    """No difference between groups, whatever the amount."""
+
+    changes_nothing: ClassVar[bool] = True
+
+    def apply(
+        self,
+        images: Images,
+        amounts: Amounts,  # noqa: ARG002
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> Images:
+        """Return the images as they are."""
+        return images
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftRange:
+    """A distribution of image transforms: amounts uniform in [low, high].
+
+    Attributes:
+        shift: what is done to an image.
+        low: the least amount.
+        high: the greatest amount.
+        normalise: what is done to every image afterwards; None: nothing.
+    """
+
+    shift: Shift
+    low: float
+    high: float
+    normalise: Callable[[Images], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if not -math.inf < self.low <= self.high < math.inf:
+            raise ConfigError(
+                f"A {type(self.shift).__name__} needs two finite numbers [low, high] with "
+                f"low <= high, found [{self.low}, {self.high}]. Swap or correct them."
+            )
+
+    def draw(self, count: int, generator: np.random.Generator) -> Float64[Tensor, "_"]:
+        """Return so many independent amounts."""
+        return torch.from_numpy(generator.uniform(self.low, self.high, count))
+
+    def shifted(
+        self, images: Images, generator: np.random.Generator, *, alike: bool = False
+    ) -> Images:
+        """Return the images, each by an amount that is drawn; `alike`: all by one."""
+        amounts = self.draw(1 if alike else len(images), generator)
+        own = images.clone()  # which a user's own may change
+        found = self.shift.apply(own, amounts.expand(len(images)), generator)
+        return self.normalise(found) if self.normalise else found
+
+
+class Brightness(Shift):
+    """Amounts f are factors of pixels, seen as x in [0, 1]; a negative one inverts.
+
+    clip(f x) for f >= 0; 1 - clip(|f| x) for f < 0.
+    """
+
+    def transform(
+        self,
+        pixels: Pixels,
+        amounts: Amounts,
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> Pixels:
+        """Multiply every pixel by the factor."""
+        factors = amounts.view(-1, 1, 1, 1)
+        bright = (pixels * factors.abs()).clamp_(0, 255)
+        return torch.where(factors < 0, 255 - bright, bright)
+
+
+class Rotation(Shift):
+    """Amounts are degrees, counter-clockwise."""
+
+    def transform(
+        self,
+        pixels: Pixels,
+        amounts: Amounts,
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> Pixels:
+        """Rotate about the centre, bilinearly; what enters is black."""
+        # An output pixel reads the input where it came from, so the matrix is the inverse
+        # rotation; rows count downwards, and each axis is scaled to [-1, 1] by its own size.
+        height, width = pixels.shape[-2:]
+        angle = amounts.deg2rad()
+        cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+        across = torch.stack([cos, -sin * (height / width), zero], dim=1)
+        down = torch.stack([sin * (width / height), cos, zero], dim=1)
+        inverse = torch.stack([across, down], dim=1)
+        grid = functional.affine_grid(inverse, list(pixels.shape), align_corners=False)
+        return functional.grid_sample(pixels, grid, align_corners=False)

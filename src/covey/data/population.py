@@ -16,9 +16,17 @@ from covey.base.errors import ConfigError, DataError
 from covey.base.files import read_text
 from covey.base.names import ClientName, Handle
 from covey.base.rng import Streams
-from covey.data.examples import Client, Examples, Preference, Source, TrainTest, to_floats
+from covey.data.examples import (
+    CHUNK,
+    Client,
+    Examples,
+    Preference,
+    ShiftRange,
+    Source,
+    TrainTest,
+    to_floats,
+)
 from covey.data.partition import Iid, Partition, apportion, divide
-from covey.data.shift import CHUNK, ShiftRange
 
 
 @dataclass(frozen=True, slots=True)

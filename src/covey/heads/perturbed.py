@@ -109,22 +109,6 @@ class HeadNoise:
 
         return [of(rows) for rows in clients]
 
-    def success_seen(
-        self, theta: Float64[Tensor, "d classes"], rows: Rows
-    ) -> Float64[ndarray, " records"]:
-        """Return Phi(w |phi| |r| / (2 sigma)) of each record, from a released head alone.
-
-        What a client can say by itself; it differs from `Hidden.successes` by the noise
-        in r, and by what the curvature tells.
-        """
-        from scipy.special import ndtr  # takes a second: for runs with noise alone
-
-        phi = rows.features.double() / FEATURE_STEPS
-        scores = phi @ theta
-        norms = (targets_of(rows.labels, scores) - scores).norm(dim=1) * phi.norm(dim=1)
-        sigma = self.clip * self.multiplier * MAX_NORM
-        return ndtr((rows.weight / WEIGHT_STEPS * norms / (2 * sigma)).numpy())
-
     def success(self, weight: float, releases: int = 1) -> float:
         """Return how often anybody is right at most about a record of this weight.
 

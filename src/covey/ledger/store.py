@@ -17,13 +17,13 @@ from sqlalchemy import Connection, Engine, func, select
 
 from covey.base.errors import LedgerError, LedgerMismatch
 from covey.base.names import ClientName, Handle
-from covey.ledger import participation, rows, tables
 from covey.ledger import requests as clients_and_requests
+from covey.ledger import rows, tables
 from covey.ledger.backends import Backend, Lock, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, rewound_to, verify
 from covey.ledger.hashes import FileHashes, check_tables, seal_tables
-from covey.ledger.participation import Place
 from covey.ledger.requests import NewRequest, Request, ServedRequest
+from covey.ledger.rows import Place
 
 ENDED = "RunEndedEarly"
 """The kind of a record between rounds after which no further round is played."""
@@ -258,21 +258,21 @@ class Ledger:
         with self._transaction() as connection:
             known = rows.hash_at(connection, position) if after else GENESIS
             links, is_last = rows.read_piece(connection, position, most_bytes)
-            places = participation.places_between(connection, links)
+            places = rows.places_between(connection, links)
         if after is not None and known != after.hash:
             raise LedgerError(
                 f"The ledger is broken at position {position}: what stands there is not "
                 f"what was read before. Restore it from a copy."
             )
         verify(links, after)
-        participation.check_places(links, places)
+        rows.check_places(links, places)
         return Piece(links, is_last, len(places))
 
     def places(self, client: Handle) -> list[Place]:
         """Return where a client took part, as far as it still counts, fast and not verified."""
         with self._transaction() as connection:
             rewinds = rows.read_rewinds(connection)
-            places = participation.places_of(connection, client)
+            places = rows.places_of(connection, client)
         return [each for each in places if counts(rewinds, each.position, each.round_index)]
 
     def links_at(self, positions: Iterable[int]) -> list[Link]:
@@ -400,13 +400,13 @@ class Ledger:
             links, is_last, places = self.piece(last)
             count, last = count + places, links[-1] if links else last
         with self._transaction() as connection:
-            if participation.count_places(connection) > count:
-                raise participation.not_the_events("of rounds that were not played")
+            if rows.count_places(connection) > count:
+                raise rows.not_the_events("of rounds that were not played")
 
     def rebuild_participation(self) -> None:
         """Make the table of who took part anew, of all events."""
         with self._write_transaction() as connection:
-            participation.rebuild(connection, rows.each_link(connection))
+            rows.rebuild_places(connection, rows.each_link(connection))
 
     def enrol(
         self,

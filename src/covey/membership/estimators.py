@@ -21,8 +21,7 @@ from covey.base.names import Handle, Params
 from covey.base.risk import Finding, RiskEstimate, Withheld
 from covey.base.rng import Streams
 from covey.components.parts import Component, Positive
-from covey.data.examples import Client, Examples
-from covey.data.shift import ShiftRange
+from covey.data.examples import Client, Examples, ShiftRange
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.attacks import Rates, auc, cross_fitted, folds, scores_of
 from covey.membership.controls import copied

@@ -216,17 +216,6 @@ def highest(scores: Float[ndarray, " records"], count: int) -> Bool[ndarray, " r
     return chosen
 
 
-def precision_at(
-    scores: Float[ndarray, " records"], vulnerable: Bool[ndarray, " records"], share: float
-) -> float:
-    """Return how many of the records with the highest scores are vulnerable, as a share.
-
-    Vulnerable are the members that an attack says are members, at a low rate of
-    non-members of which it says so too (the paper: LiRA, at 1 in 1000).
-    """
-    return float(vulnerable[top_share(scores, share)].mean())
-
-
 SHARE = 0.01
 
 PAIR = 2

@@ -27,9 +27,8 @@ from covey.base.risk import Finding, RiskEstimate, Withheld
 from covey.base.rng import Streams
 from covey.components.parts import Positive
 from covey.components.state import ComponentState, kept
-from covey.data.examples import Examples
+from covey.data.examples import Examples, ShiftRange
 from covey.data.partition import apportion
-from covey.data.shift import ShiftRange
 from covey.engine.protocol import Engine, Scored, ScoringJob
 from covey.membership.attacks import auc, best_threshold, rates_at, scores_of
 from covey.membership.estimators import RiskContext, RiskEstimator

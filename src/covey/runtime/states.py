@@ -105,28 +105,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(round_index, tensors, state)
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the newest whole checkpoint; torn files are passed over.
-
-    Raises:
-        RunError: there are checkpoints, and none of them is whole.
-    """
-    paths = checkpoint_paths(folder)
-    for path in reversed(paths):
-        if _is_whole(path):
-            return path
-    if paths:
-        raise RunError(
-            f"A run resumes from a whole checkpoint, but none of the {len(paths)} in "
-            f"{folder} is. Restore one from a copy, or start the run again."
-        )
-    return None
-
-
 def checkpoint_of(folder: Path, round_index: int) -> Path | None:
     """Return the whole checkpoint of this very round, if it is there."""
     path = _path(folder, round_index)
-    return path if _is_whole(path) else None
+    return path if is_whole(path) else None
 
 
 def checkpoint_paths(folder: Path) -> list[Path]:
@@ -206,7 +188,7 @@ def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
     return round_index, cast("dict[str, Any]", state)
 
 
-def _is_whole(path: Path) -> bool:
+def is_whole(path: Path) -> bool:
     """Return whether the file is a checkpoint with as many bytes as it announces."""
     try:
         check_regular(path)
