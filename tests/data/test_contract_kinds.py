@@ -43,7 +43,6 @@ def test_a_source_says_of_itself_what_covey_asks(source):
     assert isinstance(source.simulates, bool)
     assert isinstance(source.reads_files, bool)
     assert json.loads(source.model_dump_json()) == source.model_dump(mode="json")
-    assert source.claim("data.name").rules_out == source.rules_out
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name_of)

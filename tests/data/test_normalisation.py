@@ -94,7 +94,7 @@ def test_a_pool_is_shifted_first_and_normalised_then():
     assert population.pool.inputs.dtype == torch.uint8
     for group in population.groups:
         seen = group.shift.shifted(population.pool.inputs, np.random.default_rng(1))
-        amounts = group.shift.draw(50, generator := np.random.default_rng(1))
+        amounts = group.shift.draw(len(population.pool), generator := np.random.default_rng(1))
         raw = group.shift.shift.apply(population.pool.inputs, amounts, generator)
         assert torch.equal(seen, normalised(raw))
 

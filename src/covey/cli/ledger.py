@@ -17,7 +17,7 @@ from covey.unlearning.signature import Check
 
 @dataclass(frozen=True, slots=True)
 class Checked(Answer):
-    """Checks of a proof or a dossier.
+    """Checks of a proof or a signed report.
 
     Attributes:
         valid: no check failed.

@@ -114,7 +114,7 @@ def checkpoint_of(folder: Path, round_index: int) -> Path | None:
 def checkpoint_paths(folder: Path) -> list[Path]:
     """Return the files that are named like checkpoints, oldest round first."""
     paths = folder.glob("round-*.safetensors")
-    return sorted(filter(_is_named, paths), key=round_of)
+    return sorted((each for each in paths if NAME.fullmatch(each.name)), key=round_of)
 
 
 def round_of(path: Path) -> int:
@@ -201,10 +201,6 @@ def is_whole(path: Path) -> bool:
 
 def _path(folder: Path, round_index: int) -> Path:
     return folder / f"round-{round_index:05d}.safetensors"
-
-
-def _is_named(path: Path) -> bool:
-    return NAME.fullmatch(path.name) is not None
 
 
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
