@@ -182,7 +182,7 @@ def clusters_figure(history: History) -> Figure:
     Read off it whether the clusters settle, keep flapping, or collapse into one. Grey
     are rounds of a warm start: there are no clusters, and all share one model.
     """
-    figure, (sizes, moves) = canvas(rows=2, ratios=[2.2, 1], shared=True)
+    figure, (sizes, moves) = canvas(rows=2, ratios=(2.2, 1.0), shared=True)
     quiet(sizes, "Clients per cluster", "clients", "")
     quiet(moves, "Clients that moved", "clients", "round")
     moves.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -269,7 +269,7 @@ def risk_figure(history: History) -> Figure:
     acted on. A grey cross is a figure that was withheld; in grey rounds clients chose
     while some cluster had none.
     """
-    figure, (seen, truth) = canvas(columns=2, ratios=[4.2, 1], shared=True)
+    figure, (seen, truth) = canvas(columns=2, ratios=(4.2, 1.0), shared=True)
     quiet(seen, "Measured risk", "MIA accuracy", "round")
     quiet(truth, "True risk", "", "at the end")
     for axes in (seen, truth):

@@ -110,7 +110,7 @@ def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
     )
 
 
-def _is_passed(component: ModelFactory | DataSource) -> bool:
+def _is_passed(component: ModelFactory | DataSource | Unread) -> bool:
     """Say whether what the settings name lives in a program alone."""
     return not isinstance(component, Unread) and component.is_passed
 
