@@ -47,7 +47,7 @@ BASE: Settings = {
     "method": {"name": "fedavg"},
     "train": {"local_epochs": 5, "batch_size": 10, "optimizer": {"momentum": 0.9}},
     "redteam": {"name": "none"},
-    "engine": {"name": "vmap", "workers": 1},
+    "engine": {"name": "vmap"},
 }
 SETS: Settings = {
     "name": "anonymity-sets",

@@ -212,7 +212,11 @@ def rounds_of(shape: Shape, data: Sequence[Images], workers: int, engine: str = 
         },
         "method": {"name": "fedavg"},
         "redteam": {"name": "none"},
-        "engine": {"name": engine, "workers": workers, "precision": shape.precision},
+        "engine": {
+            "name": engine,
+            "precision": shape.precision,
+            **({} if engine == "vmap" else {"workers": workers}),
+        },
     }
     for name, section in shape.settings.items():
         sections[name] = {**sections.get(name, {}), **section}

@@ -127,7 +127,7 @@ def plain(tmp_path_factory):
     return here / "run"
 
 
-NAMED = ("data.name", "model.name", "redteam.name", "merge.name", "method.selection")
+NAMED = ("data.name", "model.name", "redteam.name", "merge.name", "method.selection.name")
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_strangers_settings_run_nothing_where_a_run_is_read(plain, tmp_path):
     (tmp_path / "evil.py").write_text(OWN.format(mark=str(mark)))
     written = (plain / "config.toml").read_text()
     for key in NAMED:
-        section, name = key.split(".")
+        section, name = key.rsplit(".", 1)
         pattern = rf'(?ms)^(\[{section}\]\n(?:(?!^\[).)*?^{name} = )"[^"]*"'
         for code in ("evil:choose", "os:abort"):
             folder = shutil.copytree(plain, tmp_path / f"{section}-{code[:2]}")

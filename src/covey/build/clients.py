@@ -20,6 +20,7 @@ from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, noise_on_clients
 from covey.build.training import noticing_global_randomness, user_function
+from covey.components.parts import Unread
 from covey.config.rules import OF_DATA
 from covey.config.settings import Config
 from covey.data.clients import PopulationRequest
@@ -121,6 +122,8 @@ def source_of(config: Config, given: object = None) -> DataSource:
         config: the settings.
         given: what a program passes as its clients; None: nothing.
     """
+    if given is None and isinstance(config.data, Unread):
+        config.data.refuse()
     return config.data if given is None else OwnSource(function=lambda: given)
 
 

@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from itertools import count
 from numbers import Integral
 from types import FunctionType
-from typing import Annotated, Any, TypeVar, cast, no_type_check
+from typing import Annotated, Any, NoReturn, TypeVar, cast, no_type_check
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
@@ -199,6 +199,10 @@ class Unread(Component):
         found = (self.__pydantic_extra__ or {}).get(attribute)
         if found is not None or attribute.startswith("_"):
             return super().__getattr__(attribute)  # type: ignore[misc]
+        return self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Refuse what only its code can do."""
         check_import(self.key, self.recorded_name)
         raise ConfigError(
             f"{self.key} = {self.recorded_name!r} is not here. Install what brings it."

@@ -375,7 +375,7 @@ def cases_of(facts: Iterable[Fact]) -> dict[str, Case]:
                 raise _disordered(fact)
             cases[fact.case] = _begun(fact)
         elif known is not None:
-            cases[fact.case] = _STEPS.get(type(fact), _unchanged)(known, fact)
+            cases[fact.case] = _STEPS.get(type(fact), lambda case, _: case)(known, fact)
         elif fact.case:
             raise _disordered(fact)
     return cases
@@ -389,10 +389,6 @@ def _begun(fact: RequestReceived) -> Case:
         basis=cast("Basis", fact.basis),
         owner=fact.owner,
     )
-
-
-def _unchanged(case: Case, _: Fact) -> Case:
-    return case
 
 
 def _searched(case: Case, fact: Any) -> Case:  # noqa: ANN401 - of the class in `_STEPS`

@@ -345,7 +345,8 @@ class ParallelEngine:
         bundles = _bundles(jobs)
         if (first := next(bundles, None)) is None:
             return
-        ahead = 1 if _model_bytes(first[0]) > LARGE_MODEL else self._workers
+        model_bytes = sum(value.nbytes for value in first[0].start.values())
+        ahead = 1 if model_bytes > LARGE_MODEL else self._workers
         results = self._results(self._train_bundle, chain([first], bundles), self._workers + ahead)
         # an error keeps this frame alive, and would leave the caller with one thread
         with closing(results):
@@ -445,10 +446,6 @@ def _bundles(jobs: Iterable[TrainingJob]) -> Iterator[list[TrainingJob]]:
     Handing a job to a thread and waiting for it takes longer than a step of a tiny model.
     """
     return bundled(jobs, training_work, BUNDLE, BUNDLED_WORK)
-
-
-def _model_bytes(job: TrainingJob) -> int:
-    return sum(value.nbytes for value in job.start.values())
 
 
 @contextmanager

@@ -511,7 +511,7 @@ class _Dispatch(Generic[Own]):
                 found = ray.get(sent.ref)
             except ray.exceptions.RayError as error:
                 cause = getattr(error, "cause", None)
-                if isinstance(cause, Exception) and not _is_of_ray(ray, cause):
+                if isinstance(cause, Exception) and not isinstance(cause, ray.exceptions.RayError):
                     raise cause from error
                 self._send_again(sent.node, error)
             else:
@@ -588,10 +588,6 @@ def results_of(
             yield dispatch.first()
     finally:
         dispatch.abandon()
-
-
-def _is_of_ray(ray: Any, error: Exception) -> bool:  # noqa: ANN401 - a module
-    return isinstance(error, ray.exceptions.RayError)
 
 
 Job = TypeVar("Job", TrainingJob, ScoringJob)

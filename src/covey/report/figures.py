@@ -130,7 +130,7 @@ def cycled(colours: Sequence[str], index: int) -> str:
     return colours[index % len(colours)]
 
 
-def crosses(axes: Axes, places: Sequence[float], heights: Sequence[float] | float = 0.03) -> None:
+def crosses(axes: Axes, places: Sequence[Any], heights: Sequence[float] | float = 0.03) -> None:
     """Mark at the foot of the axes what has no figure."""
     share = np.broadcast_to(heights, len(places))
     axes.plot(places, share, "x", color=MISSING, transform=axes.get_xaxis_transform())
