@@ -212,14 +212,12 @@ def rounds_of(shape: Shape, data: Sequence[Images], workers: int, engine: str = 
         },
         "method": {"name": "fedavg"},
         "redteam": {"name": "none"},
-        "engine": {
-            "name": engine,
-            "precision": shape.precision,
-            **({} if engine == "vmap" else {"workers": workers}),
-        },
+        "engine": {"name": engine, "workers": workers, "precision": shape.precision},
     }
     for name, section in shape.settings.items():
         sections[name] = {**sections.get(name, {}), **section}
+    if sections["engine"]["name"] == "vmap":  # which takes the threads that torch has
+        del sections["engine"]["workers"]
     clients = {f"client-{i:05d}": each for i, each in enumerate(data)}
     config = covey.Config.of({"rounds": 1000, **sections})
     run = build_run(config, Overrides(own, clients))
