@@ -305,8 +305,8 @@ def test_what_is_lost_on_every_node_ends_the_run(ray_engine, make_jobs: MakeJobs
 
 @pytest.mark.slow
 def test_a_run_on_ray_is_the_run_on_threads(ray_cluster, tmp_path):
-    options = {"address": ray_cluster.address}
-    engines = ({"name": "parallel"}, {"name": "ray", "workers": 2, "options": options})
+    ray = {"name": "ray", "workers": 2, "address": ray_cluster.address}
+    engines = ({"name": "parallel"}, ray)
 
     def models(engine: dict[str, Any]) -> list[Params]:
         settings = {
