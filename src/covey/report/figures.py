@@ -472,7 +472,8 @@ def fairness_figure(history: History) -> Figure:
     colour, furthest = GROUPS[1], 0.0
     for place, (gap, mean) in enumerate(gaps):
         most = mean if gap.maximum is None else gap.maximum
-        furthest = max(furthest, most)
+        end = max(most, gap.high or 0.0)  # the mean's interval may pass the maximum
+        furthest = max(furthest, end)
         axes.plot([mean, most], [place, place], color=colour, alpha=0.4)
         if gap.low is not None and gap.high is not None:
             axes.plot([gap.low, gap.high], [place, place], color=colour, linewidth=4)
@@ -482,7 +483,7 @@ def fairness_figure(history: History) -> Figure:
             verdict = "more than chance" if gap.p_value < 0.05 else "chance alone does as much"
             beside = {"xytext": (10, 0), "textcoords": "offset points", "va": "center"}
             words = f"p = {gap.p_value:.3f}, {verdict}"
-            axes.annotate(words, (most, place), fontsize=9, color=GREY, **beside)
+            axes.annotate(words, (end, place), fontsize=9, color=GREY, **beside)
     axes.set_yticks(range(len(gaps)), [gap.gap.replace("_", " ") for gap, _ in gaps])
     axes.set_ylim(len(gaps) - 0.4, -0.6)
     axes.set_xlim(0, 1.75 * furthest or 1)  # room for the words at the right
