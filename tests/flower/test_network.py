@@ -314,6 +314,7 @@ def shrunk(tmp_path_factory, private_home):
     known = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(known))
+        patch.syspath_prepend(place)
         yield shrink(invited(place, SHRINKING, names(4)))
 
 

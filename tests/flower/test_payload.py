@@ -67,6 +67,7 @@ def test_a_model_of_100_mb_travels(tmp_path, monkeypatch, capsys):
     (tmp_path / "large_model.py").write_text(MODEL)
     known = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(known))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     names = [f"client-{index:05}" for index in range(3)]
     held: dict[str, int] = {}
