@@ -9,11 +9,9 @@ from pathlib import Path
 
 import click
 import pytest
-import typer.main
 
 from covey import Config
-from covey.cli.app import app
-from covey.cli.commands import loaded
+from covey.cli.commands import all_commands, loaded
 from covey.config.problems import settings
 
 ROOT = Path(__file__).parent.parent
@@ -25,7 +23,7 @@ PAGES = sorted(
 )
 PLAYED = {"tutorials", "extending.md"}
 """Whose settings others play, with the parts that these name."""
-WHOLE = typer.main.get_command(app)
+WHOLE = all_commands()
 
 
 def test_the_readme_is_short():
@@ -68,7 +66,7 @@ def commands_in(text: str) -> Iterator[str]:
 def can_be_parsed(line: str) -> bool:
     """Say whether there is such a command, with the options that a line names."""
     _, name, *rest = line.split()
-    if name not in WHOLE.list_commands(click.Context(WHOLE)):  # pyright: ignore
+    if name not in WHOLE.list_commands(click.Context(WHOLE)):
         return False
     command = loaded(name)
     if isinstance(command, click.Group):

@@ -19,9 +19,10 @@ for name in ("fork", "forkpty", "getuid", "geteuid", "sched_getaffinity"):
 from pathlib import Path
 import covey
 from covey.cli.app import main
-from covey.cli.commands import COMMANDS, installed, loaded
-for name in (*COMMANDS, *installed()):
+from covey.cli.commands import all_commands, installed, loaded
+for name in installed():
     loaded(name)
+all_commands()
 sys.argv = ["covey", *sys.argv[1:]]
 main()
 """

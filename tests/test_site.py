@@ -6,12 +6,10 @@ from pathlib import Path
 
 import click
 import pytest
-import typer.main
 
 import covey
 from covey.base.events import Event
-from covey.cli.app import app
-from covey.cli.commands import loaded
+from covey.cli.commands import all_commands, loaded
 from covey.config.problems import settings
 from covey_site.accessible import accessible
 from covey_site.assemble import DOCS, assemble, written_pages
@@ -40,9 +38,9 @@ def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Com
 
 
 def test_every_command_has_all_its_options_on_a_page():
-    whole = typer.main.get_command(app)
+    whole = all_commands()
     pages = written_pages()
-    for name in whole.list_commands(click.Context(whole)):  # pyright: ignore
+    for name in whole.list_commands(click.Context(whole)):
         page = pages[f"reference/commands/{name}"]
         for path, command in commands(f"covey {name}", loaded(name)):
             section = re.split(rf"^#+ `{path}`$", page, flags=re.MULTILINE)[1]

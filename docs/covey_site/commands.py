@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 import click
-import typer.main
 
-from covey.cli.app import app
-from covey.cli.commands import loaded
+from covey.cli.commands import all_commands, loaded
 from covey_site.markdown import escaped, hidden_tree
 
 __all__ = ["command_pages", "command_tree"]
@@ -31,20 +29,14 @@ def command_tree() -> str:
 
 def _of_all() -> str:
     """Return the page of the options that every command takes."""
-    whole = _whole()
+    whole = all_commands()
     told = _table(whole, click.Context(whole))
     head = "Options that every command takes, before its name or after it."
     return "\n".join([f"# `{WHOLE}`", "", head, "", *told])
 
 
-def _whole() -> click.Group:
-    whole = typer.main.get_command(app)
-    assert isinstance(whole, click.Group)  # noqa: S101 - it has commands
-    return whole
-
-
 def _names() -> list[str]:
-    whole = _whole()
+    whole = all_commands()
     return whole.list_commands(click.Context(whole))
 
 

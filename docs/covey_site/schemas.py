@@ -15,13 +15,11 @@ from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
 import click
-import typer.main
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DataclassSchema, TypedDictSchema
 
-from covey.cli.app import app
-from covey.cli.commands import loaded
+from covey.cli.commands import all_commands, loaded
 from covey_site.shapes import DICTS, FAILURE, FILES, OUTPUTS
 
 Schema = dict[str, Any]
@@ -40,8 +38,7 @@ ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): ((?:.+)(?:\n {8}.*)*)", re.MULTILINE)
 @cache
 def outputs() -> Mapping[str, Any]:
     """Return the types of what is printed, by command."""
-    whole = typer.main.get_command(app)
-    assert isinstance(whole, click.Group)  # noqa: S101 - it has commands
+    whole = all_commands()
     names = whole.list_commands(click.Context(whole))
     answers = {
         path: answer

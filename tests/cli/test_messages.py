@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 import pytest
-import typer.main
 from rich.text import Text
 
 import covey
 import covey_papers
 from covey.cli.answer import tabled
-from covey.cli.app import app, console
+from covey.cli.app import console
+from covey.cli.commands import all_commands
 
 SOURCES = [Path(package.__path__[0]) for package in (covey, covey_papers)]
 TREES = {
@@ -124,5 +124,5 @@ def helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
 
 
 def test_no_help_holds_what_its_printer_takes_for_markup():
-    for name, text in helps(typer.main.get_command(app), "covey"):
+    for name, text in helps(all_commands(), "covey"):
         assert Text.from_markup(text).plain == text, name

@@ -12,12 +12,11 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-import typer.main
 
 import covey as package
 from cases.tiny import SOLVED
 from covey.cli.app import app
-from covey.cli.commands import loaded
+from covey.cli.commands import all_commands, loaded
 from covey_site.schemas import ERROR, FILES, outputs
 from json_schemas import check_json, check_printed
 
@@ -58,10 +57,10 @@ def commands(name: str, command: click.Command):
 
 
 def test_every_command_with_json_has_a_schema_and_every_schema_a_command():
-    whole = typer.main.get_command(app)
+    whole = all_commands()
     found = {
         path: {option for each in command.params for option in each.opts}
-        for name in whole.list_commands(click.Context(whole))  # pyright: ignore
+        for name in whole.list_commands(click.Context(whole))
         for path, command in commands(name, loaded(name))
     }
     told = {path for path, options in found.items() if "--json" in options}

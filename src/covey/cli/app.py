@@ -29,7 +29,7 @@ from rich.console import Console
 
 from covey.base.errors import ConfigError, CoveyError, LedgerError, LedgerLocked, LedgerUnavailable
 from covey.cli.answer import Commands, has_answered
-from covey.cli.commands import LazyGroup
+from covey.cli.commands import CommandGroup, all_commands
 
 literal = partial(Console, stderr=True, markup=False, emoji=False, highlight=False)
 
@@ -169,7 +169,7 @@ def _reached(path: Path) -> str:
 
 app = Commands(
     name="covey",
-    cls=LazyGroup,
+    cls=CommandGroup,
     help="Federated learning in which every client chooses how exposed it is.",
     no_args_is_help=True,
     suggest_commands=False,  # click does
@@ -234,7 +234,7 @@ def main() -> None:
     reset()
     try:
         with sigterm_raised() as terminated:
-            code = app(standalone_mode=False) or 0
+            code = all_commands()(standalone_mode=False) or 0
         if code == INTERRUPTED:
             code = TERMINATED if terminated else INTERRUPTED
             _told("Stopped", "stopped before it was done", code, show=True)

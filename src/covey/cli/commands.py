@@ -1,7 +1,7 @@
-"""The commands by name: a command's module is imported when the command is wanted.
+"""All commands: covey's own, and those of other packages, imported when one is wanted.
 
-Help, completion and a mistyped name need only this table, and the rows that installed
-packages add to it: entry points of the group `covey.commands`, each a `Row`.
+Another package adds one by an entry point of the group `covey.commands`, a `Row`: help,
+completion and a mistyped name need no more of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,90 +36,16 @@ class Row(NamedTuple):
     help: str
 
 
-COMMANDS = {
-    "audit": Row(
-        "covey.cli.audit",
-        "Attack every final cluster model, with its members against matched non-members.",
-    ),
-    "guarantee": Row("covey.cli.guarantees", "Say what settings promise before a run is played."),
-    "report": Row(
-        "covey.cli.inspect", "Write a run's report again, or one that compares several runs."
-    ),
-    "export": Row(
-        "covey.cli.inspect",
-        "Write one cluster model's state dict as safetensors, and put it on record.",
-    ),
-    "data": Row(
-        "covey.cli.tools", "List the data files that covey can read, or check those that are there."
-    ),
-    "forget": Row(
-        "covey.cli.leaving", "Answer clients that ask to leave a run, and prove what was answered."
-    ),
-    "join": Row(
-        "covey.cli.leaving",
-        "Let a client join a run whose models are solved from sums over clients.",
-    ),
-    "update": Row(
-        "covey.cli.leaving",
-        "Replace a client's records, or add to them, and solve the models again.",
-    ),
-    "requests": Row(
-        "covey.cli.requests", "Answer people who ask to leave, over all runs that know them."
-    ),
-    "explain": Row(
-        "covey.cli.leaving", "Show what is held on a client, and where, before anything is erased."
-    ),
-    "records": Row(
-        "covey.cli.audit",
-        "List a client's most exposed records, on the machine where their losses lie.",
-    ),
-    "verify": Row(
-        "covey.cli.ledger",
-        "Check a proof or a signed report offline; exit code 1 if a check fails.",
-    ),
-    "head": Row("covey.cli.ledger", "Sign the head of a run's ledger, for a witness."),
-    "witness": Row(
-        "covey.cli.ledger",
-        "Cosign the head of a ledger that grew, and refuse one that was rewritten.",
-    ),
-    "keys": Row(
-        "covey.cli.ledger", "List the keys that sign proofs, replace the one in use, or revoke one."
-    ),
-    "doctor": Row(
-        "covey.cli.inspect", "Say what is damaged in a run, and what it can be recovered from."
-    ),
-    "run": Row("covey.cli.runs", "Play a federation and write its report."),
-    "resume": Row(
-        "covey.cli.runs", "Carry a run on after it was stopped, to the result it would have had."
-    ),
-    "runs": Row(
-        "covey.cli.inspect", "List the runs below some folders, show one, or delete old ones."
-    ),
-    "sweep": Row(
-        "covey.cli.runs", "Play every combination with every seed, and compare them pair by pair."
-    ),
-    "config": Row(
-        "covey.cli.tools",
-        "Check a file of settings, describe them all, or write one to start from.",
-    ),
-    "serve": Row(
-        "covey.cli.inspect",
-        "Show runs in a browser on this machine, live; nothing is written without --write.",
-    ),
-    "deploy": Row("covey.cli.tools", "Prepare, check and watch a federation on Flower."),
-}
+MODULES = ("audit", "guarantees", "inspect", "leaving", "ledger", "requests", "runs", "tools")
+"""Of this folder, each with commands; importing them loads nothing heavy."""
 
 
 @cache
 def installed() -> Mapping[str, Row | ConfigError]:
-    """Return the rows of other packages' commands; why one cannot be had, in its place.
-
-    What covey has itself is not replaced.
-    """
+    """Return the rows of other packages' commands; why one cannot be had, in its place."""
     from importlib.metadata import entry_points  # only where it is wanted
 
-    points = sorted(entry_points(group=GROUP))
-    return {p.name: _row(p) for p in points if p.name not in COMMANDS}
+    return {p.name: _row(p) for p in sorted(entry_points(group=GROUP))}
 
 
 def _row(point: "EntryPoint") -> Row | ConfigError:
@@ -141,25 +67,12 @@ class Unloaded(TyperCommand):
     """A name and a line of help, until the command is wanted."""
 
 
-class LazyGroup(TyperGroup):
-    """A group whose commands are imported when they are wanted."""
-
-    def __init__(
-        self,
-        *,
-        commands: dict[str, click.Command] | Sequence[click.Command] | None = None,
-        **settings: Any,  # noqa: ANN401 - Typer's own
-    ) -> None:
-        known = dict(commands) if isinstance(commands, dict) else {}
-        listed = {
-            name: known.pop(name, None) or Unloaded(name, help=row.help)
-            for name, row in COMMANDS.items()
-        }
-        super().__init__(commands={**listed, **known}, **settings)
+class CommandGroup(TyperGroup):
+    """The commands by name; covey's own are not replaced by another package's."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of covey's own commands, then those of other packages."""
-        own = super().list_commands(ctx)
+        own = sorted(super().list_commands(ctx))
         return [*own, *(name for name in installed() if name not in self.commands)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -195,18 +108,28 @@ def take_too(params: Sequence[click.Parameter], command: click.Command) -> None:
             take_too(params, each)
 
 
+def all_commands() -> CommandGroup:
+    """Return the group of all commands; another package's stay unloaded."""
+    from covey.cli.app import app
+
+    for module in MODULES:
+        import_module(f"covey.cli.{module}")
+    group = typer.main.get_command(app)
+    assert isinstance(group, CommandGroup)  # noqa: S101 - what the app was made with
+    return group
+
+
 def loaded(name: str) -> click.Command:
-    """Import a command's module, which registers it with the app.
+    """Return a command, once its module is imported.
 
     Raises:
         ConfigError: the package that brings it cannot be imported.
     """
-    from covey.cli.app import app
-
-    row = COMMANDS.get(name) or installed()[name]
-    if isinstance(row, ConfigError):
-        raise row
-    import_module(row.module)
-    group = typer.main.get_command(app)
-    assert isinstance(group, LazyGroup)  # noqa: S101 - what the app was made with
-    return group.commands[name]
+    own = all_commands().commands
+    if name not in own:
+        row = installed()[name]
+        if isinstance(row, ConfigError):
+            raise row
+        import_module(row.module)
+        own = all_commands().commands
+    return own[name]
