@@ -99,7 +99,7 @@ def test_what_is_kept_is_counted_apart_with_its_reason(own):
     add_item(own, "1", "other", "the tape")
     items = add_item(own, "1", "other", "the old site").items
     others = sum(each.kind == "other" for each in items)
-    sign_items(own, "1", [items[-2].number], "Olga", DAY, "in a safe", "<law> says so")
+    sign_items(own, "1", [items[-2].item], "Olga", DAY, "in a safe", "<law> says so")
     assert f"Other places {others} 0; {others - 1} under way 1: <law> says so" in text_of(
         written(own)["answer.html"]
     )

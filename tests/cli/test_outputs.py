@@ -15,7 +15,6 @@ import pytest
 
 import covey as package
 from cases.tiny import SOLVED
-from covey.cli.app import app
 from covey.cli.commands import all_commands, loaded
 from covey_site.schemas import ERROR, FILES, outputs
 from json_schemas import check_json, check_printed

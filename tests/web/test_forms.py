@@ -74,7 +74,7 @@ def test_a_request_goes_from_the_first_form_to_its_closing(root: Path):
     assert "1 of 1 runs have answered." in settled(client)
     assert NAME not in covey.load(root / "a").names
     with read_register(root / "requests") as held:
-        items = [each.number for each in held.case("1").open_items]
+        items = [each.item for each in held.case("1").open_items]
     send(client, "/requests/1/sign", item=items, by="D. Officer", note="done")
     send(client, "/requests/1/letters", by="D. Officer")
     assert (root / "requests" / "letters" / "1" / "answer.html").is_file()

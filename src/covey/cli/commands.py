@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import typer.main

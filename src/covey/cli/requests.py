@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.base.errors import ConfigError
-from covey.base.names import Basis
 from covey.cli.answer import HIDDEN, INLINE, Answer, Commands, short, tabled
 from covey.cli.app import FAILED_CHECK, app
 from covey.cli.inspect import DEFAULT_ROOT, RootsOption
@@ -21,157 +19,54 @@ from covey.cli.progress import shown
 
 if TYPE_CHECKING:
     from covey.desk.answering import RunOutcome
-    from covey.desk.case import Case, CaseState, Register
+    from covey.desk.case import CaseView, Register
     from covey.desk.intake import Plan, RunPlan
     from covey.desk.letters import Letter
 
 
-@dataclass(frozen=True, slots=True)
-class RunOfCase:
-    """A run that knows the name.
-
-    Attributes:
-        request: its identifier there; empty: not asked yet.
-        answer: empty: none yet.
-    """
-
-    run: str
-    request: str
-    answer: str
-
-
-@dataclass(frozen=True, slots=True)
-class ItemOfCase:
-    """Something that is done by hand.
-
-    Attributes:
-        item: its number.
-        signed_by: empty: nobody yet.
-        kept: why something of it is kept; empty: nothing is.
-    """
-
-    item: int
-    kind: str
-    text: str
-    signed_by: str
-    signed_on: str
-    note: str
-    kept: str
-
-    @property
-    def line(self) -> str:
-        """What is to be done, and who did it."""
-        signed = f"done {self.signed_on}, {self.signed_by}" if self.signed_by else "OPEN"
-        note = f" ({self.note})" if self.note else ""
-        kept = f", kept: {self.kept}" if self.kept else ""
-        return f"by hand {self.item} [{self.kind}] {signed}{note}{kept}: {self.text}"
+def _due_in_words(case: CaseView) -> str:
+    """Return the day on which an answer is due, and how many are left."""
+    if case.state == "closed":
+        return case.due
+    left = case.days_left
+    words = f"{left} days left" if left >= 0 else f"OVERDUE by {-left} days"
+    return f"{case.due} ({words})"
 
 
 @dataclass(frozen=True, slots=True)
 class CaseShown(Answer):
-    """One person's request, over all runs; texts as far as they are not erased.
+    """One person's request, over all runs; texts as far as they are not erased."""
 
-    Attributes:
-        case: its number.
-        name: as runs know it, until the case is closed.
-        received: the day, ISO 8601.
-        due: the day, ISO 8601.
-        days_left: below 0: overdue.
-        extended: why; empty: it is not.
-        wanted: the answer that was asked for; empty: the one that fits.
-        letters: SHA-256 by file.
-    """
-
-    case: str
-    name: str
-    state: CaseState
-    received: str
-    due: str
-    days_left: int
-    extended: str
-    basis: Basis
-    owner: str
-    wanted: str
-    runs: Sequence[RunOfCase]
-    by_hand: Sequence[ItemOfCase]
-    letters: Mapping[str, str]
-    closed_by: str
-
-    @classmethod
-    def of(cls, case: Case, texts: Mapping[str, str]) -> CaseShown:
-        """Return a case as it is today."""
-        from covey.desk.case import ERASED
-
-        def text(handle: str) -> str:
-            return texts.get(handle, ERASED) if handle else ""
-
-        return cls(
-            case=case.number,
-            name=text(case.person),
-            state=case.state,
-            received=case.received.isoformat(),
-            due=case.due.isoformat(),
-            days_left=(case.due - date.today()).days,
-            extended=text(case.extended.reason) if case.extended else "",
-            basis=case.basis,
-            owner=text(case.owner),
-            wanted=case.wanted,
-            runs=[
-                RunOfCase(
-                    text(run),
-                    case.asked.get(run, ""),
-                    case.answered[run].answer if run in case.answered else "",
-                )
-                for run in dict.fromkeys((*case.known, *case.asked))
-            ],
-            by_hand=[
-                ItemOfCase(
-                    each.number,
-                    each.kind,
-                    text(each.text),
-                    text(each.signed_by),
-                    each.signed_on,
-                    text(each.note),
-                    text(each.kept),
-                )
-                for each in case.items
-            ],
-            letters=case.letters,
-            closed_by=text(case.closing.by) if case.closing else "",
-        )
-
-    @property
-    def due_in_words(self) -> str:
-        """The day on which an answer is due, and how many are left."""
-        if self.state == "closed":
-            return self.due
-        left = self.days_left
-        words = f"{left} days left" if left >= 0 else f"OVERDUE by {-left} days"
-        return f"{self.due} ({words})"
+    view: CaseView = field(metadata=INLINE)
 
     def lines(self) -> Iterator[str]:
         """Yield all that is known of the case."""
+        case = self.view
         yield (
-            f"case {self.case}: {self.name}, {self.basis}, received {self.received}, due "
-            f"{self.due_in_words}, {self.state}"
+            f"case {case.case}: {case.name}, {case.basis}, received {case.received}, due "
+            f"{_due_in_words(case)}, {case.state}"
         )
-        if self.owner:
-            yield f"responsible: {self.owner}"
-        if self.extended:
-            yield f"extended: {self.extended}"
-        for each in self.runs:
-            yield f"run {each.run}: {each.answer or 'not answered'}"
-        if not self.runs:
+        if case.owner:
+            yield f"responsible: {case.owner}"
+        if case.extended:
+            yield f"extended: {case.extended}"
+        for run in case.runs:
+            yield f"run {run.run}: {run.answer or 'not answered'}"
+        if not case.runs:
             yield "no run knows the name"
-        yield from (each.line for each in self.by_hand)
-        yield from (f"letter {name}: {digest}" for name, digest in self.letters.items())
+        for item in case.by_hand:
+            signed = f"done {item.signed_on}, {item.signed_by}" if item.signed_by else "OPEN"
+            note = f" ({item.note})" if item.note else ""
+            kept = f", kept: {item.kept}" if item.kept else ""
+            yield f"by hand {item.item} [{item.kind}] {signed}{note}{kept}: {item.text}"
+        yield from (f"letter {name}: {digest}" for name, digest in case.letters.items())
 
 
 @dataclass(frozen=True, slots=True)
 class CasesListed(Answer):
     """Several cases."""
 
-    cases: Sequence[CaseShown]
+    cases: Sequence[CaseView]
 
     def lines(self) -> Iterator[str]:
         """Yield a row per case."""
@@ -182,7 +77,7 @@ class CasesListed(Answer):
                 each.name,
                 each.basis,
                 each.received,
-                each.due_in_words,
+                _due_in_words(each),
                 each.state,
                 f"{sum(bool(run.answer) for run in each.runs)}/{len(each.runs)} answered",
                 f"{sum(bool(i.signed_by) for i in each.by_hand)}/{len(each.by_hand)} signed off",
@@ -556,12 +451,13 @@ def _folder(register: Path | None, roots: list[str] | None) -> Path:
 
 
 def _shown(held: Register, number: str) -> CaseShown:
-    return CaseShown.of(held.case(number), held.texts())
+    from covey.desk.case import CaseView
+
+    return CaseShown(CaseView.of(held.case(number), held.texts()))
 
 
-def _all_cases(register: Path | None, roots: list[str] | None) -> list[CaseShown]:
+def _all_cases(register: Path | None, roots: list[str] | None) -> list[CaseView]:
     from covey.desk.case import read_register
 
     with read_register(_folder(register, roots)) as held:
-        texts = held.texts()
-        return [CaseShown.of(each, texts) for each in held.cases().values()]
+        return held.views()

@@ -270,7 +270,7 @@ def _check_closable(
                 f"requests letters {number} writes them again"
             )
     left += [f"{register.text(each)} has not answered" for each in case.unanswered]
-    left += [f"item {each.number} is not signed off" for each in case.open_items]
+    left += [f"item {each.item} is not signed off" for each in case.open_items]
     if left:
         raise ConfigError(
             f"A case is closed when nothing is left to do, but of case {number}: "

@@ -21,7 +21,7 @@ be erased from, holds every name and text under its handle.
 
 import secrets
 from calendar import monthrange
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
@@ -285,15 +285,16 @@ CaseState = Literal["open", "answering", "answered", "closing", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that has to be done by hand. Texts are handles.
+    """Something that has to be done by hand. Texts are handles, but in a `CaseView`.
 
     Attributes:
+        item: its number.
         signed_by: who says that it was done; "": nobody yet.
         signed_on: the day on which it was.
         kept: why something of it is kept; "": nothing is.
     """
 
-    number: int
+    item: int
     kind: str
     text: str
     signed_by: str = ""
@@ -375,7 +376,7 @@ def cases_of(facts: Iterable[Fact]) -> dict[str, Case]:
                 raise _disordered(fact)
             cases[fact.case] = _begun(fact)
         elif known is not None:
-            cases[fact.case] = _STEPS.get(type(fact), lambda case, _: case)(known, fact)
+            cases[fact.case] = _after(known, fact)
         elif fact.case:
             raise _disordered(fact)
     return cases
@@ -391,76 +392,45 @@ def _begun(fact: RequestReceived) -> Case:
     )
 
 
-def _searched(case: Case, fact: Any) -> Case:  # noqa: ANN401 - of the class in `_STEPS`
-    return replace(case, known=cast("RunsSearched", fact).known)
-
-
-def _extended(case: Case, fact: Any) -> Case:  # noqa: ANN401
-    return replace(case, extended=fact)
-
-
-def _with_item(case: Case, fact: Any) -> Case:  # noqa: ANN401
-    item = Item(fact.item, fact.kind, fact.text)
-    return replace(case, items=(*case.items, item), letters_are_old=ANSWER_LETTER in case.letters)
-
-
-def _signed(case: Case, fact: Any) -> Case:  # noqa: ANN401
-    def with_sign(item: Item) -> Item:
-        if item.number != fact.item:
-            return item
-        signed = replace(item, signed_by=fact.by, signed_on=fact.day)
-        return replace(signed, note=fact.note, kept=fact.kept)
-
-    items = tuple(map(with_sign, case.items))
-    return replace(case, items=items, letters_are_old=ANSWER_LETTER in case.letters)
-
-
-def _answering(case: Case, fact: Any) -> Case:  # noqa: ANN401
-    return replace(case, wanted=fact.wanted)
-
-
-def _asked(case: Case, fact: Any) -> Case:  # noqa: ANN401
-    return replace(case, asked={**case.asked, fact.run: fact.request})
-
-
-def _answered(case: Case, fact: Any) -> Case:  # noqa: ANN401
-    case = _asked(case, fact)
-    return replace(case, answered={**case.answered, fact.run: fact})
-
-
-def _lost(case: Case, fact: Any) -> Case:  # noqa: ANN401
-    known = tuple(each for each in case.known if each != fact.run)
-    asked = {run: request for run, request in case.asked.items() if run != fact.run}
-    return replace(case, known=known, asked=asked)
-
-
-def _lettered(case: Case, fact: Any) -> Case:  # noqa: ANN401
-    old = case.letters_are_old and fact.letter != ANSWER_LETTER
-    letters = {**case.letters, fact.letter: fact.sha256}
-    return replace(case, letters=letters, letters_are_old=old)
-
-
-def _closing(case: Case, fact: Any) -> Case:  # noqa: ANN401
-    return replace(case, closing=fact)
-
-
-def _closed(case: Case, _: Fact) -> Case:
-    return replace(case, is_closed=True)
-
-
-_STEPS: Mapping[type[Fact], Callable[[Case, Any], Case]] = {
-    RunsSearched: _searched,
-    DeadlineExtended: _extended,
-    ItemAdded: _with_item,
-    ItemSigned: _signed,
-    AnswerBegun: _answering,
-    RunAsked: _asked,
-    RunAnswered: _answered,
-    RunLost: _lost,
-    LetterWritten: _lettered,
-    CaseClosing: _closing,
-    CaseClosed: _closed,
-}
+def _after(case: Case, fact: Fact) -> Case:
+    """Return a case as it is after one more fact."""
+    has_answer = ANSWER_LETTER in case.letters
+    new: dict[str, Any] = {}
+    match fact:
+        case RunsSearched():
+            new = {"known": fact.known}
+        case DeadlineExtended():
+            new = {"extended": fact}
+        case ItemAdded():
+            items = (*case.items, Item(fact.item, fact.kind, fact.text))
+            new = {"items": items, "letters_are_old": has_answer}
+        case ItemSigned():
+            said = {"signed_by": fact.by, "signed_on": fact.day, "note": fact.note}
+            items = tuple(
+                replace(each, **said, kept=fact.kept) if each.item == fact.item else each
+                for each in case.items
+            )
+            new = {"items": items, "letters_are_old": has_answer}
+        case AnswerBegun():
+            new = {"wanted": fact.wanted}
+        case RunAsked():
+            new = {"asked": {**case.asked, fact.run: fact.request}}
+        case RunAnswered():
+            new = {"asked": {**case.asked, fact.run: fact.request}}
+            new["answered"] = {**case.answered, fact.run: fact}
+        case RunLost():
+            new = {"known": tuple(each for each in case.known if each != fact.run)}
+            new["asked"] = {run: asked for run, asked in case.asked.items() if run != fact.run}
+        case LetterWritten():
+            new = {"letters": {**case.letters, fact.letter: fact.sha256}}
+            new["letters_are_old"] = case.letters_are_old and fact.letter != ANSWER_LETTER
+        case CaseClosing():
+            new = {"closing": fact}
+        case CaseClosed():
+            new = {"is_closed": True}
+        case _:
+            pass
+    return replace(case, **new)
 
 
 def _disordered(fact: Fact) -> LedgerError:
@@ -473,6 +443,88 @@ def _disordered(fact: Fact) -> LedgerError:
 FILE = "register.sqlite"
 ERASED = "[erased]"
 """What is shown of a text that is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOfCase:
+    """A run that knows the name.
+
+    Attributes:
+        request: its identifier there; empty: not asked yet.
+        answer: empty: none yet.
+    """
+
+    run: str
+    request: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaseView:
+    """One person's request, over all runs; texts as far as they are not erased.
+
+    Attributes:
+        case: its number.
+        name: as runs know it, until the case is closed.
+        received: the day, ISO 8601.
+        due: the day, ISO 8601.
+        days_left: below 0: overdue.
+        extended: why; empty: it is not.
+        wanted: the answer that was asked for; empty: the one that fits.
+        letters: SHA-256 by file.
+    """
+
+    case: str
+    name: str
+    state: CaseState
+    received: str
+    due: str
+    days_left: int
+    extended: str
+    basis: Basis
+    owner: str
+    wanted: str
+    runs: Sequence[RunOfCase]
+    by_hand: Sequence[Item]
+    letters: Mapping[str, str]
+    closed_by: str
+
+    @classmethod
+    def of(cls, case: Case, texts: Mapping[str, str]) -> "CaseView":
+        """Return a case as it is today."""
+
+        def text(handle: str) -> str:
+            return texts.get(handle, ERASED) if handle else ""
+
+        answers = {run: fact.answer for run, fact in case.answered.items()}
+        words = ("text", "signed_by", "note", "kept")
+        return cls(
+            case=case.number,
+            name=text(case.person),
+            state=case.state,
+            received=case.received.isoformat(),
+            due=case.due.isoformat(),
+            days_left=(case.due - date.today()).days,
+            extended=text(case.extended.reason) if case.extended else "",
+            basis=case.basis,
+            owner=text(case.owner),
+            wanted=case.wanted,
+            runs=[
+                RunOfCase(text(run), case.asked.get(run, ""), answers.get(run, ""))
+                for run in dict.fromkeys((*case.known, *case.asked))
+            ],
+            by_hand=[
+                replace(each, **{name: text(getattr(each, name)) for name in words})
+                for each in case.items
+            ],
+            letters=case.letters,
+            closed_by=text(case.closing.by) if case.closing else "",
+        )
+
+    @property
+    def open_items(self) -> Sequence[Item]:
+        """What nobody has signed off yet."""
+        return [each for each in self.by_hand if not each.signed_by]
 
 
 def handle_of(kind: str, text: str, known: Mapping[str, str]) -> str:
@@ -507,6 +559,11 @@ class Register:
     def facts(self) -> list[Fact]:
         """Return every fact, in order, once the whole chain is verified."""
         return [fact_of(each) for each in self._ledger.replay()]
+
+    def views(self) -> list[CaseView]:
+        """Return every case as it is shown, in the order in which they came."""
+        texts = self.texts()
+        return [CaseView.of(each, texts) for each in self.cases().values()]
 
     def cases(self) -> dict[str, Case]:
         """Return every case by its number, in the order in which they came."""

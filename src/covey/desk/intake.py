@@ -567,7 +567,7 @@ def sign_items(
         ConfigError: there is no such item, or it was signed off.
     """
     case = _alive(register, number)
-    there = {each.number for each in case.open_items}
+    there = {each.item for each in case.open_items}
     wanted = set(items) or there
     if not wanted <= there:
         raise ConfigError(

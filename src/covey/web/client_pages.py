@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from covey.base.errors import CoveyError
 from covey.base.history import History
 from covey.base.names import BASES, ClientName, Handle
 from covey.desk.answering import answer_cases, close_case
-from covey.desk.case import ERASED, FILE, ITEM_KINDS, Case, Item, day_of, read_register, register_at
+from covey.desk.case import FILE, ITEM_KINDS, CaseView, day_of, read_register, register_at
 from covey.desk.intake import Plan, add_case, add_item, extend_case, plan_answers, sign_items
 from covey.desk.letters import write_letters
 from covey.ledger.store import Ledger
@@ -165,83 +165,38 @@ def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
 FOLDER = "requests"
 """Where a root has its register, unless `covey requests` was told another place."""
 
-SOON_DAYS = 7
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A case with its texts, as far as they are not erased."""
-
-    case: Case
-    texts: Mapping[str, str]
-    days_left: int
-
-    def text(self, handle: str) -> str:
-        """Return a name or text; "" of no handle."""
-        return self.texts.get(handle, ERASED) if handle else ""
-
-    @property
-    def urgency(self) -> str:
-        """Say how its day is: past, soon or later; "": it is closed."""
-        if self.case.is_closed:
-            return ""
-        if self.days_left < 0:
-            return "past"
-        return "soon" if self.days_left <= SOON_DAYS else "later"
-
-    @property
-    def runs(self) -> Sequence[tuple[str, str, str]]:
-        """The runs that know the name, what each calls the request, and its answer."""
-        case = self.case
-        return [
-            (
-                self.text(each),
-                case.asked.get(each, ""),
-                case.answered[each].answer if each in case.answered else "",
-            )
-            for each in dict.fromkeys((*case.known, *case.asked))
-        ]
-
-    @property
-    def by_hand(self) -> Sequence[tuple[Item, str]]:
-        """What has to be done by hand, with its text."""
-        return [(item, self.text(item.text)) for item in self.case.items]
-
 
 def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
     """Return every case: those that are open by their day, then those that are closed."""
-    held, problems = _held(roots)
-    held.sort(key=lambda each: (each.case.is_closed, each.case.due, each.case.number))
+    cases, problems = _cases(roots)
+    cases.sort(key=lambda each: (each.state == "closed", each.due, each.case))
     return {
-        "held": held,
+        "cases": cases,
         "problems": problems,
-        "waiting": [each for each in held if not each.case.is_closed],
+        "waiting": [each for each in cases if each.state != "closed"],
     }
 
 
 def request_page(roots: Iterable[Path], number: str) -> dict[str, Any] | None:
     """Return one case; None: there is none."""
-    found = (each for each in _held(roots)[0] if each.case.number == number)
-    held = next(found, None)
-    return None if held is None else {"held": held, "case": held.case}
+    found = (each for each in _cases(roots)[0] if each.case == number)
+    case = next(found, None)
+    return None if case is None else {"case": case}
 
 
-def _held(roots: Iterable[Path]) -> tuple[list[Held], list[str]]:
+def _cases(roots: Iterable[Path]) -> tuple[list[CaseView], list[str]]:
     """Return all cases, and why those of some register cannot be read."""
-    today = datetime.now(UTC).astimezone().date()
-    held: list[Held] = []
+    cases: list[CaseView] = []
     problems: list[str] = []
     for root in roots:
         if not (root / FOLDER / FILE).is_file():
             continue
         try:
             with read_register(root / FOLDER) as register:
-                cases, texts = register.cases(), register.texts()
+                cases += register.views()
         except (CoveyError, OSError, ValueError) as error:
             problems.append(str(error))
-            continue
-        held += [Held(c, texts, (c.due - today).days) for c in cases.values()]
-    return held, problems
+    return cases, problems
 
 
 ANSWERS = ("", "deny", "subtract", "roll_back", "retrain", "calibrate")
