@@ -33,7 +33,7 @@ def own_keys(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     out = tmp_path / "bench"
-    found = {each.name: each for each in outcomes(TINY, 0, out, lambda _: None)}
+    found = {each.name: each for each in outcomes(TINY, 0, out)}
 
     assert list(found) == ["retrain", "federaser", "isolated", "k4-x2", "k4-x3", "k4-x4"]
     asked = sum(found["retrain"].answers.values())
@@ -54,7 +54,7 @@ def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     assert load(out / "k4-x4").summary["model_hash"] == alone.summary["model_hash"]
     # what lies in the folder is not played again
     files = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
-    again = {each.name: each for each in outcomes(TINY, 0, out, lambda _: None)}
+    again = {each.name: each for each in outcomes(TINY, 0, out)}
     assert again == found
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*.safetensors")} == files
 

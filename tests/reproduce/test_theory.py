@@ -19,15 +19,12 @@ from covey_papers.reproduce.theory import (
     TILTED,
     Choice,
     Descent,
-    Plan,
     Tilt,
     contraction_bound,
     descent,
-    descents,
     noise_floor,
     safe_risk_weight,
     tilt,
-    tilts,
 )
 
 SMALL = Setting(clients=10, dimension=4, examples=50, noise=0.05, rounds=8)
@@ -74,7 +71,6 @@ def test_below_the_safe_weight_no_risk_draws_a_client_away(
     choice = Choice(0, "ada", 0, beta, smallest * apart**2 / 2, risk_gap, joined=True)
     assert choice.margin > 0
     assert choice.lawful
-    assert choice.leaves_at > beta
 
 
 def test_the_safe_weight_is_the_largest_one():
@@ -84,25 +80,23 @@ def test_the_safe_weight_is_the_largest_one():
 
 
 @pytest.mark.parametrize(
-    ("beta", "gaps", "margin", "leaves_at", "joins"),
+    ("beta", "gaps", "margin", "joins"),
     [
-        (0.0, (1.0, 0.5), 1.0, 2 / 3, True),
-        (0.75, (1.0, 0.5), -0.125, 2 / 3, False),
-        (1.0, (1.0, 0.0), 0.0, math.inf, True),  # equal costs: by the loss
-        (1.0, (-1.0, 0.0), 0.0, math.inf, False),
-        (0.5, (0.25, -0.25), 0.25, math.inf, True),
+        (0.0, (1.0, 0.5), 1.0, True),
+        (0.75, (1.0, 0.5), -0.125, False),
+        (1.0, (1.0, 0.0), 0.0, True),  # equal costs: by the loss
+        (1.0, (-1.0, 0.0), 0.0, False),
+        (0.5, (0.25, -0.25), 0.25, True),
     ],
 )
 def test_choices_by_hand(
     beta: float,
     gaps: tuple[float, float],
     margin: float,
-    leaves_at: float,
     joins: bool,  # noqa: FBT001 - a column
 ):
     choice = Choice(0, "ada", 0, beta, *gaps, joined=joins)
     assert choice.margin == pytest.approx(margin)
-    assert choice.leaves_at == pytest.approx(leaves_at)
     assert choice.lawful
     assert not replace(choice, joined=not joins).lawful
 
@@ -166,18 +160,17 @@ def test_clients_leave_exactly_where_the_margin_says(tilted: Tilt):
     assert not tilted.safe
     left = [c for c in tilted.choices if c.margin < 0 < c.loss_gap]
     assert left
-    assert all(c.leaves_at < 0.7 and not c.joined for c in left)
+    assert not any(c.joined for c in left)
     assert any(c.joined and c.risk_gap > 0 for c in tilted.choices)
     assert 0 < tilted.misassigned_at_last <= 0.15
 
 
-def test_a_plan_plays_every_run_once(tmp_path: Path):
+def test_a_run_without_weight_on_the_risk_is_played_once(tmp_path: Path):
     small = replace(SMALL, rounds=3)
-    plan = Plan((small,), small, risk_weights=(0.0, 1.0), seeds=(0,))
     shelf = shelf_in(tmp_path)
-    assert [each.method for each in descents(plan, shelf)] == ["ifca", "ifca-mir"]
-    assert [each.risk_weight for each in tilts(plan, shelf)] == [0.0, 1.0]
-    assert len(list(tmp_path.iterdir())) == 3  # beta = 0 is one of the descents
+    assert descent(small, "ifca-mir", 0, shelf).method == "ifca-mir"
+    assert [tilt(small, beta, 0, shelf).risk_weight for beta in (0.0, 1.0)] == [0.0, 1.0]
+    assert len(list(tmp_path.iterdir())) == 2  # beta = 0 is the descent
 
 
 def shelf_in(folder: Path) -> Shelf:

@@ -13,7 +13,7 @@ References:
 import shutil
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -30,8 +30,6 @@ from covey.runtime.planning import options_for
 from covey.runtime.session import Session, open_or_create, read_events
 from covey.unlearning.plan import cheapest
 from covey_papers.reproduce.specification import in_layers
-
-__all__ = ["Leaving", "Outcome", "outcomes"]
 
 Settings = Mapping[str, Any]
 
@@ -87,22 +85,14 @@ class Outcome:
     shared_with: str = ""
 
 
-def outcomes(
-    leaving: Leaving, seed: int, out: Path, observe: Callable[[Outcome], None]
-) -> tuple[Outcome, ...]:
+def outcomes(leaving: Leaving, seed: int, out: Path) -> tuple[Outcome, ...]:
     """Play every setting, or read it where it lies in the folder already."""
     found: list[Outcome] = []
-
-    def met(outcome: Outcome) -> None:
-        found.append(outcome)
-        observe(outcome)
-
     for name in leaving.baselines:
         settings = in_layers(leaving.base, BASELINES[name], {"seed": seed})
-        met(_played(out / name, Config.of(settings), ()))
+        found.append(_played(out / name, Config.of(settings), ()))
     for k in leaving.k:
-        for outcome in _hidden(leaving, seed, k, out):
-            met(outcome)
+        found += _hidden(leaving, seed, k, out)
     return tuple(found)
 
 

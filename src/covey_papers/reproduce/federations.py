@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 
 from covey.api import load
@@ -72,6 +71,39 @@ class Seen:
         named = [g for g in ("minority", "majority") if g in group_sizes(self.history)]
         return (named or list(group_sizes(self.history)))[which]
 
+    def accuracy(self, which: int) -> Value:
+        """Return a group's accuracy."""
+        return accuracies(self.history)[self.group(which)]
+
+    def true_risk(self, which: int) -> Value:
+        """Return the true risk of the cluster that holds most of a group."""
+        home = home_of(self.history, self.group(which))
+        return home.true_risk if home else None
+
+    def told_risk(self, which: int) -> Value:
+        """Return the same cluster's risk as clients were told."""
+        home = home_of(self.history, self.group(which))
+        figure = self.history.figures.get(home.cluster) if home else None
+        return figure.risk if figure else None
+
+    def by_non_members(self, which: int, kind: str, what: str) -> Value:
+        """Return a group's `risk` or `blind` figure against one kind of non-members."""
+        wanted = kind, self.group(which)
+        (found,) = (e for e in self.attacked if (e.non_members, e.group) == wanted)
+        return getattr(found, what)
+
+    def summarised(self, *keys: str) -> Value:
+        """Return a figure of the summary; None where it, or what holds it, is unknown."""
+        found: Any = self.summary
+        for key in keys:
+            found = None if found is None else found[key]
+        return None if found is None else float(found)
+
+    def violations(self, key: str) -> Value:
+        """Count with the papers' attack, whatever others were run."""
+        count = violations(self.history, LOSS)[key]
+        return None if count is None else float(count)
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -88,113 +120,62 @@ class Measure:
     why: Callable[[Sequence[Seen]], str] = lambda _: ""
 
 
-def _accuracy(which: int) -> Callable[[Seen], Value]:
-    return lambda seen: accuracies(seen.history)[seen.group(which)]
-
-
-def _true_risk(which: int) -> Callable[[Seen], Value]:
-    def of(seen: Seen) -> Value:
-        home = home_of(seen.history, seen.group(which))
-        return home.true_risk if home else None
-
-    return of
-
-
-def _told_risk(which: int) -> Callable[[Seen], Value]:
-    def of(seen: Seen) -> Value:
-        home = home_of(seen.history, seen.group(which))
-        figure = seen.history.figures.get(home.cluster) if home else None
-        return figure.risk if figure else None
-
-    return of
-
-
-def _attacked(which: int, kind: str, what: str) -> Callable[[Seen], Value]:
-    def of(seen: Seen) -> Value:
-        group = seen.group(which)
-        (found,) = (
-            each for each in seen.attacked if (each.non_members, each.group) == (kind, group)
-        )
-        return getattr(found, what)
-
-    return of
+def _measured(title: str, of: Callable[..., Value], *args: object) -> Measure:
+    return Measure(title, lambda seen: of(seen, *args))
 
 
 def _non_members(which: int) -> Callable[[Sequence[Seen]], str]:
-    measured = _true_risk(which)
-    pooled, blind = (_attacked(which, "pooled", what) for what in ("risk", "blind"))
-
     def why(seen: Sequence[Seen]) -> str:
-        values = ([of(each) for each in seen] for of in (measured, pooled, blind))
-        return non_members_reason(*values)
+        return non_members_reason(
+            [each.true_risk(which) for each in seen],
+            [each.by_non_members(which, "pooled", "risk") for each in seen],
+            [each.by_non_members(which, "pooled", "blind") for each in seen],
+        )
 
     return why
 
 
-def _violations(key: str) -> Callable[[Seen], Value]:
-    """Count with the papers' attack, whatever others were run."""
-
-    def of(seen: Seen) -> Value:
-        count = violations(seen.history, LOSS)[key]
-        return None if count is None else float(count)
-
-    return of
-
-
-def _summarised(*keys: str) -> Callable[[Seen], Value]:
-    def of(seen: Seen) -> Value:
-        found: Any = seen.summary
-        for key in keys:
-            found = None if found is None else found[key]
-        return None if found is None else float(found)
-
-    return of
-
-
 GROUPS = {"majority": -1, "minority": 0}
 
-MEASURES: Mapping[str, Measure] = MappingProxyType(
-    {
-        "accuracy": Measure("accuracy", lambda s: accuracies(s.history)[OVERALL]),
-        **{
-            f"accuracy_{name}": Measure(f"accuracy, {name}", _accuracy(which))
-            for name, which in GROUPS.items()
-        },
-        **{
-            f"mia_{name}": Measure(f"MIA accuracy, {name}", _true_risk(which), _non_members(which))
-            for name, which in GROUPS.items()
-        },
-        **{
-            f"told_{name}": Measure(f"risk as told, {name}", _told_risk(which))
-            for name, which in GROUPS.items()
-        },
-        **{
-            f"mia_{name}_{kind}": Measure(
-                f"MIA accuracy, {name}, {kind} non-members", _attacked(which, kind, "risk")
-            )
-            for name, which in GROUPS.items()
-            for kind in KINDS
-        },
-        **{
-            f"blind_{name}_{kind}": Measure(
-                f"without the model, {name}, {kind} non-members", _attacked(which, kind, "blind")
-            )
-            for name, which in GROUPS.items()
-            for kind in KINDS
-        },
-        "violations": Measure("violations", _violations("count")),
-        "violations_lower": Measure("violations, 95% lower bound", _violations("count_lower")),
-        "violations_exposed": Measure(
-            "clients ever exposed above their threshold", _violations("count_exposed")
-        ),
-        "exposure": Measure("mean exposure", _summarised("exposure", "mean")),
-        **{
-            gap: Measure(gap.replace("_", " "), _summarised("fairness", gap, "mean"))
-            for gap in GAPS
-        },
-        "adjusted_rand_index": Measure("adjusted Rand index", _summarised("adjusted_rand_index")),
-    }
-)
+MEASURES: Mapping[str, Measure] = {
+    "accuracy": Measure("accuracy", lambda seen: accuracies(seen.history)[OVERALL]),
+    **{
+        f"accuracy_{name}": _measured(f"accuracy, {name}", Seen.accuracy, which)
+        for name, which in GROUPS.items()
+    },
+    **{
+        f"mia_{name}": replace(
+            _measured(f"MIA accuracy, {name}", Seen.true_risk, which), why=_non_members(which)
+        )
+        for name, which in GROUPS.items()
+    },
+    **{
+        f"told_{name}": _measured(f"risk as told, {name}", Seen.told_risk, which)
+        for name, which in GROUPS.items()
+    },
+    **{
+        f"{short}_{name}_{kind}": _measured(
+            f"{title}, {name}, {kind} non-members", Seen.by_non_members, which, kind, what
+        )
+        for short, title, what in (
+            ("mia", "MIA accuracy", "risk"),
+            ("blind", "without the model", "blind"),
+        )
+        for name, which in GROUPS.items()
+        for kind in KINDS
+    },
+    "violations": _measured("violations", Seen.violations, "count"),
+    "violations_lower": _measured("violations, 95% lower bound", Seen.violations, "count_lower"),
+    "violations_exposed": _measured(
+        "clients ever exposed above their threshold", Seen.violations, "count_exposed"
+    ),
+    "exposure": _measured("mean exposure", Seen.summarised, "exposure", "mean"),
+    **{
+        gap: _measured(gap.replace("_", " "), Seen.summarised, "fairness", gap, "mean")
+        for gap in GAPS
+    },
+    "adjusted_rand_index": _measured("adjusted Rand index", Seen.summarised, "adjusted_rand_index"),
+}
 
 
 Runs = Mapping[tuple[str, str], Sequence[Seen]]
@@ -250,15 +231,15 @@ def _cells(
             seen = runs.get((row.name, column.name), ())
             config = Config.of(experiment.settings_of(column, row, quick=quick))
             for measure in experiment.measures:
-                printed = _printed(table, row, column, measure)
+                of, printed = MEASURES[measure], _printed(table, row, column, measure)
                 text = with_settings(experiment.why.get(measure, ""), config)
                 yield Cell(
                     row=row.name,
                     column=column.name,
-                    measure=MEASURES[measure].title,
-                    values=tuple(MEASURES[measure].of(each) for each in seen),
+                    measure=of.title,
+                    values=tuple(of.of(each) for each in seen),
                     printed=printed,
-                    why=_why(measure, seen, text) if seen and printed else "",
+                    why=f"{text} {of.why(seen)}".strip() if seen and printed else "",
                     reason=missing.get(column.name, ""),
                 )
             reason = missing.get(column.name)
@@ -266,11 +247,6 @@ def _cells(
                 replace(cell, reason=reason) if reason else cell
                 for cell in _compared(experiment, runs, row, column)
             )
-
-
-def _why(measure: str, seen: Sequence[Seen], text: str) -> str:
-    """Join what the experiment says of its method and what its runs show."""
-    return " ".join(filter(None, [text, MEASURES[measure].why(seen)]))
 
 
 def _compared(experiment: Experiment, runs: Runs, row: Row, column: Column) -> Iterator[Cell]:
@@ -379,7 +355,7 @@ def _leaving_played(plan: Leaving, seed: int, place: Path, shelf: Shelf) -> tupl
     """Play one seed's settings, those that are not there; time what it took at first."""
     began = time.monotonic()
     with shelf.shown(f"{plan.name}, seed {seed}"):
-        found = outcomes(plan, seed, place, lambda _: None)
+        found = outcomes(plan, seed, place)
     if not (place / "played.json").is_file():
         seconds = round(time.monotonic() - began, 1)
         note(place / "played.json", {"commit": commit(), "seconds": seconds})

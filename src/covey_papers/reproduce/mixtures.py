@@ -10,10 +10,10 @@ chance, the figure measures the difference between the two sides and not members
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -22,14 +22,12 @@ from numpy import ndarray
 from covey.algorithms.state import ServerState
 from covey.base.errors import RunError
 from covey.base.events import ClientsAssigned
-from covey.base.names import Params
 from covey.base.params import flatten
-from covey.base.risk import RiskEstimate
 from covey.build.run import BuiltRun, build_run
 from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.data.sets import LinearMixture
-from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
+from covey.engine.protocol import ScoredOnce
 from covey.ledger.store import Ledger
 from covey.membership.truth import Reference, blind_risk, true_risk
 from covey.report.queries import group_sizes
@@ -69,12 +67,12 @@ class Setting:
     @property
     def mixture(self) -> LinearMixture:
         """The distribution of the examples."""
-        return LinearMixture(
-            dimension=self.dimension,
-            noise=self.noise,
-            separation=self.separation,
-            condition=self.condition,
-        )
+        return LinearMixture(**self._shape)
+
+    @property
+    def _shape(self) -> dict[str, Any]:
+        names = ("dimension", "noise", "separation", "condition")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def smallest(self) -> float:
@@ -101,13 +99,7 @@ class Setting:
             {
                 "seed": seed,
                 "rounds": self.rounds,
-                "data": {
-                    "name": "linear-mixture",
-                    "dimension": self.dimension,
-                    "noise": self.noise,
-                    "separation": self.separation,
-                    "condition": self.condition,
-                },
+                "data": {"name": "linear-mixture", **self._shape},
                 "population": {
                     "clients": self.clients,
                     "groups": groups,
@@ -245,18 +237,15 @@ class Story:
 
     def start(self) -> Start:
         """Hold the state before the first free round to Assumption 4."""
-        mixture = self.setting.mixture
+        sizes = len(self.clients), self.setting.examples, min(self.shares)
         thetas = models_of(self.free_states[0])
-        return start_of(mixture, self.optima, thetas, self._sizes())
+        return start_of(self.setting.mixture, self.optima, thetas, sizes)
 
     def misassigned(self, rounds: Sequence[int]) -> float:
         """Return the share of these rounds' choices for another group's cluster."""
         groups = {client.handle: client.group for client in self.clients}
         wrong = [j != groups[h] for t in rounds for h, j in self.clusters[t].items()]
         return float(np.mean(wrong))
-
-    def _sizes(self) -> tuple[int, int, float]:
-        return len(self.clients), self.setting.examples, min(self.shares)
 
 
 def played(setting: Setting, config: Config, shelf: Shelf) -> Story:
@@ -341,41 +330,18 @@ def attacked(path: Path) -> tuple[Attacked, ...]:
 def _measured(path: Path) -> list[Attacked]:
     folder = RunFolder.existing(path)
     run = build_run(folder.checked_config())
-    references: dict[NonMembers, Reference] = {kind: _reference(run, kind) for kind in KINDS}
+    # other non-members of the same run: its members stay what they are
+    audits = {kind: type(run.config.audit)(non_members=kind) for kind in KINDS}
+    references: dict[NonMembers, Reference] = {
+        kind: build_run(run.config.model_copy(update={"audit": audit})).reference
+        for kind, audit in audits.items()
+    }
     found = load_completed(replace(run, engine=ScoredOnce(run.engine)), folder, "An audit")
     return [
         _against(found, reference, kind, group)
         for kind, reference in references.items()
         for group in group_sizes(found.history)
     ]
-
-
-class ScoredOnce:
-    """An engine that scores nothing twice: members are the same in every comparison."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._known: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
-
-    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
-        """Yield each job's trained params, in the order of the jobs."""
-        return self._engine.train(jobs)
-
-    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
-        """Return each job's scores, in the order of the jobs."""
-        keys = [(id(job.params), id(job.examples)) for job in jobs]
-        fresh = {k: job for k, job in zip(keys, jobs, strict=True) if k not in self._known}
-        scored = self._engine.score(list(fresh.values()))
-        # The job is kept as well: what is known by its place in memory must stay there.
-        self._known |= dict(zip(fresh, zip(fresh.values(), scored, strict=True), strict=True))
-        return [self._known[key][1] for key in keys]
-
-
-def _reference(run: BuiltRun, kind: NonMembers) -> Reference:
-    """Return other non-members of the same run: its members stay what they are."""
-    audit = type(run.config.audit)(non_members=kind)
-    other = build_run(run.config.model_copy(update={"audit": audit}))
-    return other.reference
 
 
 def _against(found: CompletedRun, reference: Reference, kind: NonMembers, group: str) -> Attacked:
@@ -390,8 +356,5 @@ def _against(found: CompletedRun, reference: Reference, kind: NonMembers, group:
     model = found.models[home]
     risk = true_risk(run.engine, model, members, reference, streams)
     blind = blind_risk(members, reference, streams)
-    return Attacked(kind, group, _risk(risk), _risk(blind))
-
-
-def _risk(figure: RiskEstimate | None) -> float | None:
-    return figure.risk if figure else None
+    known = (figure.risk if figure else None for figure in (risk, blind))
+    return Attacked(kind, group, *known)
