@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor, nn
 
@@ -47,18 +47,6 @@ _BATCH = 256
 _LOG_PROBS = "answers"
 
 
-class _GivenFunction(nn.Module):
-    """A function in the place of a module."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Tensor:
-        """Return what the function does."""
-        return self.function(inputs)
-
-
 class _Answers:
     """An engine whose models are tables of answers, and whose inputs record numbers."""
 
@@ -83,9 +71,9 @@ def answers_of(model: Model, examples: Examples) -> Params:
     Raises:
         ModelError: the model raised, or gives no scores for these classes.
     """
-    module = model if isinstance(model, nn.Module) else _GivenFunction(model)
-    module = copied(module).eval() if isinstance(model, nn.Module) else module
-    place = next(module.parameters(), torch.empty(0)).device
+    is_module = isinstance(model, nn.Module)
+    module = copied(model).eval() if is_module else cast(nn.Module, model)
+    place = next(module.parameters(), torch.empty(0)).device if is_module else "cpu"
     with torch.no_grad():
         outputs = torch.cat(
             [

@@ -49,7 +49,7 @@ class Answer:
     def lines(self) -> Iterator[str]:
         """Return the text for a person, line by line: here, of every key."""
         for key, value in json_of(self).items():
-            yield f"{key.replace('_', ' ')}: {_brief(value)}"
+            yield f"{key.replace('_', ' ')}: {brief(value)}"
 
 
 def json_of(value: object) -> Any:  # noqa: ANN401 - whatever JSON can say
@@ -131,8 +131,10 @@ def short(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _brief(value: object) -> str:
+def brief(value: object) -> str:
+    """Return a value on one line, of a long list the beginning."""
     if isinstance(value, list):
-        return "; ".join(map(str, value)) or "none"
+        more = f" and {len(value) - 12} more" if len(value) > 12 else ""
+        return ("; ".join(map(str, value[:12])) or "none") + more
     counted = isinstance(value, int) and not isinstance(value, bool)
     return f"{value:,}" if counted else "none" if value is None or value == "" else str(value)

@@ -163,15 +163,17 @@ class RunsListed(Answer):
 
 
 def _row(run: RunEntry) -> tuple[str, ...]:
+    from covey.report.summary import age, size
+
     planned = "?" if run.rounds_planned is None else str(run.rounds_planned)
     return (
         run.name,
         run.state,
         run.method or "unknown",
         "unknown" if run.rounds_played is None else f"{run.rounds_played}/{planned}",
-        "none" if run.age_seconds is None else f"{_duration(run.age_seconds)} ago",
+        "none" if run.age_seconds is None else age(run.age_seconds),
         short(run.clients),
-        _bytes(run.size_bytes),
+        size(run.size_bytes),
         run.ledger_head or "none",
         short(run.open_requests),
         str(len(run.guarantees)) if run.guarantees else "none",
@@ -223,6 +225,8 @@ class Pruned(Answer):
 
     def lines(self) -> Iterator[str]:
         """Yield what goes or stays of each run, and what is then lost."""
+        from covey.report.summary import size
+
         for each in self.found:
             if each.kept:
                 yield f"stays: {each.run}: {each.kept}"
@@ -231,11 +235,11 @@ class Pruned(Answer):
             what = f"{len(each.paths)} files of states and updates"
             if each.what == "whole":
                 what = "the whole run, its ledger too"
-            size = _bytes(each.size_bytes)
-            yield f"{done if self.yes else 'would go'}: {each.run}: {what}, {size}"
+            went = done if self.yes else "would go"
+            yield f"{went}: {each.run}: {what}, {size(each.size_bytes)}"
             yield from (f"  then: {sentence}" for sentence in each.lost)
         went = "deleted" if self.yes else "would go; say --yes to delete it"
-        yield f"{_bytes(self.size_bytes)} in all {went}"
+        yield f"{size(self.size_bytes)} in all {went}"
 
 
 @runs.command("prune")
@@ -295,22 +299,6 @@ def _age_of(text: str) -> timedelta:
             f"found {text!r}. Write 36h, 90d or 12w."
         )
     return timedelta(**{units[found[2]]: int(found[1])})
-
-
-def _bytes(size: int) -> str:
-    scaled, unit = float(size), "B"
-    for larger in ("kB", "MB", "GB"):
-        if scaled < 1000:
-            break
-        scaled, unit = scaled / 1000, larger
-    return f"{size} B" if unit == "B" else f"{scaled:.1f} {unit}"
-
-
-def _duration(seconds: float) -> str:
-    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import typer
 import covey
 from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.names import BASES, Basis
-from covey.cli.answer import HIDDEN, INLINE, OPTIONAL, Answer, JsonOption, short, tabled
+from covey.cli.answer import HIDDEN, INLINE, OPTIONAL, Answer, JsonOption, brief, short, tabled
 from covey.cli.app import app, errors, stoppable
 from covey.cli.progress import shown
 from covey.unlearning.plan import AFTERWARDS, ANSWERS, check_basis
@@ -457,7 +457,7 @@ class Explained(Answer):
         """Yield what is held, the places by who has to act, and what was not searched."""
         for key, value in self.held.items():
             if key not in ("places", "not_searched"):
-                yield f"{key.replace('_', ' ')}: {_brief(value)}"
+                yield f"{key.replace('_', ' ')}: {brief(value)}"
         heads = {
             "covey deletes it with forget": "covey deletes or replaces when the client leaves",
             "you": "you have to act on",
@@ -473,14 +473,6 @@ class Explained(Answer):
         yield from (f"  {sentence}" for sentence in self.held["not_searched"])
         if self.page is not None:
             yield str(self.page)
-
-
-def _brief(value: object) -> str:
-    if isinstance(value, list):
-        items = [str(each) for each in value]
-        more = f" and {len(items) - 12} more" if len(items) > 12 else ""
-        return (", ".join(items[:12]) or "none") + more
-    return str(value)
 
 
 @app.command()

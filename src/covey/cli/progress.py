@@ -107,12 +107,13 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
 
 
 def _accuracy_table(row: RoundRow) -> Table:
-    from covey.report.queries import share_told, utility_of
+    from covey.report.queries import utility_of
+    from covey.report.summary import number
 
     found = utility_of(row)
     table = Table(found.name, *found.by_group, box=None, pad_edge=False)
-    by_group = [share_told(value) for value in found.by_group.values()]
-    table.add_row(share_told(found.overall), *by_group)
+    by_group = [number(value) for value in found.by_group.values()]
+    table.add_row(number(found.overall), *by_group)
     return table
 
 

@@ -146,12 +146,6 @@ def owes_answers(run: Run) -> bool:
     return waits or any(folder.queued_requests())
 
 
-def finish_run(run: Run, observe: Observer) -> None:
-    """Answer what was asked of this run before: a kill may have left it half-done."""
-    if owes_answers(run):
-        run.finish_requests(observe)
-
-
 def ask_run(
     register: Register, names: Mapping[str, str], run: Run, handle: str, observe: Observer
 ) -> dict[str, str]:
@@ -400,7 +394,8 @@ def _in_run(
         return []
     try:
         run = load(Path(place))
-        finish_run(run, observe)
+        if owes_answers(run):  # asked before: a kill may have left it half-done
+            run.finish_requests(observe)
         note_answers(register, names, run, handle)
         refused = ask_run(register, names, run, handle, observe)
         note_answers(register, names, run, handle)

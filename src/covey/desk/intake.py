@@ -128,17 +128,13 @@ def _names_in(entry: RunEntry) -> frozenset[ClientName]:
         CoveyError: it does not.
     """
     if entry.folder is None or entry.state == "unreadable":
-        raise RunUnknownError(entry.reason)
+        raise RunError(entry.reason)
     folder = RunFolder(entry.folder)
     place = reader_url(folder.ledger)
     if not Ledger.exists(place):
         return frozenset()
     with Ledger.read(place) as ledger:
         return frozenset(ledger.names().values())
-
-
-class RunUnknownError(CoveyError):
-    """Nobody can say what a run knows."""
 
 
 def _places(told: Mapping[str, Any], others: Collection[str]) -> Iterator[ByHand]:

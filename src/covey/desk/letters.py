@@ -26,7 +26,6 @@ from covey.runtime.copies import copies_of
 from covey.runtime.folder import RunFolder
 from covey.unlearning.proof import read_proof
 from covey.unlearning.proof_text import sentences
-from covey.unlearning.signature import Check
 
 REFUSAL = "refusal.html"
 
@@ -102,10 +101,16 @@ def write_letters(
         "extension": case.extended and register.text(case.extended.reason),
         "refused": line_of(refused, "--refused") if refused else "",
     }
-    folder = out or register.letters / number
-    pages = _Pages(templates)
+    folder, environment = out or register.letters / number, _templates(templates)
     made: list[Letter] = []
-    for file, to, page in _letters(case, told, pages):
+    for file, to, template, view in _letters(case, told):
+        try:
+            page = environment.get_template(template).render(**view)
+        except TemplateError as error:
+            raise ConfigError(
+                f"The letter {template} must be a template that can be filled in, but: "
+                f"{error}. Compare it with covey's own: `covey requests templates FOLDER`."
+            ) from error
         content = page.encode("utf-8", "surrogatepass")
         digest = sha256(content).hexdigest()
         make_folder(folder)
@@ -148,20 +153,19 @@ def _check_writable(case: Case, refused: str) -> None:
 
 
 def _letters(
-    case: Case, told: Mapping[str, Any], pages: "_Pages"
-) -> Iterator[tuple[str, str, str]]:
+    case: Case, told: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+    """Yield each letter's file, who it is for, its template, and what that is filled with."""
     if told["refused"]:
-        yield REFUSAL, "the requester", pages.page(REFUSAL, told)
+        yield REFUSAL, "the requester", REFUSAL, told
         return
     if case.state in ("open", "answering"):
-        yield "extension.html", "the requester", pages.page("extension.html", told)
+        yield "extension.html", "the requester", "extension.html", told
         return
-    yield ANSWER_LETTER, "the requester", pages.page(ANSWER_LETTER, told)
-    owed = _owed(told["answers"])
-    for i, (recipient, models) in enumerate(owed.items(), start=1):
-        notice = {**told, "recipient": recipient, "models": models, "name": ""}
-        page = pages.page("notice.html", {**notice, "answers": [], "items": []})
-        yield f"notice-{i}.html", "a recipient", page
+    yield ANSWER_LETTER, "the requester", ANSWER_LETTER, told
+    for i, (recipient, models) in enumerate(_owed(told["answers"]).items(), start=1):
+        notice = {"recipient": recipient, "models": models, "name": "", "answers": [], "items": []}
+        yield f"notice-{i}.html", "a recipient", "notice.html", {**told, **notice}
 
 
 def _owed(answers: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -199,32 +203,24 @@ def _answer_told(register: Register, given: RunAnswered, load: Load) -> dict[str
         )
     run = load(place)
     checks = run.verify(path)
-    _check_passed(path, checks)
-    handover, proof = handover_of(run, given.request), read_proof(written)
-    return {
-        "run": place.name,
-        "proof": {**asdict(proof), **sentences(proof)},
-        "proof_file": f"proof-{path.name}",
-        "proof_sha256": given.proof_sha256,
-        "files": [path, path.with_suffix(".html"), *_receipt(folder, given.request)],
-        "salt": handover.salt if handover else "",
-        "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks],
-        "written": {copy.sha256: copy.written[:10] for copy in copies_of(folder)},
-    }
-
-
-def _receipt(folder: RunFolder, request: str) -> Iterator[Path]:
-    if (path := folder.receipts / f"{request}.json").is_file():
-        yield path
-
-
-def _check_passed(path: Path, checks: Sequence[Check]) -> None:
     failed = [f"{each.name}: {each.detail}" for each in checks if each.ok is False]
     if failed:
         raise RunError(
             f"A letter is written from a proof that every check passes, but {path} fails "
             f"{'; '.join(failed)}. Look with `covey verify`, and send nothing."
         )
+    receipt = folder.receipts / f"{given.request}.json"
+    handover, proof = handover_of(run, given.request), read_proof(written)
+    return {
+        "run": place.name,
+        "proof": {**asdict(proof), **sentences(proof)},
+        "proof_file": f"proof-{path.name}",
+        "proof_sha256": given.proof_sha256,
+        "files": [path, path.with_suffix(".html"), *([receipt] if receipt.is_file() else [])],
+        "salt": handover.salt if handover else "",
+        "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks],
+        "written": {copy.sha256: copy.written[:10] for copy in copies_of(folder)},
+    }
 
 
 def _items_told(register: Register, case: Case) -> Iterator[dict[str, Any]]:
@@ -248,34 +244,18 @@ def _items_told(register: Register, case: Case) -> Iterator[dict[str, Any]]:
             }
 
 
-class _Pages:
-    """Templates, the user's own before covey's."""
-
-    def __init__(self, templates: Path | None) -> None:
-        own = [FileSystemLoader(templates)] if templates else []
-        if templates is not None and not templates.is_dir():
-            raise ConfigError(
-                f"--templates takes a folder of templates, found {templates}, which is "
-                f"none. `covey requests templates FOLDER` writes covey's own there."
-            )
-        self._environment = SandboxedEnvironment(
-            loader=ChoiceLoader([*own, PackageLoader("covey.desk")]),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
+def _templates(own: Path | None) -> SandboxedEnvironment:
+    """Return templates, the user's own before covey's."""
+    if own is not None and not own.is_dir():
+        raise ConfigError(
+            f"--templates takes a folder of templates, found {own}, which is "
+            f"none. `covey requests templates FOLDER` writes covey's own there."
         )
-
-    def page(self, template: str, told: Mapping[str, Any]) -> str:
-        """Return a letter.
-
-        Raises:
-            ConfigError: the template cannot be used.
-        """
-        try:
-            return self._environment.get_template(template).render(**told)
-        except TemplateError as error:
-            raise ConfigError(
-                f"The letter {template} must be a template that can be filled in, but: "
-                f"{error}. Compare it with covey's own: `covey requests templates FOLDER`."
-            ) from error
+    first = [FileSystemLoader(own)] if own else []
+    return SandboxedEnvironment(
+        loader=ChoiceLoader([*first, PackageLoader("covey.desk")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -95,20 +95,19 @@ def _retention(
     with_proofs: bool,
 ) -> Retention:
     inner = _inner(entry, entries) if what == "whole" else ()
-    if reason := next(filter(None, (_needed(e, needed) for e in (entry, *inner))), ""):
-        return Retention(entry.place, entry.folder, what, kept=reason)
-    if entry.folder is None:
-        kept = "it has no folder here: its database's administrator drops its schema"
-        return Retention(entry.place, entry.folder, what, kept=kept)
-    if what == "states":
-        return _states(entry, RunFolder(entry.folder))
     proofs = sum(each.proofs for each in (entry, *inner))
-    if proofs and not with_proofs:
+    kept = next(filter(None, (_needed(e, needed) for e in (entry, *inner))), "")
+    if not kept and entry.folder is None:
+        kept = "it has no folder here: its database's administrator drops its schema"
+    elif not kept and what == "whole" and proofs and not with_proofs:
         kept = (
             f"{proofs} proofs of answers lie in it, and they would go too: copy them "
             f"elsewhere, and say --with-proofs"
         )
+    if kept or entry.folder is None:
         return Retention(entry.place, entry.folder, what, kept=kept)
+    if what == "states":
+        return _states(entry, RunFolder(entry.folder))
     size = sum(size_of(e.folder) for e in (entry, *inner) if e.folder is not None)
     lost = tuple(_lost_with_all(entry, proofs))
     return Retention(entry.place, entry.folder, what, (entry.folder,), size, lost)

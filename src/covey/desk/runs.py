@@ -294,21 +294,16 @@ def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
         rounds_played=played if rounds is None else min(played, rounds),
         last_event=found.last_kind,
         last_event_at=found.written_at,
-        age_seconds=_age(found.written_at, reading.at),
+        age_seconds=seconds_since(found.written_at, reading.at),
         clients=found.clients,
         ledger_head=found.head[:12],
         open_requests=len(waiting) + _queued(entry),
     )
-    if not ledger.is_being_written():
-        # the run's end is recorded in one more round than it has
-        return _at_rest(entry, ended, is_over=rounds is not None and played > rounds)
-    return replace(entry, state="running") if entry.state == "waiting" else entry
-
-
-def _at_rest(entry: RunEntry, ended: RunEndedEarly | None, *, is_over: bool) -> RunEntry:
     if entry.state != "waiting":  # a fault that was found before the ledger was read
         return entry
-    if is_over:
+    if ledger.is_being_written():
+        return replace(entry, state="running")
+    if rounds is not None and played > rounds:  # the run's end is one more round than it has
         return replace(entry, state="finished", reason=early_end_told(ended))
     return replace(entry, reason=f"stopped after {entry.rounds_played} rounds")
 
@@ -352,9 +347,8 @@ def _guarantees(history: History) -> Mapping[str, Any]:
 
 def _began(found: Overview) -> RunStarted | None:
     kind = RunStarted.__name__
-    first = next((each for each in found.first_round if each.kind == kind), None)
-    event = None if first is None else event_of(first)
-    return event if isinstance(event, RunStarted) else None
+    events = (event_of(each) for each in found.first_round if each.kind == kind)
+    return next((each for each in events if isinstance(each, RunStarted)), None)
 
 
 def _ended_early(found: Overview) -> RunEndedEarly | None:
@@ -369,7 +363,8 @@ def _queued(entry: RunEntry) -> int:
     return len(list(RunFolder(entry.folder).request_queue.glob("*.json")))
 
 
-def _age(written_at: str, at: datetime) -> float | None:
+def seconds_since(written_at: str, at: datetime) -> float | None:
+    """Return how long before `at` a time of a ledger was; None: it is none."""
     try:
         written = datetime.fromisoformat(written_at)
     except ValueError:
@@ -406,12 +401,7 @@ URLS = ("postgresql:", "postgresql+psycopg:", "env:", "file:")
 
 
 def found_runs(
-    roots: Sequence[str | Path],
-    *,
-    at: datetime | None = None,
-    depth: int = DEPTH,
-    whole: bool = False,
-    verify_bytes: int = VERIFIED_BYTES,
+    roots: Sequence[str | Path], *, at: datetime | None = None, depth: int = DEPTH
 ) -> tuple[RunEntry, ...]:
     """Return every run below these folders, and those whose ledgers' URLs are given.
 
@@ -424,13 +414,11 @@ def found_runs(
             `file:PATH` of what holds one.
         at: what ages are counted to; None: now.
         depth: folders below each root that are looked into; links never are.
-        whole: verify the chain of every ledger, and not only of those that are short.
-        verify_bytes: how long such a one is at most; 0 for a list that is asked for often.
 
     Raises:
         RunError: a root is not there.
     """
-    reading = Reading(at or datetime.now(UTC), whole, verify_bytes)
+    reading = Reading(at or datetime.now(UTC))
     found: dict[str, RunEntry] = {}
     for root in roots:
         for entry in _below(root, depth, reading):
@@ -438,18 +426,18 @@ def found_runs(
     return tuple(found.values())
 
 
-def named_run(name: str, roots: Sequence[str | Path], *, at: datetime | None = None) -> RunEntry:
+def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
     """Return the one run of this name or place, its ledger verified as a whole.
 
     Raises:
         RunError: there is none, or several have the name.
     """
-    reading = Reading(at or datetime.now(UTC), whole=True)
+    reading = Reading(datetime.now(UTC), whole=True)
     if Path(name).is_dir() and is_run(Path(name)):
         return entry_of_folder(Path(name), Path(name).resolve().name, reading)
     found, there = [], []
     for root in roots:
-        for entry in found_runs([root], at=at):
+        for entry in found_runs([root]):
             there.append(entry.place)
             if name in (entry.name, entry.place):
                 found.append((root, entry))
@@ -467,7 +455,7 @@ def named_run(name: str, roots: Sequence[str | Path], *, at: datetime | None = N
 
 
 def _below(root: str | Path, depth: int, reading: Reading) -> Iterator[RunEntry]:
-    if _is_url(root):
+    if isinstance(root, str) and root.startswith(URLS):
         yield entry_of_ledger(str(root), reading)
         return
     top = Path(root)
@@ -485,7 +473,3 @@ def _below(root: str | Path, depth: int, reading: Reading) -> Iterator[RunEntry]
             )
         elif is_run(path):
             yield entry_of_folder(path, name, reading)
-
-
-def _is_url(root: str | Path) -> bool:
-    return isinstance(root, str) and root.startswith(URLS)

@@ -17,7 +17,7 @@ from covey.base.risk import RiskEstimate
 from covey.config.problems import choices, spec_of
 from covey.config.settings import Config, flat
 from covey.report.attacks import diverged_sentences
-from covey.report.summary import budget_of, client_groups, summary
+from covey.report.summary import budget_of, client_groups, number, summary
 
 OVERALL = "all clients"
 
@@ -193,7 +193,7 @@ def _text(column: str, cells: Mapping[str, Cell]) -> str:
     if not isinstance(value, float):
         return count_told(value)
     error = cells.get(column.replace("risk_", "risk_se_")) if column.startswith("risk_") else None
-    return share_told(value) + ("" if error is None else f"±{error:.3f}")
+    return number(value) + ("" if error is None else f"±{error:.3f}")
 
 
 CLUSTERS_SHOWN = 6
@@ -206,8 +206,8 @@ def round_line(history: History) -> str:
     quality = utility_of(row)
     parts = [
         f"round {row.round_index + 1}/{rounds}",
-        f"{quality.name} {share_told(quality.overall)}",
-        *(f"{name} {share_told(value)}" for name, value in quality.by_group.items()),
+        f"{quality.name} {number(quality.overall)}",
+        *(f"{name} {number(value)}" for name, value in quality.by_group.items()),
         "risk " + " ".join(risk_told(risk) for risk in row.risks[:CLUSTERS_SHOWN]),
         f"over threshold {count_told(row.over)}",
         *diverged_sentences(history)[:CLUSTERS_SHOWN],
@@ -225,11 +225,6 @@ def budget_told(history: History) -> str:
         f"denials left {budget['denials_left']}, the next request forces a replay with "
         f"probability {budget['next_forces_rollback']:.2f}"
     )
-
-
-def share_told(value: float | None) -> str:
-    """Return a share in three decimals."""
-    return "unknown" if value is None else f"{value:.3f}"
 
 
 def count_told(value: int | None) -> str:

@@ -325,6 +325,28 @@ def interval(estimate: Mapping[str, Any]) -> str:
     return f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
 
 
+UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"), (1.0, "second"))
+
+
+def age(seconds: float | None) -> str:
+    """Return how long ago something was, in its largest unit."""
+    if seconds is None:
+        return "unknown"
+    for length, unit in UNITS:
+        if (count := int(seconds // length)) >= 1:
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as a person reads it."""
+    value, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while value >= 1000 and unit != "TB":
+        value, unit = value / 1000, next(units)
+    return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+
+
 def by_attacks(violations: Mapping[str, Any]) -> str:
     """Name the attacks that violations are counted with; "" where clients only tell."""
     named = " and ".join(violations["attacks"])

@@ -20,7 +20,7 @@ from covey.base.errors import CoveyError
 from covey.base.history import History
 from covey.base.names import BASES, ClientName, Handle
 from covey.desk.answering import answer_cases, close_case
-from covey.desk.case import FILE, ITEM_KINDS, CaseView, day_of, read_register, register_at
+from covey.desk.case import FILE, ITEM_KINDS, CaseView, Register, day_of, read_register, register_at
 from covey.desk.intake import Plan, add_case, add_item, extend_case, plan_answers, sign_items
 from covey.desk.letters import write_letters
 from covey.ledger.store import Ledger
@@ -253,11 +253,25 @@ class Forms:
     def routes(self) -> list[Route]:
         """Return the addresses that forms are sent to."""
         acts: dict[str, Act] = {
-            "items": self._item,
-            "sign": self._sign,
-            "extend": self._extend,
+            "items": self._written(
+                lambda held, number, form: add_item(
+                    held, number, form.text("kind"), form.text("text")
+                )
+            ),
+            "sign": self._written(
+                lambda held, number, form: sign_items(
+                    held, number, form.marked(), form.text("by"), form.day("day"), form.text("note")
+                )
+            ),
+            "extend": self._written(
+                lambda held, number, form: extend_case(
+                    held, number, form.text("reason"), form.day("told")
+                )
+            ),
             "answer": self._answer,
-            "letters": self._letters,
+            "letters": self._written(
+                lambda held, number, form: write_letters(held, number, form.text("by"))
+            ),
             "close": self._close,
         }
         case = "/requests/{number}"
@@ -266,34 +280,22 @@ class Forms:
             *(Route(f"{case}/{name}", _posted(a), methods=["POST"]) for name, a in acts.items()),
         ]
 
+    def _written(self, write: Callable[[Register, str, Form], object]) -> Act:
+        """Return what opens the register, does that, and goes back to the case."""
+
+        def act(number: str, form: Form) -> Response:
+            with register_at(self._register) as held:
+                write(held, number, form)
+            return _to_case(number)
+
+        return act
+
     def _add(self, _: str, form: Form) -> Response:
         received = day_of(form.text("received"), "Received")
         name, basis, number, owner = map(form.text, ("name", "basis", "number", "owner"))
         with register_at(self._register) as held:
             case = add_case(held, self._roots, name, received, basis, number, owner)
         return _to_case(case.number)
-
-    def _item(self, number: str, form: Form) -> Response:
-        with register_at(self._register) as held:
-            add_item(held, number, form.text("kind"), form.text("text"))
-        return _to_case(number)
-
-    def _sign(self, number: str, form: Form) -> Response:
-        items, day = form.marked(), form.day("day")
-        with register_at(self._register) as held:
-            sign_items(held, number, items, form.text("by"), day, form.text("note"))
-        return _to_case(number)
-
-    def _extend(self, number: str, form: Form) -> Response:
-        day = form.day("told")
-        with register_at(self._register) as held:
-            extend_case(held, number, form.text("reason"), day)
-        return _to_case(number)
-
-    def _letters(self, number: str, form: Form) -> Response:
-        with register_at(self._register) as held:
-            write_letters(held, number, form.text("by"))
-        return _to_case(number)
 
     def _answer(self, number: str, form: Form) -> Response:
         """Show what would become true; answer once that very plan was confirmed."""

@@ -16,11 +16,20 @@ from covey.base.errors import CoveyError
 from covey.base.files import read_bounded
 from covey.base.history import History
 from covey.base.names import __version__, round_number
+from covey.desk.runs import seconds_since
 from covey.report.attacks import LOSS
 from covey.report.comparison import comparison
 from covey.report.page import audit_rows, run_view, templates
 from covey.report.queries import group_sizes, utility
-from covey.report.summary import budget_of, client_groups, early_end_told, guarantee_of, violations
+from covey.report.summary import (
+    age,
+    budget_of,
+    client_groups,
+    early_end_told,
+    guarantee_of,
+    size,
+    violations,
+)
 from covey.runtime.ledger_record import Noted
 from covey.runtime.verification import verify
 from covey.unlearning.proof import read_proof
@@ -29,8 +38,6 @@ from covey.unlearning.signature import Check
 from covey.web.runs import FollowedRun, Snapshot, WatchedRuns
 
 STATIC = {"page.css": "text/css", "live.js": "text/javascript"}
-
-UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 
 
 def page(template: str, view: Mapping[str, Any]) -> str:
@@ -43,32 +50,9 @@ def static(name: str) -> bytes:
     return files("covey.web").joinpath("static", name).read_bytes()
 
 
-def age(seconds: float | None) -> str:
-    """Return how long ago something was, in its largest unit."""
-    if seconds is None:
-        return "unknown"
-    for length, unit in UNITS:
-        if (count := int(seconds // length)) >= 1:
-            return f"{count} {unit}{'s' if count > 1 else ''} ago"
-    return "just now"
-
-
 def since(written_at: str | None) -> str:
     """Return how long ago a time of the ledger was."""
-    try:
-        then = datetime.fromisoformat(written_at or "")
-    except ValueError:
-        return "unknown"
-    return age((datetime.now(UTC) - then).total_seconds())
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as a person reads it."""
-    value, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
-    unit = next(units)
-    while value >= 1000 and unit != "TB":
-        value, unit = value / 1000, next(units)
-    return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+    return age(seconds_since(written_at or "", datetime.now(UTC)))
 
 
 _pages = templates("covey.web")

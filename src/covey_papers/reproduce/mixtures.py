@@ -331,10 +331,11 @@ def _measured(path: Path) -> list[Attacked]:
     folder = RunFolder.existing(path)
     run = build_run(folder.checked_config())
     # other non-members of the same run: its members stay what they are
-    audits = {kind: type(run.config.audit)(non_members=kind) for kind in KINDS}
     references: dict[NonMembers, Reference] = {
-        kind: build_run(run.config.model_copy(update={"audit": audit})).reference
-        for kind, audit in audits.items()
+        kind: build_run(
+            run.config.model_copy(update={"audit": type(run.config.audit)(non_members=kind)})
+        ).reference
+        for kind in KINDS
     }
     found = load_completed(replace(run, engine=ScoredOnce(run.engine)), folder, "An audit")
     return [
