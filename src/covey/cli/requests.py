@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +21,7 @@ from covey.cli.progress import shown
 
 if TYPE_CHECKING:
     from covey.desk.answering import RunOutcome
-    from covey.desk.case import CaseView, Register
+    from covey.desk.case import Case, CaseView, Register
     from covey.desk.intake import Plan, RunPlan
     from covey.desk.letters import Letter
 
@@ -228,13 +230,12 @@ def add(
     register: RegisterOption = None,
 ) -> CaseShown:
     """Take a request in: say when it is due, and which runs know the name."""
-    from covey.desk.case import day_of, register_at
+    from covey.desk.case import day_of
     from covey.desk.intake import add_case
 
     day, below = day_of(received, "--received"), roots or [DEFAULT_ROOT]
-    with register_at(_folder(register, roots)) as held:
-        made = add_case(held, below, name, day, basis, case, owner)
-        return _shown(held, made.number)
+    with _opened(register, roots) as held:
+        return _shown(held, add_case(held, below, name, day, basis, case, owner))
 
 
 @cases.command("list")
@@ -267,10 +268,8 @@ def show(
     case: CaseArgument, roots: RootsOption = None, register: RegisterOption = None
 ) -> CaseShown:
     """Show a case: runs, answers, what is to be done by hand and who signed it off."""
-    from covey.desk.case import read_register
-
-    with read_register(_folder(register, roots)) as held:
-        return _shown(held, case)
+    with _opened(register, roots, write=False) as held:
+        return _shown(held, held.case(case))
 
 
 @cases.command("plan")
@@ -281,10 +280,9 @@ def plan(
     register: RegisterOption = None,
 ) -> CasesPlanned:
     """Say what every run would answer, what that costs, and what is true then."""
-    from covey.desk.case import read_register
     from covey.desk.intake import plan_answers
 
-    with read_register(_folder(register, roots)) as held:
+    with _opened(register, roots, write=False) as held:
         return CasesPlanned(plan_answers(held, roots or [DEFAULT_ROOT], numbers or [], answer))
 
 
@@ -300,10 +298,9 @@ def answer_all(
     Exit code 1 if a run could not answer yet.
     """
     from covey.desk.answering import answer_cases
-    from covey.desk.case import register_at
 
     below = roots or [DEFAULT_ROOT]
-    with register_at(_folder(register, roots)) as held, shown("requests") as observe:
+    with _opened(register, roots) as held, shown("requests") as observe:
         return CasesAnswered(answer_cases(held, below, numbers or [], answer, observe=observe))
 
 
@@ -316,13 +313,10 @@ def extend(
     register: RegisterOption = None,
 ) -> CaseShown:
     """Extend the time by two further months, of which the requester has to be told."""
-    from covey.desk.case import day_of, register_at
     from covey.desk.intake import extend_case
 
-    day = day_of(told, "--told") if told else None
-    with register_at(_folder(register, roots)) as held:
-        extend_case(held, case, reason, day)
-        return _shown(held, case)
+    with _opened(register, roots) as held:
+        return _shown(held, extend_case(held, case, reason, _day(told, "--told")))
 
 
 @cases.command("item")
@@ -336,12 +330,10 @@ def item(
     register: RegisterOption = None,
 ) -> CaseShown:
     """Add something that has to be done by hand."""
-    from covey.desk.case import register_at
     from covey.desk.intake import add_item
 
-    with register_at(_folder(register, roots)) as held:
-        add_item(held, case, kind, text)
-        return _shown(held, case)
+    with _opened(register, roots) as held:
+        return _shown(held, add_item(held, case, kind, text))
 
 
 @cases.command("sign")
@@ -359,7 +351,6 @@ def sign(
     register: RegisterOption = None,
 ) -> CaseShown:
     """Sign off what was done by hand."""
-    from covey.desk.case import day_of, register_at
     from covey.desk.intake import sign_items
 
     if bool(items) == everything:
@@ -367,10 +358,9 @@ def sign(
             f"covey requests sign takes numbers of items, or --all, found "
             f"{'both' if items else 'neither'}. Give one of them."
         )
-    on = day_of(day, "--on") if day else None
-    with register_at(_folder(register, roots)) as held:
-        sign_items(held, case, items or [], by, on, note, kept)
-        return _shown(held, case)
+    on = _day(day, "--on")
+    with _opened(register, roots) as held:
+        return _shown(held, sign_items(held, case, items or [], by, on, note, kept))
 
 
 @cases.command("letters")
@@ -389,10 +379,9 @@ def letters(
     register: RegisterOption = None,
 ) -> LettersWritten:
     """Write the letters to the requester and to recipients, as HTML pages to print."""
-    from covey.desk.case import register_at
     from covey.desk.letters import write_letters
 
-    with register_at(_folder(register, roots)) as held:
+    with _opened(register, roots) as held:
         return LettersWritten(write_letters(held, case, by, out, templates, refused=refused))
 
 
@@ -424,12 +413,10 @@ def close(
 ) -> CaseShown:
     """Close a case whose letters went out: salts, letters and the name are deleted."""
     from covey.desk.answering import close_case
-    from covey.desk.case import day_of, register_at
 
-    on = day_of(day, "--on") if day else None
-    with register_at(_folder(register, roots)) as held:
-        close_case(held, roots or [DEFAULT_ROOT], case, by, reason, on)
-        return _shown(held, case)
+    on, below = _day(day, "--on"), roots or [DEFAULT_ROOT]
+    with _opened(register, roots) as held:
+        return _shown(held, close_case(held, below, case, by, reason, on))
 
 
 def _folder(register: Path | None, roots: list[str] | None) -> Path:
@@ -450,14 +437,28 @@ def _folder(register: Path | None, roots: list[str] | None) -> Path:
     return folders[0] / "requests"
 
 
-def _shown(held: Register, number: str) -> CaseShown:
+@contextmanager
+def _opened(
+    register: Path | None, roots: list[str] | None, *, write: bool = True
+) -> Generator[Register]:
+    from covey.desk.case import read_register, register_at
+
+    with (register_at if write else read_register)(_folder(register, roots)) as held:
+        yield held
+
+
+def _day(text: str, option: str) -> date | None:
+    from covey.desk.case import day_of
+
+    return day_of(text, option) if text else None
+
+
+def _shown(held: Register, case: Case) -> CaseShown:
     from covey.desk.case import CaseView
 
-    return CaseShown(CaseView.of(held.case(number), held.texts()))
+    return CaseShown(CaseView.of(case, held.texts()))
 
 
 def _all_cases(register: Path | None, roots: list[str] | None) -> list[CaseView]:
-    from covey.desk.case import read_register
-
-    with read_register(_folder(register, roots)) as held:
+    with _opened(register, roots, write=False) as held:
         return held.views()

@@ -15,7 +15,7 @@ Salts, letters and the requester's name go, in this order; the facts stay, under
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -322,7 +322,6 @@ def answer_cases(
     wanted: str = "",
     load: Load = Run,
     observe: Observer = lambda _: None,
-    on_run: Callable[[str], object] = lambda _: None,
     *,
     pages: bool = True,
 ) -> tuple[RunOutcome, ...]:
@@ -338,7 +337,6 @@ def answer_cases(
         wanted: the answer that is asked for from now on; "": "auto", or what was begun.
         load: how a run is loaded.
         observe: called after every round that is played again.
-        on_run: called with the place of each run before it is answered.
         pages: write the report of each run that answered anew, as answers delete it.
 
     Raises:
@@ -352,7 +350,6 @@ def answer_cases(
         begin_case(register, register.case(number), name, found, wanted)
     outcomes: list[RunOutcome] = []
     for place in _places(register, names, found):
-        on_run(place)
         found_here = _in_run(register, names, place, load, observe)
         if pages and any(each.answer for each in found_here):
             load(Path(place)).report()

@@ -7,21 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from covey.base.events import (
-    AnswerRefused,
-    ClusterAbandoned,
-    ClusterAudited,
-    ClustersCollapsed,
-    ClusterWaited,
-    Event,
-    GroupsSought,
-    ModelDiverged,
-    MovesWaited,
-    NewcomersWaited,
-    RiskUnknown,
-    RunEndedEarly,
-    SumGivenUp,
-)
+from covey.base import events
 from covey.base.history import History
 from covey.base.names import round_number
 from covey.base.risk import DIVERGED
@@ -111,7 +97,7 @@ def _notes(history: History) -> list[str]:
     return [*notes, PROMISE]
 
 
-def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
+def _cluster(history: History, audit: events.ClusterAudited) -> dict[str, Any]:
     j = audit.cluster
     clients, groups = history.clusters_of_clients()[j], client_groups(history)
     inside = Counter(groups[h] for h, own in history.assignment.items() if own == j and h in groups)
@@ -370,7 +356,7 @@ FIGURES = {
 }
 
 
-def early_end_told(ended: RunEndedEarly | None) -> str:
+def early_end_told(ended: events.RunEndedEarly | None) -> str:
     """Say that a run ended early, and why; "" where it did not. No full stop."""
     if ended is None:
         return ""
@@ -396,11 +382,11 @@ def happenings(history: History) -> list[str]:
     for noted, event in history.notable:
         t = noted if last is None else min(noted, last)
         match event:
-            case ModelDiverged():
+            case events.ModelDiverged():
                 diverged.setdefault(event.cluster, {})[t] = event.reason
-            case AnswerRefused():
+            case events.AnswerRefused():
                 refused.append(t)
-            case RiskUnknown():
+            case events.RiskUnknown():
                 blind.setdefault(event.clusters, []).append(t)
             case _:
                 sentences.append(_sentence(event, f"Round {round_number(t)}"))
@@ -421,42 +407,42 @@ def happenings(history: History) -> list[str]:
     ]
 
 
-def _sentence(event: Event, at: str) -> str:
+def _sentence(event: events.Event, at: str) -> str:
     match event:
-        case ClustersCollapsed(cluster):
+        case events.ClustersCollapsed(cluster):
             said = (
                 f"collapse. Every client sits in cluster {cluster}; there is nothing "
                 f"personalised left."
             )
-        case ClusterWaited(cluster, clients, least):
+        case events.ClusterWaited(cluster, clients, least):
             few = (
                 f"fewer than the {least} that its aggregation needs"
                 if clients < least
                 else "of fewer organisations than merge.min_organisations asks for"
             )
             said = f"cluster {cluster} waited. Its {clients} clients are {few}."
-        case MovesWaited():
+        case events.MovesWaited():
             said = (
                 f"{len(event.clients)} clients wait, as with fewer than {event.min_cohort} who "
                 f"move alike their sums would stand out between two rounds."
             )
-        case NewcomersWaited():
+        case events.NewcomersWaited():
             said = (
                 f"{event.newcomers} clients from elsewhere chose cluster {event.cluster}, "
                 f"beside {event.founders} of its own. {event.waiting} of them sat out "
                 f"(method.max_newcomers)."
             )
-        case SumGivenUp(clients, reason):
+        case events.SumGivenUp(clients, reason):
             said = (
                 f"the sums of {len(clients)} clients came to nothing ({reason}), and are asked "
                 f"for again."
             )
-        case ClusterAbandoned(cluster):
+        case events.ClusterAbandoned(cluster):
             said = (
                 f"cluster {cluster} was abandoned by its last client. It is frozen, and offered "
                 f"no more."
             )
-        case GroupsSought():
+        case events.GroupsSought():
             gaps = ", ".join(f"{name} {gap:.1f}" for name, gap in event.gaps.items())
             clear = event.gaps.get(event.chosen, 0.0) >= GROUPS_SHOW
             said = (

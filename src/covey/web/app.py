@@ -26,29 +26,8 @@ from starlette.types import Receive, Scope, Send
 
 from covey.base.errors import RunError
 from covey.components.own_code import no_foreign_code
-from covey.web.client_pages import (
-    Forms,
-    client_page,
-    clients_page,
-    handle_of,
-    request_page,
-    requests_page,
-)
+from covey.web import client_pages, pages
 from covey.web.guard import Guard
-from covey.web.pages import (
-    STATIC,
-    audit_page,
-    audit_picture,
-    compared_page,
-    compared_picture,
-    list_page,
-    page,
-    picture_of,
-    proof_page,
-    proofs_page,
-    run_page,
-    static,
-)
 from covey.web.runs import FollowedRun, WatchedRuns
 
 LOOK_EVERY = 0.5
@@ -74,7 +53,7 @@ def application(
         on_used: called with the next link once one was used.
         write: whether requests can be taken in, answered and closed by forms.
     """
-    runs, forms = WatchedRuns(roots), Forms(roots) if write else None
+    runs, forms = WatchedRuns(roots), client_pages.Forms(roots) if write else None
 
     def run_of(request: Request) -> FollowedRun:
         return _there(runs.get(request.path_params["key"]))
@@ -88,58 +67,64 @@ def application(
 
     def one_request(request: Request) -> View:
         number = request.path_params["number"]
-        case = request_page(runs.roots, number)
+        case = client_pages.request_page(runs.roots, number)
         return None if case is None else {**case, **forms_on(request, number)}
 
     def clients(request: Request) -> Response:
         run, name = run_of(request), request.query_params.get("name", "").strip()
-        if name and (handle := handle_of(run, name)):
+        if name and (handle := client_pages.handle_of(run, name)):
             return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
         text = request.query_params.get("page", "0")
         number = int(text) if text.isascii() and text.isdigit() else 0
         with no_foreign_code():
-            return HTMLResponse(page("clients.html", clients_page(run, number, name)))
+            return HTMLResponse(
+                pages.page("clients.html", client_pages.clients_page(run, number, name))
+            )
 
     def asset(request: Request) -> Response:
         name = request.path_params["name"]
-        kind = _there(STATIC.get(name))
-        return Response(static(name), media_type=kind)
+        kind = _there(pages.STATIC.get(name))
+        return Response(pages.static(name), media_type=kind)
 
     async def events(request: Request) -> Response:
         run = await run_in_threadpool(run_of, request)
         return StreamingResponse(_changes(run, request), media_type="text/event-stream")
 
     def roc(request: Request) -> Response:
-        path = audit_picture(run_of(request), request.path_params["cluster"])
+        path = pages.audit_picture(run_of(request), request.path_params["cluster"])
         return FileResponse(_there(path), media_type=SVG)
 
     app = Starlette(
         routes=[
             *(forms.routes() if forms else ()),
-            _page("/", "list", lambda _: list_page(runs)),
-            _page("/compare", "compared", lambda r: compared_page(runs, _compared(r))),
-            _picture("/compare/accuracy.svg", lambda r: compared_picture(runs, _compared(r))),
-            _page("/requests", "requests", lambda r: requests_page(runs.roots) | forms_on(r)),
+            _page("/", "list", lambda _: pages.list_page(runs)),
+            _page("/compare", "compared", lambda r: pages.compared_page(runs, _compared(r))),
+            _picture("/compare/accuracy.svg", lambda r: pages.compared_picture(runs, _compared(r))),
+            _page(
+                "/requests",
+                "requests",
+                lambda r: client_pages.requests_page(runs.roots) | forms_on(r),
+            ),
             _page("/requests/{number}", "request", one_request),
-            _page("/runs/{key}", "run", lambda r: run_page(run_of(r))),
+            _page("/runs/{key}", "run", lambda r: pages.run_page(run_of(r))),
             Route("/runs/{key}/events", events),
             Route("/runs/{key}/clients", clients),
             _page(
                 "/runs/{key}/clients/{name}",
                 "client",
-                lambda r: client_page(run_of(r), r.path_params["name"]),
+                lambda r: client_pages.client_page(run_of(r), r.path_params["name"]),
             ),
-            _page("/runs/{key}/proofs", "proofs", lambda r: proofs_page(run_of(r))),
+            _page("/runs/{key}/proofs", "proofs", lambda r: pages.proofs_page(run_of(r))),
             _page(
                 "/runs/{key}/proofs/{name}",
                 "proof",
-                lambda r: proof_page(run_of(r), r.path_params["name"]),
+                lambda r: pages.proof_page(run_of(r), r.path_params["name"]),
             ),
-            _page("/runs/{key}/audit", "audit", lambda r: audit_page(run_of(r))),
+            _page("/runs/{key}/audit", "audit", lambda r: pages.audit_page(run_of(r))),
             Route("/runs/{key}/audit/{cluster}.svg", roc),
             _picture(
                 "/runs/{key}/pictures/{name}.svg",
-                lambda r: picture_of(run_of(r), r.path_params["name"]),
+                lambda r: pages.picture_of(run_of(r), r.path_params["name"]),
             ),
             Route("/static/{name}", asset),
         ],
@@ -167,7 +152,7 @@ def _page(path: str, template: str, make: Callable[[Request], View]) -> Route:
 
     def answer(request: Request) -> Response:
         with no_foreign_code():
-            return HTMLResponse(page(f"{template}.html", _there(make(request))))
+            return HTMLResponse(pages.page(f"{template}.html", _there(make(request))))
 
     return Route(path, answer)
 
@@ -182,7 +167,7 @@ def _picture(path: str, draw: Callable[[Request], bytes | None]) -> Route:
 
 def _missing(request: Request, error: Exception) -> Response:
     del request, error
-    return HTMLResponse(page("missing.html", {}), 404)
+    return HTMLResponse(pages.page("missing.html", {}), 404)
 
 
 async def _changes(run: FollowedRun, request: Request) -> AsyncIterator[str]:
