@@ -1,6 +1,7 @@
 """`covey verify`, `head`, `witness` and `keys`: what holds history and proofs fast."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -60,21 +61,16 @@ def verify(
     ] = None,
 ) -> Checked:
     """Check a proof or a signed report offline; exit code 1 if a check fails."""
-    if _is_report(proof):
+    text = b""
+    with suppress(OSError):  # what is wrong with the file, a check says
+        text = read_bounded(proof)
+    if b'"format": "covey-report"' in text:
         from covey.report.signed import check_report  # what a proof does not need
 
         checks = check_report(proof, ledger, key)
     else:
         checks = check_proof(proof, ledger, key, mine, receipt, witness)
     return Checked(all(check.ok is not False for check in checks), [*checks])
-
-
-def _is_report(path: Path) -> bool:
-    """Say whether a file calls itself a signed report; what is wrong with it, a check says."""
-    try:
-        return b'"format": "covey-report"' in read_bounded(path)
-    except OSError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,22 +228,22 @@ def close_case(
         return case
     if case.closing is None:
         _check_closable(register, roots, case, reason)
-        _begin_closing(register, case, by, reason, day)
+        officer = handle_of("o", line_of(by, "--by"), register.texts())
+        text = text_handle() if reason else ""
+        on = (day or date.today()).isoformat()
+        texts = {officer: by, **({text: line_of(reason, "--reason")} if text else {})}
+        register.record([CaseClosing(case=number, by=officer, day=on, reason=text)], texts)
     for handle, given in case.answered.items():
-        _acknowledge(load, Path(register.text(handle)), given.request)
+        try:
+            run = load(Path(register.text(handle)))
+        except CoveyError:  # a run that is gone keeps no salt
+            continue
+        if handover_of(run, given.request) is not None:
+            run.acknowledge(given.request)
     delete_whole(register.letters / number)
     register.replace_texts(_without_name(register, case), [CaseClosed(case=number)])
     register.overwrite_traces()
     return register.case(number)
-
-
-def _begin_closing(register: Register, case: Case, by: str, reason: str, day: date | None) -> None:
-    officer = handle_of("o", line_of(by, "--by"), register.texts())
-    text = text_handle() if reason else ""
-    on = (day or date.today()).isoformat()
-    closing = CaseClosing(case=case.number, by=officer, day=on, reason=text)
-    texts = {officer: by, **({text: line_of(reason, "--reason")} if text else {})}
-    register.record([closing], texts)
 
 
 def _check_closable(
@@ -270,16 +270,6 @@ def _check_closable(
             f"A case is closed when nothing is left to do, but of case {number}: "
             f"{'; '.join(dict.fromkeys(left))}. `covey requests show {number}` tells all."
         )
-
-
-def _acknowledge(load: Load, place: Path, request: str) -> None:
-    """Delete a salt, if it is still there; a run that is gone keeps none."""
-    try:
-        run = load(place)
-    except CoveyError:
-        return
-    if handover_of(run, request) is not None:
-        run.acknowledge(request)
 
 
 def _without_name(register: Register, case: Case) -> Mapping[str, str | None]:

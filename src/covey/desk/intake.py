@@ -103,24 +103,6 @@ def path_of(entry: RunEntry) -> str:
     return entry.place if entry.folder is None else str(entry.folder.resolve())
 
 
-def by_hand(path: Path, name: ClientName, others: Collection[str] = ()) -> tuple[ByHand, ...]:
-    """Return what a person has to do about one client in one run, before it is answered.
-
-    Args:
-        path: the run's folder.
-        name: the client's.
-        others: runs that are answered too, which nobody has to be told of.
-
-    Raises:
-        CoveyError: the run does not know the client, or cannot be read.
-    """
-    folder = RunFolder(path)
-    with no_foreign_code():
-        told = explain_client(recorded_run(folder, reason=""), folder, name)
-    found = (*_places(told, others), *_recipients(folder), *_unsearched(told))
-    return tuple(dict.fromkeys(found))
-
-
 def _names_in(entry: RunEntry) -> frozenset[ClientName]:
     """Return the names that a run knows; a damaged one may still tell.
 
@@ -318,7 +300,10 @@ def plan_answers(
     )
     return Plan(
         runs=runs,
-        by_hand={number: _by_hand(found, name) for number, name in names.items()},
+        by_hand={
+            number: tuple(hand_list(name, found.runs_of(name), found.runs_of(name)))
+            for number, name in names.items()
+        },
         unreadable={each.place: each.reason for each in found.unreadable},
         unknown=tuple(
             each.number
@@ -386,26 +371,31 @@ def _case_plan(case: Case, plan: ClientPlan) -> CasePlan:
     )
 
 
-def _by_hand(found: Holdings, name: str) -> tuple[ByHand, ...]:
+def hand_list(name: str, places: Sequence[str], among: Sequence[str]) -> dict[ByHand, None]:
+    """Return what a person has to do about one client in these runs, before it is answered.
+
+    That one cannot be searched is one thing to do.
+
+    Args:
+        name: the client's.
+        places: the runs.
+        among: all runs that are answered, which nobody has to be told of.
+    """
     items: dict[ByHand, None] = {}
-    places = found.runs_of(name)
     for place in places:
-        items |= dict.fromkeys(hand_list(place, name, places))
-    return tuple(items)
-
-
-def hand_list(place: str, name: str, others: Sequence[str]) -> tuple[ByHand, ...]:
-    """Return what a person has to do about one run; that it is not known is one thing."""
-    try:
-        return by_hand(Path(place), name, others)
-    except CoveyError as error:
-        return (
-            ByHand(
-                "other",
+        folder = RunFolder(Path(place))
+        try:
+            with no_foreign_code():
+                told = explain_client(recorded_run(folder, reason=""), folder, name)
+            found = (*_places(told, among), *_recipients(folder), *_unsearched(told))
+        except CoveyError as error:
+            said = (
                 f"{place} could not be searched for what is to be done by hand: {error} "
-                f"Look with `covey explain` before it is answered, or in its folder.",
-            ),
-        )
+                f"Look with `covey explain` before it is answered, or in its folder."
+            )
+            found = (ByHand("other", said),)
+        items |= dict.fromkeys(found)
+    return items
 
 
 def with_runs(
@@ -425,10 +415,10 @@ def begin_case(register: Register, case: Case, name: str, found: Holdings, wante
     places, texts = found.runs_of(name), register.texts()
     before = [texts[each] for each in case.known] if case.wanted else []
     new = [each for each in places if each not in before]
-    items = [item for place in new for item in hand_list(place, name, places)]
-    items += [_unreadable(each.place, each.reason) for each in found.unreadable]
+    every = hand_list(name, new, places)
+    every |= {_unreadable(each.place, each.reason): None for each in found.unreadable}
     listed = {texts[each.text] for each in case.items}
-    items = [each for each in dict.fromkeys(items) if each.text not in listed]
+    items = [each for each in every if each.text not in listed]
     if case.wanted and not (new or items) and wanted in ("", case.wanted):
         return
     known = dict.fromkeys((*(texts[each] for each in case.known), *places))

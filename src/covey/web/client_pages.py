@@ -102,36 +102,15 @@ def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
         held, plan = read_client(run.folder, handle)
     except (CoveyError, OSError) as error:
         return {"problem": str(error)}
-    left = frozenset(held.left)
+    left, sets = frozenset(held.left), held.sets_of(handle)
     trained = held.trained.get(handle, {})
-    sets = [
-        {
-            "round": each.round_index,
-            "cluster": each.cluster,
-            "members": len(each.members),
-            "others": each.plausible_members(handle, left),
-        }
-        for each in held.sets_of(handle)
-    ]
     return {
         "problem": "",
         "rounds": sorted(trained),
         "clusters": sorted(set(trained.values())),
-        "sets": sets,
-        "least": min((each["others"] for each in sets), default=None),
-        "options": [
-            {
-                "answer": option.answer,
-                "possible": option.possible,
-                "rounds": option.rounds_replayed,
-                "seconds": cost.seconds,
-                "bytes": cost.bytes_deleted,
-                "then": AFTERWARDS[option.answer] if option.possible else option.reason,
-            }
-            for option, cost in plan.options
-        ],
-        "chosen": plan.chosen.answer if plan.chosen else "",
-        "why": plan.reason,
+        "sets": [(each, each.plausible_members(handle, left)) for each in sets],
+        "plan": plan,
+        "afterwards": AFTERWARDS,
     }
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -257,14 +258,16 @@ def _compared(experiment: Experiment, runs: Runs, row: Row, column: Column) -> I
         return
     for name in experiment.factors:
         of = MEASURES[name]
-        values = tuple(_factor(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False))
+        pairs = [(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False)]
+        values = tuple(None if a is None or not b else a / b for a, b in pairs)
         title = f"{of.title}: {experiment.against}'s / own"
         ends = [of.of(each) for each in (*theirs, *own)]
         reason = "" if None in ends else UNBOUNDED
         yield Cell(row.name, column.name, title, values, reason=reason)
     for name in experiment.differences:
         of = MEASURES[name]
-        values = tuple(_minus(of.of(b), of.of(a)) for a, b in zip(theirs, own, strict=False))
+        pairs = [(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False)]
+        values = tuple(None if a is None or b is None else b - a for a, b in pairs)
         title = f"{of.title} minus {experiment.against}'s"
         yield Cell(row.name, column.name, title, values)
     if experiment.distances:
@@ -280,14 +283,6 @@ def _distance(own: Seen, theirs: Seen) -> float:
     """Return ||theta - theta_0|| / ||theta_0|| of the only models of two runs."""
     model, reference = (load(seen.path).params(0) for seen in (own, theirs))
     return norm(subtract(model, reference)) / norm(reference)
-
-
-def _factor(theirs: float | None, own: float | None) -> float | None:
-    return None if theirs is None or not own else theirs / own
-
-
-def _minus(own: float | None, theirs: float | None) -> float | None:
-    return None if theirs is None or own is None else own - theirs
 
 
 def _printed(table: Table, row: Row, column: Column, measure: str) -> Printed | None:
@@ -338,7 +333,9 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
         except DataError as error:
             reason = f"not played: {error}"
             missing.append(reason)
-        rows = _by_row([each for repeat in found for each in repeat])
+        rows: dict[str, list[Outcome]] = {}
+        for each in chain.from_iterable(found):
+            rows.setdefault(_row(each), []).append(each)
         whys = {
             measure: with_settings(text, Config.of(settings))
             for measure, text in experiment.why.items()
@@ -384,13 +381,6 @@ def _row(outcome: Outcome) -> str:
     """Return the row of the paper's table that a setting belongs to."""
     k = outcome.k
     return NAMES.get(outcome.name, outcome.name) if k is None else f"k={k}"
-
-
-def _by_row(found: Sequence[Outcome]) -> ByRow:
-    rows: dict[str, list[Outcome]] = {}
-    for each in found:
-        rows.setdefault(_row(each), []).append(each)
-    return rows
 
 
 def _leaving_cells(

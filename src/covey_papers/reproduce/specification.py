@@ -145,7 +145,7 @@ class Experiment(Section):
 
         Of `on_top`, a cell takes what its components have.
         """
-        base = _base(column.base)
+        base = _read(Base, f"bases/{column.base}.toml")
         layers = [
             base.settings,
             *([base.quick] if quick else []),
@@ -179,10 +179,6 @@ def experiment(name: str) -> Experiment:
             f"There is no experiment {name!r}. `covey reproduce --list` names them all."
         )
     return _read(Experiment, f"experiments/{name}.toml")
-
-
-def _base(name: str) -> Base:
-    return _read(Base, f"bases/{name}.toml")
 
 
 def _read(kind: type[Kind], place: str) -> Kind:
