@@ -22,7 +22,7 @@ from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob, model_outputs, scored
 from covey.engine.recipe import MULTICLASS
 from covey.membership.attacks import Scorer, Signals
-from covey.membership.audit import NO_REFERENCE, attack_figures, scored_by
+from covey.membership.audit import NO_REFERENCE, accuracies, attack_figures, scored_by
 from covey.membership.controls import negative_control
 from covey.membership.intervals import MIN_RECORDS
 from covey.membership.references import exposed_counts, halves, record_exposures, reference_sets
@@ -263,7 +263,7 @@ def _judged(
         references=len(models.answers),
         withheld=withheld,
         controls=controls,
-        accuracies=_accuracies(signals, candidates),
+        accuracies=accuracies(signals, candidates.member),
         attacks={
             name: attack_figures(
                 *(scored_by(name, attack, signals), candidates, signals, streams.at("verdict"))
@@ -289,20 +289,6 @@ def _withheld(attack: Scorer, references: _References) -> str:
     inside = references.inside.any(axis=1).all()
     enough = outside and (inside or needs == "outside")
     return "" if enough else _TOO_FEW[needs]
-
-
-def _accuracies(signals: Signals, judged: Candidates) -> dict[str, float]:
-    right = signals.target.argmax(axis=1) == signals.labels
-    accuracies = {
-        "members": float(right[judged.member].mean()),
-        "non_members": float(right[~judged.member].mean()),
-    }
-    if signals.references.size:
-        theirs = signals.references.argmax(axis=2) == signals.labels[:, None]
-        for side, chosen in (("inside", signals.inside), ("outside", ~signals.inside)):
-            if chosen.any():
-                accuracies[f"references_{side}"] = float(theirs[chosen].mean())
-    return accuracies
 
 
 def audit_model(  # noqa: PLR0913 - nobody gives all of them

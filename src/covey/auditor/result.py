@@ -107,9 +107,9 @@ class ModelAudit:
             return f"No figures: {self.reason or '; '.join(self.withheld.values())}"
         name = self.strongest or ""
         area = self.figure(name, "auc")
-        told = f"{name}: AUC {_interval(area)}"
         if area.value is None:
-            return f"Nothing is known ({told})"
+            return f"Nothing is known ({name}: AUC unknown: {area.reason})"
+        told = f"{name}: AUC {interval(asdict(area))}"
         reach = float(ndtri(1 - 0.025 / len(self.attacks)))
         if self._area(name) - 0.5 > reach * (_standard_error(area) or 0.0):
             return f"Members can be told from non-members ({told})"
@@ -195,12 +195,6 @@ def _standard_error(around: Estimate) -> float | None:
     if around.value is None or around.low is None or around.high is None:
         return None
     return max(around.value - around.low, around.high - around.value) / Z
-
-
-def _interval(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return f"unknown: {estimate.reason}"
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 _MOST_CLASSES = 20

@@ -290,15 +290,11 @@ def audit(
         raise ConfigError(
             f"--control belongs to a game, and there is none. Add --game {PARTICIPATION}."
         )
-    if game is not None and attack:
+    kinds = {"--attack": attack, "--game": game, "--epsilon": epsilon}
+    if len(found := [name for name, wanted in kinds.items() if wanted]) > 1:
         raise ConfigError(
-            f"--game is played instead of the attacks, found --attack {attack[0]} beside "
-            f"it. Give two commands."
-        )
-    if epsilon and (game is not None or attack):
-        raise ConfigError(
-            "--epsilon tests the noise instead of attacking models, found --attack or "
-            "--game beside it. Give two commands."
+            f"covey audit attacks models, plays a game or tests the noise, found "
+            f"{' and '.join(found)}. Give two commands."
         )
     if epsilon:
         return EpsilonTested(run, covey.audit_epsilon(run), _since(began))

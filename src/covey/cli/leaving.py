@@ -116,11 +116,9 @@ class ForgetPlans(Answer):
     @classmethod
     def of(cls, run: Path, plans: Sequence[ClientPlan]) -> ForgetPlans:
         """Return plans of clients that leave together."""
-        replay = SharedReplay(None, 0)
-        for each in filter(_replays, plans):
-            if each.chosen and replay.first_replayed_round is None:
-                replay = SharedReplay(each.chosen.first_replayed_round, each.chosen.rounds_replayed)
-        return cls(run, list(map(ClientPlanned.of, plans)), replay)
+        first = next((each.chosen for each in plans if each.chosen and _replays(each)), None)
+        replay = (first.first_replayed_round, first.rounds_replayed) if first else (None, 0)
+        return cls(run, list(map(ClientPlanned.of, plans)), SharedReplay(*replay))
 
     def lines(self) -> Iterator[str]:
         """Yield every answer of every client."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -27,57 +27,37 @@ log = logging.getLogger("covey.run")
 @contextmanager
 def shown(title: str) -> Generator[Observer]:
     """Show a run as it goes on, and log every round."""
-    if console.quiet:
-        yield _of_new_rounds(_log_round)
-        return
-    if not console.is_terminal:
-        yield _of_new_rounds(_print_round)
-        return
-    began = time.monotonic()
-    with Live(console=console, refresh_per_second=8) as live:
-        first: list[int] = []
-        log_new = _of_new_rounds(_log_round)
-
-        def observe(history: History) -> None:
-            log_new(history)
-            first.append(len(history.rounds))
-            played = len(history.rounds) - first[0]
-            seconds = (time.monotonic() - began) / played if played else None
-            live.update(_panel(title, history, seconds))
-
-        yield observe
-
-
-def _of_new_rounds(show: Callable[[History], None]) -> Observer:
-    """Return what shows a history only where it has a round more than before."""
-    known = 0
+    began, known, first = time.monotonic(), 0, -1
+    is_live = console.is_terminal and not console.quiet
+    live = Live(console=console, refresh_per_second=8)
 
     def observe(history: History) -> None:
-        nonlocal known
-        fresh = len(history.rounds) > known
-        known = len(history.rounds)
-        if fresh:
-            show(history)
+        nonlocal known, first
+        is_new, known = len(history.rounds) > known, len(history.rounds)
+        if is_new:
+            _log_round(history)
+        if is_live:
+            first = known if first < 0 else first
+            played = known - first
+            seconds = (time.monotonic() - began) / played if played else None
+            live.update(_panel(title, history, seconds))
+        elif is_new and not console.quiet:
+            from covey.report.queries import round_line
 
-    return observe
+            sys.stderr.write(round_line(history) + "\n")
+
+    with live if is_live else nullcontext():
+        yield observe
 
 
 def _log_round(history: History) -> None:
     row = history.rounds[-1]
-    counts = ", ".join(map(str, row.clients))
     log.info(
         "round %d: %d clients took part, %s per cluster",
         row.round_index + 1,
         row.participants,
-        counts,
+        ", ".join(map(str, row.clients)),
     )
-
-
-def _print_round(history: History) -> None:
-    from covey.report.queries import round_line
-
-    _log_round(history)
-    sys.stderr.write(round_line(history) + "\n")
 
 
 def _panel(title: str, history: History, seconds_per_round: float | None) -> Group:

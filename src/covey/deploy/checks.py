@@ -73,6 +73,10 @@ def _error(about: str, detail: str) -> Finding:
     return Finding("error", about, detail)
 
 
+def _either(about: str, problem: str, fine: str) -> Finding:
+    return _error(about, problem) if problem else _fine(about, fine)
+
+
 def check(folder: Path, now: datetime) -> tuple[Finding, ...]:
     """Look at all that can be looked at without starting anything.
 
@@ -160,23 +164,20 @@ def _software(programs: Sequence[str]) -> Iterator[Finding]:
     wanted, remedy = f"expected flwr >= {least}, < {below}", "Run pip install 'covey[flower]'."
     try:
         installed = version("flwr")
+        fits = FLOWER[0] <= tuple(map(int, installed.split(".")[:2])) < FLOWER[1]
     except PackageNotFoundError:
-        yield _error("flwr", f"{wanted}, found none. {remedy}")
-    else:
-        numbers = tuple(map(int, installed.split(".")[:2]))
-        if FLOWER[0] <= numbers < FLOWER[1]:
-            yield _fine("flwr", f"version {installed}; use the same on every machine")
-        else:
-            yield _error("flwr", f"{wanted}, found {installed}. {remedy}")
+        installed, fits = "none", False
+    yield _either(
+        "flwr",
+        "" if fits else f"{wanted}, found {installed}. {remedy}",
+        f"version {installed}; use the same on every machine",
+    )
     missing = [name for name in programs if shutil.which(name) is None]
-    if missing:
-        yield _error(
-            "PATH",
-            f"expected Flower's programs, found no {', '.join(missing)}. Activate the "
-            f"environment that covey is installed in before the scripts are started.",
-        )
-    else:
-        yield _fine("PATH", f"{', '.join(programs)} are there")
+    problem = (
+        f"expected Flower's programs, found no {', '.join(missing)}. Activate the "
+        f"environment that covey is installed in before the scripts are started."
+    )
+    yield _either("PATH", problem if missing else "", f"{', '.join(programs)} are there")
 
 
 def _scripts(folder: Path, declared: Declaration) -> dict[str, Finding]:
@@ -193,7 +194,7 @@ def _scripts(folder: Path, declared: Declaration) -> dict[str, Finding]:
             )
             continue
         off = "telemetry, update checks and installation at run time are off"
-        findings[name] = _fine(name, off) if same else _error(name, _CHANGED)
+        findings[name] = _either(name, "" if same else _CHANGED, off)
     return findings
 
 
@@ -307,8 +308,7 @@ def _organisations(settings: dict[str, Any], nodes: Sequence[str]) -> Iterator[F
         problem = organisation_problem(settings, nodes, read_organisations(Path(path)))
     except CoveyError as error:
         problem = str(error)
-    known = "it is known whose client each node is"
-    yield _error(about, problem) if problem else _fine(about, known)
+    yield _either(about, problem, "it is known whose client each node is")
 
 
 def _examples(node: NodeFile, settings: dict[str, Any] | None, folder: Path) -> Finding:
@@ -442,10 +442,9 @@ def server_findings(folder: Path, host: str, now: datetime) -> Iterator[Finding]
     except (OSError, ValueError, TypeError) as problem:
         yield _error(path.name, f"expected a private key in {path}, found: {problem}. {_AGAIN}")
         return
-    if key.public_key() == server.public_key():
-        yield _fine(path.name, "is the key of server.pem")
-    else:
-        yield _error(path.name, f"expected the key of server.pem, found another. {_AGAIN}")
+    other = f"expected the key of server.pem, found another. {_AGAIN}"
+    is_same = key.public_key() == server.public_key()
+    yield _either(path.name, "" if is_same else other, "is the key of server.pem")
 
 
 def _certificate(path: Path) -> x509.Certificate:
@@ -546,21 +545,13 @@ def status_of(folder: Path) -> Status:
         ConfigError: Flower is not installed here.
     """
     address = Declaration.read(folder).plan.address
+    words = ("run-id", "fab-id", "status", "status-details")
     try:
-        nodes = nodes_of(folder)
-        runs = tuple(
-            Run(
-                str(run["run-id"]),
-                str(run["fab-id"]),
-                str(run["status"]),
-                str(run["status-details"]),
-                float(run["elapsed"]),
-            )
-            for run in _ask(folder, "list")["runs"]
-        )
+        nodes, runs = nodes_of(folder), _ask(folder, "list")["runs"]
     except NoAnswerError as problem:
         return Status(address, str(problem))
-    return Status(address, "", nodes, runs)
+    listed = (Run(*(str(run[key]) for key in words), elapsed=float(run["elapsed"])) for run in runs)
+    return Status(address, "", nodes, tuple(listed))
 
 
 def nodes_of(folder: Path) -> tuple[Node, ...]:
@@ -573,18 +564,16 @@ def nodes_of(folder: Path) -> tuple[Node, ...]:
     names = {  # by node id, as register.sh kept them
         _node_id(path): path.stem for path in (folder / "flwr" / "registered").glob("*.json")
     }
+    began = {"online": "online-at", "offline": "offline-at"}
     nodes: list[Node] = []
     for listed in _ask(folder, "supernode", "list")["nodes"]:
         state, number = listed["status"], str(listed["node-id"])
-        since = listed.get(
-            {"online": "online-at", "offline": "offline-at"}.get(state, "created-at")
-        )
+        since = listed.get(began.get(state, "created-at"))
         known = None if since in (None, "N/A") else str(since)
         nodes.append(Node(names.get(number), number, state, known))
-    present = {node.name for node in nodes}
-    for path in (folder / "nodes").glob("*"):
-        if path.is_dir() and path.name not in present:
-            nodes.append(Node(path.name, None, "not registered", None))
+    here = {path.name for path in (folder / "nodes").glob("*") if path.is_dir()}
+    absent = here - {node.name for node in nodes}
+    nodes += [Node(name, None, "not registered", None) for name in absent]
     return tuple(sorted(nodes, key=lambda node: node.name or "~"))
 
 

@@ -464,12 +464,19 @@ def _below(root: str | Path, depth: int, reading: Reading) -> Iterator[RunEntry]
             f"Runs are looked for below folders, or by the URL of a ledger, found "
             f"{str(root)!r}, which is no folder. Give folders that are there."
         )
+    for path, name, problem in run_folders(top, depth):
+        if problem:
+            yield RunEntry(
+                place=str(path), folder=path, name=name, state="unreadable", reason=problem
+            )
+        else:
+            yield entry_of_folder(path, name, reading)
+
+
+def run_folders(top: Path, depth: int = DEPTH) -> Iterator[tuple[Path, str, str]]:
+    """Yield each run below a folder: where, its name, and why it was not looked at, if so."""
     for found in runs_below(top.resolve(), depth):
         path = top / found.path.relative_to(top.resolve())
-        name = path.relative_to(top).as_posix() if path != top else path.resolve().name
-        if found.problem:
-            yield RunEntry(
-                place=str(path), folder=path, name=name, state="unreadable", reason=found.problem
-            )
-        elif is_run(path):
-            yield entry_of_folder(path, name, reading)
+        if found.problem or is_run(path):
+            name = path.relative_to(top).as_posix() if path != top else path.resolve().name
+            yield path, name, found.problem

@@ -219,7 +219,7 @@ def examine_cluster(
         background=sum(len(each.background) for each in candidates.strata),
         blind_auc=auc,
         reason=reason,
-        accuracies=_accuracies(signals, candidates.member),
+        accuracies=accuracies(signals, candidates.member),
         attacks={
             name: attack_figures(found, candidates, signals, streams.at("verdict"))
             for name, found in scores.items()
@@ -327,13 +327,10 @@ def _from_updates(
     return fedmia(np.stack(signals)[None], candidates.suspects)
 
 
-def _accuracies(signals: Signals, member: Bool[ndarray, " records"]) -> dict[str, float]:
+def accuracies(signals: Signals, member: Bool[ndarray, " records"]) -> dict[str, float]:
+    """Return how often a model and its references are right, on records of either side."""
     right = signals.target.argmax(axis=1) == signals.labels
     found = {"members": float(right[member].mean()), "non_members": float(right[~member].mean())}
-    if not signals.inside.size:
-        return found
     theirs = signals.references.argmax(axis=2) == signals.labels[:, None]
-    return found | {
-        "references_inside": float(theirs[signals.inside].mean()),
-        "references_outside": float(theirs[~signals.inside].mean()),
-    }
+    sides = {"references_inside": signals.inside, "references_outside": ~signals.inside}
+    return found | {name: float(theirs[side].mean()) for name, side in sides.items() if side.any()}

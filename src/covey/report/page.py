@@ -85,6 +85,9 @@ PICTURES: Mapping[str, tuple[str, str]] = {
 """What is drawn of a run: the words of who does not see it, and what stands below it."""
 
 
+VIOLATIONS = "Violations"
+
+
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
     """One of the few numbers at the top; each is a text that says if it is unknown."""
@@ -121,8 +124,11 @@ def run_view(run: Reported) -> dict[str, Any]:
     if run.baseline is not None:
         view["baseline"], others, view["baseline_violations"] = _figures(run.baseline)
         view["baseline_diverged"] = diverged_sentences(run.baseline)
-        known = {each.title: each for each in others}
-        view["keys"] = [_beside(each, known.get(each.title)) for each in keys]
+        known = {
+            each.title: f"{each.value}; {each.note}" if each.title == VIOLATIONS else each.value
+            for each in others
+        }
+        view["keys"] = [replace(k, baseline=known.get(k.title, "unknown")) for k in keys]
     return view
 
 
@@ -148,19 +154,12 @@ def _figures(history: History) -> tuple[dict[str, Any], list[KeyFigure], dict[st
         title = f"{quality.name.capitalize()}, minority"
         keys.append(KeyFigure(title, f"unknown: {NO_GROUPS}", ""))
     lower = f"by the 95% lower bound: {counts['lower']}{counts['attacks']}"
-    keys.append(KeyFigure("Violations", counts["now"], lower))
+    keys.append(KeyFigure(VIOLATIONS, counts["now"], lower))
     why = NO_GROUPS if figures["finished"] else NOT_FINISHED
     index = number(figures["adjusted_rand_index"], why)
     meaning = "clusters against true groups; 1 is equal, 0 is chance"
     keys.append(KeyFigure("Adjusted Rand index", index, meaning))
     return figures, keys, counts
-
-
-def _beside(key: KeyFigure, other: KeyFigure | None) -> KeyFigure:
-    if other is None:
-        return replace(key, baseline="unknown")
-    bound = f"; {other.note}" if key.title == "Violations" else ""
-    return replace(key, baseline=other.value + bound)
 
 
 def _counts(
@@ -345,12 +344,14 @@ def write_audit(audit: Audit, run: Path) -> dict[str, Any]:
             figure = roc_figure(f"Cluster {each.cluster}: {sides}", curves, each.members)
             pictures[str(each.cluster)] = svg(figure)
             write(folder / f"roc-cluster-{each.cluster}.svg", pictures[str(each.cluster)])
+    gone = ", ".join(str(c.cluster) for c in audit.clusters if c.reason.startswith(DIVERGED))
+    no_source = f"{DIVERGED}: it rests on all models in use, and cluster {gone} has none"
     found = {
         "view": VIEW,
         "references": audit.references,
         "clusters": [_cluster(each, audit.groups) for each in audit.clusters],
         "source": asdict(audit.source) if audit.source else None,
-        "source_reason": "" if audit.source else _no_source(audit),
+        "source_reason": "" if audit.source else no_source if gone else NO_SOURCE,
     }
     text = json.dumps(found, indent=1, allow_nan=False)
     answer = json.loads(text)
@@ -368,14 +369,6 @@ def audit_rows(answer: Mapping[str, Any]) -> list[dict[str, str]]:
         for each in answer["clusters"]
         for name, attack in each["attacks"].items()
     ]
-
-
-def _no_source(audit: Audit) -> str:
-    gone = [c.cluster for c in audit.clusters if c.reason.startswith(DIVERGED)]
-    if not gone:
-        return NO_SOURCE
-    names = ", ".join(map(str, gone))
-    return f"{DIVERGED}: it rests on all models in use, and cluster {names} has none"
 
 
 def _cluster(examined: ClusterAuditResult, groups: tuple[str, ...]) -> dict[str, Any]:

@@ -70,20 +70,13 @@ def summary(history: History) -> dict[str, Any]:
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         **guarantee_of(history),
         **budget_of(history),
-        "components": _components(history),
+        # those that are a user's own or have options; "" for the source of covey's own
+        "components": {k: dict(v) for k, v in history.components.components.items()}
+        if history.components
+        else {},
         "left": dict(Counter(each.answer for each in history.left)),
         "notes": _notes(history),
     }
-
-
-def _components(history: History) -> dict[str, Any]:
-    """Return the components that are a user's own or have options, by their setting.
-
-    Each with name, options, and the SHA-256 of its source ("": covey's own, or
-    unknown).
-    """
-    used = history.components
-    return {} if used is None else {key: dict(each) for key, each in used.components.items()}
 
 
 def _notes(history: History) -> list[str]:

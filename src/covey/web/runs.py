@@ -17,7 +17,7 @@ from covey.base.files import read_text
 from covey.base.history import History
 from covey.components.own_code import no_foreign_code
 from covey.config.settings import Config, without_passwords
-from covey.desk.runs import Reading, RunEntry, entry_of_folder, is_run, runs_below
+from covey.desk.runs import Reading, RunEntry, entry_of_folder, run_folders
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
 from covey.runtime.folder import RunFolder
@@ -303,14 +303,10 @@ class WatchedRuns:
 
     def _found(self) -> Iterator[FollowedRun]:
         for root in self.roots:
-            top = root.resolve()
-            for path in (found.path for found in runs_below(top) if not found.problem):
-                if not is_run(path):
-                    continue
-                name = path.relative_to(top).as_posix() if path != top else top.name
-                key = key_of(name, path)
-                known = self._runs.get(key)
-                yield known or FollowedRun(key, name, path, self._reader)
+            for path, name, problem in run_folders(root.resolve()):
+                if not problem:
+                    key = key_of(name, path)
+                    yield self._runs.get(key) or FollowedRun(key, name, path, self._reader)
 
 
 def key_of(name: str, path: Path) -> str:

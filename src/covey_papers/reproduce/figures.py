@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -115,7 +116,8 @@ def drawn(record: Record) -> Figure:
         return _front(record)
     if record.figure == "dots":
         return dot_figure(record)
-    measures = [m for m in record.measures if _known(record, m)][:MOST_FIGURE_PANELS]
+    known = {cell.measure for cell in record.found.cells if cell.known}
+    measures = [each for each in record.measures if each in known][:MOST_FIGURE_PANELS]
     figure, panels = _panels(len(measures), height=2.6)
     draw: Mapping[str, Callable[[Axes, Sequence[Cell], Sequence[str]], None]] = {
         "bars": _bars,
@@ -138,11 +140,6 @@ def _panels(number: int, height: float) -> tuple[Figure, Sequence[Axes]]:
     """Return a figure of axes below each other, so many inches high each."""
     figure = Figure(figsize=(9.0, height * number), layout="constrained")
     return figure, figure.subplots(number, 1, squeeze=False)[:, 0].tolist()
-
-
-def _known(record: Record, measure: str) -> bool:
-    cells = record.found.cells
-    return any(cell.known for cell in cells if cell.measure == measure)
 
 
 def _rows(cells: Sequence[Cell]) -> list[str]:
@@ -290,13 +287,12 @@ def as_csv(record: Record) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADS)
     for cell in record.found.cells:
-        printed = cell.printed
         writer.writerow(
             [
                 cell.measure,
                 cell.row,
                 cell.column,
-                *([printed.value, printed.deviation, printed.where] if printed else BLANK),
+                *(astuple(cell.printed) if cell.printed else (None, None, None)),
                 cell.mean,
                 *(cell.interval or (None, None)),
                 " ".join(map(_whole, cell.values)),
@@ -310,7 +306,6 @@ HEADS = (
     *("measure", "row", "column", "printed", "printed_deviation", "where"),
     *("mean", "low", "high", "values", "verdict"),
 )
-BLANK: Sequence[None] = (None, None, None)
 
 
 def _whole(value: float | None) -> str:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from covey.base.errors import ConfigError
@@ -98,7 +97,10 @@ def reproduced(asked: Asked, out: Path, shelf: Shelf) -> Record:
     write_record(out / f"{record.stem}.json", record)
     if found.cells:
         replace_whole(out / f"{record.stem}.csv", as_csv(record).encode())
-    if (figure := _figure(chosen, record)) is not None:
+    figure = drawn(record) if record.figure and found.known else None
+    if chosen.kind == "samples":
+        figure = samples_figure(_samples(chosen, quick=asked.quick))
+    if figure is not None:
         (out / "figures").mkdir(exist_ok=True)
         replace_whole(out / "figures" / f"{record.stem}.svg", svg(figure))
     return record
@@ -156,12 +158,6 @@ def _shows(chosen: Experiment, *, quick: bool) -> str:
         return text
     settings = chosen.settings_of(chosen.columns[0], NO_ROW, quick=quick)
     return with_settings(text, Config.of(settings))
-
-
-def _figure(chosen: Experiment, record: Record) -> Figure | None:
-    if chosen.kind == "samples":
-        return samples_figure(_samples(chosen, quick=record.quick))
-    return drawn(record) if record.figure and record.found.known else None
 
 
 def _samples(chosen: Experiment, *, quick: bool) -> dict[str, Tensor]:
