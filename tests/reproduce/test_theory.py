@@ -68,14 +68,14 @@ def test_below_the_safe_weight_no_risk_draws_a_client_away(
     smallest: float, apart: float, share: float, risk_gap: float
 ):
     beta = share * safe_risk_weight(smallest, apart)
-    choice = Choice(0, "ada", 0, beta, smallest * apart**2 / 2, risk_gap, joined=True)
+    choice = Choice(beta, smallest * apart**2 / 2, risk_gap, joined=True)
     assert choice.margin > 0
     assert choice.lawful
 
 
 def test_the_safe_weight_is_the_largest_one():
     beta = safe_risk_weight(0.5, 2.0) + 1e-6
-    choice = Choice(0, "ada", 0, beta, 0.5 * 2.0**2 / 2, 0.5, joined=False)
+    choice = Choice(beta, 0.5 * 2.0**2 / 2, 0.5, joined=False)
     assert choice.lawful
 
 
@@ -95,7 +95,7 @@ def test_choices_by_hand(
     margin: float,
     joins: bool,  # noqa: FBT001 - a column
 ):
-    choice = Choice(0, "ada", 0, beta, *gaps, joined=joins)
+    choice = Choice(beta, *gaps, joined=joins)
     assert choice.margin == pytest.approx(margin)
     assert choice.lawful
     assert not replace(choice, joined=not joins).lawful

@@ -52,6 +52,18 @@ class Answer:
             yield f"{key.replace('_', ' ')}: {brief(value)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict(Answer):
+    """Whether all is well: if not, the exit code is 1."""
+
+    valid: bool
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if something is wrong."""
+        return 0 if self.valid else 1
+
+
 def json_of(value: object) -> Any:  # noqa: ANN401 - whatever JSON can say
     """Return a value as JSON has it."""
     if is_dataclass(value) and not isinstance(value, type):

@@ -10,27 +10,21 @@ from typing import Annotated
 import typer
 
 from covey.base.files import read_bounded, replace_whole
-from covey.cli.answer import HIDDEN, Answer
-from covey.cli.app import FAILED_CHECK, app
+from covey.cli.answer import HIDDEN, Answer, Verdict
+from covey.cli.app import app
 from covey.runtime.verification import verify as check_proof
 from covey.unlearning.signature import Check
 
 
 @dataclass(frozen=True, slots=True)
-class Checked(Answer):
+class Checked(Verdict):
     """Checks of a proof or a signed report.
 
     Attributes:
         valid: no check failed.
     """
 
-    valid: bool
     checks: list[Check]
-
-    @property
-    def exit_code(self) -> int:
-        """Return 1 if a check failed."""
-        return 0 if self.valid else FAILED_CHECK
 
     def lines(self) -> Iterator[str]:
         """Yield a line per check."""

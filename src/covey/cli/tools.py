@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.base.errors import ConfigError, DataError
-from covey.cli.answer import INLINE, Answer, Commands, JsonOption, tabled
+from covey.cli.answer import INLINE, Answer, Commands, JsonOption, Verdict, tabled
 from covey.cli.app import BAD_INPUT, FAILED_CHECK, app
 from covey.cli.runs import SetOption
 from covey.data.source import DataFile, check_data, data_folder
@@ -256,20 +256,14 @@ def init_folder(
 
 
 @dataclass(frozen=True, slots=True)
-class FederationChecked(Answer):
+class FederationChecked(Verdict):
     """What is missing, wrong or risky in a federation's folder.
 
     Attributes:
         valid: no finding is an error.
     """
 
-    valid: bool
     findings: Sequence[Finding]
-
-    @property
-    def exit_code(self) -> int:
-        """Return 1 if something is wrong."""
-        return 0 if self.valid else FAILED_CHECK
 
     def lines(self) -> Iterator[str]:
         """Yield a line per finding."""

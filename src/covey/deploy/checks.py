@@ -87,74 +87,65 @@ def check(folder: Path, now: datetime) -> tuple[Finding, ...]:
     Raises:
         RunError: it is neither.
     """
-    declared = Declaration.read(folder)
-    look = _server if declared.folder else _node
-    return tuple(look(folder.absolute(), declared, now))
+    return tuple(_findings(folder.absolute(), Declaration.read(folder), now))
 
 
-def _server(folder: Path, declared: Declaration, now: datetime) -> Iterator[Finding]:
-    plan = declared.plan
-    authority = folder / "certificates" / "ca.crt"
-    yield from _software(_SERVER_PROGRAMS)
+def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Finding]:
+    plan, is_server = declared.plan, bool(declared.folder)
+    authority = folder / ("certificates/ca.crt" if is_server else "ca.crt")
+    yield from _software(_SERVER_PROGRAMS if is_server else _NODE_PROGRAMS)
     scripts = _scripts(folder, declared)
     yield from scripts.values()
-    settings, finding = _settings(folder / "covey.toml")
-    yield finding
-    if settings is not None:
-        yield from _trust(settings)
-        yield from _masks(Config.of(settings))
-        yield from _organisations(settings, plan.nodes)
-    if not (folder / "app" / "pyproject.toml").is_file():
-        yield _error("app", f"expected a Flower app in {folder / 'app'}, found none. Restore it.")
-    elif Path(declared.folder) != folder:
-        yield _error(
-            "app",
-            f"expected paths into {folder}, found {declared.folder}: the folder was moved. "
-            f"Move it back, or write a new one with `covey deploy init`.",
-        )
-    else:
-        yield _fine("app", "its paths lead here")
-    if plan.insecure:
-        yield _insecure()
-    else:
-        yield from authority_findings(authority, now)
-        yield from server_findings(authority.parent, plan.host, now)
-    yield from _permissions(folder)
-    if scripts["server.sh"].level == "ok":
-        yield from _exposure(plan.bind, is_local=plan.is_local)
-    answer = knock(plan.address, None if plan.insecure else authority)
-    yield answer or _fine(plan.address, "nothing is there yet: start server.sh")
-
-
-def _node(folder: Path, declared: Declaration, now: datetime) -> Iterator[Finding]:
-    plan = declared.plan
-    yield from _software(_NODE_PROGRAMS)
-    scripts = _scripts(folder, declared)
-    yield from scripts.values()
-    if scripts["start.sh"].level == "ok":
-        linux = sys.platform == "linux"  # what a node keeps running, that messages cost it less
-        yield _fine("fork server", _FORK_SERVER if linux else _NO_FORK_SERVER)
-    try:
-        node = NodeFile.read(folder / "node.toml")
-        finding = _fine("node.toml", f"complete, for {node.name}")
-    except ConfigError as problem:
-        node, finding = None, _error("node.toml", str(problem))
-    settings, about_settings = _settings(folder / (node.config if node else "covey.toml"))
-    yield about_settings
+    node = None
+    if not is_server:
+        if scripts["start.sh"].level == "ok":
+            linux = sys.platform == "linux"  # what keeps running, that messages cost a node less
+            yield _fine("fork server", _FORK_SERVER if linux else _NO_FORK_SERVER)
+        try:
+            node = NodeFile.read(folder / "node.toml")
+            yield _fine("node.toml", f"complete, for {node.name}")
+        except ConfigError as problem:
+            yield _error("node.toml", str(problem))
+    settings, finding = _settings(folder / (node.config if node else "covey.toml"))
     yield finding
     if settings is not None:
         yield from _masks(Config.of(settings))
-    if node is not None:
+    if is_server:
+        if settings is not None:
+            yield from _trust(settings)
+            yield from _organisations(settings, plan.nodes)
+        yield _app(folder, declared)
+    elif node is not None:
         yield _examples(node, settings, folder)
     if plan.insecure:
-        yield _insecure()
+        yield _warning("insecure", _INSECURE)
     else:
-        yield from authority_findings(folder / "ca.crt", now)
+        yield from authority_findings(authority, now)
+        if is_server:
+            yield from server_findings(authority.parent, plan.host, now)
     yield from _permissions(folder)
-    yield node_port_finding(declared.node_port)
-    yield knock(plan.address, None if plan.insecure else folder / "ca.crt") or _warning(
-        plan.address, "expected the server, found no answer. Start it: the node will wait."
-    )
+    answer = knock(plan.address, None if plan.insecure else authority)
+    if is_server:
+        if scripts["server.sh"].level == "ok":
+            yield from _exposure(plan.bind, is_local=plan.is_local)
+        yield answer or _fine(plan.address, "nothing is there yet: start server.sh")
+    else:
+        yield node_port_finding(declared.node_port)
+        yield answer or _warning(
+            plan.address, "expected the server, found no answer. Start it: the node will wait."
+        )
+
+
+def _app(folder: Path, declared: Declaration) -> Finding:
+    problem = ""
+    if not (folder / "app" / "pyproject.toml").is_file():
+        problem = f"expected a Flower app in {folder / 'app'}, found none. Restore it."
+    elif Path(declared.folder) != folder:
+        problem = (
+            f"expected paths into {folder}, found {declared.folder}: the folder was moved. "
+            f"Move it back, or write a new one with `covey deploy init`."
+        )
+    return _either("app", problem, "its paths lead here")
 
 
 def _software(programs: Sequence[str]) -> Iterator[Finding]:
@@ -226,12 +217,10 @@ def _exposure(bind: str, *, is_local: bool) -> Iterator[Finding]:
         )
 
 
-def _insecure() -> Finding:
-    return _warning(
-        "insecure",
-        "expected TLS and node keys, found --insecure: anybody can join and read. For "
-        "trying things out on one machine only.",
-    )
+_INSECURE = (
+    "expected TLS and node keys, found --insecure: anybody can join and read. For "
+    "trying things out on one machine only."
+)
 
 
 def _settings(path: Path) -> tuple[dict[str, Any] | None, Finding]:

@@ -89,23 +89,11 @@ MARKS = ("config.toml", "ledger.sqlite")
 """A run has one of these at least, or had it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A folder that may be a run's.
-
-    Attributes:
-        problem: why it was not looked at; "": it was.
-        is_system: whether the operating system refused it.
-    """
-
-    path: Path
-    problem: str = ""
-
-
-def runs_below(root: Path, depth: int = DEPTH) -> Iterator[Found]:
+def _folders_below(root: Path, depth: int) -> Iterator[tuple[Path, str]]:
     """Yield folders that hold a run's settings or its ledger, in the order of their paths.
 
-    Where too much lies below the root, the last one says so.
+    Beside each stands why it was not looked at; "": it was. Where too much lies below the
+    root, the last one says so.
     """
     looked_at = 0
     waiting = [(root, depth)]
@@ -113,7 +101,7 @@ def runs_below(root: Path, depth: int = DEPTH) -> Iterator[Found]:
         folder, left = waiting.pop()
         looked_at += 1
         if looked_at > MOST_FOLDERS:
-            yield Found(
+            yield (
                 root,
                 f"more than {MOST_FOLDERS:,} folders lie below it, and the rest were not "
                 f"looked at: give folders nearer to the runs",
@@ -122,13 +110,13 @@ def runs_below(root: Path, depth: int = DEPTH) -> Iterator[Found]:
         try:
             entries = sorted(os.scandir(folder), key=lambda each: each.name)
         except OSError as error:
-            yield Found(folder, f"the folder cannot be listed: {error.strerror}")
+            yield folder, f"the folder cannot be listed: {error.strerror}"
             continue
         marks = [each for each in entries if each.name in MARKS]
         if linked := [each.name for each in marks if each.is_symlink()]:
-            yield Found(folder, f"{linked[0]} is a link, and links are not followed")
+            yield folder, f"{linked[0]} is a link, and links are not followed"
         elif any(each.is_file(follow_symlinks=False) for each in marks):
-            yield Found(folder)
+            yield folder, ""
         below = [
             Path(each.path)
             for each in entries
@@ -475,8 +463,8 @@ def _below(root: str | Path, depth: int, reading: Reading) -> Iterator[RunEntry]
 
 def run_folders(top: Path, depth: int = DEPTH) -> Iterator[tuple[Path, str, str]]:
     """Yield each run below a folder: where, its name, and why it was not looked at, if so."""
-    for found in runs_below(top.resolve(), depth):
-        path = top / found.path.relative_to(top.resolve())
-        if found.problem or is_run(path):
+    for folder, problem in _folders_below(top.resolve(), depth):
+        path = top / folder.relative_to(top.resolve())
+        if problem or is_run(path):
             name = path.relative_to(top).as_posix() if path != top else path.resolve().name
-            yield path, name, found.problem
+            yield path, name, problem

@@ -341,7 +341,7 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
             for measure, text in experiment.why.items()
         }
         told = experiment.model_copy(update={"why": whys})
-        cells += _leaving_cells(told, column, rows, (table, reason))
+        cells += _leaving_cells(told, column, rows, table, reason)
         if experiment.figure == "lines":
             lines += _leaving_lines(column, places, found)
         folders += places
@@ -384,9 +384,8 @@ def _row(outcome: Outcome) -> str:
 
 
 def _leaving_cells(
-    experiment: Experiment, column: Column, rows: ByRow, known: tuple[Table, str]
+    experiment: Experiment, column: Column, rows: ByRow, table: Table, reason: str
 ) -> Iterator[Cell]:
-    table, reason = known
     names = rows or dict.fromkeys(
         [
             *(NAMES.get(each, each) for each in experiment.baselines),

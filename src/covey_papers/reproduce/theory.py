@@ -151,9 +151,6 @@ class Choice:
         joined: whether it joined its own.
     """
 
-    round_index: int
-    handle: str
-    group: int
     risk_weight: float
     loss_gap: float
     risk_gap: float
@@ -292,9 +289,6 @@ def _choices(story: Story) -> Iterator[Choice]:
             known = np.zeros(len(offered)) if risks is None else risks
             other = _rival((1 - beta) * losses + beta * known, offered, own)
             yield Choice(
-                round_index=t,
-                handle=client.handle,
-                group=own,
                 risk_weight=beta,
                 loss_gap=float(losses[other] - losses[own]),
                 risk_gap=float(known[own] - known[other]),
