@@ -61,19 +61,11 @@ def labels(runs: Sequence[Reported]) -> list[str]:
     matters = [_without(settings_of(run), "seed", *INERT) for run in runs]
     keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
     differing = [key for key in keys if len({each[key] for each in matters if key in each}) > 1]
-    return [
-        " ".join(
-            filter(
-                None,
-                [
-                    method_of(run),
-                    selection_of(run),
-                    *(f"{key}={each[key]}" for key in differing if key in each),
-                ],
-            )
-        )
-        for run, each in zip(runs, matters, strict=True)
-    ]
+    found: list[str] = []
+    for run, each in zip(runs, matters, strict=True):
+        apart = (f"{key}={each[key]}" for key in differing if key in each)
+        found.append(" ".join(filter(None, [method_of(run), selection_of(run), *apart])))
+    return found
 
 
 def with_baselines(runs: Sequence[Reported]) -> list[Reported]:
@@ -194,12 +186,8 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
     by_group, above = accuracies(history), violations(history, LOSS)
     guarantee, finished = guarantee_of(history)["guarantee"], history.finished
     sizes = list(group_sizes(history))
-    homes = {
-        side: home_of(history, group) if group else None
-        for side, group in zip(
-            ("minority", "majority"), (sizes[0], sizes[-1]) if sizes else ("", ""), strict=True
-        )
-    }
+    ends = {"minority": sizes[:1], "majority": sizes[-1:]}
+    homes = {side: home_of(history, *named) if named else None for side, named in ends.items()}
     noise = (
         ("on sets", settings.get("merge.noise") == "sound"),
         ("on sums", settings.get("privacy.client_noise", 0) > 0),

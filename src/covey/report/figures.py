@@ -318,17 +318,10 @@ def _series(axes: Axes, measured: Sequence[RiskMeasured], shift: float) -> Artis
             for m in measured
             if m.risk is not None and m.calibrated == calibrated
         ]
-        t, risks = [at for at, _, _ in known], [risk for _, risk, _ in known]
-        axes.errorbar(
-            t,
-            risks,
-            yerr=[error for _, _, error in known],
-            linestyle="",
-            markerfacecolor=look["color"] if calibrated else "white",
-            markersize=5.5,
-            elinewidth=1.3,
-            **look,
-        )
+        t, risks, errors = zip(*known, strict=True) if known else ((), (), ())
+        face = look["color"] if calibrated else "white"
+        bars = {"linestyle": "", "markersize": 5.5, "elinewidth": 1.3, **look}
+        axes.errorbar(t, risks, yerr=errors, markerfacecolor=face, **bars)
         if calibrated:
             axes.plot(t, risks, color=look["color"], linewidth=0.9, alpha=0.5)
     return Line2D([], [], label=f"cluster {j}", **look)
@@ -437,10 +430,11 @@ def _clients(
             for x, end in ends
             if end.risk is not None and (end.risk > accepted[x]) == above
         ]
+        places, risks, errors = zip(*known, strict=True) if known else ((), (), ())
         axes.errorbar(
-            [x for x, _, _ in known],
-            [risk for _, risk, _ in known],
-            yerr=[error for _, _, error in known],
+            places,
+            risks,
+            yerr=errors,
             fmt="o",
             color=colour,
             markerfacecolor=colour if above else "white",
