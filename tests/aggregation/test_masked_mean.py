@@ -76,11 +76,11 @@ MASKED = {"privacy": {"secure_sums": True, "min_cohort": 4}}
 
 def last_round(settings):
     built = build_run(covey.Config.model_validate(settings))
-    state = built.strategy.init(built.streams)
+    state = built.algorithm.init(built.streams)
     events = []
     for t in range(2):
         there = built.clients(built.population.clients, t)
-        played = built.strategy.play_round(state, there, built.streams.at("round", t))
+        played = built.algorithm.round(state, there, built.streams.at("round", t))
         state, events = played.state, played.events
     return state, events
 

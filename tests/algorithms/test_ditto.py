@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import covey
-from algorithms.playing import Playing, fedavg, local_training, playing
+from algorithms.playing import Playing, fedavg, local_training, playing, setup_of
 from covey import (
     Engine,
     Examples,
@@ -52,7 +52,7 @@ def engine_of_a_line() -> Engine:
 def steps_of(lam: float | None, **recipe: float) -> Steps:
     """Steps that train a line, and beside it own ones unless `lam` is None."""
     engine = engine_of_a_line()
-    personal = None if lam is None else Ditto(lam=lam).personal()
+    personal = None if lam is None else Ditto(lam=lam).personal
     how = Recipe(**{"local_steps": 1, "learning_rate": 0.1, **recipe})
     return Steps(
         LocalClients(evaluate_with(engine, "train", 0)),
@@ -62,7 +62,7 @@ def steps_of(lam: float | None, **recipe: float) -> Steps:
 
 
 def ditto(lam: float, **recipe: float) -> Playing:
-    return playing(Ditto(lam=lam), line, steps_of(lam, **recipe))
+    return playing(Ditto(lam=lam), setup_of(line), steps_of(lam, **recipe))
 
 
 def rounds(play: Playing, cohorts: list[Cohort]) -> list[ServerState]:

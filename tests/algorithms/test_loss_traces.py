@@ -43,10 +43,10 @@ def settings(train: dict[str, Any], **sections: dict[str, Any]) -> dict[str, Any
 
 
 def played(run: BuiltRun) -> ServerState:
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     for t in range(run.config.rounds):
         clients = run.clients(run.population.clients, t)
-        state = run.strategy.play_round(state, clients, run.streams.at("round", t)).state
+        state = run.algorithm.round(state, clients, run.streams.at("round", t)).state
     return state
 
 

@@ -36,10 +36,10 @@ def built(*, secure: bool = True, **method: object) -> BuiltRun:
 
 
 def rounds_of(run: BuiltRun, count: int) -> Iterator[RoundResult]:
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     for t in range(count):
         there = run.clients(run.population.clients, t)
-        yield (played := run.strategy.play_round(state, there, run.streams.at("round", t)))
+        yield (played := run.algorithm.round(state, there, run.streams.at("round", t)))
         state = played.state
 
 
@@ -139,7 +139,7 @@ def test_who_left_is_in_no_sum_that_is_made_anew():
 
 def test_newcomers_wait_until_they_are_enough():
     run = built(num_clusters=1)
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     after, counted, (waited,) = with_waiting_moves(state, {"A": 0, "B": 0}, 3)
     assert (counted, waited) == ({}, MovesWaited(("A", "B"), 3))
     _, counted, _ = with_waiting_moves(after, {"A": 0, "B": 0, "C": 0}, 3)

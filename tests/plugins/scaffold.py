@@ -37,6 +37,7 @@ class Scaffold(covey.Algorithm):
     scale: float = 1.0  # K eta: steps times learning rate
     clients: int = 6
 
+    @property
     def objective(self) -> Drift:
         return Drift()
 

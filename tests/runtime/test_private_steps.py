@@ -10,7 +10,7 @@ import pytest
 from covey import Config, Engine, ModelError, Params, Scored, ScoringJob, TrainingJob
 from covey.base.events import Event, StepsPerturbed
 from covey.base.params import model_hash
-from covey.build.algorithms import ReplayOptions, clients_of, compose
+from covey.build.algorithms import ReplayOptions, algorithm_of, clients_of, setup_of
 from covey.build.risk import Components
 from covey.build.run import build_run
 from covey.engine.protocol import num_steps
@@ -50,9 +50,9 @@ def first_round(config: Config, secret: int | None = None) -> tuple[str, tuple[E
     """The hash of the models after a first round, and its events."""
     run = build_run(config)
     streams = replace(run.streams, secret=secret)
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     everybody = run.clients(run.population.clients)
-    state, events, *_ = run.strategy.play_round(state, everybody, streams)
+    state, events, *_ = run.algorithm.round(state, everybody, streams)
     return model_hash(state.clusters), events
 
 
@@ -68,12 +68,13 @@ def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, metho
     run = build_run(config)
     witness = Witness(run.engine)
     components = Components(config, run.population, witness, run.init)
-    strategy, clients = compose(components), clients_of(components)
-    state = strategy.init(run.streams)
+    setup = setup_of(components)
+    algorithm, clients = algorithm_of(components, setup), clients_of(components, setup)
+    state = algorithm.init(run.streams)
     for t in range(3):
         cohort = run.population.clients[t % 2 :]
         witness.steps.clear()
-        state, events, *_ = strategy.play_round(
+        state, events, *_ = algorithm.round(
             state, clients.among(cohort), run.streams.at("round", t)
         )
         (fact,) = told(events)
@@ -95,9 +96,9 @@ def test_calibrating_takes_fewer_steps_and_they_are_told(settings):
     steps = []
     for how in (ReplayOptions(), ReplayOptions(stored_updates={})):
         again = run.for_replay(how)
-        state = again.strategy.init(run.streams)
+        state = again.algorithm.init(run.streams)
         everybody = again.clients(run.population.clients)
-        played = again.strategy.play_round(state, everybody, run.streams)
+        played = again.algorithm.round(state, everybody, run.streams)
         steps.append(set(told(played.events)[0].steps.values()))
     assert steps == [{4}, {2}]
 

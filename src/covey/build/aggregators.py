@@ -18,6 +18,7 @@ from covey.aggregation.base import (
 )
 from covey.aggregation.mean import Clipping, arrived_mean, noised_mean
 from covey.aggregation.server import ServerStep
+from covey.algorithms.solved import Solved
 from covey.base.errors import ConfigError
 from covey.base.events import ComponentsUsed
 from covey.base.names import Handle
@@ -94,8 +95,10 @@ def sum_noise_of(config: Config) -> SumNoise | None:
 
 def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
     """Return the noise on heads that are solved; None: there is none."""
-    privacy = config.privacy
-    return config.method.head_noise(privacy.record_clip, privacy.record_noise, classes)
+    privacy, method = config.privacy, config.method
+    if not isinstance(method, Solved):
+        return None
+    return method.head_noise(privacy.record_clip, privacy.record_noise, classes)
 
 
 def sums_of(config: Config) -> SumKind:
@@ -127,7 +130,7 @@ def _federation(config: Config, clients: int) -> FederationInfo:
         clients=clients,
         rounds=config.rounds,
         participation=config.train.participation,
-        shared=config.method.shares_one_model,
+        shared=config.method.num_models == 1,
         noise_multiplier=noise_multiplier,
     )
 

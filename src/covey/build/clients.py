@@ -11,6 +11,7 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from covey.algorithms.algorithm import Clustered
+from covey.algorithms.ifca import Ifca
 from covey.algorithms.remote import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError
@@ -19,7 +20,7 @@ from covey.base.names import ClientName, Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, noise_on_clients
-from covey.build.training import noticing_global_randomness, user_function
+from covey.build.training import GlobalRandomness, user_function
 from covey.components.parts import Unread
 from covey.config.rules import OF_DATA
 from covey.config.settings import Config
@@ -140,8 +141,8 @@ def population_from(
         return source.population(request)
     try:
         part = f"data source {name}"
-        noticed = noticing_global_randomness([part], source.population)
-        return user_function(part, noticed, DataError)(request)
+        with GlobalRandomness([part]).watched():
+            return user_function(part, source.population, DataError)(request)
     except DataError as error:
         raise DataError(f"data.name = {name!r}: {error}") from error
 
@@ -274,7 +275,7 @@ def model_of(
         )
     (shape, _), classes = shapes.pop(), population.num_classes
     if isinstance(overrides.model, nn.Module):
-        _refuse_other_starts(config, population)
+        _refuse_other_starts(config)
     factory = None if overrides.model is None else factory_of(overrides.model)
 
     def build(streams: Streams) -> nn.Module:
@@ -293,10 +294,14 @@ def model_of(
     return module, lambda streams: initial_params(build(streams))
 
 
-def _refuse_other_starts(config: Config, population: Population) -> None:
+def _refuse_other_starts(config: Config) -> None:
     """Refuse clusters that are to start from different draws where nothing is drawn."""
     algorithm = config.method
-    if algorithm.draws_each and algorithm.num_models(population.clients) > 1:
+    if (
+        isinstance(algorithm, Ifca)
+        and algorithm.initialisation == "random"
+        and algorithm.num_clusters > 1
+    ):
         raise ConfigError(
             "method.initialisation = 'random' starts every cluster from a draw of its own, "
             "found a module, whose weights are the start of all. Pass a function that "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.algorithm import Clients
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed
@@ -19,10 +19,12 @@ from covey.build.aggregators import anonymity_of, components_used, head_noise_of
 from covey.build.algorithms import (
     NO_REPLAY,
     ReplayOptions,
+    RunAlgorithm,
+    algorithm_of,
     clients_of,
-    compose,
     notes,
     num_clusters,
+    setup_of,
 )
 from covey.build.clients import (
     ClientBackend,
@@ -138,7 +140,7 @@ class BuiltRun:
     population: Population
     engine: Engine
     init: Callable[[Streams], Params]
-    strategy: Strategy
+    algorithm: RunAlgorithm
     nobody: Clients
     num_clusters: int
     reference: Reference
@@ -166,11 +168,12 @@ class BuiltRun:
         """Return the same run with these clients instead of its own."""
         population = replace(self.population, clients=clients)
         components = replace(self._components(), population=population)
+        setup = replace(self.algorithm.setup, population=clients)
         return replace(
             self,
             population=population,
-            strategy=compose(components),
-            nobody=clients_of(components),
+            algorithm=algorithm_of(components, setup),
+            nobody=clients_of(components, setup),
             num_clusters=num_clusters(self.config, population),
             retrain_recipe=retrain_recipe(components),
             data_hash=self.data_hashes.of(population),
@@ -179,7 +182,7 @@ class BuiltRun:
 
     def for_replay(self, options: ReplayOptions) -> "BuiltRun":
         """Return the same run for rounds that were played before."""
-        nobody = clients_of(self._components(), options)
+        nobody = clients_of(self._components(), self.algorithm.setup, options)
         return replace(self, nobody=nobody, replay=options)
 
     def clients(self, cohort: Cohort, round_index: int = 0) -> Clients:
@@ -187,7 +190,8 @@ class BuiltRun:
         first, now = (recipe_of(self.config).at(t, self.config.rounds) for t in (0, round_index))
         if now == first:
             return self.nobody.among(cohort)
-        changed = clients_of(self._components(), self.replay, round_index)
+        setup = self.algorithm.setup
+        changed = clients_of(self._components(), setup, self.replay, round_index)
         return changed.among(cohort)
 
     def _components(self) -> Components:
@@ -197,7 +201,7 @@ class BuiltRun:
 
 
 def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
-    """Read the data, build the model, and compose the strategy.
+    """Read the data, build the model, and put the algorithm into its run.
 
     Raises:
         CoveyError: some part does not fit; nothing has been written.
@@ -221,15 +225,15 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     own = config.train.loss.is_own or config.train.objective.is_own
     if own or overrides.model is not None or config.model.name not in NETWORKS:
         check_trains(config, components.engine, initial_params(module), population.clients)
-    data_hashes = DataHashes()
+    data_hashes, setup = DataHashes(), setup_of(components)
     return BuiltRun(
         config=config,
         streams=streams,
         population=population,
         engine=components.engine,
         init=init,
-        strategy=compose(components),
-        nobody=clients_of(components),
+        algorithm=algorithm_of(components, setup),
+        nobody=clients_of(components, setup),
         num_clusters=num_clusters(config, population),
         reference=Reference(population.non_members),
         retrain_recipe=retrain_recipe(components),

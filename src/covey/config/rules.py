@@ -11,7 +11,7 @@ from typing import NamedTuple
 from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.robust import NormBounded
 from covey.aggregation.server import NoServerOptimizer
-from covey.algorithms.algorithm import Clustered
+from covey.algorithms.algorithm import Clustered, Subtractable
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import Keeping
 from covey.algorithms.solved import Solved
@@ -68,8 +68,8 @@ def recipe_of(config: Sections) -> Recipe:
         optimizer=train.optimizer,
         schedule=train.schedule,
         loss=train.loss,
-        objective=config.method.objective() or train.objective,
-        personal=config.method.personal(),
+        objective=config.method.objective or train.objective,
+        personal=config.method.personal,
         max_gradient_norm=train.max_gradient_norm,
         keep_losses=train.keep_losses,
     )
@@ -154,12 +154,12 @@ def kept_shares(config: Sections) -> Iterator[Refusal]:
     method, choice = config.method, config.method.choice
     if not isinstance(choice, Keeping):
         return
-    key, share, most = "method.selection", choice.target_share, 1 / method.num_models(())
+    key, share, most = "method.selection", choice.target_share, 1 / (method.num_models or 1)
     if share > most:
         yield Refusal(
             (key,),
             f"{key}.target_share is what each of method.num_clusters = "
-            f"{method.num_models(())} clusters keeps, so at most {most:.3g}, found {share:g}. "
+            f"{method.num_models} clusters keeps, so at most {most:.3g}, found {share:g}. "
             f"Lower it.",
         )
     elif share == 0:
@@ -249,7 +249,8 @@ def pooled(config: Sections) -> Iterator[Refusal]:
 def many_models(config: Sections) -> Iterator[Refusal]:
     """Who has a model of its own shares none, and is known from the start."""
     method, remedy = config.method, "Change one of the two."
-    if method.needs_population and config.engine.is_remote and not isinstance(method, Ifca):
+    absent = method.reads_population and not isinstance(method, Ifca | Subtractable)
+    if (method.one_client_each or absent) and config.engine.is_remote:
         needs = "to know all clients from the start"
         yield clash(config, "method.name", needs, "engine.name", remedy)
     if config.merge.needs_shared_models and method.one_client_each:
@@ -298,7 +299,7 @@ def noise_on_clients(config: Sections) -> Iterator[Refusal]:
         yield clash(config, key, needs, "engine.name", remedy)
     if isinstance(config.method, Solved) and config.method.keep_sums:
         yield clash(config, "method.keep_sums", "sums without noise", key, "Set it to false.")
-    one = config.method.shares_one_model and config.method.trains
+    one = config.method.num_models == 1 and config.method.trains
     if config.train.participation < 1 and not one:
         needs = "one model for everybody, that clients train"
         yield clash(
@@ -416,9 +417,9 @@ def stored_updates(config: Sections) -> Iterator[Refusal]:
     if config.unlearning.store_updates == 0:
         return
     rules_out = {
-        "method.name": not method.calibrates or method.personal() is not None,
+        "method.name": not method.calibrates or method.personal is not None,
         "merge.server_optimizer": not isinstance(config.merge.server_optimizer, NoServerOptimizer),
-        "train.objective": (method.objective() or train.objective).remembers,
+        "train.objective": (method.objective or train.objective).remembers,
         "engine.name": config.engine.is_remote,
         "privacy.secure_sums": config.privacy.secure_sums,
     }
@@ -455,7 +456,7 @@ def trained_apart(config: Sections) -> Iterator[Refusal]:
 def one_objective(config: Sections) -> Iterator[Refusal]:
     """An algorithm's own objective stands in no other's place."""
     named = config.train.objective
-    if config.method.objective() is not None and type(named) is not Objective:
+    if config.method.objective is not None and type(named) is not Objective:
         yield Refusal(
             ("train.objective",),
             f"method.name = {config.method.name!r} has an objective of its own, found "

@@ -240,7 +240,7 @@ def facts(
         "earlier_heads": bound and EarlierHeads(**asdict(bound)),
     }
     if subtracts and "own_sums_kept" not in unknown:
-        derived["own_sums_kept"] = config.method.keeps_own_sums
+        derived["own_sums_kept"] = getattr(config.method, "keep_sums", False)
     if "first_affected_round" not in unknown:
         option = answer.option(prefix_independent=not depends_on_population(config))
         derived["first_affected_round"] = option.first_affected_round

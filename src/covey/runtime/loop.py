@@ -331,7 +331,7 @@ def _round(
     losses: dict[Handle, float] = {}
     clients = run.clients(cohort, t)
     clients = clients.noting_losses(losses) if wants_losses else clients
-    played = run.strategy.play_round(state, clients, streams)
+    played = run.algorithm.round(state, clients, streams)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:
         refused = with_stalled_clusters(played.state, (*reports.events, *played.events))
@@ -417,7 +417,7 @@ def _restored(session: Session) -> tuple[ServerState, bool]:
         return owed, False
     newest = newest_whole_state(session.folder.checkpoints, ledger)
     if newest is None:
-        return run.strategy.init(run.streams), False
+        return run.algorithm.init(run.streams), False
     state, head = load_state(newest)
     seen = state.round_index - 1
     if ledger.head_of(seen) != head:
