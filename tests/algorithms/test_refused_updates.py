@@ -10,15 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aggregation.hiding import hiding, sound
 from algorithms.playing import begun, fedavg, isolated, setup_of
 from covey import ClientUpdate, Examples, Params, RoundResult, Streams, mean_per_cluster
-from covey.aggregation.anonymity import (
-    AnonymityConfig,
-    L2Bound,
-    anonymity_aggregator,
-    dp_anonymity,
-    noise_scale,
-)
+from covey.aggregation.anonymity import anonymity_aggregator
 from covey.aggregation.base import finite_updates, refusal_events, with_stored_updates
 from covey.aggregation.mean import Clipping, noised_mean
 from covey.algorithms.local_clients import LocalClients
@@ -39,11 +34,11 @@ from covey.data.examples import Client
 STREAMS = Streams(0)
 START: Params = {"w": torch.zeros(3)}
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-MDAV = AnonymityConfig(2, "mdav", "l2", 0.0, noise_scale("none", "l2", 0.0))
+MDAV = hiding(2)
 MERGES = {"mean": mean_per_cluster, "anonymity sets": anonymity_aggregator(MDAV)}
 NOISY = {
     "client noise": noised_mean(Clipping(1.0, 0.5)),
-    "sound sets": anonymity_aggregator(dp_anonymity(2, L2Bound(1.0, 0.5))),
+    "sound sets": anonymity_aggregator(sound(2, 1.0, 0.5)),
 }
 
 
