@@ -221,4 +221,4 @@ def _controls(run: BuiltRun, clusters: Sequence[Params]) -> Iterator[dict[str, o
 
 
 def _with_source(settings: Settings, source: str) -> covey.Config:
-    return covey.Config.of({**settings, "redteam": {"name": source}})
+    return covey.Config.of({**settings, "risk": {"name": source}})

@@ -112,7 +112,7 @@ def _many_rounds(rounds: int) -> list[Quantity]:
         "population.holdout": 0.0,
         "model.name": "linear",
         "method.name": "fedavg",
-        "redteam.name": "none",
+        "risk.name": "none",
         "secrets.source": "seeded",
     }
     with TemporaryDirectory() as place:

@@ -211,7 +211,7 @@ def rounds_of(shape: Shape, data: Sequence[Images], workers: int, engine: str = 
             "learning_rate": shape.learning_rate,
         },
         "method": {"name": "fedavg"},
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
         "engine": {"name": engine, "workers": workers, "precision": shape.precision},
     }
     for name, section in shape.settings.items():

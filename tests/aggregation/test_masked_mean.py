@@ -68,8 +68,8 @@ TRAINED = {
     "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
-    "redteam": {"name": "federated", "every": 1},
-    "merge": {"weights": "examples"},
+    "risk": {"name": "federated", "every": 1},
+    "aggregation": {"weights": "examples"},
 }
 MASKED = {"privacy": {"secure_sums": True, "min_cohort": 4}}
 
@@ -100,14 +100,14 @@ def test_fedavg_and_its_red_team_are_those_in_the_open():
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        ({"merge": {"name": "anonymity-sets"}}, "the server to see single updates"),
-        ({"merge": {"name": "median"}}, "the server to see single updates"),
+        ({"aggregation": {"name": "anonymity-sets"}}, "the server to see single updates"),
+        ({"aggregation": {"name": "median"}}, "the server to see single updates"),
         ({"method": {"name": "ifca"}}, "clients to send nothing but sums"),
-        ({"unlearning": {"store_updates": 1}}, "clients' updates to be kept"),
+        ({"leaving": {"store_updates": 1}}, "clients' updates to be kept"),
         (
             {
                 "privacy": {"secure_sums": True, "client_noise": 1.0, "client_clip": 1.0},
-                "merge": {"weights": "equal"},
+                "aggregation": {"weights": "equal"},
             },
             "nobody clips them",
         ),

@@ -37,7 +37,7 @@ SMALL = {
     "rounds": 2,
     "population": {"clients": 4, "examples_per_client": 20, "minority_share": 0.25},
     "model.name": "linear",
-    "redteam.name": "none",
+    "risk.name": "none",
 }
 
 
@@ -187,8 +187,8 @@ def test_the_accuracy_of_a_client_is_that_of_its_own_model(tmp_path: Path):
             "privacy.record_clip",
         ),
         (
-            {"unlearning.store_updates": 2},
-            "unlearning.store_updates = 2 needs clients' updates to be kept and "
+            {"leaving.store_updates": 2},
+            "leaving.store_updates = 2 needs clients' updates to be kept and "
             "calibrated, but method.name = 'ditto'",
         ),
     ],

@@ -23,7 +23,7 @@ from secure_sums.playing import smallest_part
 SOLVED: dict[str, Any] = {
     "rounds": 4,
     "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "population": {"clients": 24, "examples_per_client": 20, "minority_share": 0.25},
 }
 
@@ -168,7 +168,7 @@ def test_masked_sums_are_checked_as_others_are():
     [
         ({"method": {"name": "ifca"}}, "method.name = 'ifca'"),
         ({"method": {"name": "solved"}}, "initialisation = 'warm'"),
-        ({"merge": {"name": "krum"}}, "merge.name = 'krum'"),
+        ({"aggregation": {"name": "krum"}}, "aggregation.name = 'krum'"),
     ],
 )
 def test_what_cannot_be_had_under_masks_is_refused(changed, found):

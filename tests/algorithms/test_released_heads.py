@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     },
     "method": {"name": "solved", "num_clusters": 1, "regularisation": 8.0, "exposure": "accepted"},
     "privacy": {"record_clip": 1.4, "record_noise": 0.594},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "secrets": {"source": "os"},
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }

@@ -22,7 +22,7 @@ NOISY = {
     "model": {"name": "linear-head", "norm": 3.8, "features": {"filters": 4, "size": 3, "pool": 2}},
     "method": {"name": "solved", "num_clusters": 1, "regularisation": 0.125},
     "privacy": {"client_clip": 0.3, "client_noise": 0.05},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
 

@@ -22,7 +22,7 @@ SOLVED: dict[str, Any] = {
     "model.name": "linear-head",
     "model.features": FEATURES,
     "method.name": "solved",
-    "redteam.name": "none",
+    "risk.name": "none",
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
 
@@ -174,14 +174,14 @@ def test_once_somebody_left_heads_are_those_of_who_stayed():
     ("changed", "told"),
     [
         ({"model": {"name": "mlp"}}, "features that do not train"),
-        ({"merge.name": "anonymity-sets"}, "single updates"),
-        ({"merge.name": "geometric-median"}, "single updates"),
+        ({"aggregation.name": "anonymity-sets"}, "single updates"),
+        ({"aggregation.name": "geometric-median"}, "single updates"),
         ({"method.regularisation": 0.0}, "regularisation"),
         ({"method.regularisation": "risk"}, "regularisation"),
         ({"method.exposure": "risk"}, "exposure"),
         ({"method.pooling": "risk"}, "pooling"),
-        ({"redteam.name": "leave-one-out"}, "must be one of federated"),
-        ({"unlearning.store_updates": 1}, "updates"),
+        ({"risk.name": "leave-one-out"}, "must be one of federated"),
+        ({"leaving.store_updates": 1}, "updates"),
     ],
 )
 def test_what_does_not_fit_is_refused(changed: dict[str, object], told: str):

@@ -63,7 +63,7 @@ def first_round(config: Config, secret: int | None = None) -> tuple[str, tuple[E
 )
 def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, method: dict[str, Any]):
     config = settings(
-        method=method, privacy=PRIVATE, train={"batch_size": 8}, redteam={"name": "none"}
+        method=method, privacy=PRIVATE, train={"batch_size": 8}, risk={"name": "none"}
     )
     run = build_run(config)
     witness = Witness(run.engine)
@@ -88,8 +88,8 @@ def test_calibrating_takes_fewer_steps_and_they_are_told(settings):
         method={"name": "fedavg"},
         privacy=PRIVATE,
         train={"local_epochs": 4},
-        unlearning={"store_updates": 1},
-        redteam={"name": "none"},
+        leaving={"store_updates": 1},
+        risk={"name": "none"},
     )
     run = build_run(config)
     steps = []
@@ -105,7 +105,7 @@ def test_calibrating_takes_fewer_steps_and_they_are_told(settings):
 def test_a_run_tells_every_round_in_its_ledger(play):
     # 16 examples to train on in batches of 8: q = 1/2 and 2 steps. Round 0 is shared, and
     # the split round takes its 25 steps.
-    result = play(privacy=PRIVATE, train={"batch_size": 8}, redteam={"name": "none"})
+    result = play(privacy=PRIVATE, train={"batch_size": 8}, risk={"name": "none"})
     with Ledger.read(result.folder / "ledger.sqlite") as ledger:
         rounds = [told(events) for t, events in read_events(ledger) if t is not None]
     assert [len(facts) for facts in rounds] == [1, 1, 1, 1, 0]

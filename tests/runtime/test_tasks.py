@@ -44,7 +44,7 @@ MIXTURE = {
     "model": {"name": "linear-map", "task": "regression"},
     "train": {"learning_rate": 0.2},
     "method": {"initialisation": "random"},
-    "redteam": {"every": 1},
+    "risk": {"every": 1},
 }
 
 
@@ -67,7 +67,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "rounds": 8,
         "model": {"name": "linear", "task": "multilabel"},
         "train": {"learning_rate": 0.5, "local_epochs": 3},
-        "redteam": {"every": 2},
+        "risk": {"every": 2},
     }
     out = tmp_path_factory.mktemp("several") / "run"
     return run(clients=labelled(), config=Config.of(settings), out=out)

@@ -431,7 +431,7 @@ class AnonymitySets(Aggregation):
 
     Attributes:
         min_anonymity: the paper's k: anonymity sets have k to 2k - 1 members; a cluster with
-            fewer clients waits, and after `redteam.every` rounds they take their next best.
+            fewer clients waits, and after `risk.every` rounds they take their next best.
         deniability_threshold: the paper's x, at most k: a client is denied while every set
             that held it keeps so many members.
         min_organisations: of how many different organisations the members of each

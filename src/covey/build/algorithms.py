@@ -115,7 +115,7 @@ def clients_of(
         backend=backend,
         train=train,
         aggregate=_aggregate(config, population),
-        patience=config.redteam.every,
+        patience=config.risk.every,
         recorded=replay.recorded,
         noise_events=training(recipe).noise_events,
         dp_accounted=noise_on_clients(config),
@@ -129,7 +129,7 @@ def clients_of(
         (),
         steps,
         selection_config(config, population.num_classes),
-        own_risks=components.send is not None and config.redteam.on_clients,
+        own_risks=components.send is not None and config.risk.on_clients,
     )
 
 
@@ -165,7 +165,7 @@ def _reached(components: Components, usual: Recipe) -> tuple[Backend, Callable[[
             RemoteClients(send, usual),
             lambda recipe: Training(RemoteClients(send, recipe).train),
         )
-    weights = config.merge.weights
+    weights = config.aggregation.weights
     return (
         LocalClients(evaluate_with(engine, *config.method.compares_on)),
         lambda recipe: Training(train_with(engine, recipe, weights), noise_events_of(recipe)),
@@ -228,7 +228,7 @@ def depends_on_population(config: Config) -> bool:
     replay may tell when somebody first did.
     """
     secretly = config.privacy.client_noise > 0 and config.train.participation < 1
-    return config.redteam.needs_pool or secretly
+    return config.risk.needs_pool or secretly
 
 
 def has_independent_clusters(config: Config, engine: Engine) -> bool:
@@ -262,7 +262,7 @@ def notes(config: Config) -> tuple[str, ...]:
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
         )
-    if note := config.redteam.note:
+    if note := config.risk.note:
         found.append(note)
     if anonymity_of(config) and config.secrets.source == "seeded":
         found.append(

@@ -327,9 +327,9 @@ def attested_organisations(config: Config) -> dict[ClientName, str]:
         return read_organisations(Path(path))
     if (least := least_organisations(config)) > 1:
         raise ConfigError(
-            f"merge.min_organisations = {least} counts the organisations whose clients are "
+            f"aggregation.min_organisations = {least} counts the organisations whose clients are "
             f"in a set, found no population.organisations. Name a file that says whose "
-            f"client each one is, or set merge.min_organisations = 1."
+            f"client each one is, or set aggregation.min_organisations = 1."
         )
     return {}
 
@@ -359,13 +359,13 @@ def with_organisations(config: Config, population: Population, *, complete: bool
     path, names = config.population.organisations, [c.name for c in population.clients]
     if unknown := [name for name in names if name not in known]:
         raise ConfigError(
-            f"merge.min_organisations = {least} needs to know whose client each one is, "
+            f"aggregation.min_organisations = {least} needs to know whose client each one is, "
             f"and {path} says nothing of {unknown[0]!r}. Add it there, or leave it out "
             f"(population.exclude)."
         )
     if (found := len({known[name] for name in names})) < least:
         raise ConfigError(
-            f"merge.min_organisations must be at most as many organisations as there are, "
+            f"aggregation.min_organisations must be at most as many organisations as there are, "
             f"{found} in {path}, found {least}. Lower it."
         )
     return population
@@ -450,7 +450,7 @@ def _population_spec(config: Config) -> PopulationSpec:
         shift_per=settings.shift_per,
         holdout=settings.holdout,
         audit_examples=settings.audit_examples,
-        pool=0 if config.redteam.needs_pool else -1,
+        pool=0 if config.risk.needs_pool else -1,
         non_members=config.audit.non_members,
         images=settings.images,
         partition=settings.partition,

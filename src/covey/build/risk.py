@@ -125,7 +125,7 @@ def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
     Remote clients measure by themselves where it is theirs to measure.
     """
     config, population = components.config, components.population
-    every, on_clients = config.redteam.every, config.redteam.on_clients
+    every, on_clients = config.risk.every, config.risk.on_clients
     if on_clients and components.send is not None:
         return strategy
     start = strategy.init(Streams(config.seed)).clusters
@@ -145,7 +145,7 @@ def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | 
     It gives no estimate of a model that diverged. `start` are the models that the run
     begins with.
     """
-    config, estimator = components.config, components.config.redteam
+    config, estimator = components.config, components.config.risk
     if estimator.on_clients or not estimator.measures:
         return None
     context, source = _context(components, start), estimator.name
@@ -160,7 +160,7 @@ def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | 
 
 def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment:
     """Return how clients measure for themselves."""
-    estimator = config.redteam
+    estimator = config.risk
     own = estimator.judge
     if estimator.is_own:
         own = user_self_assessment(estimator.name, estimator.judge)
@@ -205,7 +205,7 @@ def _count(components: Components) -> Count | None:
 def _count_all(components: Components) -> CountAll | None:
     """Return how remote clients of all clusters count at once, where they are to."""
     hidden = components.config.privacy.secure_sums
-    counts = components.config.redteam.counts
+    counts = components.config.risk.counts
     if components.send is None or hidden or not counts:
         return None
     return loss_counter(components.send)
@@ -235,7 +235,7 @@ def _round_of(components: Components) -> PlayRound:
     ) -> Params:
         recipe = longer(usual) if index == split_round else usual
         recipe = recipe.at(index, config.rounds)
-        train = train_with(engine, recipe, config.merge.weights)
+        train = train_with(engine, recipe, config.aggregation.weights)
         coins = streams.at("cohort").generator().random(len(sets))
         cohort = tuple(
             _pseudo_client(place, examples)

@@ -323,7 +323,7 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
     k = terms.min_anonymity if terms else 0
     if k > clients:
         raise ConfigError(
-            f"merge.min_anonymity (k) is how many clients hide together, so at most as "
+            f"aggregation.min_anonymity (k) is how many clients hide together, so at most as "
             f"many as there are, {clients}, found {k}. Lower k."
         )
 

@@ -123,7 +123,7 @@ def _leaves(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Leaf]]:
 def summed_up(config: Config) -> frozenset[SummedUp]:
     """Return what of clients' a server needs sums of, for these settings."""
     of = "sums" if config.method.subtracts else "updates"
-    counts = config.redteam.measures and not config.redteam.on_clients
+    counts = config.risk.measures and not config.risk.on_clients
     return frozenset((of, "counts") if counts else (of,))
 
 

@@ -191,7 +191,7 @@ class ByWriter(Partition):
                     f"clients need {turn + 1:,} writers with {sizes[client]:,} images or more "
                     f"that are not kept aside, found {turn:,}. Lower population.clients or "
                     f"population.examples_per_client, or keep less aside "
-                    f"(population.audit_examples, redteam.pool)."
+                    f"(population.audit_examples, risk.pool)."
                 )
             writer = generator.choice(enough)
             free[writer] = False

@@ -204,7 +204,7 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     """Return a file's settings for a federation on Flower, every default filled in.
 
     Secrets are random ones, unless the file itself says where they come from. Updates are
-    merged robustly, unless the file has a section `merge`, or noise on their sums, or an
+    merged robustly, unless the file has a section `aggregation`, or noise on their sums, or an
     algorithm without updates. Who enters a cluster is bounded, unless the file says so
     itself (`bounds_newcomers`). Of a new federation the server sees sums alone, where the
     settings and so many nodes allow it.
@@ -216,8 +216,8 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     usual = load_config(config, overrides)
     file = tomllib.loads(read_text(config))
     noisy = usual.privacy.client_noise > 0
-    if "merge" not in file and not noisy and not usual.method.subtracts:
-        overrides.append(f"merge.name={ROBUST}")
+    if "aggregation" not in file and not noisy and not usual.method.subtracts:
+        overrides.append(f"aggregation.name={ROBUST}")
         usual = load_config(config, overrides)
     if "max_newcomers" not in file.get("method", {}) and bounds_newcomers(usual):
         usual = load_config(config, [*overrides, f"method.max_newcomers={NEWCOMERS}"])
@@ -248,7 +248,7 @@ def bounds_newcomers(config: Config) -> bool:
     return (
         config.method.enters_at_will
         and config.train.participation == 1
-        and config.merge.name != DEFAULTS["aggregation"]
+        and config.aggregation.name != DEFAULTS["aggregation"]
     )
 
 
@@ -267,13 +267,13 @@ def organisation_problem(
     present = {known[name] for name in nodes if name in known}
     if least > 1 and lacking:
         return (
-            f"expected whose client each node is, as merge.min_organisations = {least} needs it, "
+            f"expected whose client each node is, as aggregation.min_organisations = {least} needs it, "
             f"found nothing of {lacking[0]!r}, which would not be let in. Say --organisation "
             f"{lacking[0]}=WHOSE, or add a line for it to the file."
         )
     if least > len(present):
         return (
-            f"expected {least} organisations, as merge.min_organisations says, found "
+            f"expected {least} organisations, as aggregation.min_organisations says, found "
             f"{len(present)}: no set would be complete. Correct whose clients nodes are, or "
             f"lower it."
         )

@@ -401,10 +401,10 @@ def _started(run: BuiltRun) -> RunStarted:
             for c in population.clients
             if run.client_backend is None
         },
-        risk_lives=estimate_lifetime(config.redteam.every),
+        risk_lives=estimate_lifetime(config.risk.every),
         notes=run.notes,
         deniability_threshold=terms.deniability_threshold if terms else None,
-        updates_stored=config.unlearning.store_updates > 0,
+        updates_stored=config.leaving.store_updates > 0,
         secrets=config.secrets.source,
         delta=terms.delta if terms and terms.accounted else config.privacy.delta,
     )
@@ -455,7 +455,7 @@ def _store_round(
 ) -> bool:
     """Put on the disk what the settings ask to keep of a round; say if the state is."""
     config, done = session.run.config, played.state.round_index
-    every = config.unlearning.store_updates
+    every = config.leaving.store_updates
     calibrated = replay is not None and replay.calibrating and done <= replay.until
     if every and (done - 1) % every == 0 and not calibrated:
         noted = session.ledger.files

@@ -127,7 +127,7 @@ class Setting:
                     "num_clusters": len(self.shares),
                     "initialisation": "groups",
                 },
-                "redteam": {"name": SOURCES[method], "every": 1},
+                "risk": {"name": SOURCES[method], "every": 1},
             }
         )
 
