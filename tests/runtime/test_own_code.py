@@ -147,7 +147,7 @@ def test_a_bad_selection(name: str, mine: str, play: Callable[..., Run]):
 
 @pytest.mark.parametrize("name", BAD_MERGES)
 def test_a_bad_merge(name: str, mine: str, play: Callable[..., Run]):
-    said = f"Your merge {mine}:{name} .*{BAD_MERGES[name]}"
+    said = f"Your aggregation {mine}:{name} .*{BAD_MERGES[name]}"
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         play(**{"aggregation.name": f"{mine}:{name}"})
 

@@ -121,7 +121,7 @@ class Plays(covey.Algorithm):
     [
         ({"risk.name": Estimates(what="params")}, "risk estimator", r"1\.bias"),
         ({"risk.name": Estimates(what="train")}, "risk estimator", "inputs"),
-        ({"aggregation": Aggregates()}, "merge", r"1\.bias"),
+        ({"aggregation": Aggregates()}, "aggregation", r"1\.bias"),
         (
             {
                 "method": {"name": "ifca-mir", "selection": Selects(), "initialisation": "random"},

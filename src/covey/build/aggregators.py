@@ -152,16 +152,13 @@ def mixes_clusters(config: Config) -> bool:
     It may, unless it is known not to. What built-in components carry is recorded as it
     happens.
     """
-    method, merge, optimizer = (
-        config.method,
-        config.aggregation,
-        config.aggregation.server_optimizer,
-    )
-    clusterwise = isinstance(merge, ClusterwiseAggregation) and all(
-        getattr(type(merge), name) is getattr(ClusterwiseAggregation, name)
+    method, aggregation = config.method, config.aggregation
+    clusterwise = isinstance(aggregation, ClusterwiseAggregation) and all(
+        getattr(type(aggregation), name) is getattr(ClusterwiseAggregation, name)
         for name in ("aggregate", "prepared")
     )  # it is only ever shown the updates of one cluster at a time
-    own = [each for each in (method, *(() if clusterwise else (merge,)), optimizer) if each.is_own]
+    parts = (method, *(() if clusterwise else (aggregation,)), aggregation.server_optimizer)
+    own = [each for each in parts if each.is_own]
     return not all(each.vouches_for("keeps_clusters_apart") for each in own)
 
 

@@ -88,7 +88,7 @@ def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
     Its errors, and what else it returns, become ConfigErrors that name it. Values that are
     not finite are its own only where all that it was given is.
     """
-    run = user_function(f"merge {name}", aggregate)
+    run = user_function(f"aggregation {name}", aggregate)
 
     def merged(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
@@ -97,18 +97,18 @@ def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
         returned: Any = run(clusters, _watched(updates, finite), streams)
         if not isinstance(returned, AggregationResult):
             raise ConfigError(
-                f"Your merge {name} must return covey.AggregationResult, found a "
+                f"Your aggregation {name} must return covey.AggregationResult, found a "
                 f"{type(returned).__name__}. Return AggregationResult(clusters)."
             )
         if problem := models_problem(clusters, returned.clusters, strict=all(finite)):
-            raise ConfigError(f"Your merge {name} {problem}")
+            raise ConfigError(f"Your aggregation {name} {problem}")
         return replace(returned, clusters=tuple(returned.clusters))
 
     return merged
 
 
 def user_server_step(name: str, step: ServerStep) -> ServerStep:
-    """Return a server optimizer's step of the user's own, held to the same as a merge."""
+    """Return a server optimizer's step of the user's own, held to the same as an aggregation."""
     part = f"server optimizer {name}"
     run = user_function(part, step)
 

@@ -413,14 +413,12 @@ def masked_sums(config: Sections) -> Iterator[Refusal]:
 
 def stored_updates(config: Sections) -> Iterator[Refusal]:
     """Updates are kept and calibrated where one model is their mean, and nothing more."""
-    method, train = config.method, config.train
+    method, train, optimizer = config.method, config.train, config.aggregation.server_optimizer
     if config.leaving.store_updates == 0:
         return
     rules_out = {
         "method.name": not method.calibrates or method.personal is not None,
-        "aggregation.server_optimizer": not isinstance(
-            config.aggregation.server_optimizer, NoServerOptimizer
-        ),
+        "aggregation.server_optimizer": not isinstance(optimizer, NoServerOptimizer),
         "train.objective": (method.objective or train.objective).remembers,
         "engine.name": config.engine.is_remote,
         "privacy.secure_sums": config.privacy.secure_sums,
@@ -499,11 +497,9 @@ def refusals(config: Sections) -> Iterator[Refusal]:
 
 
 def keeps_clusters_apart(config: Sections) -> bool:
-    """Say whether a cluster's next model hangs on its own clients alone, merge and all."""
-    aggregation = config.aggregation
-    return aggregation.vouches_for(
-        "keeps_clusters_apart"
-    ) and aggregation.server_optimizer.vouches_for("keeps_clusters_apart")
+    """Say whether a cluster's next model hangs on its own clients alone, aggregation and all."""
+    parts = config.aggregation, config.aggregation.server_optimizer
+    return all(each.vouches_for("keeps_clusters_apart") for each in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,12 +540,8 @@ SIMULATED = (
 def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     """Yield keys, whether nothing comes of them, and why: sections count as all their keys."""
     data, population, method = config.data, config.population, config.method
-    train, risk, aggregation, privacy = (
-        config.train,
-        config.risk,
-        config.aggregation,
-        config.privacy,
-    )
+    train, risk, privacy = config.train, config.risk, config.privacy
+    aggregation = config.aggregation
     yield (
         ("data.dir",),
         not data.reads_files and not data.is_own,

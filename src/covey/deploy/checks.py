@@ -278,8 +278,8 @@ def _trust(settings: dict[str, Any]) -> Iterator[Finding]:
             yield _warning("privacy", _OPEN_SUMS)
     elif settings["aggregation"]["name"] == "mean" and settings["privacy"]["client_noise"] == 0:
         found = (
-            "expected a robust merge, found aggregation.name = 'mean': a few nodes that lie "
-            "can turn the model round. Leave the section aggregation out for the geometric "
+            "expected a robust aggregation, found aggregation.name = 'mean': a few nodes that "
+            "lie can turn the model round. Leave the section aggregation out for the geometric "
             "median, or trust every node."
         )
         yield _warning("aggregation", found)
@@ -293,7 +293,7 @@ def _masks(config: Config) -> Iterator[Finding]:
 
 
 def _organisations(settings: dict[str, Any], nodes: Sequence[str]) -> Iterator[Finding]:
-    """Look whether the file of organisations says of every node what the merge needs."""
+    """Look whether the file of organisations says of every node what the aggregation needs."""
     path, about = settings["population"]["organisations"], "organisations"
     if not path:
         if (least := least_organisations(settings)) > 1:

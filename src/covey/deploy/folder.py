@@ -263,15 +263,15 @@ def least_organisations(settings: dict[str, Any]) -> int:
 def organisation_problem(
     settings: dict[str, Any], nodes: Sequence[str], known: Mapping[str, str]
 ) -> str:
-    """Say what the merge must know of whose clients nodes are, and does not; "": nothing."""
+    """Say what the aggregation must know of whose clients nodes are, and does not; "": nothing."""
     least = least_organisations(settings)
     lacking = [name for name in nodes if name not in known]
     present = {known[name] for name in nodes if name in known}
     if least > 1 and lacking:
         return (
-            f"expected whose client each node is, as aggregation.min_organisations = {least} needs it, "
-            f"found nothing of {lacking[0]!r}, which would not be let in. Say --organisation "
-            f"{lacking[0]}=WHOSE, or add a line for it to the file."
+            f"expected whose client each node is, as aggregation.min_organisations = {least} "
+            f"needs it, found nothing of {lacking[0]!r}, which would not be let in. Say "
+            f"--organisation {lacking[0]}=WHOSE, or add a line for it to the file."
         )
     if least > len(present):
         return (
