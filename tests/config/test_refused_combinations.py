@@ -24,6 +24,7 @@ engine.name = "flower" & method.pooling = "risk"
 engine.name = "flower" & method.pooling = 0.5
 engine.name = "flower" & model.task = "multilabel"
 engine.name = "flower" & model.task = "regression"
+engine.name = "flower" & model.task = "tokens"
 engine.name = "flower" & risk.name = "plugins.risk_confidence:ConfidenceGap"
 engine.name = "flower" & risk.name = "oracle"
 engine.name = "flower" & risk.name = "shadow"
@@ -44,6 +45,8 @@ method.selection = "priced"
 method.selection = "rebalanced"
 method.selection = {"name": "priced", "target_share": 0.9}
 model.task = "regression" & risk.name = "shadow"
+model.task = "tokens" & population.partition = "dirichlet"
+model.task = "tokens" & train.loss = "focal"
 population.holdout = 0
 population.images = "per-group" & population.shift = "none"
 privacy.client_clip = 1.0

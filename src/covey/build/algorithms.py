@@ -334,6 +334,11 @@ def notes(config: Config) -> tuple[str, ...]:
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
         )
+    elif config.model.task == "tokens":
+        found.append(
+            "Loss and accuracy are means over each example's own unmasked tokens, then over "
+            "examples. Gaps between groups are unknown: classes are those of tokens."
+        )
     if note := config.risk.note:
         found.append(note)
     if anonymity_of(config) and config.secrets.source == "seeded":

@@ -14,7 +14,7 @@ from covey.algorithms.algorithm import Clustered
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.remote import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
-from covey.base.errors import ConfigError, DataError
+from covey.base.errors import ConfigError, DataError, ModelError
 from covey.base.events import Event
 from covey.base.names import ClientName, Params
 from covey.base.params import model_hash
@@ -38,6 +38,7 @@ from covey.data.population import (
 )
 from covey.data.source import DataSource, OwnSource, data_folder
 from covey.engine.descent import check_private
+from covey.engine.fixed_features import has_fixed_features
 from covey.engine.recipe import TASKS
 from covey.models.build import (
     NETWORKS,
@@ -273,7 +274,7 @@ def model_of(
             f"All clients' examples must have one shape, found inputs and labels of "
             f"{sorted(shapes)}. Bring them to one shape."
         )
-    (shape, _), classes = shapes.pop(), population.num_classes
+    (shape, labels), classes = shapes.pop(), population.num_classes
     if isinstance(overrides.model, nn.Module):
         _refuse_other_starts(config)
     factory = None if overrides.model is None else factory_of(overrides.model)
@@ -285,8 +286,16 @@ def model_of(
             return factory()
 
     module = build(Streams(config.seed).at("architecture"))
+    if population.layout is not None:
+        if has_fixed_features(module):
+            raise ModelError(
+                f"A linear head over fixed features needs one tensor of inputs, found several: "
+                f"{population.layout}. Join them in one tensor that the features part."
+            )
+        module.register_forward_pre_hook(population.layout, with_kwargs=True)
     seen = to_floats(each[0].inputs).dtype if each else torch.float32
-    check_model(module, shape, classes, seen)
+    tokens = labels[0] if config.model.task == "tokens" else None
+    check_model(module, shape, classes, seen, tokens)
     if config.privacy.record_clip > 0:
         check_private(module)
     if noise_on_clients(config):

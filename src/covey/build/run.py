@@ -44,7 +44,7 @@ from covey.build.training import check_trains
 from covey.config.rules import recipe_of
 from covey.config.settings import Config
 from covey.data.clients import brought_population
-from covey.data.examples import Client, Examples, Preference
+from covey.data.examples import Client, Examples, Layout, Preference
 from covey.data.population import Population, absent_population, normalised_population
 from covey.engine.fixed_features import (
     BoundedRecords,
@@ -94,7 +94,8 @@ class DataHashes:
         both = zip(self._clients, clients, strict=False)
         alike = sum(1 for _ in takewhile(lambda pair: _have_same(*pair), both))
         marks = [*self._marks[: alike // EVERY]]
-        digest = marks[-1].copy() if marks else hashlib.sha256()
+        layout = population.layout or ""
+        digest = marks[-1].copy() if marks else hashlib.sha256(str(layout).encode())
         for count, client in enumerate(clients[len(marks) * EVERY :], 1):
             _add(digest, client)
             if count % EVERY == 0:
@@ -286,6 +287,11 @@ def client_runtime_of(
         config = config.model_copy(update={"population": changed})
     streams = Streams(config.seed if overrides.clients is None else secrets.seed)
     population, _ = population_and_notes(config, overrides.clients, streams)
+    if population.layout is not None:
+        raise DataError(
+            f"A client on a machine of its own must bring one tensor of inputs, found several: "
+            f"{population.layout}. Simulate, or join them in one tensor that the model parts."
+        )
     classes = secrets.classes or population.num_classes
     population = replace(population, num_classes=classes)
     client = next((c for c in population.clients if c.name == secrets.name), None)
@@ -367,7 +373,10 @@ def brought_client(
     if run.config.data.normalise == "image":
         found = normalised_population(found)
     (client,) = found.clients
-    expected, here = (_kind(c.train) for c in (run.population.clients[0], client))
+    expected, here = (
+        _kind(c.train, its.layout)
+        for c, its in ((run.population.clients[0], run.population), (client, found))
+    )
     if here != expected:
         raise DataError(
             f"{name} must bring examples like those of the run's clients, {expected}, "
@@ -381,7 +390,8 @@ def brought_client(
     return client
 
 
-def _kind(examples: Examples) -> str:
+def _kind(examples: Examples, layout: Layout | None) -> str:
     inputs, labels = examples.inputs, examples.labels
     each = f"labels of shape {tuple(labels.shape[1:])}" if labels.dim() > 1 else "labels"
-    return f"{inputs.dtype} of shape {tuple(inputs.shape[1:])} with {labels.dtype} {each}"
+    kind = layout or f"{inputs.dtype} of shape {tuple(inputs.shape[1:])}"
+    return f"{kind} with {labels.dtype} {each}"

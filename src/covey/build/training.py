@@ -253,7 +253,7 @@ def _batches(config: Config, clients: Sequence[Client]) -> Iterator[tuple[Client
     least = min(clients, key=lambda client: _last(client, recipe))
     if config.privacy.record_clip == 0 and _last(least, recipe) < len(usual):
         yield least, least.train.first(_last(least, recipe))
-    if not clients[0].train.inputs.is_floating_point():
+    if clients[0].train.inputs.dtype != torch.float32:  # ids, or several inputs
         yield from _extremes(clients)
 
 

@@ -16,6 +16,7 @@ from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import Keeping
 from covey.algorithms.solved import Solved
 from covey.config.sections import Sections
+from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
 from covey.engine.recipe import Objective, Recipe
 
@@ -224,6 +225,9 @@ def tasks(config: Sections) -> Iterator[Refusal]:
             yield clash(config, "method.name", needs, "model.task", remedy)
         if config.engine.is_remote:
             yield clash(config, "engine.name", needs, "model.task", remedy)
+    if task == "tokens" and isinstance(config.population.partition, Dirichlet):
+        needs = "classes of examples"
+        yield clash(config, "population.partition", needs, "model.task", remedy)
 
 
 def pooled(config: Sections) -> Iterator[Refusal]:

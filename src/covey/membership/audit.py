@@ -121,7 +121,7 @@ WEIGHTS = "weights"
 
 NO_CLASSES = (
     "withheld: these attacks need the log-probability of the true class, and the model's "
-    "task has no classes that exclude each other; the audit at the run's end rests on "
+    "task has no single one per example; the audit at the run's end rests on "
     "losses alone, and stands"
 )
 
