@@ -5,10 +5,12 @@ Each line is a set of settings without one of which it could be played.
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from covey import Config, ConfigError
+from covey.config.settings import replace_setting
 
 REFUSED = """
 data.name = "linear-mixture"
@@ -35,6 +37,12 @@ merge.epsilon = 4
 merge.min_anonymity = 2
 merge.name = "anonymity-sets" & method.name = "local"
 merge.noise = "sound"
+merge.name = "anonymity-sets" & train.cohort_size = 5
+method.name = "solved" & train.cohort_size = 5
+privacy.client_noise = 1.0 & train.cohort_size = 5
+privacy.secure_sums = true & train.cohort_size = 4
+train.cohort_size = 5 & train.participation = 0.5
+train.cohort_size = 5 & unlearning.store_updates = 2
 method.initialisation = "groups" & method.num_clusters = 1
 method.initialisation = "groups" & method.num_clusters = 3
 method.name = "local" & unlearning.request_probability = 0.2
@@ -62,12 +70,11 @@ def test_a_combination_is_refused_and_says_why(line: str):
         assert key.partition(".")[0] in str(refused.value)
 
 
-def settings_of(line: str) -> dict[str, dict[str, object]]:
-    settings: dict[str, dict[str, object]] = {}
+def settings_of(line: str) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
     for each in line.split(" & "):
         key, _, value = each.partition(" = ")
-        section, _, name = key.partition(".")
-        settings.setdefault(section, {})[name] = json.loads(value)
+        replace_setting(settings, key.split("."), json.loads(value))
     return settings
 
 
@@ -75,6 +82,7 @@ ALLOWED = """
 method.selection = {"name": "priced", "target_share": 0.2}
 method.name = "fedavg" & unlearning.store_updates = 2
 engine.name = "flower" & method.selection = "threshold"
+engine.name = "flower" & train.cohort_size = 5
 """
 
 

@@ -44,6 +44,9 @@ SAME = {
         train={"participation": 0.7},
         redteam={"name": "none"},
     ),
+    "FedAvg, so many at a time": settings_with(
+        method={"name": "fedavg"}, train={"cohort_size": 2}, redteam={"name": "none"}
+    ),
     "FedAvg, noise on clients": settings_with(
         method={"name": "fedavg"},
         merge={"weights": "equal"},

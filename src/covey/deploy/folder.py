@@ -248,6 +248,7 @@ def bounds_newcomers(config: Config) -> bool:
     return (
         config.method.enters_at_will
         and config.train.participation == 1
+        and not config.train.cohort_size
         and config.merge.name != DEFAULTS["aggregation"]
     )
 
