@@ -15,6 +15,7 @@ DOCUMENTED = """
 seed = 0
 rounds = 30
 tracking = []
+metrics = []
 [data]
 name = "digits"
 dir = ""

@@ -45,6 +45,7 @@ from .data.source import ClientSource, DataSet
 from .desk.answering import answer_cases
 from .desk.case import register_at
 from .engine.cpu import ReferenceEngine
+from .engine.metrics import Metric
 from .engine.optimizers import Adam, AdamW, Optimizer, Sgd
 from .engine.protocol import Engine, EngineFactory, Scored, ScoringJob, TrainingJob
 from .engine.recipe import (
@@ -110,6 +111,7 @@ __all__ = [
     "LedgerMismatch",
     "LedgerUnavailable",
     "Loss",
+    "Metric",
     "ModelAudit",
     "ModelError",
     "ModelFactory",

@@ -166,6 +166,7 @@ KEYS = st.sampled_from(["name", "groups", "minority", "pooling", "rounds", "nois
 
 def test_a_mistake_in_a_list_is_told_once():
     assert only({"tracking": ["tensorbord", "mlflow"]})["key"] == "tracking.0"
+    assert only({"metrics": ["top-k", {"name": "top-k", "k": 0}]})["key"] == "metrics.1.k"
 
 
 @given(st.dictionaries(NAMES, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3)))

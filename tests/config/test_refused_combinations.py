@@ -39,6 +39,10 @@ merge.name = "anonymity-sets" & method.name = "local"
 merge.noise = "sound"
 merge.name = "anonymity-sets" & train.cohort_size = 5
 method.name = "solved" & train.cohort_size = 5
+model.task = "regression" & metrics = ["top-k"]
+engine.name = "flower" & metrics = ["top-k"]
+metrics = ["top-k", "top-k"]
+metrics = ["mean-squared-error"]
 privacy.client_noise = 1.0 & train.cohort_size = 5
 privacy.secure_sums = true & train.cohort_size = 4
 train.cohort_size = 5 & train.participation = 0.5
@@ -83,6 +87,7 @@ method.selection = {"name": "priced", "target_share": 0.2}
 method.name = "fedavg" & unlearning.store_updates = 2
 engine.name = "flower" & method.selection = "threshold"
 engine.name = "flower" & train.cohort_size = 5
+metrics = ["top-k", {"name": "top-k", "k": 1}]
 """
 
 

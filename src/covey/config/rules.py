@@ -493,6 +493,28 @@ def fixed_cohorts(config: Sections) -> Iterator[Refusal]:
         yield clash(config, "method.name", needs, key, remedy)
 
 
+def metrics_measured(config: Sections) -> Iterator[Refusal]:
+    """Metrics are measured here, by answers that fit the task, each once."""
+    key, task, labels = "metrics", config.model.task, [each.label for each in config.metrics]
+    if len(set(labels)) < len(labels):
+        yield Refusal(
+            (key,), f"{key} must differ from each other, found {', '.join(labels)}. Remove one."
+        )
+    for metric in config.metrics:
+        if task not in metric.tasks:
+            yield Refusal(
+                (key, "model.task"),
+                f"The metric {metric.name!r} is for model.task = "
+                f"{' or '.join(map(repr, metric.tasks))}, found {task!r}. Remove it from {key}.",
+            )
+    if config.metrics and config.engine.is_remote:
+        yield Refusal(
+            (key, "engine.name"),
+            f"{key} are measured on clients that are simulated here, found {', '.join(labels)} "
+            f"with engine.name = {config.engine.name!r}. Set {key} = [].",
+        )
+
+
 OF_DATA = (drawn_data, groups_known, risk_measured)
 """Rules that a program's own clients may change: they are checked again with these."""
 
@@ -517,6 +539,7 @@ RULES: Sequence[Rule] = (
     trained_apart,
     one_objective,
     fixed_cohorts,
+    metrics_measured,
 )
 
 

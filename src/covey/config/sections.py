@@ -33,6 +33,7 @@ from covey.data.partition import Iid, Partition
 from covey.data.sets import Digits
 from covey.data.source import DataSource
 from covey.engine.kinds import Auto
+from covey.engine.metrics import Metric
 from covey.engine.optimizers import Optimizer, Sgd
 from covey.engine.protocol import EngineFactory
 from covey.engine.recipe import Constant, Loss, Objective, Schedule, TaskLoss
@@ -304,6 +305,9 @@ def _several(named: object) -> object:
     return named if isinstance(named, list | tuple) else [named]
 
 
+Metrics = Annotated[
+    tuple[Annotated[Metric, Part("metric")], ...], Field(strict=False), BeforeValidator(_several)
+]
 Trackers = Annotated[
     tuple[Annotated[Tracker, Part("tracker")], ...], Field(strict=False), BeforeValidator(_several)
 ]
@@ -318,6 +322,10 @@ class Sections(SettingsSection):
         tracking: who else is told of every round (`docs/tracking.md`), and changes no
             result: a list of trackers, each by its name or as a table such as `{name =
             "mlflow", uri = "http://localhost:5000"}`.
+        metrics: what else is measured of every client's model at the end, on examples that
+            it never trained on: a list of metrics, each by its name (`mean-squared-error`,
+            `top-k`, or `package.module:name`) or as a table such as `{name = "top-k", k =
+            5}`. They change no model, and show of a client as much as its accuracy does.
         data: which examples there are.
         model: what is trained.
         method: how clients come to share models.
@@ -329,6 +337,7 @@ class Sections(SettingsSection):
     seed: Count = 0
     rounds: Positive = 30
     tracking: Trackers = ()
+    metrics: Metrics = ()
     data: Annotated[DataSource, Part("data")] = Digits()
     population: PopulationConfig = PopulationConfig()
     model: Annotated[ModelFactory, Part("model")] = ModelFunction(function=MnistCnn)
