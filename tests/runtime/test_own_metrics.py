@@ -86,7 +86,7 @@ def test_a_number_per_client_of_its_own_holdout_is_weighted_by_its_size(tmp_path
         "model.name": "linear-map",
         "model.task": "regression",
         "method.name": "fedavg",
-        "redteam.name": "none",
+        "risk.name": "none",
         "metrics": ["mean-squared-error", Held()],
     }
     run = covey.run(clients=clients, config=config, out=tmp_path / "run")
