@@ -26,7 +26,7 @@ class Metric(Component):
         tasks: the values of `model.task` whose answers it takes.
     """
 
-    tasks: ClassVar[tuple[str, ...]] = ("multiclass", "multilabel", "regression")
+    tasks: ClassVar[tuple[str, ...]] = ("multiclass", "multilabel", "regression", "tokens")
 
     @property
     def label(self) -> str:
