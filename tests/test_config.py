@@ -15,6 +15,7 @@ DOCUMENTED = """
 seed = 0
 rounds = 30
 tracking = []
+metrics = []
 [data]
 name = "digits"
 dir = ""
@@ -54,6 +55,7 @@ loss = {name = "task"}
 objective = {name = "plain"}
 max_gradient_norm = 0.0
 participation = 1.0
+cohort_size = 0
 keep_losses = false
 [method]
 name = "ifca-mir"

@@ -33,6 +33,22 @@ class Accuracy(TypedDict):
     by_group: dict[str, float]
 
 
+class MetricTold(TypedDict):
+    """A metric of the models at the end, on unseen examples.
+
+    Attributes:
+        overall: the mean over clients, each by how many examples it was measured on; None:
+            `reason` says why.
+        lowest, highest: of a client; None: of no client it is known.
+    """
+
+    overall: float | None
+    by_group: dict[str, float | None]
+    lowest: float | None
+    highest: float | None
+    reason: str
+
+
 class StrongestAttack(TypedDict):
     """An attack on a final model, by its name."""
 
@@ -197,6 +213,7 @@ class RunSummary(TypedDict):
         moved_and_exposed: clients that once trained a riskier model than their last one.
         prices: of the clusters, with `method.selection = "priced"`.
         fairness: by gap; None: `fairness_reason` says why.
+        metrics: those that the settings name, by what they are called.
         adjusted_rand_index: of clusters against groups, 1 the same; None: not known.
         guarantee: the strongest that holds; None: `guarantee_reason` says why.
         guarantees: all that noise was added for.
@@ -226,6 +243,7 @@ class RunSummary(TypedDict):
     prices: list[float] | None
     fairness: dict[str, FairnessGap] | None
     fairness_reason: str
+    metrics: dict[str, MetricTold]
     adjusted_rand_index: float | None
     guarantee: Guarantee | None
     guarantee_reason: str

@@ -6,7 +6,7 @@ from .aggregation.base import (
     mean_per_cluster,
 )
 from .aggregation.server import ServerOptimizer
-from .algorithms.algorithm import Algorithm, Clients, Setup
+from .algorithms.algorithm import Algorithm, Clients, Setup, Subtractable
 from .algorithms.selection import (
     ClusterSelection,
     SelectionInputs,
@@ -45,6 +45,7 @@ from .data.source import ClientSource, DataSet
 from .desk.answering import answer_cases
 from .desk.case import register_at
 from .engine.cpu import ReferenceEngine
+from .engine.metrics import Metric
 from .engine.optimizers import Adam, AdamW, Optimizer, Sgd
 from .engine.protocol import Engine, EngineFactory, Scored, ScoringJob, TrainingJob
 from .engine.recipe import (
@@ -110,6 +111,7 @@ __all__ = [
     "LedgerMismatch",
     "LedgerUnavailable",
     "Loss",
+    "Metric",
     "ModelAudit",
     "ModelError",
     "ModelFactory",
@@ -143,6 +145,7 @@ __all__ = [
     "States",
     "Stepwise",
     "Streams",
+    "Subtractable",
     "Target",
     "Task",
     "TrackedRun",

@@ -164,6 +164,11 @@ NAMES = st.sampled_from(sorted(Config.model_fields)) | st.text(max_size=5)
 KEYS = st.sampled_from(["name", "groups", "minority", "pooling", "rounds", "noise", "clients"])
 
 
+def test_a_mistake_in_a_list_is_told_once():
+    assert only({"tracking": ["tensorbord", "mlflow"]})["key"] == "tracking.0"
+    assert only({"metrics": ["top-k", {"name": "top-k", "k": 0}]})["key"] == "metrics.1.k"
+
+
 @given(st.dictionaries(NAMES, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3)))
 @example({"tracking": {}})
 @example({"tracking": [None, "0"]})

@@ -5,10 +5,12 @@ Each line is a set of settings without one of which it could be played.
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from covey import Config, ConfigError
+from covey.config.settings import replace_setting
 
 REFUSED = """
 data.name = "linear-mixture"
@@ -36,6 +38,16 @@ aggregation.epsilon = 4
 aggregation.min_anonymity = 2
 aggregation.name = "anonymity-sets" & method.name = "local"
 aggregation.noise = "sound"
+aggregation.name = "anonymity-sets" & train.cohort_size = 5
+method.name = "solved" & train.cohort_size = 5
+model.task = "regression" & metrics = ["top-k"]
+engine.name = "flower" & metrics = ["top-k"]
+metrics = ["top-k", "top-k"]
+metrics = ["mean-squared-error"]
+privacy.client_noise = 1.0 & train.cohort_size = 5
+privacy.secure_sums = true & train.cohort_size = 4
+train.cohort_size = 5 & train.participation = 0.5
+train.cohort_size = 5 & leaving.store_updates = 2
 method.initialisation = "groups" & method.num_clusters = 1
 method.initialisation = "groups" & method.num_clusters = 3
 method.name = "local" & leaving.request_probability = 0.2
@@ -65,12 +77,11 @@ def test_a_combination_is_refused_and_says_why(line: str):
         assert key.partition(".")[0] in str(refused.value)
 
 
-def settings_of(line: str) -> dict[str, dict[str, object]]:
-    settings: dict[str, dict[str, object]] = {}
+def settings_of(line: str) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
     for each in line.split(" & "):
         key, _, value = each.partition(" = ")
-        section, _, name = key.partition(".")
-        settings.setdefault(section, {})[name] = json.loads(value)
+        replace_setting(settings, key.split("."), json.loads(value))
     return settings
 
 
@@ -78,6 +89,8 @@ ALLOWED = """
 method.selection = {"name": "priced", "target_share": 0.2}
 method.name = "fedavg" & leaving.store_updates = 2
 engine.name = "flower" & method.selection = "threshold"
+engine.name = "flower" & train.cohort_size = 5
+metrics = ["top-k", {"name": "top-k", "k": 1}]
 """
 
 

@@ -44,6 +44,9 @@ SAME = {
         train={"participation": 0.7},
         risk={"name": "none"},
     ),
+    "FedAvg, so many at a time": settings_with(
+        method={"name": "fedavg"}, train={"cohort_size": 2}, risk={"name": "none"}
+    ),
     "FedAvg, noise on clients": settings_with(
         method={"name": "fedavg"},
         aggregation={"weights": "equal"},

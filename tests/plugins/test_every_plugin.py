@@ -55,9 +55,9 @@ def leaver_of(run: covey.Run) -> str:
 
 def test_every_kind_that_settings_name_is_here():
     # attacks are named when a run is audited: tests/runtime/test_own_estimator.py;
-    # trackers are told of runs, and change none: tests/tracking
+    # trackers and metrics change no run: tests/tracking, tests/runtime/test_own_metrics.py
     played = {each.kind for each in CASES.values()}
-    assert played | {"attack", "tracker"} == set(BUILT_INS)
+    assert played | {"attack", "metric", "tracker"} == set(BUILT_INS)
 
 
 @pytest.mark.parametrize("path", PLUGINS, ids=lambda path: path.stem)

@@ -560,6 +560,25 @@ class ClientExposed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MetricMeasured(Event):
+    """What a metric of the settings says of the models at the end, on unseen examples.
+
+    Attributes:
+        metric: its name, and settings that are not its defaults.
+        clients: the figure of each client's model; None: it is not finite. A client without
+            unseen examples is not there.
+        value: the mean over these clients, each weighted by how many examples it was
+            measured on; None where the figure of one is unknown, or there is none.
+        by_group: the same over the clients of each group.
+    """
+
+    metric: str
+    value: float | None
+    by_group: Mapping[str, float | None]
+    clients: Mapping[Handle, float | None]
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished(Event):
     """The last fact of a run; figures as of `RoundMeasured`."""
 

@@ -22,6 +22,7 @@ from covey.base.events import (
     Event,
     FairnessMeasured,
     GroupsSought,
+    MetricMeasured,
     ModelAttacked,
     ModelDiverged,
     ModelsPooled,
@@ -144,6 +145,7 @@ class History:
     attacks: tuple[ModelAttacked, ...] = ()
     exposures: tuple[ClientExposed, ...] = ()
     fairness: tuple[FairnessMeasured, ...] = ()
+    metrics: tuple[MetricMeasured, ...] = ()
     finished: RunFinished | None = None
     reported: ClientsReported | None = None
     told: tuple[Event, ...] = ()
@@ -249,6 +251,7 @@ class HistoryFold:
     attacks: list[ModelAttacked]
     exposures: list[ClientExposed]
     fairness: list[FairnessMeasured]
+    metrics: list[MetricMeasured]
     finished: RunFinished | None
     reported: ClientsReported | None
     told: list[Event]
@@ -368,6 +371,8 @@ class HistoryFold:
                 self.exposures.append(event)
             case FairnessMeasured():
                 self.fairness.append(event)
+            case MetricMeasured():
+                self.metrics.append(event)
             case RunFinished():
                 self.finished, self.left_since_end = event, 0
             case ClientsReported():
@@ -409,6 +414,7 @@ class HistoryFold:
         self.moves.pop(gone, None)
         self.left = [*(e for e in self.left if e.handle != gone), event]
         self.exposures = [e for e in self.exposures if e.handle != gone]
+        self.metrics = [replace(e, clients=_others(e.clients, gone)) for e in self.metrics]
         self.left_since_end += self.finished is not None
 
     def _assigned(self, t: int, event: ClientsAssigned) -> None:

@@ -191,7 +191,7 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
             if name not in nested and not f"{key}.{name}".startswith(CHANGES_NOTHING)
         }
         setting = key if "." in key else f"{key}.name"
-        if setting in found or key == "tracking":
+        if setting in found or key in ("metrics", "tracking"):  # they change no model
             continue
         if own or (component.is_own and component != usual.get(key)):
             source = _source(component) if component.is_own else ""

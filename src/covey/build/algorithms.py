@@ -314,6 +314,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
         isolates_clusters(config)
         and not recipe_of(config).keeps_memory  # by clients that would not train
         and not config.engine.is_remote
+        and not config.train.cohort_size  # another client takes the place of one that leaves
         and config.privacy == type(config.privacy)()
         and config.engine.vouches_for("keeps_clients_apart")
         and not getattr(engine, "rounds_together", False)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress, starmap
 
 from covey.aggregation.base import finite_updates
 from covey.algorithms.ifca import Ifca
@@ -235,12 +236,11 @@ def _round_of(components: Components) -> PlayRound:
         recipe = longer(usual) if index == split_round else usual
         recipe = recipe.at(index, config.rounds)
         train = train_with(engine, recipe, config.aggregation.weights)
-        coins = streams.at("cohort").generator().random(len(sets))
-        cohort = tuple(
-            _pseudo_client(place, examples)
-            for place, (coin, examples) in enumerate(zip(coins, sets, strict=True))
-            if coin < config.train.participation
-        )
+        # a cohort of a fixed size has clients that are none of these, too
+        draws = max(len(sets), len(population.clients))
+        coins = streams.at("cohort").generator().random(draws).tolist()
+        drawn = config.train.takes_part(coins)[: len(sets)]
+        cohort = tuple(starmap(_pseudo_client, compress(enumerate(sets), drawn)))
         only = {client.handle: 0 for client in cohort}
         updates = finite_updates(train((params,), cohort, only, streams), as_zero=accounted)
         alike = aggregator_of(config, len(sets)) if private else aggregate

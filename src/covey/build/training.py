@@ -195,7 +195,7 @@ def own_parts(config: Config) -> tuple[str, ...]:
     return tuple(
         f"{kind_at(key.split('.')).replace('_', ' ')} {component.name}"
         for key, component in components_in(config)
-        if component.is_own and key not in ("data", "tracking")
+        if component.is_own and key not in ("data", "metrics", "tracking")
     )
 
 

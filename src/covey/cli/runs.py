@@ -61,6 +61,8 @@ class RunConcluded(Answer):
         groups = "".join(f", {group} {v:.3f}" for group, v in accuracy["by_group"].items())
         overall = short(accuracy["overall"])
         yield f"{found['method']}: {name} {overall}{groups} after {found['rounds']} rounds"
+        for metric, measured in found["metrics"].items():
+            yield f"{metric}: {_metric_figures(measured)}"
         yield from (_cluster_line(j, each) for j, each in enumerate(found["clusters"][:6]))
         violations = found["violations"]
         if violations["count"] is None:
@@ -83,6 +85,16 @@ class RunConcluded(Answer):
         if self.beside:
             yield self.beside
         yield f"report: {self.report}"
+
+
+def _metric_figures(measured: Mapping[str, Any]) -> str:
+    if measured["overall"] is None:
+        return f"unknown ({measured['reason']})"
+    groups = "".join(f", {group} {short(value)}" for group, value in measured["by_group"].items())
+    return (
+        f"{measured['overall']:.3f}{groups}; clients from {measured['lowest']:.3f} to "
+        f"{measured['highest']:.3f}"
+    )
 
 
 def _cluster_line(j: int, cluster: Mapping[str, Any]) -> str:

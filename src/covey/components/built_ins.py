@@ -70,6 +70,10 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "dirichlet": "covey.data.partition:Dirichlet",
             "by-writer": "covey.data.partition:ByWriter",
         },
+        "metric": {
+            "mean-squared-error": "covey.engine.metrics:MeanSquaredError",
+            "top-k": "covey.engine.metrics:TopK",
+        },
         "tracker": {
             "tensorboard": "covey.trackers:TensorBoard",
             "mlflow": "covey.trackers:MLflow",

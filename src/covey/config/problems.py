@@ -296,7 +296,7 @@ def problems_of(
 
 def _without(given: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
     """Leave out settings that are wrong, whole: a group of clients with all others."""
-    wrong = {path[:2] for path in paths}
+    wrong, tops = {path[:2] for path in paths}, {path[0] for path in paths}
     return {
         name: {
             key: each
@@ -306,7 +306,7 @@ def _without(given: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
         if isinstance(value, Mapping)
         else value
         for name, value in given.items()
-        if (name,) not in wrong and not (isinstance(value, str) and (name, "name") in wrong)
+        if (name,) not in wrong and (isinstance(value, Mapping) or name not in tops)
     }
 
 

@@ -425,6 +425,7 @@ def stored_updates(config: Sections) -> Iterator[Refusal]:
         "aggregation.server_optimizer": not isinstance(optimizer, NoServerOptimizer),
         "train.objective": (method.objective or train.objective).remembers,
         "engine.name": config.engine.is_remote,
+        "train.cohort_size": train.cohort_size > 0,
         "privacy.secure_sums": config.privacy.secure_sums,
     }
     needs = "clients' updates to be kept and calibrated"
@@ -468,6 +469,57 @@ def one_objective(config: Sections) -> Iterator[Refusal]:
         )
 
 
+def fixed_cohorts(config: Sections) -> Iterator[Refusal]:
+    """Cohorts of a fixed size are no independent draws, and change with who is there."""
+    train, privacy, key = config.train, config.privacy, "train.cohort_size"
+    if train.cohort_size == 0:
+        return
+    if train.participation < 1:
+        yield Refusal(
+            (key, "train.participation"),
+            f"Clients are drawn by their number or each by its own chance, found {key} = "
+            f"{train.cohort_size} and train.participation = {train.participation}. Set "
+            f"{key} = 0, or train.participation = 1.",
+        )
+    if privacy.secure_sums and train.cohort_size < privacy.min_cohort:
+        yield Refusal(
+            (key, "privacy.min_cohort"),
+            f"{key} must be at least privacy.min_cohort = {privacy.min_cohort}, or no sum "
+            f"under masks is ever opened, found {train.cohort_size}. Raise it.",
+        )
+    remedy = f"Set {key} = 0, and train.participation for a share of the clients."
+    if privacy.client_noise > 0:
+        needs = "cohorts of a fixed size"
+        yield clash(config, key, needs, "privacy.client_noise", remedy)
+    if isinstance(config.aggregation, AnonymitySets):
+        yield clash(config, "aggregation.name", "independent draws of clients", key, remedy)
+    if config.method.subtracts:
+        needs = "the cohorts of the others to stay as they are when a client leaves"
+        yield clash(config, "method.name", needs, key, remedy)
+
+
+def metrics_measured(config: Sections) -> Iterator[Refusal]:
+    """Metrics are measured here, by answers that fit the task, each once."""
+    key, task, labels = "metrics", config.model.task, [each.label for each in config.metrics]
+    if len(set(labels)) < len(labels):
+        yield Refusal(
+            (key,), f"{key} must differ from each other, found {', '.join(labels)}. Remove one."
+        )
+    for metric in config.metrics:
+        if task not in metric.tasks:
+            yield Refusal(
+                (key, "model.task"),
+                f"The metric {metric.name!r} is for model.task = "
+                f"{' or '.join(map(repr, metric.tasks))}, found {task!r}. Remove it from {key}.",
+            )
+    if config.metrics and config.engine.is_remote:
+        yield Refusal(
+            (key, "engine.name"),
+            f"{key} are measured on clients that are simulated here, found {', '.join(labels)} "
+            f"with engine.name = {config.engine.name!r}. Set {key} = [].",
+        )
+
+
 OF_DATA = (drawn_data, groups_known, risk_measured)
 """Rules that a program's own clients may change: they are checked again with these."""
 
@@ -491,6 +543,8 @@ RULES: Sequence[Rule] = (
     leaving_by_chance,
     trained_apart,
     one_objective,
+    fixed_cohorts,
+    metrics_measured,
 )
 
 
@@ -523,6 +577,9 @@ class Idle:
         """The fact as a sentence."""
         return f"{self.key} = {self.value!r} does nothing: {self.reason}."
 
+
+DRAWS = ("participation", "cohort_size")
+"""Settings of `train` that are for clients that train nothing, too."""
 
 SIMULATED = (
     "population.clients",
@@ -587,7 +644,7 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
         isinstance(method, Clustered) and method.num_clusters == 1,
         "method.num_clusters = 1 leaves nobody to move",
     )
-    of_training = (f"train.{each}" for each in type(train).model_fields if each != "participation")
+    of_training = (f"train.{each}" for each in type(train).model_fields if each not in DRAWS)
     yield (
         (*of_training, "aggregation"),
         not method.trains,

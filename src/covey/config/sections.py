@@ -5,6 +5,7 @@ What a setting means stands in its section's docstring: `covey config schema`, t
 (`covey.components.parts`) is described by its own class.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -32,6 +33,7 @@ from covey.data.partition import Iid, Partition
 from covey.data.sets import Digits
 from covey.data.source import DataSource
 from covey.engine.kinds import Auto
+from covey.engine.metrics import Metric
 from covey.engine.optimizers import Optimizer, Sgd
 from covey.engine.protocol import EngineFactory
 from covey.engine.recipe import Constant, Loss, Objective, Schedule, TaskLoss
@@ -136,6 +138,11 @@ class TrainConfig(SettingsSection):
         max_gradient_norm: if positive, the largest L2 norm of a step's gradient; a larger
             one is scaled down.
         participation: chance of each client in each round.
+        cohort_size: if positive, so many clients take part in each round, drawn uniformly
+            without replacement, or all where fewer are there. Not with `participation` below
+            1, `privacy.client_noise` or `aggregation.name = "anonymity-sets"`, which are accounted
+            for by independent draws, nor where who leaves is taken out of recorded rounds
+            (`method.name = "solved"`, `leaving.store_updates`).
         keep_losses: every client keeps, on its own side, the loss of each of its records in
             every round, as training computes it anyway; which are the most exposed, `covey
             records` tells from it (`docs/record_risk.md`). No model changes by it. Not with
@@ -153,7 +160,19 @@ class TrainConfig(SettingsSection):
     objective: Annotated[Objective, Part("objective")] = Objective()
     max_gradient_norm: NotNegative = 0.0
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    cohort_size: Count = 0
     keep_losses: bool = False
+
+    def takes_part(self, draws: Sequence[float]) -> list[bool]:
+        """Return who takes part in a round, given a uniform draw from [0, 1) of each client.
+
+        Everybody below `participation`, or the `cohort_size` smallest draws, of equal ones
+        the first. A client that was not drawn changes no cohort by leaving.
+        """
+        if not self.cohort_size:
+            return [draw < self.participation for draw in draws]
+        drawn = set(sorted(range(len(draws)), key=draws.__getitem__)[: self.cohort_size])
+        return [place in drawn for place in range(len(draws))]
 
 
 class PrivacyConfig(SettingsSection):
@@ -282,10 +301,13 @@ class CheckpointsConfig(SettingsSection):
     best: Figure = "none"
 
 
-def _several(trackers: object) -> object:
-    return trackers if isinstance(trackers, list | tuple) else [trackers]
+def _several(named: object) -> object:
+    return named if isinstance(named, list | tuple) else [named]
 
 
+Metrics = Annotated[
+    tuple[Annotated[Metric, Part("metric")], ...], Field(strict=False), BeforeValidator(_several)
+]
 Trackers = Annotated[
     tuple[Annotated[Tracker, Part("tracker")], ...], Field(strict=False), BeforeValidator(_several)
 ]
@@ -300,6 +322,10 @@ class Sections(SettingsSection):
         tracking: who else is told of every round (`docs/tracking.md`), and changes no
             result: a list of trackers, each by its name or as a table such as `{name =
             "mlflow", uri = "http://localhost:5000"}`.
+        metrics: what else is measured of every client's model at the end, on examples that
+            it never trained on: a list of metrics, each by its name (`mean-squared-error`,
+            `top-k`, or `package.module:name`) or as a table such as `{name = "top-k", k =
+            5}`. They change no model, and show of a client as much as its accuracy does.
         data: which examples there are.
         model: what is trained.
         method: how clients come to share models.
@@ -311,6 +337,7 @@ class Sections(SettingsSection):
     seed: Count = 0
     rounds: Positive = 30
     tracking: Trackers = ()
+    metrics: Metrics = ()
     data: Annotated[DataSource, Part("data")] = Digits()
     population: PopulationConfig = PopulationConfig()
     model: Annotated[ModelFactory, Part("model")] = ModelFunction(function=MnistCnn)

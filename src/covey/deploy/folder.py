@@ -250,6 +250,7 @@ def bounds_newcomers(config: Config) -> bool:
         isinstance(config.method, Ifca)
         and config.method.enters_at_will
         and config.train.participation == 1
+        and not config.train.cohort_size
         and config.aggregation.name != DEFAULTS["aggregation"]
     )
 

@@ -103,7 +103,7 @@ OWN_FEATURES = (
     "a feature map that covey does not bring: the rest holds if it looks at one record at "
     "a time, and holds nobody's data"
 )
-AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness"
+AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness, metrics"
 OPEN: Mapping[type[Event], str] = {
     events.RiskMeasured: "risk figures, which members' scores make: the rest holds given them",
     events.GroupsSought: "the warm start's split by what clients sent: the rest holds given it",
@@ -118,6 +118,7 @@ OPEN: Mapping[type[Event], str] = {
     events.ModelAttacked: AUDITED,
     events.ClientExposed: AUDITED,
     events.FairnessMeasured: AUDITED,
+    events.MetricMeasured: AUDITED,
 }
 """Events that are published without noise, and how a guarantee says that."""
 

@@ -260,6 +260,7 @@ def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[di
                 "true_risk_standard_error": true.standard_error if true else None,
                 "attack": true.attack if true else None,
                 "exposure": final_exposure(history, end) if end else None,
+                **{each.metric: each.clients.get(handle) for each in history.metrics},
             }
         )
     return rows

@@ -31,6 +31,7 @@ SETTLED_AFTER = 5
 
 NO_GROUPS = "the clients have no known groups"
 NO_GAPS = "no gap was measured: that takes two groups or more, with test examples and classes"
+NO_HOLDOUT = "no client has examples that it never trained on"
 NO_SETS = "updates were not hidden in anonymity sets: no participation can be denied"
 STORED = "raw updates are stored beside the anonymity sets: no participation can be denied"
 PROMISE = (
@@ -67,6 +68,7 @@ def summary(history: History) -> dict[str, Any]:
         **moves(history),
         "prices": list(history.prices[-1][1].prices) if history.prices else None,
         **_fairness(history),
+        "metrics": {each.metric: _metric(each) for each in history.metrics},
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         **guarantee_of(history),
         **budget_of(history),
@@ -83,7 +85,7 @@ def _notes(history: History) -> list[str]:
     notes = list(history.started.notes) if history.started else []
     if gone := history.left_since_end:
         notes.append(
-            f"Accuracies, risks and gaps of the end were measured with {gone} "
+            f"Accuracies, metrics, risks and gaps of the end were measured with {gone} "
             f"client{'s' if gone > 1 else ''} more, who left after it and whose answer "
             f"changed no model."
         )
@@ -244,6 +246,21 @@ def _fairness(history: History) -> dict[str, Any]:
     else:
         reason = NO_GAPS if client_groups(history) else NO_GROUPS
     return {"fairness": gaps or None, "fairness_reason": reason}
+
+
+def _metric(measured: MetricMeasured) -> dict[str, Any]:
+    """Return what a metric says of the clients together, or why that is unknown."""
+    values = [value for value in measured.clients.values() if value is not None]
+    reason = ""
+    if measured.value is None:
+        reason = "it is not finite for some client" if measured.clients else NO_HOLDOUT
+    return {
+        "overall": measured.value,
+        "by_group": dict(measured.by_group),
+        "lowest": min(values, default=None),
+        "highest": max(values, default=None),
+        "reason": reason,
+    }
 
 
 def guarantee_of(history: History) -> dict[str, Any]:

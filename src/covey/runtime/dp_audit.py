@@ -270,5 +270,5 @@ def _audited(
 
 def _all_taking_part(config: Config) -> Config:
     settings = config.model_dump()
-    settings["train"]["participation"] = 1.0
+    settings["train"] |= {"participation": 1.0, "cohort_size": 0}
     return Config.of(settings)

@@ -48,6 +48,7 @@ from covey.runtime.evaluation import (
     accuracies,
     adjusted_rand_index,
     labelled_predictions,
+    measured_metrics,
     round_measured,
     squared_errors,
 )
@@ -164,6 +165,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     comparable = answers and diverged.keys().isdisjoint(final.assignment.values())
     gaps = fairness(answers, streams.at("fairness").generator()) if answers and comparable else ()
     errors = squared_errors(*args)
+    metrics = measured_metrics(run.engine, *args[1:], run.config.metrics)
     exposed = tuple(
         replace(each, squared_error=errors.get(each.handle))
         for each in _exposed(run, final, history, (found, audits))
@@ -177,7 +179,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
         for each in head_attacks(run, final, history, streams.at("heads"))
         if each.cluster not in diverged
     )
-    return RoundResult(final, (*told, *audits, *on_heads, *gaps, *exposed, finished))
+    return RoundResult(final, (*told, *audits, *on_heads, *gaps, *metrics, *exposed, finished))
 
 
 def _voided(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:

@@ -8,8 +8,9 @@ Both follow from what is recorded, so that a run that was stopped ends where it 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,15 +18,20 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.algorithms.state import ServerState, personal_models
-from covey.base.events import RoundMeasured, RunEndedEarly
+from covey.base.errors import ConfigError
+from covey.base.events import MetricMeasured, RoundMeasured, RunEndedEarly
 from covey.base.history import History, RoundRow
 from covey.base.metrics import ByModel, Judged
 from covey.base.names import Handle, Params
+from covey.build.training import user_function
 from covey.config.sections import StoppingConfig
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples
 from covey.data.population import Population
+from covey.engine.metrics import Metric
 from covey.engine.protocol import Engine, Scored, ScoringJob
+
+T = TypeVar("T")
 
 Accuracies = Mapping[Handle, float]
 """Accuracy of the model that each client uses, on unseen examples like its own.
@@ -91,8 +97,8 @@ def _measured(
     engine: Engine,
     models: ModelsInUse,
     population: Population,
-    figure: Callable[[Scored, Tensor], float | None],
-) -> Mapping[Handle, float]:
+    figure: Callable[[Scored, Tensor], T | None],
+) -> Mapping[Handle, T]:
     """Return a figure of the model that each client uses, on unseen examples."""
     if not population.groups:
         return _on_holdouts(engine, models, population.clients, figure)
@@ -104,6 +110,72 @@ def _measured(
     return {
         handle: value for handle, pair in pairs.items() if (value := of_pairs[pair]) is not None
     }
+
+
+def measured_metrics(
+    engine: Engine, models: ModelsInUse, population: Population, metrics: Sequence[Metric]
+) -> tuple[MetricMeasured, ...]:
+    """Return what each metric says of the model that every client uses, on unseen examples."""
+    if not metrics:
+        return ()
+
+    def figures(scored: Scored, labels: Tensor) -> tuple[int, list[float | None]] | None:
+        size = len(labels)
+        return (size, [_figure(metric, scored, labels) for metric in metrics]) if size else None
+
+    found = _measured(engine, models, population, figures)
+    by_group: dict[str, list[Handle]] = {}
+    for client in population.clients:
+        if client.group is not None and client.handle in found:
+            by_group.setdefault(population.groups[client.group].name, []).append(client.handle)
+    sizes = {handle: size for handle, (size, _) in found.items()}
+
+    def measured(place: int, metric: Metric) -> MetricMeasured:
+        values = {handle: figures[place] for handle, (_, figures) in found.items()}
+        return MetricMeasured(
+            metric=metric.label,
+            value=weighted_mean(values, sizes),
+            by_group={
+                name: weighted_mean({handle: values[handle] for handle in handles}, sizes)
+                for name, handles in sorted(by_group.items())
+            },
+            clients=values,
+        )
+
+    return tuple(measured(place, metric) for place, metric in enumerate(metrics))
+
+
+def weighted_mean(
+    values: Mapping[Handle, float | None], sizes: Mapping[Handle, int]
+) -> float | None:
+    """Return the mean over clients, by their sizes; None as soon as one value is unknown."""
+    known = {handle: value for handle, value in values.items() if value is not None}
+    if not known or len(known) < len(values):
+        return None
+    return float(np.average([*known.values()], weights=[sizes[handle] for handle in known]))
+
+
+def _figure(metric: Metric, scored: Scored, labels: Tensor) -> float | None:
+    """Return a metric's mean over examples; None: it is not finite.
+
+    Raises:
+        ConfigError: it is a user's own, and raised, or returned something else.
+    """
+    what = f"metric {metric.name}"
+    measure = user_function(what, metric.measure) if metric.is_own else metric.measure
+    found: Any = measure(scored, labels)
+    try:
+        values = torch.as_tensor(found, dtype=torch.float64)
+        shape = tuple(values.shape)
+    except (TypeError, ValueError, RuntimeError):
+        values, shape = torch.empty(0), f"a {type(found).__name__}"
+    if shape not in ((), (len(labels),)):
+        raise ConfigError(
+            f"Your {what} must return one number per example, here {len(labels)}, or one for "
+            f"all of them, found {shape}. Correct its measure."
+        )
+    value = float(values.mean())
+    return value if isfinite(value) else None
 
 
 def with_fewer_tests(population: Population, max_examples: int) -> Population:
@@ -234,8 +306,8 @@ def _on_holdouts(
     engine: Engine,
     models: ModelsInUse,
     clients: Sequence[Client],
-    figure: Callable[[Scored, Tensor], float | None],
-) -> Mapping[Handle, float]:
+    figure: Callable[[Scored, Tensor], T | None],
+) -> Mapping[Handle, T]:
     testable = [client for client in clients if len(client.holdout)]
     jobs = [ScoringJob(models.params(models.name(client)), client.holdout) for client in testable]
     return {

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import compress
 
 from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.round_steps import divergences
@@ -373,15 +374,13 @@ def _diverged(played: RoundResult) -> tuple[Event, ...]:
 
 
 def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
-    """Sample each client by an independent draw of its own.
+    """Sample clients by an independent draw of each.
 
     Where privacy rests on nobody knowing who came, the coins are hidden.
     """
-    share = run.config.train.participation
     coin = Streams.draws if run.config.privacy.client_noise > 0 else Streams.generator
-    return tuple(
-        client for client in present if coin(streams.at("cohort", client.name)).random() < share
-    )
+    draws = [float(coin(streams.at("cohort", client.name)).random()) for client in present]
+    return tuple(compress(present, run.config.train.takes_part(draws)))
 
 
 def _started(run: BuiltRun) -> RunStarted:
