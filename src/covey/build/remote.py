@@ -69,6 +69,7 @@ class ClientRuntime:
         classes: how many there are.
         seed: all that the client draws follows from it.
         records: its examples as fixed features, where the model has them.
+        frozen: hash of the model's parameters that do not train; "": all do.
     """
 
     client: Client
@@ -77,6 +78,22 @@ class ClientRuntime:
     classes: int
     seed: int
     records: LocalRecords | None = None
+    frozen: str = ""
+
+    def agreeing(self, request: ClientRequest) -> "ClientRuntime":
+        """Return the same client, whose frozen parameters are those of the server.
+
+        Raises:
+            ConfigError: they are others.
+        """
+        if self.frozen != request.frozen:
+            raise ConfigError(
+                f"The model's parameters that do not train must be the server's, with hash "
+                f"{request.frozen[:12] or 'none'}, found {self.frozen[:12] or 'none'}. Give "
+                f"the model, the settings' seed and any weights that it reads the server's "
+                f"version."
+            )
+        return self
 
     def choose(
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks = ()

@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.remote import Send
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed
@@ -55,7 +56,7 @@ from covey.engine.protocol import Engine
 from covey.engine.recipe import TASKS
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
-from covey.models.build import NETWORKS, initial_params
+from covey.models.build import NETWORKS, frozen_hash, initial_params
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -127,7 +128,7 @@ class BuiltRun:
         data_hash: over every client's examples; None: they are not at hand.
         client_backend: where the clients are remote, the way to them.
         replay: how rounds that were played before are played again.
-        module: the architecture; its weights are nobody's.
+        module: the architecture, and what is frozen in it; its other weights are nobody's.
         records: clients' records as fixed features, where the model has them; where they
             are remote, what is known of these features.
         data_hashes: makes the next `data_hash` of the same run without some client.
@@ -191,7 +192,7 @@ class BuiltRun:
         return changed.among(cohort)
 
     def _components(self) -> Components:
-        send = self.client_backend.ask if self.client_backend else None
+        send = _sender(self.client_backend, self.module)
         of_clients = self.config, self.population
         return Components(*of_clients, self.engine, self.init, send, self.records)
 
@@ -213,7 +214,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     if simulated:  # where more may come, too few wait
         _check_min_anonymity(config, population)
     module, init = model_of(config, overrides, population)
-    send = overrides.client_backend.ask if overrides.client_backend else None
+    send = _sender(overrides.client_backend, module)
     engine, records = _engine(config, module), None
     if has_fixed_features(module):
         engine, records = _on_fixed_features(config, module, engine, population)
@@ -296,7 +297,8 @@ def client_runtime_of(
     engine, records = _engine(config, module), None
     if has_fixed_features(module):
         engine, records = _on_fixed_features(config, module, engine, population)
-    return ClientRuntime(client, config, engine, classes, secrets.seed, records)
+    own = client, config, engine, classes, secrets.seed, records
+    return ClientRuntime(*own, frozen_hash(module))
 
 
 def _population(
@@ -339,6 +341,14 @@ def _on_fixed_features(
     noise = sum_noise_of(config) or head_noise_of(config, population.num_classes)
     records = BoundedRecords(*of_records, noise) if noise else LocalRecords(*of_records)
     return scoring, records
+
+
+def _sender(backend: ClientBackend | None, module: nn.Module | None) -> Send | None:
+    """Return the way to remote clients, whose frozen parameters must be the server's."""
+    if backend is None:
+        return None
+    ask, frozen = backend.ask, frozen_hash(module) if module else ""
+    return lambda request, cohort: ask(replace(request, frozen=frozen), cohort)
 
 
 def _engine(config: Config, module: nn.Module) -> Engine:

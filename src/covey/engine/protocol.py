@@ -19,7 +19,7 @@ from covey.base.rng import Streams
 from covey.components.parts import Component
 from covey.data.examples import Examples, to_floats
 from covey.engine.recipe import MULTICLASS, Labels, Outputs, Recipe, Task
-from covey.models.build import WHOLE
+from covey.models.build import WHOLE, set_params
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -210,7 +210,7 @@ class EngineFactory(Component):
         """Return the engine.
 
         Args:
-            module: the architecture.
+            module: the architecture, and what is frozen in it.
             task: what the model is asked for.
             apart: whether training needs every client, or every example, by itself.
         """
@@ -320,7 +320,7 @@ def num_parts(job: ScoringJob) -> int:
 
 def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
     """Return the scores of all examples at once; the module takes on the job's params."""
-    module.load_state_dict(job.params)
+    set_params(module, job.params)
     module.eval()
     labels = job.examples.labels
     with torch.no_grad():

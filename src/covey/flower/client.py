@@ -326,7 +326,7 @@ def _reply(
     """Choose, train or count, as the question asks."""
     if question.name != node.file.name:
         raise InvalidMessageError("the question is for another client")
-    member = node.member(question.classes)
+    member = node.member(question.classes).agreeing(request)
     node.sums(question.run).check_told(request, member)
     if request.task in OF_FEATURES:
         return _plainly(node, question), member.told(request, question.slip)
@@ -383,7 +383,7 @@ def _step(
 
     @cache
     def member() -> ClientRuntime:
-        return node.member(question.classes)
+        return node.member(question.classes).agreeing(request)
 
     def trained() -> ClientUpdate:
         folder = node.memory(question.run)

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from covey.base.errors import ConfigError, ModelError
 from covey.base.names import Params
+from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
 from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, find
@@ -191,9 +192,36 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
+def frozen_params(module: nn.Module) -> Params:
+    """Return the parameters that do not train: all models of a run have the module's own."""
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: value for name, value in named if not value.requires_grad}
+
+
+def frozen_hash(module: nn.Module) -> str:
+    """Return the hash of the parameters that do not train; "": all do."""
+    frozen = frozen_params(module)
+    return model_hash([frozen]) if frozen else ""
+
+
+def exchanged_params(module: nn.Module) -> Params:
+    """Return what is trained, kept and sent of a module: all its state but what is frozen."""
+    frozen = frozen_params(module)
+    return {name: value for name, value in module.state_dict().items() if name not in frozen}
+
+
+def set_params(module: nn.Module, params: Params) -> None:
+    """Let a module take on a model; what is frozen in it stays.
+
+    Raises:
+        RuntimeError: it is a model of another module.
+    """
+    module.load_state_dict({**params, **frozen_params(module)})
+
+
 def initial_params(module: nn.Module) -> Params:
-    """Return a copy of the module's parameters and buffers."""
-    return {name: value.clone() for name, value in module.state_dict().items()}
+    """Return a copy of the module's trained parameters and of its buffers."""
+    return {name: value.clone() for name, value in exchanged_params(module).items()}
 
 
 def dropout_layers(module: nn.Module) -> list[nn.Module]:
