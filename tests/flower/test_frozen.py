@@ -57,3 +57,20 @@ def test_a_client_with_other_frozen_parameters_takes_no_part(build):
     result = federation.play(nodes=3)
     refused = all_of(AnswerRefused, result)
     assert {each.handle for each in refused} == {result.names["client-00001"]}
+
+
+def test_entries_that_stay_with_clients_are_on_no_wire(build):
+    found = {**settings(), "rounds": 3}
+    model = {"name": "flower.test_frozen:Adapted", "personal": ["*.bias"]}
+    federation, names = build({**found, "model": model}), set[str]()
+
+    def watching(question, reply):
+        for message in (question, reply):
+            for record in message.content.array_records.values():
+                names.update(record)
+        return [reply]
+
+    federation.wire = watching
+    there, here = federation.play(nodes=6), federation.simulated()
+    assert names == {"head.weight"}
+    assert there.summary["model_hash"] == here.summary["model_hash"]

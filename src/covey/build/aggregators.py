@@ -29,7 +29,7 @@ from covey.config.sections import Sections
 from covey.config.settings import CHANGES_NOTHING, Config
 from covey.heads.perturbed import HeadNoise
 from covey.heads.state import SumNoise
-from covey.models.build import frozen_hash
+from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
 from covey.unlearning.plan import SumKind
 
@@ -180,8 +180,8 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
         for path, part in module.named_modules()
         if isinstance(part, FrozenFeatures)
     }
-    if frozen := frozen_hash(module):
-        found[FROZEN] = {"name": FROZEN, "options": {}, "source": "", "tensors": frozen}
+    if held := held_hash(module, config.model.personal):
+        found[FROZEN] = {"name": FROZEN, "options": {}, "source": "", "tensors": held}
     usual = dict(components_in(Sections()))
     for key, component in components_in(config):
         nested = {name for name, value in component if isinstance(value, Component)}

@@ -290,7 +290,7 @@ def model_of(
         check_private(module)
     if noise_on_clients(config):
         refuse_batch_norm(module, "Hiding a client in noise")
-    return module, lambda streams: initial_params(build(streams))
+    return module, lambda streams: initial_params(build(streams), config.model.personal)
 
 
 def _refuse_other_starts(config: Config, population: Population) -> None:

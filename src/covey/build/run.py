@@ -52,11 +52,11 @@ from covey.engine.fixed_features import (
     LocalRecords,
     has_fixed_features,
 )
-from covey.engine.protocol import Engine
+from covey.engine.protocol import CompletingEngine, Engine
 from covey.engine.recipe import TASKS
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
-from covey.models.build import NETWORKS, frozen_hash, initial_params
+from covey.models.build import NETWORKS, held_hash, initial_params, personal_params
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -192,7 +192,7 @@ class BuiltRun:
         return changed.among(cohort)
 
     def _components(self) -> Components:
-        send = _sender(self.client_backend, self.module)
+        send = _sender(self.config, self.client_backend, self.module)
         of_clients = self.config, self.population
         return Components(*of_clients, self.engine, self.init, send, self.records)
 
@@ -214,10 +214,8 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     if simulated:  # where more may come, too few wait
         _check_min_anonymity(config, population)
     module, init = model_of(config, overrides, population)
-    send = _sender(overrides.client_backend, module)
-    engine, records = _engine(config, module), None
-    if has_fixed_features(module):
-        engine, records = _on_fixed_features(config, module, engine, population)
+    send = _sender(config, overrides.client_backend, module)
+    engine, records = _engine(config, module, population)
     components = Components(config, population, engine, init, send, records)
     own = config.train.loss.is_own or config.train.objective.is_own
     if own or overrides.model is not None or config.model.name not in NETWORKS:
@@ -294,11 +292,9 @@ def client_runtime_of(
         )
     module, _ = model_of(config, overrides, population)
     client = replace(client, preference=secrets.preference or client.preference)
-    engine, records = _engine(config, module), None
-    if has_fixed_features(module):
-        engine, records = _on_fixed_features(config, module, engine, population)
+    engine, records = _engine(config, module, population)
     own = client, config, engine, classes, secrets.seed, records
-    return ClientRuntime(*own, frozen_hash(module))
+    return ClientRuntime(*own, held_hash(module, config.model.personal))
 
 
 def _population(
@@ -343,17 +339,24 @@ def _on_fixed_features(
     return scoring, records
 
 
-def _sender(backend: ClientBackend | None, module: nn.Module | None) -> Send | None:
+def _sender(config: Config, backend: ClientBackend | None, module: nn.Module | None) -> Send | None:
     """Return the way to remote clients, whose frozen parameters must be the server's."""
     if backend is None:
         return None
-    ask, frozen = backend.ask, frozen_hash(module) if module else ""
+    ask, frozen = backend.ask, held_hash(module, config.model.personal) if module else ""
     return lambda request, cohort: ask(replace(request, frozen=frozen), cohort)
 
 
-def _engine(config: Config, module: nn.Module) -> Engine:
-    apart = bool(recipe_of(config).apart)
-    return config.engine.build(module, TASKS[config.model.task], apart=apart)
+def _engine(
+    config: Config, module: nn.Module, population: Population
+) -> tuple[Engine, LocalRecords | None]:
+    """Return what trains and scores models, and clients' records where features are fixed."""
+    apart, records = bool(recipe_of(config).apart), None
+    engine = config.engine.build(module, TASKS[config.model.task], apart=apart)
+    if has_fixed_features(module):
+        engine, records = _on_fixed_features(config, module, engine, population)
+    drawn = personal_params(module, config.model.personal)
+    return CompletingEngine(engine, drawn) if drawn else engine, records
 
 
 def brought_client(

@@ -303,6 +303,33 @@ class ScoredOnce:
         return [self._found[key][1] for key in keys]
 
 
+class CompletingEngine:
+    """An engine for models that lack entries: those of a client that keeps its own.
+
+    Args:
+        engine: trains and scores whole models.
+        drawn: the entries, where a job has none; a trained model has them too.
+    """
+
+    def __init__(self, engine: Engine, drawn: Params) -> None:
+        self._engine, self._drawn = engine, drawn
+
+    @property
+    def rounds_together(self) -> bool:
+        """Whether the engine that trains rounds several clients together."""
+        return getattr(self._engine, "rounds_together", False)
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        whole = (replace(job, start={**self._drawn, **job.start}) for job in jobs)
+        return self._engine.train(whole)
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        whole = [replace(job, params={**self._drawn, **job.params}) for job in jobs]
+        return self._engine.score(whole)
+
+
 PART_SIZE = 100
 """Examples per forward pass: enough to fill a core, and memory stays bounded."""
 

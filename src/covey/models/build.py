@@ -1,8 +1,9 @@
 """A model by name, class, function or instance, and what is refused."""
 
 import copy
+import fnmatch
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,7 +18,7 @@ from covey.base.names import Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
-from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, find
+from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, Texts, find
 from covey.models.features import FeatureMap, FrozenFeatures, Gabor, build_features, made_module
 from covey.models.networks import ImageNetwork
 
@@ -36,11 +37,15 @@ class ModelFactory(Component):
             is half the squared error, and there is no accuracy; also no `shadow`, `pooling =
             "risk"` or `selection_noise`. Neither with `engine.name = "flower"`. Your own
             model returns a logit per label, or one output.
+        personal: patterns (`*.bn*`, `head.*`) of parameters and buffers that stay with each
+            client: it trains them from where its own last ended, and its accuracy is with
+            them. They are neither sent nor averaged, and risk is measured with the drawn ones.
     """
 
     is_passed: ClassVar[bool] = False
 
     task: Literal["multiclass", "multilabel", "regression"] = "multiclass"
+    personal: Texts = ()
 
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ModelFactory":
@@ -198,10 +203,43 @@ def frozen_params(module: nn.Module) -> Params:
     return {name: value for name, value in named if not value.requires_grad}
 
 
-def frozen_hash(module: nn.Module) -> str:
-    """Return the hash of the parameters that do not train; "": all do."""
-    frozen = frozen_params(module)
-    return model_hash([frozen]) if frozen else ""
+def personal_params(module: nn.Module, patterns: Collection[str]) -> Params:
+    """Return the entries that stay with each client, as the module has them.
+
+    Args:
+        module: the model.
+        patterns: of their names, as `fnmatch` reads them.
+
+    Raises:
+        ConfigError: a pattern matches nothing, or nothing that trains is left to be shared.
+    """
+    params = exchanged_params(module)
+    names = {each: fnmatch.filter(params, each) for each in patterns}
+    for pattern, found in names.items():
+        if not found:
+            raise ConfigError(
+                f"model.personal must match parameters or buffers of the model, found "
+                f"{pattern!r}, which matches none of {', '.join(params)}. Correct the pattern."
+            )
+    own = {name: params[name].clone() for name in sorted({n for f in names.values() for n in f})}
+    if own.keys() >= {name for name, each in module.named_parameters() if each.requires_grad}:
+        raise ConfigError(
+            f"model.personal must leave a parameter that trains to be shared, found "
+            f"{list(patterns)}, which match all of them. Match fewer, or set method.name = "
+            f"'local'."
+        )
+    return own
+
+
+def held_params(module: nn.Module, personal: Collection[str]) -> Params:
+    """Return what is the run's and in no model: what is frozen, and drawn personal entries."""
+    return {**frozen_params(module), **personal_params(module, personal)}
+
+
+def held_hash(module: nn.Module, personal: Collection[str]) -> str:
+    """Return the hash of `held_params`; "": there are none."""
+    held = held_params(module, personal)
+    return model_hash([held]) if held else ""
 
 
 def exchanged_params(module: nn.Module) -> Params:
@@ -219,9 +257,16 @@ def set_params(module: nn.Module, params: Params) -> None:
     module.load_state_dict({**params, **frozen_params(module)})
 
 
-def initial_params(module: nn.Module) -> Params:
-    """Return a copy of the module's trained parameters and of its buffers."""
-    return {name: value.clone() for name, value in exchanged_params(module).items()}
+def initial_params(module: nn.Module, personal: Collection[str] = ()) -> Params:
+    """Return a copy of the module's trained parameters and of its buffers.
+
+    Args:
+        module: the model.
+        personal: patterns of those that it lacks, as each client keeps its own.
+    """
+    own = personal_params(module, personal)
+    params = exchanged_params(module)
+    return {name: value.clone() for name, value in params.items() if name not in own}
 
 
 def dropout_layers(module: nn.Module) -> list[nn.Module]:

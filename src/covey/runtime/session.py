@@ -21,7 +21,7 @@ from covey.config.settings import Config, that_matter
 from covey.data.examples import Client
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
-from covey.models.build import frozen_params
+from covey.models.build import held_params
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.inputs import check_inputs, note_inputs, with_changed_records
 from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader
@@ -140,7 +140,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     note_secret(folder.secret_marker, ledger)
     note_inputs(inputs, ledger)
     if active.module is not None:
-        keep_frozen(folder, frozen_params(active.module))
+        keep_frozen(folder, held_params(active.module, active.config.model.personal))
     ledger.enrol(
         {c.handle: c.name for c in active.population.clients},
         organisations=active.population.organisation_by_handle(),
