@@ -153,7 +153,7 @@ def test_who_leaves_leaves_nothing_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("patterns", "error"),
     [
-        (["bn.*", "norm.*"], "'norm.*', which matches none of body.weight"),
+        (["bn.*", "norm.*"], "'norm.*', which matches none of 9, such as 'body.weight'"),
         (["*"], "leave a parameter that trains"),
         (["*.weight", "*.bias"], "leave a parameter that trains"),
     ],

@@ -262,6 +262,11 @@ def notes(config: Config) -> tuple[str, ...]:
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
         )
+    if config.model.personal:
+        found.append(
+            "Accuracy is with the entries that each client keeps to itself (model.personal); "
+            "risk is of the shared ones, with the entries that were drawn."
+        )
     if note := config.redteam.note:
         found.append(note)
     if anonymity_of(config) and config.secrets.source == "seeded":

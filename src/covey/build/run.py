@@ -56,7 +56,7 @@ from covey.engine.protocol import CompletingEngine, Engine
 from covey.engine.recipe import TASKS
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
-from covey.models.build import NETWORKS, held_hash, initial_params, personal_params
+from covey.models.build import NETWORKS, held_hash, held_params, initial_params, personal_params
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -293,8 +293,8 @@ def client_runtime_of(
     module, _ = model_of(config, overrides, population)
     client = replace(client, preference=secrets.preference or client.preference)
     engine, records = _engine(config, module, population)
-    own = client, config, engine, classes, secrets.seed, records
-    return ClientRuntime(*own, held_hash(module, config.model.personal))
+    held = held_params(module, config.model.personal)
+    return ClientRuntime(client, config, engine, classes, secrets.seed, records, held)
 
 
 def _population(

@@ -219,7 +219,8 @@ def personal_params(module: nn.Module, patterns: Collection[str]) -> Params:
         if not found:
             raise ConfigError(
                 f"model.personal must match parameters or buffers of the model, found "
-                f"{pattern!r}, which matches none of {', '.join(params)}. Correct the pattern."
+                f"{pattern!r}, which matches none of {len(params)}, such as "
+                f"{next(iter(params))!r}. Correct the pattern."
             )
     own = {name: params[name].clone() for name in sorted({n for f in names.values() for n in f})}
     if own.keys() >= {name for name, each in module.named_parameters() if each.requires_grad}:

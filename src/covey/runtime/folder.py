@@ -45,7 +45,8 @@ class RunFolder:
     """The places inside one run.
 
     config.toml  ledger.sqlite  checkpoints/  report.html  figures/  metrics.csv
-    frozen.safetensors: parameters of the model that do not train, once for all rounds
+    frozen.safetensors: parameters of the model that do not train, and drawn ones that
+    clients keep to themselves, once for all rounds
     asking/ while the run is played; federation.json where the clients are apart
     exports/ of models; copies/: what was exported or shown where, and for whom
     updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
@@ -131,7 +132,7 @@ class RunFolder:
 
     @property
     def frozen(self) -> Path:
-        """The model's parameters that do not train, if it has any."""
+        """What is one for all models and rounds of the run, if there is anything."""
         return self.path / "frozen.safetensors"
 
     @property
