@@ -11,6 +11,7 @@ import covey
 from covey import ConfigError
 from covey.algorithms.state import LAYERS, ClientMemory
 from covey.base.names import Params
+from covey.models.build import personal_params
 from covey.runtime.states import load_state
 from runtime.conftest import tiny
 
@@ -161,6 +162,14 @@ def test_who_leaves_leaves_nothing_of_its_own(tmp_path):
 def test_patterns_that_match_nothing_or_all_that_trains_are_refused(tmp_path, patterns, error):
     with pytest.raises(ConfigError, match=error):
         play(tmp_path / "run", drawn(Normed), config(*patterns), clients(TWO))
+
+
+def test_a_tensor_of_two_names_is_personal_under_both():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    module[2].weight = module[0].weight
+    assert set(personal_params(module, ["0.*", "2.weight"])) == {"0.weight", "0.bias", "2.weight"}
+    with pytest.raises(ConfigError, match=r"which leave 0\.weight"):
+        personal_params(module, ["2.*"])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """A model by name, class, function or instance, and what is refused."""
 
 import copy
-import fnmatch
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -211,18 +211,25 @@ def personal_params(module: nn.Module, patterns: Collection[str]) -> Params:
         patterns: of their names, as `fnmatch` reads them.
 
     Raises:
-        ConfigError: a pattern matches nothing, or nothing that trains is left to be shared.
+        ConfigError: a pattern matches nothing or a tensor that is shared under another name,
+            or nothing that trains is left to be shared.
     """
     params = exchanged_params(module)
-    names = {each: fnmatch.filter(params, each) for each in patterns}
-    for pattern, found in names.items():
-        if not found:
+    own = {n: v.clone() for n, v in params.items() if any(fnmatchcase(n, p) for p in patterns)}
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in own):
             raise ConfigError(
                 f"model.personal must match parameters or buffers of the model, found "
                 f"{pattern!r}, which matches none of {len(params)}, such as "
                 f"{next(iter(params))!r}. Correct the pattern."
             )
-    own = {name: params[name].clone() for name in sorted({n for f in names.values() for n in f})}
+    tensors = dict(module.named_parameters(remove_duplicate=False))
+    kept = {id(tensors[name]) for name in own if name in tensors}
+    if tied := [name for name in params if name not in own and id(tensors.get(name)) in kept]:
+        raise ConfigError(
+            f"model.personal must match all names of a tensor that has several, found "
+            f"{list(patterns)}, which leave {tied[0]}. Match that, too."
+        )
     if own.keys() >= {name for name, each in module.named_parameters() if each.requires_grad}:
         raise ConfigError(
             f"model.personal must leave a parameter that trains to be shared, found "
