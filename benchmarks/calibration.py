@@ -21,7 +21,7 @@ from covey import Examples, Params
 from covey.algorithms.redteam import targets
 from covey.base.events import RiskMeasured
 from covey.base.risk import DIVERGED
-from covey.build.algorithms import clients_of, compose
+from covey.build.algorithms import algorithm_of, clients_of, setup_of
 from covey.build.risk import Components, red_team_of
 from covey.build.run import BuiltRun, build_run
 from covey.membership.controls import negative_control, positive_control
@@ -173,11 +173,13 @@ def looked(settings: Settings, rounds: Sequence[int]) -> tuple[list[Look], list[
         return Components(config, run.population, run.engine, run.init)
 
     blind = parts("none")
-    strategy, clients = compose(blind), clients_of(blind).among(run.population.clients)
-    state, found = strategy.init(run.streams), list[Look]()
+    setup = setup_of(blind)
+    algorithm = algorithm_of(blind, setup)
+    clients = clients_of(blind, setup).among(run.population.clients)
+    state, found = algorithm.init(run.streams), list[Look]()
     teams = {source: red_team_of(parts(source), state.clusters) for source in SOURCES}
     for t in range(max(rounds)):
-        state = strategy.play_round(state, clients, run.streams.at("round", t)).state
+        state = algorithm.round(state, clients, run.streams.at("round", t)).state
         for target in targets(state, {c.handle: c for c in run.population.clients}):
             if state.round_index not in rounds:
                 break
@@ -221,4 +223,4 @@ def _controls(run: BuiltRun, clusters: Sequence[Params]) -> Iterator[dict[str, o
 
 
 def _with_source(settings: Settings, source: str) -> covey.Config:
-    return covey.Config.of({**settings, "redteam": {"name": source}})
+    return covey.Config.of({**settings, "risk": {"name": source}})

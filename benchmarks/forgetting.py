@@ -46,7 +46,7 @@ BASE: Settings = {
     "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
     "train": {"local_epochs": 5, "batch_size": 10, "optimizer": {"momentum": 0.9}},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "engine": {"name": "vmap"},
 }
 SETS: Settings = {
@@ -64,8 +64,8 @@ SOLVED: Settings = {
     "engine": {"workers": 1},
 }
 FEDERATIONS: Mapping[str, tuple[Settings, tuple[str, ...]]] = {
-    "anonymity sets": (BASE | {"merge": SETS}, ("deny", "roll_back", "retrain")),
-    "stored updates": (BASE | {"unlearning": {"store_updates": 1}}, ("calibrate", "retrain")),
+    "anonymity sets": (BASE | {"aggregation": SETS}, ("deny", "roll_back", "retrain")),
+    "stored updates": (BASE | {"leaving": {"store_updates": 1}}, ("calibrate", "retrain")),
     "solved heads": (BASE | SOLVED, ("subtract", "retrain")),
 }
 """Settings, and the answers that the leaver is given in turn, each in a run of its own."""
@@ -163,7 +163,7 @@ def seed_of(settings: Settings, answers: Sequence[str], seed: int) -> dict[str, 
             own = place / answer
             if answer == "roll_back":
                 # three must stay in a set of three, so that no denial is true; same models
-                larger = settings | {"merge": {**SETS, "deniability_threshold": 3}}
+                larger = settings | {"aggregation": {**SETS, "deniability_threshold": 3}}
                 config = _config(larger, seed, place)
                 covey.run(clients=clients, config=config, out=own, progress=False)
             else:

@@ -20,12 +20,12 @@ def next_round(
     """Play one round, in which the first so many clients take part; None: all."""
     t = state.round_index
     clients = run.clients(run.population.clients[:cohort], t)
-    return run.strategy.play_round(state, clients, streams.at("round", t)).state
+    return run.algorithm.round(state, clients, streams.at("round", t)).state
 
 
 def played(run: BuiltRun) -> ServerState:
     """Play a run to its end; nothing is written, and no ledger kept."""
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     for _ in range(run.config.rounds):
         state = next_round(run, state, run.streams)
     return state

@@ -127,7 +127,7 @@ class Poisoned(covey.Aggregation):
         attack: one of `ATTACKS`.
         colluders: handles.
         minority: handles of those against whom an attack may be.
-        merge: the aggregation that is attacked.
+        aggregation: the aggregation that is attacked.
     """
 
     keeps_clusters_apart: ClassVar[bool] = True
@@ -135,7 +135,7 @@ class Poisoned(covey.Aggregation):
     attack: str
     colluders: list[str] = Field(default=[])
     minority: list[str] = Field(default=[])
-    merge: Annotated[covey.Aggregation, Part("aggregation")] = Mean()
+    aggregation: Annotated[covey.Aggregation, Part("aggregation")] = Mean()
 
     def aggregate(
         self,
@@ -148,7 +148,7 @@ class Poisoned(covey.Aggregation):
 
     def prepared(self, federation: FederationInfo) -> Callable[..., covey.AggregationResult]:
         """Return the attacked aggregation, as it is in this federation."""
-        merge = self.merge.prepared(federation)
+        merge = self.aggregation.prepared(federation)
         return lambda models, updates, streams: merge(models, self._sent(tuple(updates)), streams)
 
     def _sent(self, updates: Sequence[covey.ClientUpdate]) -> Iterator[covey.ClientUpdate]:
@@ -253,7 +253,7 @@ BASE: Settings = {
     },
     "model": {"name": "mlp"},
     "train": {"local_epochs": 3, "optimizer": {"momentum": 0.9}},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "engine": {"name": "vmap"},  # many small clients at once: three times as fast
 }
 GROUPS: Settings = {"initialisation": "groups"}
@@ -378,14 +378,14 @@ def _config(
     lies = {"colluders": list(colluders), "minority": list(minority)}
     if method["name"] == FLOODED["name"]:
         method |= lies
-    attack = {"attack": cell.attack, "merge": {"name": merge, **merge_options}}
+    attack = {"attack": cell.attack, "aggregation": {"name": merge, **merge_options}}
     return covey.Config.of(
         {
             **BASE,
             "rounds": rounds,
             "seed": cell.seed,
             "method": method,
-            "merge": {"name": reference(Poisoned), **attack, **lies},
+            "aggregation": {"name": reference(Poisoned), **attack, **lies},
         }
     )
 

@@ -185,7 +185,7 @@ def _reference(
         clients.append(Client(name, name, None, own, own.first(0), Preference(0.0, 1.0)))
     there, members = run.with_clients(tuple(clients)), torch.cat(dealt)
     asked, seen = records.examples.take(members), list[ndarray]()
-    state = there.strategy.init(at)
+    state = there.algorithm.init(at)
     for _ in range(run.config.rounds):
         state = next_round(there, state, at)
         (scored,) = run.engine.score([ScoringJob(state.clusters[0], asked)])

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import covey
 from benchmarks.playing import apart, note, peak_bytes
 from benchmarks.speed import MANY, MNIST, Shape, images_of, module_of, rounds_of
-from covey.aggregation.anonymity import AnonymityConfig, anonymity_aggregator, noise_scale
+from covey.aggregation.anonymity import AnonymitySets, Hiding, anonymity_aggregator, noise_scale
 from covey.aggregation.base import RecallableUpdates
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -112,7 +112,7 @@ def _many_rounds(rounds: int) -> list[Quantity]:
         "population.holdout": 0.0,
         "model.name": "linear",
         "method.name": "fedavg",
-        "redteam.name": "none",
+        "risk.name": "none",
         "secrets.source": "seeded",
     }
     with TemporaryDirectory() as place:
@@ -157,14 +157,7 @@ def sets_cost(clients: int, parameters: int) -> tuple[float, int]:
             yield covey.ClientUpdate(name, 0, {"weight": update}, 1.0)
 
     hide = anonymity_aggregator(
-        AnonymityConfig(
-            min_anonymity=ANONYMITY,
-            partition="mdav",
-            distance="l2",
-            max_distance=0.0,
-            noise=noise_scale("none", "l2", 0.0),
-            window=0.0,
-        )
+        Hiding(AnonymitySets(min_anonymity=ANONYMITY), noise_scale("none", "l2", 0.0), window=0.0)
     )
     updates = RecallableUpdates(made([f"{i:09d}" for i in range(clients)]), made)
     began = time.process_time()

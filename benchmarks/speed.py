@@ -211,7 +211,7 @@ def rounds_of(shape: Shape, data: Sequence[Images], workers: int, engine: str = 
             "learning_rate": shape.learning_rate,
         },
         "method": {"name": "fedavg"},
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
         "engine": {"name": engine, "workers": workers, "precision": shape.precision},
     }
     for name, section in shape.settings.items():
@@ -221,7 +221,7 @@ def rounds_of(shape: Shape, data: Sequence[Images], workers: int, engine: str = 
     clients = {f"client-{i:05d}": each for i, each in enumerate(data)}
     config = covey.Config.of({"rounds": 1000, **sections})
     run = build_run(config, Overrides(own, clients))
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
 
     def play() -> None:
         nonlocal state

@@ -40,7 +40,7 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
         "method.name": "solved",
         "method.num_clusters": 2,
         "method.initialisation": "random",
-        "redteam.name": "none",
+        "risk.name": "none",
         "secrets.source": "seeded",
     }
     rows: list[dict[str, object]] = []

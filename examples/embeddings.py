@@ -11,7 +11,7 @@ SETTINGS = {
     "rounds": 2,
     "model": {"name": "linear-head", "features": "none"},
     "method": {"name": "solved", "num_clusters": 1},
-    "redteam": {"every": 1},
+    "risk": {"every": 1},
 }
 
 

@@ -14,8 +14,8 @@ settings = {
     "population.audit_examples": 100,
     "population.thresholds": [0.5, 0.56],
     "method.name": "ifca-mir",
-    "redteam.name": "oracle",
-    "redteam.every": 2,
+    "risk.name": "oracle",
+    "risk.every": 2,
     "train.local_epochs": 3,
     "engine.workers": 1,
 }

@@ -30,11 +30,11 @@ OWN = {
 CLASSES = {path.partition(":")[2]: path.partition(":")[0] for path in PATHS}
 
 ALIASES = {
-    "merge": "aggregation",
+    "aggregation": "aggregation",
     "method": "algorithm",
     "attacks": "attack",
     "estimator": "risk_estimator",
-    "redteam": "risk_estimator",
+    "risk": "risk_estimator",
     "source": "risk_estimator",
 }
 """What a setting or a variable is called that holds a component's name, if not its kind."""
@@ -59,7 +59,7 @@ def kinds_of(word: str) -> set[str]:
 
 
 def spoken_of(node: ast.expr) -> set[str]:
-    """The kinds of which an expression such as `config.merge.name` holds a name."""
+    """The kinds of which an expression such as `config.aggregation.name` holds a name."""
     if isinstance(node, ast.Attribute):
         if node.attr != "name":
             return kinds_of(node.attr)
@@ -205,7 +205,7 @@ def test_what_is_allowed_is_there():
 @pytest.mark.parametrize(
     ("source", "name"),
     [
-        ("if config.merge.name == 'mean': pass", "mean"),
+        ("if config.aggregation.name == 'mean': pass", "mean"),
         ("x = 'none' if method_of(run) == 'local' else 'loss'", "local"),
         ("if selection in ('priced', 'loss'): pass", "loss"),
         ("if of['method.selection'] != 'threshold': pass", "threshold"),
@@ -215,7 +215,7 @@ def test_what_is_allowed_is_there():
         ("Method = Literal['mean', 'median']", "median"),
         ("selection: str = 'loss'", "loss"),
         ("selection_name: str = 'loss'", "loss"),
-        ("find('aggregation', 'mean', 'merge.name')", "mean"),
+        ("find('aggregation', 'mean', 'aggregation.name')", "mean"),
         ("slot('engine', 'auto')", "auto"),
         ("Config(method={'name': 'local'})", "local"),
         ("x = f('anonymity-sets')", "anonymity-sets"),

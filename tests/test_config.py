@@ -65,10 +65,10 @@ select_on = "train"
 select_examples = 0
 pooling = 0.0
 max_newcomers = 0.0
-[redteam]
+[risk]
 name = "federated"
 every = 5
-[merge]
+[aggregation]
 name = "mean"
 server_optimizer = {name = "none"}
 weights = "equal"
@@ -86,7 +86,7 @@ source = "seeded"
 key_path = ""
 [audit]
 non_members = "matched"
-[unlearning]
+[leaving]
 request_probability = 0.0
 store_updates = 0
 [ledger]
@@ -129,7 +129,7 @@ width = 8
 [method]
 selection = {name = "plugins.cautious:Cautious", margin = 0.1}
 initialisation = "groups"
-[redteam]
+[risk]
 name = "none"
 """
 
@@ -309,21 +309,21 @@ def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
             {
                 "method": {"select_on": "holdout"},
                 "population": {"holdout": 0},
-                "redteam": {"name": "none"},
+                "risk": {"name": "none"},
             },
             ("method.select_on", "population.holdout = 0", "Reserve"),
         ),
         (
             {"population": {"holdout": 0}},
-            ("redteam.name = 'federated'", "population.holdout = 0", "Reserve"),
+            ("risk.name = 'federated'", "population.holdout = 0", "Reserve"),
         ),
         (
-            {"population": {"holdout": 0}, "redteam": {"name": "client"}},
-            ("redteam.name = 'client'", "population.holdout = 0", "Reserve"),
+            {"population": {"holdout": 0}, "risk": {"name": "client"}},
+            ("risk.name = 'client'", "population.holdout = 0", "Reserve"),
         ),
         (
-            {"model": {"task": "regression"}, "redteam": {"name": "shadow"}},
-            ("redteam.name = 'shadow'", "task = 'regression'", "labels that are classes"),
+            {"model": {"task": "regression"}, "risk": {"name": "shadow"}},
+            ("risk.name = 'shadow'", "task = 'regression'", "labels that are classes"),
         ),
         (
             {"model": {"task": "regression"}, "method": {"pooling": "risk"}},
@@ -402,20 +402,20 @@ def test_settings_that_disagree_are_refused(settings: dict[str, Any], parts: tup
             {"method": {"pooling": 0.5}},
             ("method.pooling = 0.5", "to know all clients", "Set method.pooling = 0"),
         ),
-        ({"redteam": {"name": "oracle"}}, ("redteam.name = 'oracle'", "every client's data")),
+        ({"risk": {"name": "oracle"}}, ("risk.name = 'oracle'", "every client's data")),
         ({"model": {"task": "multilabel"}}, ("model.task = 'multilabel'", "one class per example")),
-        ({"redteam": {"name": "shadow"}}, ("redteam.name = 'shadow'", "data on the server")),
+        ({"risk": {"name": "shadow"}}, ("risk.name = 'shadow'", "data on the server")),
         (
             {"privacy": {"record_clip": 1.0, "record_noise": 1.0}},
             ("privacy.record_noise = 1.0", "every client's data", "record_noise = 0"),
         ),
         (
-            {"method": {"name": "fedavg"}, "unlearning": {"store_updates": 1}},
-            ("unlearning.store_updates = 1", "calibrated", "store_updates = 0"),
+            {"method": {"name": "fedavg"}, "leaving": {"store_updates": 1}},
+            ("leaving.store_updates = 1", "calibrated", "store_updates = 0"),
         ),
         (
-            {"unlearning": {"request_probability": 0.5}},
-            ("unlearning.request_probability = 0.5", "simulated", "Set it to 0"),
+            {"leaving": {"request_probability": 0.5}},
+            ("leaving.request_probability = 0.5", "simulated", "Set it to 0"),
         ),
     ],
 )
@@ -434,7 +434,7 @@ def test_what_needs_everybodys_data_is_refused_where_clients_are_apart(
 def test_what_every_client_can_do_by_itself_is_allowed_where_they_are_apart(
     source: str, selection: str
 ):
-    settings = {"method": {"selection": selection}, "redteam": {"name": source}}
+    settings = {"method": {"selection": selection}, "risk": {"name": source}}
     Config.of({**settings, "engine": {"name": "flower"}})
 
 
@@ -507,18 +507,21 @@ SOUND = {"name": "anonymity-sets", "noise": "sound", "partition": "public-random
 @pytest.mark.parametrize(
     ("changed", "parts"),
     [
-        ({"name": "mean"}, ("merge.name = 'anonymity-sets'", "found 'mean'", "merge.noise")),
+        (
+            {"name": "mean"},
+            ("aggregation.name = 'anonymity-sets'", "found 'mean'", "aggregation.noise"),
+        ),
         ({"partition": "mdav"}, ("'sound'", "partition = 'public-random'")),
         ({"distance": "cosine"}, ("'sound'", "distance = 'l2'")),
-        ({"weights": "examples"}, ("merge.weights = 'examples'", "count alike")),
+        ({"weights": "examples"}, ("aggregation.weights = 'examples'", "count alike")),
         ({"max_distance": 2.0}, ("'sound'", "max_distance = 0")),
         ({"epsilon": 0.0}, ("'sound'", "an epsilon above 0")),
         ({"noise": "paper"}, ("epsilon", "noise = 'sound'")),
     ],
 )
 def test_sound_noise_with_what_voids_it_is_refused(changed: dict[str, Any], parts: tuple[str, ...]):
-    assert Config.of({"merge": SOUND})
-    message = refusal({"merge": {**SOUND, **changed}})
+    assert Config.of({"aggregation": SOUND})
+    message = refusal({"aggregation": {**SOUND, **changed}})
     assert_clear_sentences(message, *parts)
 
 
@@ -531,15 +534,21 @@ CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
         ({"privacy": {"client_noise": 1.0}}, ("found client_clip = 0", "Set it")),
         ({"privacy": {"client_clip": 1.0}}, ("client_clip", "found client_noise = 0")),
         (
-            {**CLIENTS, "merge": {"name": "anonymity-sets"}},
+            {**CLIENTS, "aggregation": {"name": "anonymity-sets"}},
             ("'anonymity-sets'", "privacy.client_noise", "Remove the noise"),
         ),
         (
-            {**CLIENTS, "merge": {"name": "plugins.aggregation_trimmed:TrimmedByNumber"}},
+            {**CLIENTS, "aggregation": {"name": "plugins.aggregation_trimmed:TrimmedByNumber"}},
             ("TrimmedByNumber", "privacy.client_noise"),
         ),
-        ({**CLIENTS, "merge": {"weights": "examples"}}, ("merge.weights = 'examples'",)),
-        ({**CLIENTS, "merge": {"noise": "paper"}}, ("merge.noise = 'paper'", "'anonymity-sets'")),
+        (
+            {**CLIENTS, "aggregation": {"weights": "examples"}},
+            ("aggregation.weights = 'examples'",),
+        ),
+        (
+            {**CLIENTS, "aggregation": {"noise": "paper"}},
+            ("aggregation.noise = 'paper'", "'anonymity-sets'"),
+        ),
         (
             {**CLIENTS, "train": {"participation": 0.5}},
             ("train.participation = 0.5", "several clusters", "'ifca-mir'"),

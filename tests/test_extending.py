@@ -27,7 +27,7 @@ audit_examples = 40
 name = "mlp"
 [method]
 initialisation = "random"
-[redteam]
+[risk]
 every = 1
 """
 

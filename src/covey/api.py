@@ -85,12 +85,13 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     Args:
         model: builds a fresh module; its class scores come out of `forward`, as logits
             or log-probabilities; for several labels a logit each; for a number one
-            output. Or a module: it is copied, and its weights are every cluster's start.
-            None: the network that the settings name.
+            output; for tokens (batch, tokens, classes). Or a module: it is copied, and its
+            weights are every cluster's start. None: the network that the settings name.
         clients: data per client, a dict by name or a list: (inputs, labels) as tensors
             or arrays, a table with a column of labels (`data.label`), a map-style data
             set of torch or Hugging Face, a dict of columns, or a pair (train, test) of
             these, whose test is the client's holdout; or a function that returns them.
+            Inputs that are a dict or a tuple of arrays are several arguments of `forward`.
             uint8 are images, whole numbers stay whole (ids for an embedding), all else is
             float32; labels are those of `model.task`. Every item is read once. None: the
             data set that the settings name.

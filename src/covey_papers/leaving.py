@@ -32,11 +32,6 @@ class Isolated(Algorithm):
 
     num_clusters: Positive = 2
 
-    def num_models(self, population: Cohort) -> int:
-        """Return how many clusters there are."""
-        del population
-        return self.num_clusters
-
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Start every cluster from one model, with its clients."""
         fresh = super().init(setup, streams)

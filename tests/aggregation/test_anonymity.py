@@ -10,19 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from aggregation.hiding import hiding, sound
 from covey import AggregationResult, ClientUpdate, Params, Streams, mean_per_cluster
-from covey.aggregation.anonymity import (
-    AnonymityConfig,
-    L2Bound,
-    anonymity_aggregator,
-    dp_anonymity,
-    noise_scale,
-)
+from covey.aggregation.anonymity import anonymity_aggregator, noise_scale
 from covey.base.events import AnonymitySetsFormed, ClusterWaited, RepresentativesPerturbed
 
 PUBLIC = Streams(0).at("round", 3, "merge")
-QUIET = noise_scale("none", "l2", 0.0)
-LOOKING = AnonymityConfig(3, "mdav", "l2", 0.0, QUIET)
 
 seeds = st.integers(0, 2**32 - 1)
 partitions = st.sampled_from(["mdav", "kmeans", "public-random"])
@@ -78,7 +71,7 @@ def flat(model: Params) -> Tensor:
 @given(sizes(), partitions, seeds)
 def test_the_sets_divide_the_cohort_into_k_to_2k_minus_1(size, partition, seed):
     n, k = size
-    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k, partition=partition))
+    merge = anonymity_aggregator(hiding(k, partition=partition))
     event = formed(merge((drawn(seed),), updates_of(n, seed), PUBLIC))
     assert sorted(h for each in event.sets for h in each) == sorted(map(handle, range(n)))
     assert all(k <= len(each) <= 2 * k - 1 for each in event.sets)
@@ -90,7 +83,7 @@ def test_the_sets_divide_the_cohort_into_k_to_2k_minus_1(size, partition, seed):
 @given(sizes(), partitions, seeds, seeds)
 def test_the_record_says_nothing_of_who_spoke(size, partition, seed, secret):
     n, k = size
-    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k, partition=partition))
+    merge = anonymity_aggregator(hiding(k, partition=partition))
     events = {
         formed(merge((drawn(seed),), updates_of(n, seed), hidden(each)))
         for each in (None, secret, secret + 1)
@@ -101,7 +94,7 @@ def test_the_record_says_nothing_of_who_spoke(size, partition, seed, secret):
 def test_who_speaks_is_drawn_from_the_hidden_stream():
     # 4 sets of 3: two secrets that are independent agree with probability 3^-4
     updates = updates_of(12, 0)
-    merge = anonymity_aggregator(LOOKING)
+    merge = anonymity_aggregator(hiding())
     ends = {
         tuple(flat(merge((drawn(99),), updates, hidden(secret)).clusters[0]).tolist())
         for secret in range(20)
@@ -113,7 +106,7 @@ def test_who_speaks_is_drawn_from_the_hidden_stream():
 
 
 def test_every_member_speaks_as_often_as_any_other():
-    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=4))
+    merge = anonymity_aggregator(hiding(4))
     updates = [ClientUpdate(str(i), 0, of(float(i)), 1.0) for i in range(4)]
     spoke = [
         int(merge((of(0.0),), updates, hidden(secret)).clusters[0]["w"]) for secret in range(240)
@@ -130,9 +123,7 @@ def test_every_member_speaks_as_often_as_any_other():
 )
 def test_without_noise_one_update_per_set_counts_for_all_of_it(k, shares, seed, secret):
     start, updates = drawn(seed), updates_of(len(shares), seed + 1, weights=shares)
-    merged = anonymity_aggregator(replace(LOOKING, min_anonymity=k))(
-        (start,), updates, hidden(secret)
-    )
+    merged = anonymity_aggregator(hiding(k))((start,), updates, hidden(secret))
     by_handle = {each.handle: each for each in updates}
     total = sum(shares)
     sets = formed(merged).sets
@@ -153,7 +144,7 @@ def test_with_equal_weights_a_set_counts_by_its_size():
     #   2/5 * 0 + 3/5 * 100 = 60
     values = (0.0, 1.0, 100.0, 101.0, 102.0)
     updates = [ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate(values)]
-    merged = anonymity_aggregator(replace(LOOKING, min_anonymity=2))((of(0.0),), updates, PUBLIC)
+    merged = anonymity_aggregator(hiding(2))((of(0.0),), updates, PUBLIC)
     assert formed(merged).sets == (("0", "1"), ("2", "3", "4"))
     assert formed(merged).diameters == (1.0, 2.0)
     assert 60 <= float(merged.clusters[0]["w"]) <= 60 + 0.4 + 1.2 + 1e-9
@@ -165,7 +156,7 @@ def test_a_set_of_one_hides_nobody_and_gives_the_mean(choices, seed):
     updates = [
         ClientUpdate(handle(i), j, drawn(seed + 10 + i), w) for i, (j, w) in enumerate(choices)
     ]
-    alone = anonymity_aggregator(replace(LOOKING, min_anonymity=1))
+    alone = anonymity_aggregator(hiding(1))
     merged = alone(models, updates, PUBLIC).clusters
     for one, other in zip(merged, mean_per_cluster(models, updates, PUBLIC).clusters, strict=True):
         assert torch.equal(flat(one), flat(other))
@@ -174,7 +165,7 @@ def test_a_set_of_one_hides_nobody_and_gives_the_mean(choices, seed):
 @given(sizes(), st.sampled_from(["mdav", "kmeans"]), seeds, st.integers(-50, 50))
 def test_dividing_updates_or_models_is_the_same_in_l2(size, partition, seed, shift):
     n, k = size
-    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k, partition=partition))
+    merge = anonymity_aggregator(hiding(k, partition=partition))
     zero = {name: torch.zeros_like(value) for name, value in drawn(0).items()}
     moved = {name: value + shift for name, value in drawn(seed).items()}
     updates = updates_of(n, seed + 1)
@@ -191,7 +182,7 @@ def test_cosine_compares_the_models_and_not_the_updates():
         ClientUpdate(str(i), 0, of(x, y), 1.0)
         for i, (x, y) in enumerate([(9.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 9.0)])
     ]
-    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=2, distance="cosine"))
+    merge = anonymity_aggregator(hiding(2, distance="cosine"))
     assert formed(merge((of(0.0, 0.0),), updates, PUBLIC)).sets == (("0", "1"), ("2", "3"))
     # the diameter is the updates' L2 distance, whatever formed the sets
     assert formed(merge((of(0.0, 0.0),), updates, PUBLIC)).diameters == (8.0, 8.0)
@@ -205,9 +196,7 @@ def test_a_cluster_of_fewer_than_k_waits(k, seed):
     models = (drawn(seed), drawn(seed + 1), drawn(seed + 2))
     few = updates_of(k - 1, seed + 3, cluster=2)
     enough = [replace(each, handle=f"x-{each.handle}") for each in updates_of(k, seed)]
-    merged = anonymity_aggregator(replace(LOOKING, min_anonymity=k))(
-        models, [*few, *enough], PUBLIC
-    )
+    merged = anonymity_aggregator(hiding(k))(models, [*few, *enough], PUBLIC)
     sets, waited = merged.events
     assert isinstance(sets, AnonymitySetsFormed)
     assert sets.cluster == 0
@@ -219,7 +208,7 @@ def test_a_cluster_of_fewer_than_k_waits(k, seed):
 
 
 def test_nobody_at_all_moves_nothing():
-    merged = anonymity_aggregator(LOOKING)((drawn(0),), [], PUBLIC)
+    merged = anonymity_aggregator(hiding())((drawn(0),), [], PUBLIC)
     assert merged.events == ()
     assert torch.equal(flat(merged.clusters[0]), flat(drawn(0)))
 
@@ -227,7 +216,7 @@ def test_nobody_at_all_moves_nothing():
 @pytest.mark.parametrize("k", [1, 3])
 def test_clusters_draw_apart(k):
     # the same updates in two clusters: equal sets, but not the same members throughout
-    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k))
+    merge = anonymity_aggregator(hiding(k))
     start = drawn(50)
     twice = [each for j in (0, 1) for each in updates_of(12, 0, cluster=j)]
     ends = [merge((start, start), twice, hidden(secret)).clusters for secret in range(8)]
@@ -238,13 +227,13 @@ def test_clusters_draw_apart(k):
 def test_the_papers_noise_has_the_deviation_sigma_times_radius():
     size, sigma, radius = 100_000, 0.3, 2.0
     start, update = of(*[0.0] * size), of(*[1.0] * size)
-    hiding = AnonymityConfig(2, "mdav", "l2", 0.0, noise_scale("paper", "l2", sigma * radius))
+    way = hiding(2, noise_scale("paper", "l2", sigma * radius))
     same = [ClientUpdate(str(i), 0, update, 1.0) for i in range(2)]
-    merged = anonymity_aggregator(hiding)((start,), same, PUBLIC).clusters[0]["w"]
+    merged = anonymity_aggregator(way)((start,), same, PUBLIC).clusters[0]["w"]
     # 5 standard errors of a deviation are 5 / sqrt(2 * 1e5) = 1.1%; the draw is fixed
     assert float(merged.std()) == pytest.approx(sigma * radius, rel=0.01)
     assert float(merged.mean()) == pytest.approx(1.0, abs=0.01)
-    other = anonymity_aggregator(hiding)((start,), same, hidden(1)).clusters[0]["w"]
+    other = anonymity_aggregator(way)((start,), same, hidden(1)).clusters[0]["w"]
     correlation = torch.corrcoef(torch.stack([merged, other]))[0, 1]
     assert abs(float(correlation)) < 0.02
 
@@ -278,9 +267,9 @@ def test_the_released_noise_of_cosine_sets_is_the_largest_angle():
 
 def test_a_parameter_without_axes_gets_its_noise_too():
     start = {"temperature": torch.tensor(1.0)}
-    hiding = replace(LOOKING, min_anonymity=2, noise=noise_scale("paper", "l2", 0.5))
+    way = hiding(2, noise=noise_scale("paper", "l2", 0.5))
     same = [ClientUpdate(str(i), 0, {"temperature": torch.tensor(0.0)}, 1.0) for i in range(2)]
-    (moved,) = anonymity_aggregator(hiding)((start,), same, PUBLIC).clusters
+    (moved,) = anonymity_aggregator(way)((start,), same, PUBLIC).clusters
     assert moved["temperature"].shape == ()
     assert moved["temperature"].dtype == torch.float32
     assert float(moved["temperature"]) != 1.0
@@ -301,10 +290,8 @@ def test_the_statistics_of_batches_get_no_noise_and_are_no_coordinates():
     values = {"A": (0.0, 0.0), "B": (1.0, 500.0), "C": (50.0, 1.0), "D": (51.0, 501.0)}
     updates = [ClientUpdate(h, 0, normalised(*pair), 1.0) for h, pair in values.items()]
     start = normalised(0.0, 0.0)
-    hiding = replace(
-        LOOKING, min_anonymity=2, max_distance=5.0, noise=noise_scale("paper", "l2", 1e3)
-    )
-    merged = anonymity_aggregator(hiding)((start,), updates, PUBLIC)
+    way = hiding(2, max_distance=5.0, noise=noise_scale("paper", "l2", 1e3))
+    merged = anonymity_aggregator(way)((start,), updates, PUBLIC)
     assert formed(merged) == AnonymitySetsFormed(
         cluster=0,
         sets=(("A", "B"), ("C", "D")),
@@ -325,9 +312,7 @@ def test_who_is_near_is_told_member_by_member():
     # on a line: 0, 3, 7 and 100, 101, 109; near is up to 4
     values = {"c": 0.0, "b": 3.0, "a": 7.0, "f": 100.0, "e": 101.0, "d": 109.0}
     updates = [ClientUpdate(h, 0, of(v), 1.0) for h, v in values.items()]
-    event = formed(
-        anonymity_aggregator(replace(LOOKING, max_distance=4.0))((of(0.0),), updates, PUBLIC)
-    )
+    event = formed(anonymity_aggregator(hiding(max_distance=4.0))((of(0.0),), updates, PUBLIC))
     assert event.sets == (("a", "b", "c"), ("d", "e", "f"))
     assert event.diameters == (7.0, 9.0)
     assert event.near == ((("b",), ("a", "c"), ("b",)), ((), ("f",), ("e",)))
@@ -335,7 +320,7 @@ def test_who_is_near_is_told_member_by_member():
 
 def test_a_client_that_diverged_leaves_no_diameter():
     updates = [ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate((0.0, torch.nan))]
-    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=2, max_distance=1.0))
+    merge = anonymity_aggregator(hiding(2, max_distance=1.0))
     event = formed(merge((of(0.0),), updates, PUBLIC))
     assert event.diameters == (None,)
     assert event.near == (((), ()),)
@@ -343,23 +328,19 @@ def test_a_client_that_diverged_leaves_no_diameter():
 
 @given(partitions, st.sampled_from(["none", "released", "paper"]), seeds)
 def test_names_dtypes_and_the_callers_tensors_stay_as_they_are(partition, noise, seed):
-    hiding = AnonymityConfig(2, partition, "l2", 0.0, noise_scale(noise, "l2", 0.5))
+    way = hiding(2, noise_scale(noise, "l2", 0.5), partition=partition)
     start, updates = drawn(seed), updates_of(5, seed + 1)
     start = {name: value.float() for name, value in start.items()}
     updates = [
         replace(each, update={n: v.float() for n, v in each.update.items()}) for each in updates
     ]
     before = [flat(each.update).clone() for each in updates]
-    (moved,) = anonymity_aggregator(hiding)((start,), updates, PUBLIC).clusters
+    (moved,) = anonymity_aggregator(way)((start,), updates, PUBLIC).clusters
     assert {n: (v.shape, v.dtype) for n, v in moved.items()} == {
         n: (v.shape, v.dtype) for n, v in start.items()
     }
     for each, kept in zip(updates, before, strict=True):
         assert torch.equal(flat(each.update), kept)
-
-
-def sound(k: int, radius: float = 1.0, z: float = 1.0) -> AnonymityConfig:
-    return dp_anonymity(k, L2Bound(radius, z))
 
 
 @given(sizes(), seeds, seeds, st.one_of(st.none(), seeds))

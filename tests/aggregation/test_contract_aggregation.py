@@ -22,7 +22,7 @@ seeds = st.integers(0, 2**31)
 
 
 def component(name: str) -> Aggregation:
-    return create("aggregation", name, "merge.name", Aggregation)
+    return create("aggregation", name, "aggregation.name", Aggregation)
 
 
 def drawn(seed: int, size: float = 1.0) -> Params:
@@ -124,24 +124,24 @@ def test_one_outlier_moves_a_robust_aggregation_by_little(name: str, seed: int, 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_from_the_settings_and_as_an_object(name: str):
     made = component(name)
-    named, passed = Config.of({"merge": {"name": name}}), Config(merge=made)
+    named, passed = Config.of({"aggregation": {"name": name}}), Config(aggregation=made)
     assert named == passed
-    assert Config(merge=type(made)()).merge.name == name
+    assert Config(aggregation=type(made)()).aggregation.name == name
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_noise_on_sums_is_for_aggregations_of_sums(name: str):
     noise = {"client_noise": 1.0, "client_clip": 1.0}
     if name == "mean":
-        assert Config.of({"merge": {"name": name}, "privacy": noise})
+        assert Config.of({"aggregation": {"name": name}, "privacy": noise})
         return
     with pytest.raises(ConfigError, match="to see single updates"):
-        Config.of({"merge": {"name": name}, "privacy": noise})
+        Config.of({"aggregation": {"name": name}, "privacy": noise})
 
 
 def test_a_component_is_its_section():
-    config = Config(merge=AnonymitySets(min_anonymity=4, deniability_threshold=2))
-    assert config.merge == AnonymitySets(min_anonymity=4, deniability_threshold=2)
+    config = Config(aggregation=AnonymitySets(min_anonymity=4, deniability_threshold=2))
+    assert config.aggregation == AnonymitySets(min_anonymity=4, deniability_threshold=2)
     assert config == Config.of(
-        {"merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 2}}
+        {"aggregation": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 2}}
     )

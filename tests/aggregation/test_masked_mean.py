@@ -68,19 +68,19 @@ TRAINED = {
     "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
-    "redteam": {"name": "federated", "every": 1},
-    "merge": {"weights": "examples"},
+    "risk": {"name": "federated", "every": 1},
+    "aggregation": {"weights": "examples"},
 }
 MASKED = {"privacy": {"secure_sums": True, "min_cohort": 4}}
 
 
 def last_round(settings):
     built = build_run(covey.Config.model_validate(settings))
-    state = built.strategy.init(built.streams)
+    state = built.algorithm.init(built.streams)
     events = []
     for t in range(2):
         there = built.clients(built.population.clients, t)
-        played = built.strategy.play_round(state, there, built.streams.at("round", t))
+        played = built.algorithm.round(state, there, built.streams.at("round", t))
         state, events = played.state, played.events
     return state, events
 
@@ -100,14 +100,14 @@ def test_fedavg_and_its_red_team_are_those_in_the_open():
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        ({"merge": {"name": "anonymity-sets"}}, "the server to see single updates"),
-        ({"merge": {"name": "median"}}, "the server to see single updates"),
+        ({"aggregation": {"name": "anonymity-sets"}}, "the server to see single updates"),
+        ({"aggregation": {"name": "median"}}, "the server to see single updates"),
         ({"method": {"name": "ifca"}}, "clients to send nothing but sums"),
-        ({"unlearning": {"store_updates": 1}}, "clients' updates to be kept"),
+        ({"leaving": {"store_updates": 1}}, "clients' updates to be kept"),
         (
             {
                 "privacy": {"secure_sums": True, "client_noise": 1.0, "client_clip": 1.0},
-                "merge": {"weights": "equal"},
+                "aggregation": {"weights": "equal"},
             },
             "nobody clips them",
         ),

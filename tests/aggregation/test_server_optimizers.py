@@ -17,7 +17,7 @@ NAMES = tuple(BUILT_INS["server_optimizer"])
 
 
 def component(name: str) -> ServerOptimizer:
-    return create("server_optimizer", name, "merge.server_optimizer", ServerOptimizer)
+    return create("server_optimizer", name, "aggregation.server_optimizer", ServerOptimizer)
 
 
 def model(*values: float) -> Params:
@@ -159,5 +159,5 @@ def test_nothing_that_was_given_is_written_into(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_named_in_the_settings_and_passed_as_an_object(name: str):
-    named = Config.of({"merge": {"server_optimizer": name}})
-    assert named == Config.of({"merge": {"server_optimizer": component(name)}})
+    named = Config.of({"aggregation": {"server_optimizer": name}})
+    assert named == Config.of({"aggregation": {"server_optimizer": component(name)}})

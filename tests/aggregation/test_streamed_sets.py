@@ -9,15 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aggregation.hiding import hiding, sound
 from covey import AggregationResult, ClientUpdate, Params, Streams
-from covey.aggregation.anonymity import (
-    AnonymityConfig,
-    AnonymitySets,
-    L2Bound,
-    anonymity_aggregator,
-    dp_anonymity,
-    noise_scale,
-)
+from covey.aggregation.anonymity import AnonymitySets, Hiding, anonymity_aggregator, noise_scale
 from covey.aggregation.base import FederationInfo, RecallableUpdates
 from covey.aggregation.partition import sketch_error
 from covey.base.events import AnonymitySetsFormed, DistancesSketched
@@ -25,7 +19,8 @@ from covey.base.names import Handle
 
 seeds = st.integers(0, 2**32 - 1)
 STREAMS = Streams(0).at("round", 2, "merge")
-SETS = AnonymityConfig(3, "mdav", "l2", 0.0, noise_scale("paper", "l2", 0.25))
+QUARTER = noise_scale("paper", "l2", 0.25)
+SETS = hiding(3, QUARTER)
 
 
 def drawn(seed: int) -> Params:
@@ -59,7 +54,7 @@ class Stream:
         return RecallableUpdates(iter(self.by_handle.values()), self.again)
 
 
-def merged(config: AnonymityConfig, updates: Sequence[ClientUpdate]):
+def merged(config: Hiding, updates: Sequence[ClientUpdate]):
     """Return what comes of updates that are held, and of the same as a stream."""
     models = (drawn(10**6), drawn(10**6 + 1))
     held = anonymity_aggregator(config)(models, updates, STREAMS)
@@ -83,11 +78,11 @@ def formed(found: AggregationResult) -> list[AnonymitySetsFormed]:
 
 CONFIGS = {
     "mdav": SETS,
-    "cosine": replace(SETS, distance="cosine"),
-    "near": replace(SETS, max_distance=7.0),
-    "kmeans": replace(SETS, partition="kmeans"),
-    "blind": replace(SETS, partition="public-random"),
-    "sound": dp_anonymity(3, L2Bound(1.0, 0.5)),
+    "cosine": hiding(3, QUARTER, distance="cosine"),
+    "near": hiding(3, QUARTER, max_distance=7.0),
+    "kmeans": hiding(3, QUARTER, partition="kmeans"),
+    "blind": hiding(3, QUARTER, partition="public-random"),
+    "sound": sound(3, 1.0, 0.5),
 }
 
 
@@ -129,6 +124,6 @@ def test_updates_that_fit_are_held_and_nobody_is_asked_again():
 
 def test_the_released_noise_compares_members_that_are_held():
     assert AnonymitySets(noise="released").prepared(FederationInfo(9)) is not None
-    config = AnonymitySets(noise="released")._config(FederationInfo(9))
+    config = AnonymitySets(noise="released")._hiding(FederationInfo(9))
     assert config.window == math.inf
-    assert AnonymitySets()._config(FederationInfo(9)).window < math.inf
+    assert AnonymitySets()._hiding(FederationInfo(9)).window < math.inf

@@ -10,13 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from aggregation.hiding import hiding
 from covey import ClientUpdate, Streams
-from covey.aggregation.anonymity import (
-    AnonymityConfig,
-    AnonymitySets,
-    anonymity_aggregator,
-    noise_scale,
-)
+from covey.aggregation.anonymity import AnonymitySets, anonymity_aggregator
 from covey.aggregation.base import FederationInfo
 from covey.aggregation.partition import joined_sets, public_random
 from covey.base.events import (
@@ -34,7 +30,6 @@ VICTIM, SYBILS = "victim", ("sybil-0", "sybil-1", "sybil-2")
 HONEST = tuple(f"honest-{i}" for i in range(8))
 WHOSE = {VICTIM: "v", **dict.fromkeys(SYBILS, "s"), **{name: name for name in HONEST}}
 RULES = AnswerRules(X, stored_updates=False, restorable=(0,), next_round=ROUNDS)
-QUIET = AnonymityConfig(K, "mdav", "l2", 0.0, noise_scale("none", "l2", 0.0))
 
 
 def updates(round_index: int) -> list[ClientUpdate]:
@@ -51,7 +46,7 @@ def updates(round_index: int) -> list[ClientUpdate]:
 
 def played(least: int, whose: Mapping[str, str]) -> list[tuple[int, Sequence[Event]]]:
     """Return each round's events."""
-    merge = anonymity_aggregator(replace(QUIET, min_organisations=least, organisations=whose))
+    merge = anonymity_aggregator(replace(hiding(K, min_organisations=least), organisations=whose))
     start = ({"w": torch.zeros(20, dtype=torch.float64)},)
     found: list[tuple[int, Sequence[Event]]] = []
     for t in range(ROUNDS):

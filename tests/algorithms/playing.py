@@ -1,20 +1,23 @@
 """Algorithms as tests play them: with the steps of a round, on one cohort after another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from covey import Algorithm, Clients, Params, RoundResult, ServerState, Setup, Streams
-from covey.algorithms.algorithm import Strategy
 from covey.algorithms.fedavg import FedAvg, LocalTraining
 from covey.algorithms.ifca import Ifca, IfcaMir
+from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import BY_LOSS, SelectionConfig
+from covey.algorithms.start import Opening
 from covey.algorithms.state import Cohort
+from covey.build.algorithms import RunAlgorithm
 from covey.components.parts import create
 from covey_papers.leaving import Isolated
 
 __all__ = [
     "Playing",
+    "begun",
     "built_in",
     "fedavg",
     "ifca",
@@ -22,88 +25,102 @@ __all__ = [
     "isolated",
     "local_training",
     "playing",
+    "setup_of",
 ]
 
 DrawModel = Callable[[Streams], Params]
 ROUNDS = 4
 """A warm start shares one, and keeps its split for one."""
 
+ALIKE = Opening("random", 0, 0)
+"""Clients choose from the first round on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Playing:
-    """A strategy, and how it asks whoever is in a round."""
+    """An algorithm in its run, and how it asks whoever is in a round."""
 
-    strategy: Strategy
+    algorithm: RunAlgorithm
     clients: Clients
 
     def init(self, streams: Streams) -> ServerState:
         """Return the state before round 0."""
-        return self.strategy.init(streams)
+        return self.algorithm.init(streams)
 
     def play_round(self, state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         """Play a round with these clients."""
-        return self.strategy.play_round(state, self.clients.among(cohort), streams)
+        return self.algorithm.round(state, self.clients.among(cohort), streams)
 
     def conclude(self, state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         """Let these clients choose once more."""
-        return self.strategy.conclude(state, self.clients.among(cohort), streams)
+        return self.algorithm.finalize(state, self.clients.among(cohort), streams)
 
-    def wrapped(self, wrapper: Callable[..., Strategy], *given: object) -> "Playing":
-        """Return it with a wrapper of strategies around it."""
-        return replace(self, strategy=wrapper(self.strategy, *given))
+    def measured_by(self, risk: RiskMeasurement) -> "Playing":
+        """Return it with somebody who measures risks before each choice."""
+        return replace(self, algorithm=replace(self.algorithm, risk=risk))
 
 
-def setup_of(draw_model: DrawModel, population: Cohort = (), rounds: int = ROUNDS) -> Setup:
+class Begun(Ifca):
+    """IFCA whose clusters start from one model, with an opening that a test sets."""
+
+    opens: Opening = ALIKE
+
+    def opening(self, rounds: int) -> Opening:
+        del rounds
+        return self.opens
+
+
+def setup_of(
+    draw_model: DrawModel, population: Cohort = (), layers: Sequence[Sequence[str]] = ()
+) -> Setup:
     """Return what an algorithm knows of a run; losses are of two classes."""
-    return Setup(draw_model, population, rounds, layers=(), chance_loss=0.693)
+    return Setup(draw_model, population, ROUNDS, layers, chance_loss=0.693)
 
 
 def playing(
-    algorithm: Algorithm,
-    draw_model: DrawModel,
-    steps: Steps,
-    selection: SelectionConfig = BY_LOSS,
-    population: Cohort = (),
+    algorithm: Algorithm, setup: Setup, steps: Steps, selection: SelectionConfig = BY_LOSS
 ) -> Playing:
-    """Return an algorithm without the wrappers that its options ask for."""
-    setup = setup_of(draw_model, population)
-    bare = Algorithm.strategy(algorithm, setup)
-    return Playing(bare, Clients((), steps, selection))
+    """Return an algorithm in its run."""
+    return Playing(RunAlgorithm(algorithm, setup), Clients((), steps, setup, selection))
 
 
 def built_in(name: str, draw_model: DrawModel, steps: Steps, population: Cohort) -> Playing:
-    """Return a built-in algorithm as its options' defaults make it, wrappers and all."""
+    """Return a built-in algorithm as its settings' defaults make it."""
     algorithm = create("algorithm", name, "method.name", Algorithm)
-    setup = setup_of(draw_model, population)
-    return Playing(algorithm.strategy(setup), Clients((), steps))
+    return playing(algorithm, setup_of(draw_model, population), steps)
 
 
 def fedavg(draw_model: DrawModel, steps: Steps) -> Playing:
     """Return FedAvg."""
-    return playing(FedAvg(), draw_model, steps)
+    return playing(FedAvg(), setup_of(draw_model), steps)
 
 
 def local_training(draw_model: DrawModel, steps: Steps, population: Cohort) -> Playing:
     """Return a model for each of these clients."""
-    return playing(LocalTraining(), draw_model, steps, population=population)
+    return playing(LocalTraining(), setup_of(draw_model, population), steps)
 
 
 def isolated(draw_model: DrawModel, steps: Steps, num_clusters: int, population: Cohort) -> Playing:
     """Return FedAvg in clusters that are drawn."""
     algorithm = Isolated(num_clusters=num_clusters)
-    return playing(algorithm, draw_model, steps, population=population)
+    return playing(algorithm, setup_of(draw_model, population), steps)
 
 
-def ifca(
-    draw_model: DrawModel, steps: Steps, num_clusters: int = 2, *, alike: bool = False
+def ifca(draw_model: DrawModel, steps: Steps, num_clusters: int = 2) -> Playing:
+    """Return IFCA from models that are drawn each by itself."""
+    algorithm = Ifca(num_clusters=num_clusters, initialisation="random")
+    return playing(algorithm, setup_of(draw_model), steps)
+
+
+def begun(
+    setup: Setup, steps: Steps, opening: Opening = ALIKE, pooling: float = 0.0, clusters: int = 2
 ) -> Playing:
-    """Return IFCA from models that are drawn each by itself, or from one model."""
-    start = "groups" if alike else "random"
-    algorithm = Ifca(num_clusters=num_clusters, initialisation=start)
-    return playing(algorithm, draw_model, steps)
+    """Return IFCA from one model, that begins and pools in this way."""
+    algorithm = Begun(num_clusters=clusters, opens=opening, pooling=pooling)
+    return playing(algorithm, setup, steps)
 
 
 def ifca_mir(draw_model: DrawModel, steps: Steps, selection: SelectionConfig) -> Playing:
     """Return IFCA-MIR with two clusters, from models drawn each by itself."""
     algorithm = IfcaMir(initialisation="random")
-    return playing(algorithm, draw_model, steps, selection)
+    return playing(algorithm, setup_of(draw_model), steps, selection)

@@ -28,7 +28,7 @@ from covey import (
     select_weighted,
 )
 from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
-from covey.algorithms.redteam import red_teamed, self_assessed
+from covey.algorithms.redteam import RedTeamed, SelfAssessed
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import Selection, SelectionConfig
 from covey.base.events import (
@@ -86,9 +86,8 @@ def test_a_risk_moves_the_client_that_weighs_it(
     # B, beta 0.9: 0.031 + 0.81 = 0.841 against 0.131 + 0.54 = 0.671: B moves to 1
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
     cohort = (point("a", 1, 1, weight=0.5), point("b", 1, 1, weight=0.9))
-    watched = strategy.wrapped(
-        red_teamed, scripted({0: 0.9, 1: 0.6}), 1, {c.handle: c for c in cohort}
-    )
+    team = RedTeamed(scripted({0: 0.9, 1: 0.6}), 1, {c.handle: c for c in cohort})
+    watched = strategy.measured_by(team)
     start = replace(strategy.init(STREAMS), assignment={"A": 0, "B": 1}, round_index=1)
     played = watched.play_round(start, cohort, STREAMS)
     assert played.state.assignment == {"A": 0, "B": 1}
@@ -186,7 +185,7 @@ def watched_by(
     script: RedTeam, steps: Steps, models: Models, cohort: tuple[Client, ...], every: int
 ) -> Playing:
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
-    return strategy.wrapped(red_teamed, script, every, {c.handle: c for c in cohort})
+    return strategy.measured_by(RedTeamed(script, every, {c.handle: c for c in cohort}))
 
 
 def played_rounds(strategy: Playing, cohort: tuple[Client, ...], rounds: int):
@@ -224,7 +223,7 @@ def test_nothing_is_measured_before_the_first_round(
 ):
     cohort = (point("a", 1, 1),)
     alone = local_training(models(1.0), steps, cohort)
-    strategy = alone.wrapped(red_teamed, scripted({0: 0.6}), 1, {"A": cohort[0]})
+    strategy = alone.measured_by(RedTeamed(scripted({0: 0.6}), 1, {"A": cohort[0]}))
     _, story = played_rounds(strategy, cohort, 2)
     assert [kinds(events)[0] for events in story] == ["ClientsAssigned", "RiskMeasured"]
 
@@ -296,7 +295,7 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
 
     cohort = (point("a", 1, 1), point("b", 1, 0))
     plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_by_threshold))
-    strategy = plain.wrapped(self_assessed, judge, 2)
+    strategy = plain.measured_by(SelfAssessed(judge, 2))
     state, story = played_rounds(strategy, cohort, 6)
     assert [each for each in looked if each] == [["a", "b"], ["a", "b"]]  # rounds 2, 4
     assert state.assignment == {"A": 1, "B": 0}

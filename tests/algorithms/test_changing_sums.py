@@ -34,7 +34,7 @@ class Present:
         self.run, self.drawn, self.keeps = run, drawn, keeps
         self.clients: dict[Handle, Client] = {}
         self.choices: dict[Handle, tuple[int, int]] = {}
-        self.state = run.strategy.init(run.streams)
+        self.state = run.algorithm.init(run.streams)
         for client in run.population.clients:
             self.come(client.handle, client.train)
 

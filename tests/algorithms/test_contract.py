@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from algorithms.playing import Playing, built_in, ifca, ifca_mir, isolated
+from algorithms.playing import Playing, begun, built_in, ifca, ifca_mir, isolated, playing, setup_of
 from covey import (
     Engine,
     Examples,
@@ -26,12 +26,12 @@ from covey import (
     select_by_threshold,
     select_weighted,
 )
+from covey.algorithms.ifca import Ifca
 from covey.algorithms.local_clients import LocalClients, Training, evaluate_with, train_with
-from covey.algorithms.pooling import Control, fixed_share, pooled
-from covey.algorithms.redteam import red_teamed
+from covey.algorithms.redteam import RedTeamed
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import Selection, SelectionConfig
-from covey.algorithms.start import WarmStart, group_initialized, warm_started
+from covey.algorithms.start import Opening
 from covey.algorithms.state import Cohort
 from covey.algorithms.sums import RecordsHere
 from covey.base.events import (
@@ -117,17 +117,16 @@ class World:
     def warm(self, kept_rounds: int = 1) -> Playing:
         slow = replace(RECIPE, local_epochs=3)
         longer = Training(train_with(self.engine, slow, "equal"))
-        learner = ifca(init, replace(self.steps(), longer=longer), alike=True)
-        return learner.wrapped(warm_started, WarmStart(1, kept_rounds))
+        steps = replace(self.steps(), longer=longer)
+        return begun(setup_of(init), steps, Opening("warm", 1, kept_rounds))
 
     def groups(self, kept_rounds: int = 1) -> Playing:
-        learner = ifca(init, self.steps(), alike=True)
-        return learner.wrapped(group_initialized, kept_rounds)
+        return begun(setup_of(init), self.steps(), Opening("groups", 0, kept_rounds))
 
-    def pooled(self, learner: Playing, control: Control) -> Playing:
-        clients = {client.handle: client for client in self.population}
-        layers = layers_of(init(Streams(0)))
-        return learner.wrapped(pooled, control, layers, clients)
+    def pooled(self) -> Playing:
+        setup = setup_of(init, self.population, layers_of(init(Streams(0))))
+        algorithm = Ifca(num_clusters=2, initialisation="random", pooling=0.5)
+        return playing(algorithm, setup, self.steps())
 
     def watched(self, learner: Playing) -> Playing:
         clients = {client.handle: client for client in self.population}
@@ -138,7 +137,7 @@ class World:
             return FederatedEstimator().assess(target, context, streams)
 
         team = unless_diverged(self.engine, attack, "federated", start, rounds=100)
-        return learner.wrapped(red_teamed, team, 1, clients)
+        return learner.measured_by(RedTeamed(team, 1, clients))
 
 
 STRATEGIES: dict[str, Callable[[World], Playing]] = {
@@ -149,7 +148,7 @@ STRATEGIES: dict[str, Callable[[World], Playing]] = {
     "threshold": lambda w: w.mir(select_by_threshold),
     "warm": lambda w: w.warm(),
     "groups": lambda w: w.groups(),
-    "pooled": lambda w: w.pooled(ifca(init, w.steps()), fixed_share(0.5, 2)),
+    "pooled": lambda w: w.pooled(),
     "red-teamed": lambda w: w.watched(w.mir(select_weighted)),
 }
 
@@ -403,7 +402,8 @@ def test_a_warm_start_does_not_split_fewer_clients_than_make_groups(world: World
 
 def test_different_models_differ_and_one_model_does_not(world: World):
     def start(*, alike: bool) -> tuple[Params, ...]:
-        algorithm = ifca(init, world.steps(), 3, alike=alike)
+        steps = world.steps()
+        algorithm = begun(setup_of(init), steps, clusters=3) if alike else ifca(init, steps, 3)
         return algorithm.init(Streams(0)).clusters
 
     apart = start(alike=False)
@@ -438,7 +438,7 @@ def test_a_selection_batch_is_a_sample_of_its_own_for_every_client(world: World)
 
     batches: list[list[Examples]] = []
     evaluate = evaluate_with(Spy(architecture()), "train", 3)
-    state = ifca(init, world.steps(), alike=True).init(Streams(0))
+    state = begun(setup_of(init), world.steps()).init(Streams(0))
     for _ in range(2):
         evaluate(state.clusters, world.population, Streams(6))
     assert [len(batch) for batch in batches[0]] == [3] * 2 * CLIENTS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import covey
-from algorithms.playing import Playing, fedavg, local_training, playing
+from algorithms.playing import Playing, fedavg, local_training, playing, setup_of
 from covey import (
     Engine,
     Examples,
@@ -37,7 +37,7 @@ SMALL = {
     "rounds": 2,
     "population": {"clients": 4, "examples_per_client": 20, "minority_share": 0.25},
     "model.name": "linear",
-    "redteam.name": "none",
+    "risk.name": "none",
 }
 
 
@@ -52,7 +52,7 @@ def engine_of_a_line() -> Engine:
 def steps_of(lam: float | None, **recipe: float) -> Steps:
     """Steps that train a line, and beside it own ones unless `lam` is None."""
     engine = engine_of_a_line()
-    personal = None if lam is None else Ditto(lam=lam).personal()
+    personal = None if lam is None else Ditto(lam=lam).personal
     how = Recipe(**{"local_steps": 1, "learning_rate": 0.1, **recipe})
     return Steps(
         LocalClients(evaluate_with(engine, "train", 0)),
@@ -62,7 +62,7 @@ def steps_of(lam: float | None, **recipe: float) -> Steps:
 
 
 def ditto(lam: float, **recipe: float) -> Playing:
-    return playing(Ditto(lam=lam), line, steps_of(lam, **recipe))
+    return playing(Ditto(lam=lam), setup_of(line), steps_of(lam, **recipe))
 
 
 def rounds(play: Playing, cohorts: list[Cohort]) -> list[ServerState]:
@@ -187,8 +187,8 @@ def test_the_accuracy_of_a_client_is_that_of_its_own_model(tmp_path: Path):
             "privacy.record_clip",
         ),
         (
-            {"unlearning.store_updates": 2},
-            "unlearning.store_updates = 2 needs clients' updates to be kept and "
+            {"leaving.store_updates": 2},
+            "leaving.store_updates = 2 needs clients' updates to be kept and "
             "calibrated, but method.name = 'ditto'",
         ),
     ],

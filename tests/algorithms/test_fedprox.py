@@ -15,7 +15,7 @@ SMALL = {
     "population": {"clients": 4, "examples_per_client": 20, "minority_share": 0.25},
     "model.name": "linear",
     "train.local_epochs": 2,
-    "redteam.name": "none",
+    "risk.name": "none",
 }
 
 

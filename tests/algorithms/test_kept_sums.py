@@ -27,10 +27,10 @@ def built(**options: object) -> BuiltRun:
 
 
 def played(run: BuiltRun) -> Iterator[RoundResult]:
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     for t in range(run.config.rounds):
         there, streams = run.clients(run.population.clients, t), run.streams
-        found = run.strategy.play_round(state, there, streams.at("round", t))
+        found = run.algorithm.round(state, there, streams.at("round", t))
         yield found
         state = found.state
 
@@ -58,12 +58,8 @@ def test_who_leaves_is_subtracted_without_its_records(keeps):
     leaver, *stay = run.population.clients
     lost = replace(leaver, train=leaver.train.first(1))  # no longer what is in the sums
     forgotten = run.with_clients((lost, *stay))
-    ways = run.strategy.subtraction, forgotten.strategy.subtraction
-    right, left = (
-        way.without(last.state, each.clients((who,)))
-        for way, each, who in zip(ways, (run, forgotten), (leaver, lost), strict=True)
-        if way is not None
-    )
+    right = run.algorithm.without(last.state, run.clients((leaver,)))
+    left = forgotten.algorithm.without(last.state, forgotten.clients((lost,)))
     same = right.kept(ClusterSums).sums == left.kept(ClusterSums).sums
     assert same == keeps
     assert leaver.handle not in left.kept(OwnSums).gram

@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
     "rounds": 6,
     "population": {"clients": 5, "examples_per_client": 20, "minority_share": 0.25},
     "model": {"name": "linear"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 
 
@@ -43,10 +43,10 @@ def settings(train: dict[str, Any], **sections: dict[str, Any]) -> dict[str, Any
 
 
 def played(run: BuiltRun) -> ServerState:
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     for t in range(run.config.rounds):
         clients = run.clients(run.population.clients, t)
-        state = run.strategy.play_round(state, clients, run.streams.at("round", t)).state
+        state = run.algorithm.round(state, clients, run.streams.at("round", t)).state
     return state
 
 
@@ -181,7 +181,7 @@ def test_without_the_final_model_they_are_ranked_by_the_drop_to_the_last_loss(tm
             zip("abcd", torch.arange(12).repeat(4, 1) % 2, strict=True)
         )
     }
-    told = {"rounds": 4, "train": {"keep_losses": True}, "redteam": {"name": "none"}}
+    told = {"rounds": 4, "train": {"keep_losses": True}, "risk": {"name": "none"}}
     told["method"] = {"name": "fedavg"}
     run = covey.run(lambda: torch.nn.Linear(3, 2), clients, told, tmp_path / "own")
     apart, there = exposed_records(run.folder, "a", 1.0), run.exposed_records("a", 1.0)

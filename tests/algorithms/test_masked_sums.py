@@ -23,7 +23,7 @@ from secure_sums.playing import smallest_part
 SOLVED: dict[str, Any] = {
     "rounds": 4,
     "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "population": {"clients": 24, "examples_per_client": 20, "minority_share": 0.25},
 }
 
@@ -36,10 +36,10 @@ def built(*, secure: bool = True, **method: object) -> BuiltRun:
 
 
 def rounds_of(run: BuiltRun, count: int) -> Iterator[RoundResult]:
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     for t in range(count):
         there = run.clients(run.population.clients, t)
-        yield (played := run.strategy.play_round(state, there, run.streams.at("round", t)))
+        yield (played := run.algorithm.round(state, there, run.streams.at("round", t)))
         state = played.state
 
 
@@ -139,7 +139,7 @@ def test_who_left_is_in_no_sum_that_is_made_anew():
 
 def test_newcomers_wait_until_they_are_enough():
     run = built(num_clusters=1)
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     after, counted, (waited,) = with_waiting_moves(state, {"A": 0, "B": 0}, 3)
     assert (counted, waited) == ({}, MovesWaited(("A", "B"), 3))
     _, counted, _ = with_waiting_moves(after, {"A": 0, "B": 0, "C": 0}, 3)
@@ -168,7 +168,7 @@ def test_masked_sums_are_checked_as_others_are():
     [
         ({"method": {"name": "ifca"}}, "method.name = 'ifca'"),
         ({"method": {"name": "solved"}}, "initialisation = 'warm'"),
-        ({"merge": {"name": "krum"}}, "merge.name = 'krum'"),
+        ({"aggregation": {"name": "krum"}}, "aggregation.name = 'krum'"),
     ],
 )
 def test_what_cannot_be_had_under_masks_is_refused(changed, found):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.playing import playing
+from algorithms.playing import playing, setup_of
 from covey import ServerState, Streams
 from covey.algorithms.ifca import Founders, Ifca, bounded_newcomers
 from covey.algorithms.selection import SelectionResult
@@ -86,7 +86,7 @@ def flooded(steps, point, models):
     def make(share: float, recorded: Mapping[int, Mapping[str, int]] | None = None):
         algorithm = Ifca(initialisation="random", max_newcomers=share)
         how = replace(steps, recorded=recorded or {})
-        strategy = playing(algorithm, models(1.0, -1.0), how)
+        strategy = playing(algorithm, setup_of(models(1.0, -1.0)), how)
         first = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
         return first, strategy.play_round(first.state, turned, STREAMS)
 

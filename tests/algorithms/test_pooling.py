@@ -11,22 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.playing import Playing, fedavg, ifca
+from algorithms.playing import Playing, begun, fedavg, setup_of
 from covey import Clients, Examples, Params, RiskEstimate, RoundResult, ServerState, Streams
-from covey.algorithms.algorithm import Strategy
 from covey.algorithms.local_clients import LocalClients
-from covey.algorithms.pooling import (
-    START,
-    STEP,
-    PoolingShares,
-    fixed_share,
-    head_first,
-    pooled,
-    share_by_risk,
-)
+from covey.algorithms.pooling import START, STEP, PoolingShares, head_first, pooled, share_by_risk
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import LatestLosses
-from covey.algorithms.start import group_initialized
+from covey.algorithms.start import Opening
 from covey.algorithms.state import OwnRisks, RiskEstimates, initial_state
 from covey.base.events import ModelsPooled
 from covey.base.params import model_hash
@@ -51,29 +42,23 @@ def test_more_is_shared_nowhere_less(share: float, more: float):
     assert np.all(head_first(high, 5) >= head_first(low, 5))
 
 
-def still(clusters: tuple[Params, ...], clients: Mapping[str, Client]) -> Playing:
-    """Return a strategy that trains nothing and assigns clients to their groups."""
-
-    def nothing(*_: object) -> Never:
-        raise AssertionError
-
-    def play_round(state: ServerState, *_: object) -> RoundResult:
-        own = {handle: each.group or 0 for handle, each in clients.items()}
-        return RoundResult(state.with_choices(own).with_models(state.clusters), ())
-
-    strategy = Strategy(lambda _: initial_state(clusters), play_round, play_round)
-    return Playing(strategy, Clients((), Steps(LocalClients(nothing), nothing, nothing)))
-
-
 def after_one_round(
     clusters: tuple[Params, ...],
     clients: Mapping[str, Client],
     shares: tuple[float, ...],
     layers: tuple[tuple[str, ...], ...] = (("w",),),
 ) -> RoundResult:
-    strategy = still(clusters, clients).wrapped(pooled, lambda _: shares, layers, clients)
+    """Return what pooling makes of a round that trained nothing, each client in its group."""
+
+    def nothing(*_: object) -> Never:
+        raise AssertionError
+
+    own = {handle: each.group or 0 for handle, each in clients.items()}
+    state = initial_state(clusters).with_choices(own).with_models(clusters)
     everybody = tuple(clients.values())
-    return strategy.play_round(strategy.init(STREAMS), everybody, STREAMS)
+    steps = Steps(LocalClients(nothing), nothing, nothing)
+    there = Clients(everybody, steps, setup_of(nothing, everybody, layers))
+    return pooled(RoundResult(state, ()), shares, there)
 
 
 @pytest.fixture
@@ -155,16 +140,17 @@ def test_everything_pooled_is_fedavg_and_nothing_is_ifca(
             state = strategy.play_round(state, cohort, STREAMS.at("round", t)).state
         return state.clusters
 
-    own = ifca(init, steps, alike=True).wrapped(group_initialized, 3)
+    setup = setup_of(init, tuple(two_groups.values()), (("w",),))
 
     def mixed(share: float) -> tuple[Params, ...]:
-        control = fixed_share(share, 2)
-        return played(own.wrapped(pooled, control, (("w",),), two_groups))
+        return played(begun(setup, steps, Opening("groups", 0, 3), share))
 
     (shared,) = played(fedavg(init, steps))
     for model in mixed(1.0):
         torch.testing.assert_close(model["w"], shared["w"])
-    assert model_hash(mixed(0.0)) == model_hash(played(own))
+    models = (weight(0.3), weight(4.1))
+    alone = after_one_round(models, two_groups, (0.0, 0.0)).state.clusters
+    assert model_hash(alone) == model_hash(models)
 
 
 def figure(risk: float, error: float, round_index: int = 5) -> RiskEstimate:
@@ -208,7 +194,7 @@ def shares_after(
     with_room = replace(  # the other holds as many examples as the ten
         ten["OTHER"], train=Examples(torch.zeros(20, 1), torch.zeros(20).long())
     )
-    return share_by_risk({**ten, "OTHER": with_room}, GUESS)(state)[0]
+    return share_by_risk(state, {**ten, "OTHER": with_room}, GUESS)[0]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +242,7 @@ def test_a_cluster_with_nearly_all_examples_keeps_its_model(ten: Mapping[str, Cl
     choices = {handle: int(client.name == "other") for handle, client in ten.items()}
     figures = RiskEstimates(estimates=(figure(0.9, 0.01), None))
     state = at_round_5(choices).keeping(figures)
-    assert share_by_risk(ten, GUESS)(state) == (0.0, START)
+    assert share_by_risk(state, ten, GUESS) == (0.0, START)
 
 
 @given(

@@ -10,20 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.playing import fedavg, ifca, isolated
+from aggregation.hiding import hiding, sound
+from algorithms.playing import begun, fedavg, isolated, setup_of
 from covey import ClientUpdate, Examples, Params, RoundResult, Streams, mean_per_cluster
-from covey.aggregation.anonymity import (
-    AnonymityConfig,
-    L2Bound,
-    anonymity_aggregator,
-    dp_anonymity,
-    noise_scale,
-)
+from covey.aggregation.anonymity import anonymity_aggregator
 from covey.aggregation.base import finite_updates, refusal_events, with_stored_updates
 from covey.aggregation.mean import Clipping, noised_mean
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps, divergences
-from covey.algorithms.start import WarmStart, warm_started
+from covey.algorithms.start import Opening
 from covey.algorithms.state import Cohort, initial_state
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -39,11 +34,11 @@ from covey.data.examples import Client
 STREAMS = Streams(0)
 START: Params = {"w": torch.zeros(3)}
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-MDAV = AnonymityConfig(2, "mdav", "l2", 0.0, noise_scale("none", "l2", 0.0))
+MDAV = hiding(2)
 MERGES = {"mean": mean_per_cluster, "anonymity sets": anonymity_aggregator(MDAV)}
 NOISY = {
     "client noise": noised_mean(Clipping(1.0, 0.5)),
-    "sound sets": anonymity_aggregator(dp_anonymity(2, L2Bound(1.0, 0.5))),
+    "sound sets": anonymity_aggregator(sound(2, 1.0, 0.5)),
 }
 
 
@@ -164,8 +159,7 @@ def test_a_warm_start_splits_by_the_finite_updates(people):
     sent = {"a": 9.0, "b": math.nan, "c": 9.1, "d": -9.0, "e": math.nan, "f": -9.1}
     sent |= {"g": 9.2, "h": -9.2}
     steps = steps_with(sent, mean_per_cluster)
-    learner = ifca(lambda _: START, steps, alike=True)
-    warm = learner.wrapped(warm_started, WarmStart(0, 2))
+    warm = begun(setup_of(lambda _: START), steps, Opening("warm", 0, 2))
     played = warm.play_round(warm.init(STREAMS), people("abcdefgh"), STREAMS)
     split = facts(played, ClientsAssigned)[0].clusters
     assert set(split) == set("ACDFGH")
@@ -176,8 +170,7 @@ def test_a_warm_start_splits_by_the_finite_updates(people):
 
 def test_a_shared_round_of_refused_updates_stalls_every_cluster(people):
     steps = steps_with(dict.fromkeys("abc", math.nan), mean_per_cluster)
-    learner = ifca(lambda _: START, steps, alike=True)
-    warm = learner.wrapped(warm_started, WarmStart(2, 2))
+    warm = begun(setup_of(lambda _: START), steps, Opening("warm", 2, 2))
     played = warm.play_round(warm.init(STREAMS), people("abc"), STREAMS)
     assert set(divergences(played.state)) == {0, 1}
 

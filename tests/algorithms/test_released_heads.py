@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     },
     "method": {"name": "solved", "num_clusters": 1, "regularisation": 8.0, "exposure": "accepted"},
     "privacy": {"record_clip": 1.4, "record_noise": 0.594},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "secrets": {"source": "os"},
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
@@ -54,10 +54,10 @@ def noise_of(run: BuiltRun) -> HeadNoise:
 
 
 def played(run: BuiltRun, rounds: int):
-    state, found = run.strategy.init(run.streams), []
+    state, found = run.algorithm.init(run.streams), []
     for t in range(rounds):
         clients = run.clients(run.population.clients, t)
-        found.append(run.strategy.play_round(state, clients, run.streams.at("round", t)))
+        found.append(run.algorithm.round(state, clients, run.streams.at("round", t)))
         state = found[-1].state
     return found
 
@@ -94,12 +94,12 @@ def test_the_noise_hangs_on_the_secret_and_the_sums_do_not():
 def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_head():
     run = built(method={"releases": 2})
     late = run.population.clients[0]
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     facts = []
     for t, cohort in enumerate(
         (run.population.clients[2:], run.population.clients[1:], run.population.clients)
     ):
-        played = run.strategy.play_round(state, run.clients(cohort, t), run.streams.at("round", t))
+        played = run.algorithm.round(state, run.clients(cohort, t), run.streams.at("round", t))
         state = played.state
         facts += [each for each in played.events if isinstance(each, HeadPerturbed)]
     assert len(facts) == 2

@@ -22,7 +22,7 @@ NOISY = {
     "model": {"name": "linear-head", "norm": 3.8, "features": {"filters": 4, "size": 3, "pool": 2}},
     "method": {"name": "solved", "num_clusters": 1, "regularisation": 0.125},
     "privacy": {"client_clip": 0.3, "client_noise": 0.05},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
 
@@ -53,10 +53,10 @@ def sums_in(release: Release) -> tuple[Sums, ...]:
 
 def played(run: BuiltRun, rounds: int) -> list[RoundResult]:
     found: list[RoundResult] = []
-    state: ServerState = run.strategy.init(run.streams)
+    state: ServerState = run.algorithm.init(run.streams)
     for t in range(rounds):
         clients = run.clients(run.population.clients, t)
-        found.append(run.strategy.play_round(state, clients, run.streams.at("round", t)))
+        found.append(run.algorithm.round(state, clients, run.streams.at("round", t)))
         state = found[-1].state
     return found
 
@@ -156,8 +156,7 @@ def test_only_clusters_whose_clients_changed_are_released_again():
     some = next(h for h, (j, _) in sums.counted.items() if j == 0)
     moved = dict(first.state.assignment) | {some: 1}
     clients = run.clients(run.population.clients, 1)
-    assert run.strategy.subtraction is not None
-    again = run.strategy.subtraction.solve(
+    again = run.algorithm.solve(
         first.state, ClientsAssigned(moved, "clients"), clients, run.streams.at("round", 1)
     )
     assert {fact.cluster for fact in facts_of([again], SumPerturbed)} == {0, 1}
@@ -170,7 +169,7 @@ def test_only_clusters_whose_clients_changed_are_released_again():
 def test_an_auditor_s_references_are_solved_under_noise_too():
     run = built()
     sets = tuple(client.train for client in run.population.clients)
-    init = run.strategy.init(run.streams).clusters[0]
+    init = run.algorithm.init(run.streams).clusters[0]
     play = run.retrain_recipe.play_round
     heads = [
         play(0, init, sets, replace(run.streams.at("reference"), secret=secret))

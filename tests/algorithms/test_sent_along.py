@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from covey import Clients, Examples, Objective, Recipe, ReferenceEngine, Streams, mean_per_cluster
+from covey import (
+    Clients,
+    Examples,
+    Objective,
+    Recipe,
+    ReferenceEngine,
+    Setup,
+    Streams,
+    mean_per_cluster,
+)
 from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.state import initial_state
@@ -41,7 +50,7 @@ def clients(make_client) -> Clients:
         make_client("a", Examples(one, torch.ones(1))),
         make_client("b", Examples(one, -torch.ones(1))),
     )
-    return Clients(cohort, steps)
+    return Clients(cohort, steps, Setup(lambda _: {}, cohort, 1, (), 0.693))
 
 
 def test_it_reaches_everybody_by_hand(clients):

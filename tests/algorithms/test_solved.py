@@ -22,7 +22,7 @@ SOLVED: dict[str, Any] = {
     "model.name": "linear-head",
     "model.features": FEATURES,
     "method.name": "solved",
-    "redteam.name": "none",
+    "risk.name": "none",
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
 
@@ -43,9 +43,9 @@ def nested(flat: Mapping[str, object]) -> dict[str, Any]:
 
 
 def rounds_of(run: BuiltRun, count: int) -> Iterator[RoundResult]:
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     for t in range(count):
-        played = run.strategy.play_round(
+        played = run.algorithm.round(
             state, run.clients(run.population.clients, t), run.streams.at("round", t)
         )
         yield played
@@ -162,10 +162,10 @@ def test_once_somebody_left_heads_are_those_of_who_stayed():
     assert not state.kept(ClusterSums).is_whole
     rest = tuple(c for c in run.population.clients if c.handle != leaver)
     after = run.with_clients(rest)
-    again = after.strategy.play_round(state, after.clients(rest, 2), run.streams)
+    again = after.algorithm.round(state, after.clients(rest, 2), run.streams)
     assert again.state.kept(ClusterSums).is_whole
-    alone = after.strategy.play_round(
-        after.strategy.init(run.streams), after.clients(rest, 0), run.streams
+    alone = after.algorithm.round(
+        after.algorithm.init(run.streams), after.clients(rest, 0), run.streams
     )
     assert model_hash(again.state.clusters) == model_hash(alone.state.clusters)
 
@@ -174,14 +174,14 @@ def test_once_somebody_left_heads_are_those_of_who_stayed():
     ("changed", "told"),
     [
         ({"model": {"name": "mlp"}}, "features that do not train"),
-        ({"merge.name": "anonymity-sets"}, "single updates"),
-        ({"merge.name": "geometric-median"}, "single updates"),
+        ({"aggregation.name": "anonymity-sets"}, "single updates"),
+        ({"aggregation.name": "geometric-median"}, "single updates"),
         ({"method.regularisation": 0.0}, "regularisation"),
         ({"method.regularisation": "risk"}, "regularisation"),
         ({"method.exposure": "risk"}, "exposure"),
         ({"method.pooling": "risk"}, "pooling"),
-        ({"redteam.name": "leave-one-out"}, "must be one of federated"),
-        ({"unlearning.store_updates": 1}, "updates"),
+        ({"risk.name": "leave-one-out"}, "must be one of federated"),
+        ({"leaving.store_updates": 1}, "updates"),
     ],
 )
 def test_what_does_not_fit_is_refused(changed: dict[str, object], told: str):
@@ -213,13 +213,13 @@ def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
     """Heads are others' since its last choice, whatever the rest did in between."""
     run = built(**{"method.initialisation": "random", "method.selection": "loss"})
     everybody = run.population.clients
-    first = run.strategy.play_round(
-        run.strategy.init(run.streams), run.clients(everybody), run.streams
+    first = run.algorithm.round(
+        run.algorithm.init(run.streams), run.clients(everybody), run.streams
     ).state
     settled, part = first, everybody[:3]
     for t in range(1, 6):  # until these stay where they are
-        settled = run.strategy.play_round(settled, run.clients(part, t), run.streams).state
-    after = run.strategy.play_round(settled, run.clients(everybody, 6), run.streams).state
+        settled = run.algorithm.round(settled, run.clients(part, t), run.streams).state
+    after = run.algorithm.round(settled, run.clients(everybody, 6), run.streams).state
     assert any(after.assignment[c.handle] != first.assignment[c.handle] for c in everybody[3:])
 
 

@@ -8,25 +8,17 @@ from typing import TypeVar
 import pytest
 import torch
 
+from aggregation.hiding import hiding, sound
 from algorithms.playing import fedavg
 from covey import Params, Streams
-from covey.aggregation.anonymity import (
-    AnonymityConfig,
-    L2Bound,
-    anonymity_aggregator,
-    dp_anonymity,
-    noise_scale,
-)
+from covey.aggregation.anonymity import anonymity_aggregator, noise_scale
 from covey.algorithms.round_steps import Steps
 from covey.base.events import AnonymitySetsFormed, AnswerRefused, DistancesSketched, ModelsMerged
 from covey.data.examples import Client
 
 STREAMS = Streams(0)
 E = TypeVar("E")
-CONFIGS = {
-    "paper": AnonymityConfig(2, "mdav", "l2", 0.0, noise_scale("paper", "l2", 0.1)),
-    "sound": dp_anonymity(2, L2Bound(1.0, 0.5)),
-}
+CONFIGS = {"paper": hiding(2, noise_scale("paper", "l2", 0.1)), "sound": sound(2, 1.0, 0.5)}
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from aggregation import hiding as ways
 from algorithms.playing import Playing, ifca
 from covey import Params, ServerState, Streams
-from covey.aggregation.anonymity import AnonymityConfig, anonymity_aggregator, noise_scale
+from covey.aggregation.anonymity import anonymity_aggregator
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.state import Waiting
 from covey.base.events import ClientsAssigned, ClusterAbandoned, ClusterWaited, Event
@@ -20,7 +21,7 @@ STREAMS = Streams(0)
 
 
 def hiding(steps: Steps, k: int, patience: int) -> Steps:
-    how = AnonymityConfig(k, "mdav", "l2", 0.0, noise_scale("none", "l2", 0.0))
+    how = ways.hiding(k)
     return replace(steps, aggregate=anonymity_aggregator(how), patience=patience)
 
 

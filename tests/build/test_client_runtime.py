@@ -30,7 +30,7 @@ def member(make_client):
         **sections: Mapping[str, Any],
     ) -> ClientRuntime:
         merge = {"weights": weights}
-        settings = {"method": dict(method or {}), "merge": merge, **sections}
+        settings = {"method": dict(method or {}), "aggregation": merge, **sections}
         config = Config.of({**settings, "engine": {"name": "flower"}})
         examples = {} if holdout is None else {"holdout": holdout}
         client = make_client("one", ONE, preference=preference, **examples)

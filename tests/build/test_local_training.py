@@ -16,7 +16,7 @@ TINY = {
     "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 STOPPED = {"schedule": {"name": "step", "every": 1, "gamma": 0.0}}
 """The first round trains; all others have a rate of 0."""

@@ -14,7 +14,7 @@ ONE, TWO, THREE = NAMES[3], NAMES[1], NAMES[5]
 PROGRAM = {
     "rounds": 2,
     "method.name": "fedavg",
-    "redteam.name": "none",
+    "risk.name": "none",
     "engine.name": "reference",
     "train.learning_rate": 0.5,
     "train.batch_size": 5,
@@ -22,9 +22,9 @@ PROGRAM = {
 }
 SETS = {
     **PROGRAM,
-    "merge.name": "anonymity-sets",
-    "merge.min_anonymity": 3,
-    "merge.deniability_threshold": 2,
+    "aggregation.name": "anonymity-sets",
+    "aggregation.min_anonymity": 3,
+    "aggregation.deniability_threshold": 2,
 }
 SOLVED: dict[str, Any] = {
     "rounds": 2,
@@ -36,7 +36,7 @@ SOLVED: dict[str, Any] = {
         "initialisation": "random",
         "regularisation": 0.5,
     },
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 
 

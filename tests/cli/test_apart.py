@@ -14,9 +14,9 @@ __all__ = ["build", "own_data"]
 
 LEAVER = "client-00003"
 PLAIN = settings_with(
-    rounds=3, train={"local_epochs": 1}, method={"name": "fedavg"}, redteam={"name": "none"}
+    rounds=3, train={"local_epochs": 1}, method={"name": "fedavg"}, risk={"name": "none"}
 )
-HIDDEN = {**PLAIN, "merge": IN_SETS}
+HIDDEN = {**PLAIN, "aggregation": IN_SETS}
 
 
 @pytest.fixture(autouse=True)

@@ -152,7 +152,7 @@ def test_runs_from_python_need_their_model_and_clients_again(covey, tmp_path):
 
 def test_the_participation_game_answers_a_program_and_a_person(covey, small):
     words = ["--set", "rounds=1", "--set", "method.name=fedavg"]
-    more = ["--set", "redteam.name=none", "--set", "population.audit_examples=300"]
+    more = ["--set", "risk.name=none", "--set", "population.audit_examples=300"]
     code, _, err = covey("run", *small, *words, *more, "--out", "run")
     assert code == 0, err
     play = ["audit", "run", "--game", "participation"]

@@ -16,7 +16,10 @@ import pytest
         (["--set", "train.learning_rate=fast"], "train.learning_rate = 'fast'"),
         (["--set", "engine.name=rax"], "engine.name = 'rax' is not possible"),
         (["--set", "privacy.client_noise=1.0"], "found client_clip = 0. Set it"),
-        (["--set", "merge.noise=sound"], "is a setting of merge.name = 'anonymity-sets'"),
+        (
+            ["--set", "aggregation.noise=sound"],
+            "is a setting of aggregation.name = 'anonymity-sets'",
+        ),
         (["--set", "privacy.selection_noise=1.0"], "Set method.initialisation ="),
         (["--set", "privacy.record_noise=1.0"], "found privacy.record_clip = 0"),
         (["--set", "population.clients=100"], "Lower population.clients"),

@@ -12,7 +12,7 @@ SOLVED = {
     "population": {"clients": 4, "examples_per_client": 10, "audit_examples": 0},
     "model": {"name": "linear-head", "features": {"filters": 2, "size": 3, "pool": 2}},
     "method": {"name": "solved", "num_clusters": 1, "selection": "loss"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 
 

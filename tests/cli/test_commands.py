@@ -114,16 +114,16 @@ def test_sweep_plays_each_setting_once_and_reuses_runs(answer, covey, tmp_path):
 
 def test_sweep_plays_a_run_for_each_threshold_though_nobody_asks_to_leave(answer, tmp_path):
     (tmp_path / "small.toml").write_text(
-        "rounds = 1\n[model]\nname = 'mlp'\n[merge]\nname = 'anonymity-sets'\n"
+        "rounds = 1\n[model]\nname = 'mlp'\n[aggregation]\nname = 'anonymity-sets'\n"
         "min_anonymity = 4\n[method]\nname = 'fedavg'\n[train]\nlocal_epochs = 40\n"
         "[population]\nclients = 6\nexamples_per_client = 20\naudit_examples = 0\n"
     )
-    over = ["--over", "merge.deniability_threshold=2,3"]
+    over = ["--over", "aggregation.deniability_threshold=2,3"]
     told = answer("sweep", "small.toml", *over, "--out", "out")
     assert len(told["runs"]) == 2
     table = (tmp_path / "out" / "sweep.csv").read_text()
     lines = list(csv.DictReader(table.splitlines()))
-    assert [each["merge.deniability_threshold"] for each in lines] == ["2", "3"]
+    assert [each["aggregation.deniability_threshold"] for each in lines] == ["2", "3"]
     for line, row in zip(lines, told["rows"], strict=True):
         assert (line["name"], float(line["accuracy"])) == (row["name"], row["accuracy"])
 

@@ -20,10 +20,10 @@ TINY: dict[str, Any] = {
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "train": {"local_epochs": 20},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "method": {"name": "fedavg"},
     "engine": {"name": "reference"},
-    "merge": HIDDEN,
+    "aggregation": HIDDEN,
 }
 
 

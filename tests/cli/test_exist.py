@@ -12,7 +12,7 @@ from runtime.test_on_round import clients, model
 SETTINGS = {
     "rounds": 2,
     "method": {"name": "fedavg"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "engine": {"name": "reference"},
 }
 

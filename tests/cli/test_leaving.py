@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
     "rounds": 3,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "method": {"name": "fedavg"},
     "engine": {"name": "reference"},
 }
@@ -39,10 +39,10 @@ def runs(tmp_path_factory):
     """Small runs, each played once."""
     made: dict[str, Path] = {}
     of = {
-        "hidden": {"merge": HIDDEN},
-        "other": {"merge": HIDDEN, "rounds": 1},
+        "hidden": {"aggregation": HIDDEN},
+        "other": {"aggregation": HIDDEN, "rounds": 1},
         "plain": {"rounds": 1},
-        "stored": {"rounds": 1, "merge": HIDDEN, "unlearning": {"store_updates": 1}},
+        "stored": {"rounds": 1, "aggregation": HIDDEN, "leaving": {"store_updates": 1}},
         "pair": {"rounds": 1, "population": {**SMALL["population"], "clients": 2}},
         "local": {"rounds": 1, "method": {"name": "local"}},
     }
@@ -169,16 +169,16 @@ def test_a_run_that_is_not_there(covey, tmp_path, words):
     ("settings", "said"),
     [
         (
-            ["merge.min_anonymity=4", "merge.deniability_threshold=5"],
+            ["aggregation.min_anonymity=4", "aggregation.deniability_threshold=5"],
             "at most k = 4, found x = 5. Lower x or raise k.",
         ),
         (
-            ["merge.min_anonymity=9", "population.clients=8"],
+            ["aggregation.min_anonymity=9", "population.clients=8"],
             "at most as many as there are, 8, found 9. Lower k.",
         ),
         (["method.name=local"], "but method.name = 'local' rules it out"),
-        (["merge.noise=sound"], "needs partition = 'public-random'"),
-        (["unlearning.store_updates=2"], "Set unlearning.store_updates = 0"),
+        (["aggregation.noise=sound"], "needs partition = 'public-random'"),
+        (["leaving.store_updates=2"], "Set leaving.store_updates = 0"),
     ],
     ids=["x-above-k", "k-above-cohort", "local", "sound", "stored-and-clustered"],
 )
@@ -186,7 +186,7 @@ def test_settings_that_hide_nobody_are_refused_before_anything_is_written(
     covey, tmp_path, settings, said
 ):
     words = [word for each in settings for word in ("--set", each)]
-    hidden = ["--set", "merge.name=anonymity-sets"]
+    hidden = ["--set", "aggregation.name=anonymity-sets"]
     code, out, err = covey("run", *hidden, *words, "--out", "new")
     assert code == 2
     assert said in sentence(err)

@@ -25,7 +25,7 @@ TINY = [
         "population.examples_per_client=20",
         "population.audit_examples=20",
         "model.name=mlp",
-        "redteam.every=1",
+        "risk.every=1",
         "engine.name=reference",
     )
     for word in ("--set", setting)

@@ -27,7 +27,7 @@ TINY = {
     "model": {"name": "linear"},
     "method": {"name": "fedavg"},
     "train": {"keep_losses": True},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 LAST = "client-00002"
 TODAY = date.today().isoformat()

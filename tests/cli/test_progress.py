@@ -24,7 +24,7 @@ def test_shows_rounds_accuracy_risk_violations_and_time_left(terminal, tmp_path,
         "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 60},
         "model": {"name": "mlp"},
         "method": {"name": method},
-        "redteam": {"every": 1},
+        "risk": {"every": 1},
     }
     with progress.shown("example") as observe:
         run(config=Config.of(settings), out=tmp_path / "run", observe=observe)

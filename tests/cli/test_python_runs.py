@@ -21,9 +21,9 @@ SETTINGS = Config.of(
     {
         "rounds": 3,
         "method": {"name": "fedavg"},
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
         "engine": {"name": "reference"},
-        "merge": HIDDEN,
+        "aggregation": HIDDEN,
         "train": {"learning_rate": 0.5, "batch_size": 5},
     }
 )

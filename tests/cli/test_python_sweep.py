@@ -11,7 +11,7 @@ from runtime.test_on_round import clients
 
 SETTINGS = {
     "rounds": 1,
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "engine": {"name": "reference"},
     "population": {"clients": 4, "examples_per_client": 10, "audit_examples": 20},
 }
@@ -44,7 +44,7 @@ def test_runs_that_are_there_are_kept_and_cut_ones_resumed(tmp_path):
 
     over = {"train.learning_rate": [0.1]}
     here = {"model": lambda: nn.Linear(2, 2), "clients": clients()}
-    config = {"rounds": 2, "redteam": {"name": "none"}}
+    config = {"rounds": 2, "risk": {"name": "none"}}
     with pytest.raises(KeyboardInterrupt):
         package.run(
             **here,
@@ -61,4 +61,4 @@ def test_runs_that_are_there_are_kept_and_cut_ones_resumed(tmp_path):
     with pytest.raises(ConfigError, match="holds a run with other settings"):
         package.sweep(other, over, seeds=[7], out=tmp_path / "sweep", **here)
     with pytest.raises(ConfigError, match="changes no run of this sweep"):
-        package.sweep(config, {"merge.radius": [1.0, 2.0]}, out=tmp_path / "x", **here)
+        package.sweep(config, {"aggregation.radius": [1.0, 2.0]}, out=tmp_path / "x", **here)

@@ -15,7 +15,7 @@ SETTINGS: dict[str, Any] = {
     "population": {"clients": 5, "examples_per_client": 20, "minority_share": 0.25},
     "model": {"name": "linear"},
     "method": {"name": "fedavg"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "train": {"keep_losses": True},
 }
 

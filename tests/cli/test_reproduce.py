@@ -18,7 +18,7 @@ TINY = [
         "population.examples_per_client=20",
         "population.audit_examples=0",
         "population.holdout=0",
-        "redteam.name=none",
+        "risk.name=none",
         "train.local_epochs=1",
         "method.initialisation=groups",
     )

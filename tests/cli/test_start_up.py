@@ -95,7 +95,7 @@ settings = {{
     "data": {{"name": "linear-mixture", "dimension": 4}},
     "population": {{"clients": 4, "examples_per_client": 20, "shift": "none"}},
     "model": {{"name": "linear-map", "task": "regression"}},
-    "redteam": {{"name": "none"}},
+    "risk": {{"name": "none"}},
 }}
 covey.run(config=settings, out={str(tmp_path / "run")!r}, observe=told)
 """)

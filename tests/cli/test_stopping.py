@@ -25,7 +25,7 @@ TINY = [
         "population.audit_examples=60",
         "model.name=mlp",
         "train.local_epochs=5",
-        "redteam.every=2",
+        "risk.every=2",
     )
     for word in ("--set", setting)
 ]

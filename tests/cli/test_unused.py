@@ -38,9 +38,9 @@ def test_a_run_where_everything_is_heeded_has_none_to_tell(ran):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["merge.radius=1,2"], "--over merge.radius changes no run of this sweep"),
-        (["population.risk_weight=0,1", "redteam.name=none"], "--over population.risk_weight"),
-        (["redteam.shadows=2,4"], "redteam.name = 'shadow', found 'federated'"),
+        (["aggregation.radius=1,2"], "--over aggregation.radius changes no run of this sweep"),
+        (["population.risk_weight=0,1", "risk.name=none"], "--over population.risk_weight"),
+        (["risk.shadows=2,4"], "risk.name = 'shadow', found 'federated'"),
         (["seed=1,2"], "its seeds are those of --seeds"),
         (
             ["method.selection=loss,weighted", "method.name=fedavg,local"],

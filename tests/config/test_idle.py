@@ -13,10 +13,10 @@ SMALL = {
     "rounds": 3,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 60},
     "model": {"name": "mlp"},
-    "redteam": {"every": 1},
+    "risk": {"every": 1},
     "engine": {"name": "reference"},
 }
-SETS = {"merge": {"name": "anonymity-sets", "min_anonymity": 3}}
+SETS = {"aggregation": {"name": "anonymity-sets", "min_anonymity": 3}}
 NO_SHIFT = {"population": {"shift": "none"}}
 GROUPS = {
     "population": {
@@ -27,13 +27,13 @@ GROUPS = {
     }
 }
 CASES = [
-    (SETS, "merge.radius", 2.0, "'paper' and 'sound'"),
-    (SETS, "merge.delta", 1e-6, "'sound'"),
+    (SETS, "aggregation.radius", 2.0, "'paper' and 'sound'"),
+    (SETS, "aggregation.delta", 1e-6, "'sound'"),
     ({"method": {"num_clusters": 1}}, "method.max_newcomers", 0.25, "leaves nobody to move"),
     ({"method": {"name": "local"}}, "population.risk_weight", 0.5, "choose by it"),
     ({"method": {"selection": "loss"}}, "population.risk_weight", 0.5, "'weighted'"),
-    ({"redteam": {"name": "none"}}, "population.risk_weight", 0.5, "no risk to weigh"),
-    ({"redteam": {"name": "none"}}, "redteam.every", 2, "measures nothing"),
+    ({"risk": {"name": "none"}}, "population.risk_weight", 0.5, "no risk to weigh"),
+    ({"risk": {"name": "none"}}, "risk.every", 2, "measures nothing"),
     ({"train": {"local_steps": 3}}, "train.local_epochs", 4, "counts steps"),
     ({}, "privacy.delta", 1e-6, "nothing is promised"),
     ({}, "stopping.patience", 2, "ends no run early"),
@@ -44,7 +44,7 @@ CASES = [
     (GROUPS, "population.examples_per_client", 25, "population.groups"),
 ]
 NAMES = [f"{case[1]}-{index}" for index, case in enumerate(CASES)]
-QUICK = ("merge.radius-0",)
+QUICK = ("aggregation.radius-0",)
 
 
 def merged(*parts: dict[str, Any]) -> dict[str, Any]:
@@ -89,11 +89,11 @@ def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, base, key, value, w
 @pytest.mark.parametrize(
     ("base", "key", "value"),
     [
-        (merged(SETS, {"merge": {"noise": "paper"}}), "merge.radius", 2.0),
-        (SETS, "merge.deniability_threshold", 2),
+        (merged(SETS, {"aggregation": {"noise": "paper"}}), "aggregation.radius", 2.0),
+        (SETS, "aggregation.deniability_threshold", 2),
         ({"method": {"selection": "plugins.cautious:Cautious"}}, "population.risk_weight", 0.5),
-        ({"redteam": {"name": "shadow"}}, "redteam.shadows", 5),
-        ({**SETS, "redteam": {"name": "none"}}, "redteam.every", 2),
+        ({"risk": {"name": "shadow"}}, "risk.shadows", 5),
+        ({**SETS, "risk": {"name": "none"}}, "risk.every", 2),
         ({"engine": {"name": "parallel"}}, "engine.workers", 2),
         ({"data": {"name": "mnist"}}, "data.dir", "/nowhere"),
         ({"data": {"name": "npz"}}, "data.dir", "/nowhere"),
@@ -121,7 +121,7 @@ def test_clients_that_bring_their_own_examples_are_not_simulated():
 
 
 def test_every_key_that_may_do_nothing_is_a_setting():
-    known = {each.key for each in settings()} | {"merge", "stopping"}
+    known = {each.key for each in settings()} | {"aggregation", "stopping"}
     for base, *_ in CASES:
         for keys, _holds, _why in reasons(Config.of(merged(SMALL, base))):
             assert known.issuperset(keys)

@@ -26,7 +26,7 @@ def test_every_mistake_of_a_file_is_told_at_once():
         "rounds": "10",
         "train": {"learning_rate": True, "lerning_rate": 0.1},
         "method": {"name": "ifca_mir"},
-        "merge": {"name": "krumm"},
+        "aggregation": {"name": "krumm"},
         "populaton": {"clients": 3},
         "population": {"minority": [25, 0]},
     }
@@ -36,7 +36,7 @@ def test_every_mistake_of_a_file_is_told_at_once():
         "train.learning_rate",
         "train.lerning_rate",
         "method.name",
-        "merge.name",
+        "aggregation.name",
         "populaton",
         "population.minority",
     }
@@ -143,7 +143,7 @@ def test_a_disagreement_with_a_setting_that_is_wrong_anyway_is_no_news():
     wrong = {"method": {"initialisation": "groups", "num_clusters": "4"}}
     assert only(wrong)["key"] == "method.num_clusters"
     other = {**wrong, "population": {"holdout": 0}}
-    assert [each["key"] for each in found(other)] == ["method.num_clusters", "redteam.name"]
+    assert [each["key"] for each in found(other)] == ["method.num_clusters", "risk.name"]
 
 
 def test_a_list_that_lacks_something_is_wrong_as_a_whole_and_a_group_lacks_a_key():
@@ -167,7 +167,7 @@ KEYS = st.sampled_from(["name", "groups", "minority", "pooling", "rounds", "nois
 @given(st.dictionaries(NAMES, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3)))
 @example({"tracking": {}})
 @example({"tracking": [None, "0"]})
-@example({"method": 0, "merge": []})
+@example({"method": 0, "aggregation": []})
 def test_whatever_is_given_is_a_config_or_a_list_of_mistakes(settings):
     problems = Config.problems(settings)
     if not problems:

@@ -13,9 +13,9 @@ from covey import Config, ConfigError
 REFUSED = """
 data.name = "linear-mixture"
 data.name = "npz" & method.initialisation = "groups"
-data.name = "npz" & redteam.name = "shadow"
+data.name = "npz" & risk.name = "shadow"
 data.name = "python" & method.initialisation = "groups"
-data.name = "python" & redteam.name = "shadow"
+data.name = "python" & risk.name = "shadow"
 data.noise = 0.1
 engine.name = "flower" & engine.precision = "bfloat16"
 engine.name = "flower" & method.initialisation = "groups"
@@ -24,33 +24,36 @@ engine.name = "flower" & method.pooling = "risk"
 engine.name = "flower" & method.pooling = 0.5
 engine.name = "flower" & model.task = "multilabel"
 engine.name = "flower" & model.task = "regression"
-engine.name = "flower" & redteam.name = "plugins.risk_confidence:ConfidenceGap"
-engine.name = "flower" & redteam.name = "oracle"
-engine.name = "flower" & redteam.name = "shadow"
-engine.name = "flower" & unlearning.request_probability = 0.2
+engine.name = "flower" & model.task = "tokens"
+engine.name = "flower" & risk.name = "plugins.risk_confidence:ConfidenceGap"
+engine.name = "flower" & risk.name = "oracle"
+engine.name = "flower" & risk.name = "shadow"
+engine.name = "flower" & leaving.request_probability = 0.2
 engine.name = "reference" & engine.precision = "bfloat16"
 engine.name = "vmap" & privacy.record_clip = 1.0
 engine.precision = "bfloat16" & privacy.record_clip = 1.0
-merge.epsilon = 4
-merge.min_anonymity = 2
-merge.name = "anonymity-sets" & method.name = "local"
-merge.noise = "sound"
+aggregation.epsilon = 4
+aggregation.min_anonymity = 2
+aggregation.name = "anonymity-sets" & method.name = "local"
+aggregation.noise = "sound"
 method.initialisation = "groups" & method.num_clusters = 1
 method.initialisation = "groups" & method.num_clusters = 3
-method.name = "local" & unlearning.request_probability = 0.2
+method.name = "local" & leaving.request_probability = 0.2
 method.pooling = "risk" & model.task = "regression"
-method.pooling = "risk" & redteam.name = "none"
+method.pooling = "risk" & risk.name = "none"
 method.selection = "priced"
 method.selection = "rebalanced"
 method.selection = {"name": "priced", "target_share": 0.9}
-model.task = "regression" & redteam.name = "shadow"
+model.task = "regression" & risk.name = "shadow"
+model.task = "tokens" & population.partition = "dirichlet"
+model.task = "tokens" & train.loss = "focal"
 population.holdout = 0
 population.images = "per-group" & population.shift = "none"
 privacy.client_clip = 1.0
 privacy.client_noise = 1.0
 privacy.record_noise = 1.0
 privacy.selection_noise = 1.0
-unlearning.store_updates = 2
+leaving.store_updates = 2
 """
 
 
@@ -73,7 +76,7 @@ def settings_of(line: str) -> dict[str, dict[str, object]]:
 
 ALLOWED = """
 method.selection = {"name": "priced", "target_share": 0.2}
-method.name = "fedavg" & unlearning.store_updates = 2
+method.name = "fedavg" & leaving.store_updates = 2
 engine.name = "flower" & method.selection = "threshold"
 """
 

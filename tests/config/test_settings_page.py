@@ -43,7 +43,7 @@ def test_every_setting_says_what_it_may_be():
         ("train.participation", "a number greater than 0 and less than or equal to 1"),
         ("train.optimizer", "one of 'adam', 'adamw', 'sgd' or package.module:name"),
         (
-            "merge.server_optimizer",
+            "aggregation.server_optimizer",
             "one of 'none', 'momentum', 'adam', 'yogi' or package.module:name",
         ),
         ("population.minority", "[low, high], each a number"),

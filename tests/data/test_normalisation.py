@@ -80,7 +80,7 @@ def test_a_node_of_its_own_normalises_on_its_side():
     raw, _ = population_and_notes(config_of("none"), None, Streams(2))
     client = raw.clients[1]
     own = ClientSecrets(client.name, seed=7, holdout=0.0, classes=10)
-    settings = config_of(model={"name": "linear"}, redteam={"name": "none"})
+    settings = config_of(model={"name": "linear"}, risk={"name": "none"})
     data = {client.name: (client.train.inputs, client.train.labels)}
     node = client_runtime_of(settings, own, Overrides(clients=data))
     found = node.client.train.inputs.flatten(1)
@@ -89,7 +89,7 @@ def test_a_node_of_its_own_normalises_on_its_side():
 
 
 def test_a_pool_is_shifted_first_and_normalised_then():
-    settings = config_of(redteam={"name": "shadow"})
+    settings = config_of(risk={"name": "shadow"})
     population, _ = population_and_notes(settings, None, Streams(2))
     assert population.pool.inputs.dtype == torch.uint8
     for group in population.groups:
@@ -116,7 +116,7 @@ def test_it_is_recorded_and_changes_the_run(tmp_path: Path):
                 each,
                 model={"name": "linear"},
                 method={"name": "ifca", "initialisation": "warm"},
-                redteam={"name": "none"},
+                risk={"name": "none"},
                 engine={"name": "reference"},
             ),
             out=tmp_path / each,

@@ -86,7 +86,7 @@ def test_labels_may_be_numbers_or_several_per_example(tmp_path, y, dtype):
         (zeros(2, 5, 4), LABELS - 1, "class numbers"),
         (zeros(2, 5, 4), LABELS * np.nan, "found float64"),
         (zeros(2, 5, 4), LABELS[:, None] * 0.5, r"float64 of shape \(2, 1\)"),
-        (zeros(2, 5, 4), LABELS[:, None] + 1, r"shape \(2, 1\)"),
+        (zeros(2, 5, 4), LABELS[:, None] - 1, r"shape \(2, 1\)"),
         (np.array([{}, {}]), LABELS, "plain arrays"),
     ],
 )

@@ -11,7 +11,7 @@ from covey.data.population import read_organisations
 from covey.deploy.checks import check
 from covey.deploy.folder import Plan, write_federation
 
-MERGE = "[merge]\nname = 'anonymity-sets'\nmin_anonymity = 2\ndeniability_threshold = 1\n"
+MERGE = "[aggregation]\nname = 'anonymity-sets'\nmin_anonymity = 2\ndeniability_threshold = 1\n"
 TWO = f"{MERGE}min_organisations = 2\n"
 
 
@@ -107,4 +107,4 @@ def test_a_check_misses_the_file_of_organisations(attest, now):
     assert named in settings.read_text()
     settings.write_text(settings.read_text().replace(named, 'organisations = ""'))
     (found,) = [each for each in check(folder, now) if each.about == "organisations"]
-    assert "merge.min_organisations = 2 needs it" in found.detail
+    assert "aggregation.min_organisations = 2 needs it" in found.detail

@@ -150,9 +150,9 @@ SERVER_BREAKS = {
         "can all choose a small cluster",
     ),
     "mean": (
-        named("merge", "geometric-median", "mean"),
+        named("aggregation", "geometric-median", "mean"),
         "warning",
-        "merge",
+        "aggregation",
         "can turn the model round",
     ),
     "no-app": (
@@ -319,10 +319,10 @@ def test_without_tls_it_says_so_and_looks_for_no_certificates(federate, now):
     assert not [each for each in check(folder, now) if "ca.crt" in each.about]
 
 
-COUNTED = '[redteam]\nname = "federated"\n'
+COUNTED = '[risk]\nname = "federated"\n'
 UNMEASURED = COUNTED.replace("federated", "none")
 MASKS = "[privacy]\nsecure_sums = true\nmin_cohort = 3\n[method]\n"
-MEANS = MASKS + 'name = "fedavg"\n[merge]\nname = "mean"\n'
+MEANS = MASKS + 'name = "fedavg"\n[aggregation]\nname = "mean"\n'
 HEADS = MASKS + 'name = "solved"\nnum_clusters = 1\n'
 
 

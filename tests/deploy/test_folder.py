@@ -50,22 +50,22 @@ def test_the_settings_are_for_flower_and_secrets_are_secret(federate, given, sou
     ("given", "merge"),
     [
         ("", "geometric-median"),
-        ("[merge]\nname = 'mean'\n", "mean"),
-        ("[merge]\nweights = 'examples'\n", "mean"),
-        ("[merge]\nname = 'krum'\noutliers = 2\n", "krum"),
+        ("[aggregation]\nname = 'mean'\n", "mean"),
+        ("[aggregation]\nweights = 'examples'\n", "mean"),
+        ("[aggregation]\nname = 'krum'\noutliers = 2\n", "krum"),
         ("[privacy]\nclient_clip = 1.0\nclient_noise = 1.0\n", "mean"),
     ],
 )
 def test_updates_are_merged_robustly_unless_the_settings_say_how(federate, given, merge):
     settings = toml(federate(given) / "covey.toml")
-    assert settings["merge"]["name"] == merge
+    assert settings["aggregation"]["name"] == merge
 
 
 @pytest.mark.parametrize(
     ("given", "bound"),
     [
         ("[method]\nname = 'ifca'\n", 0.25),
-        ("[method]\nname = 'ifca'\n[merge]\nname = 'median'\n", 0.25),
+        ("[method]\nname = 'ifca'\n[aggregation]\nname = 'median'\n", 0.25),
         ("[method]\nname = 'ifca'\nmax_newcomers = 0.0\n", 0.0),
         ("", 0.0),  # who weighs risks moves late, and honestly
         ("[method]\nmax_newcomers = 0.5\n", 0.5),
@@ -73,7 +73,7 @@ def test_updates_are_merged_robustly_unless_the_settings_say_how(federate, given
         ("[method]\nname = 'ifca'\nnum_clusters = 1\n", 0.0),
         ("[method]\nname = 'ifca'\ninitialisation = 'random'\n", 0.0),
         ("[method]\nname = 'ifca'\n[train]\nparticipation = 0.5\n", 0.0),
-        ("[method]\nname = 'ifca'\n[merge]\nname = 'mean'\n", 0.0),
+        ("[method]\nname = 'ifca'\n[aggregation]\nname = 'mean'\n", 0.0),
     ],
 )
 def test_clusters_that_a_majority_holds_are_not_entered_at_will(federate, given, bound):
@@ -87,7 +87,7 @@ name = "linear-head"
 [method]
 name = "solved"
 initialisation = "random"
-[redteam]
+[risk]
 name = "federated"
 """
 

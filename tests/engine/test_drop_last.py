@@ -26,7 +26,7 @@ def played(path, engine: str, sizes: tuple[int, ...], **train):
     settings = {
         "rounds": 1,
         "method": {"name": "fedavg"},
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
         "population": {"holdout": 0.0},
         "engine": {"name": engine},
         "train": {"batch_size": 4, **train},

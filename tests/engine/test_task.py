@@ -19,7 +19,8 @@ from covey import (
     TrainingJob,
 )
 from covey.engine.cpu import ParallelEngine
-from covey.engine.recipe import MULTICLASS, MULTILABEL, REGRESSION, TASKS
+from covey.engine.protocol import scored
+from covey.engine.recipe import MULTICLASS, MULTILABEL, REGRESSION, TASKS, TOKENS
 from covey.engine.vmap import VmapEngine
 
 INPUTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, -1.0], [0.5, 0.5]])
@@ -27,6 +28,7 @@ LABELS = {
     "multiclass": torch.tensor([0, 1, 1, 0, 1]),
     "multilabel": torch.tensor([[0, 1], [1, 1], [0, 0], [1, 0], [1, 1]]),
     "regression": torch.tensor([0.5, -1.0, 2.0, 0.0, 1.0]),
+    "tokens": torch.tensor([[0, 2, -100], [1, -100, -100], [-100, 2, 1], [1, 0, 2], [0, 0, 1]]),
 }
 RECIPE = Recipe(local_epochs=3, batch_size=2, learning_rate=0.2, momentum=0.5)
 
@@ -38,8 +40,19 @@ ENGINES: dict[str, MakeEngine] = {
 
 
 def linear(task: Task) -> nn.Module:
+    outputs = task.outputs(LABELS[task.name])
     with Streams(1).at("tiny").lent_to_torch():
-        return nn.Linear(2, task.outputs(LABELS[task.name]), bias=False)
+        return PerToken(outputs) if task is TOKENS else nn.Linear(2, outputs, bias=False)
+
+
+class PerToken(nn.Linear):
+    """Scores of every class for each of three tokens."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(2, 3 * classes, bias=False)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input).unflatten(1, (3, -1))
 
 
 def job(task: Task, recipe: Recipe = RECIPE) -> TrainingJob:
@@ -68,6 +81,54 @@ def test_a_number_by_hand():
     assert REGRESSION.correct(outputs[:, 0], labels) is None
 
 
+def test_tokens_by_hand():
+    """Two classes; the first example has two tokens and one of padding, the second has one."""
+    ln3 = math.log(3)  # sure of a class with 3/4
+    outputs = torch.tensor([[[0, ln3], [0, ln3], [9, 0.0]], [[9, 9], [0, 0], [0, 7.0]]])
+    labels = torch.tensor([[1, 0, -100], [-100, 1, -100]])
+    losses = TOKENS.losses(outputs, labels)
+    expected = [(-math.log(3 / 4) - math.log(1 / 4)) / 2, math.log(2)]
+    torch.testing.assert_close(losses, torch.tensor(expected))
+    predictions = TOKENS.predictions(outputs)
+    assert predictions[0].tolist() == [1, 1, 0]
+    correct = TOKENS.correct(predictions, labels)
+    assert correct is not None
+    assert correct.tolist() == [0.5, 0.0]
+    found = scored(outputs, labels, TOKENS)
+    assert found.num_tokens is not None
+    assert found.num_tokens.tolist() == [2, 1]
+    assert found.accuracy == 0.25  # of examples, not 1 of 3 tokens
+    assert found.log_probs is None
+
+
+def test_the_mean_over_tokens_is_what_torch_takes_of_each_example():
+    outputs, labels = torch.randn(5, 3, 4), LABELS["tokens"]
+    pairs = zip(outputs, labels, strict=True)
+    expected = [nn.functional.cross_entropy(one, own, ignore_index=-100) for one, own in pairs]
+    torch.testing.assert_close(TOKENS.losses(outputs, labels), torch.stack(expected))
+
+
+def test_more_padding_changes_no_loss_no_gradient_and_no_accuracy():
+    outputs, labels = torch.randn(5, 3, 4).requires_grad_(), LABELS["tokens"]
+    longer = torch.cat([outputs, torch.randn(5, 2, 4)], dim=1)
+    padded = nn.functional.pad(labels, (0, 2), value=-100)
+    one, other = scored(outputs, labels, TOKENS), scored(longer, padded, TOKENS)
+    torch.testing.assert_close(one.losses, other.losses)
+    assert one.accuracy == other.accuracy
+    (left,) = torch.autograd.grad(one.losses.mean(), outputs, retain_graph=True)
+    (right,) = torch.autograd.grad(other.losses.mean(), outputs)
+    torch.testing.assert_close(left, right)
+    assert (left[labels == -100] == 0).all()
+
+
+def test_accuracy_over_examples_of_many_lengths_carries_no_noise_of_32_bits():
+    labels = torch.arange(7).repeat(6, 1).where(torch.arange(7) <= torch.arange(6)[:, None], -100)
+    outputs = torch.zeros(6, 7, 7)
+    outputs[:, :, 0] = 1  # says 0, which is right once in each example
+    expected = sum(1 / n for n in range(1, 7)) / 6
+    assert scored(outputs, labels, TOKENS).accuracy == pytest.approx(expected, rel=1e-15)
+
+
 def test_the_loss_of_a_number_is_its_gaussian_likelihood_up_to_a_constant():
     outputs, labels = torch.randn(5, 1), LABELS["regression"]
     likelihood = torch.distributions.Normal(outputs[:, 0], 1.0).log_prob(labels)
@@ -86,13 +147,13 @@ def test_guessing_loses_what_a_model_of_zeros_loses():
 
 @pytest.mark.parametrize("name", TASKS)
 def test_outputs_of_its_own_labels(name: str):
-    assert TASKS[name].outputs(LABELS[name]) == {"regression": 1}.get(name, 2)
+    assert TASKS[name].outputs(LABELS[name]) == {"regression": 1, "tokens": 3}.get(name, 2)
 
 
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("task", TASKS)
 def test_labels_of_another_task_are_refused(task: str, labels: str):
-    if task != labels:
+    if task != labels and (task, labels) != ("tokens", "multilabel"):  # these are both
         with pytest.raises(DataError, match=f"model.task = '{task}' needs labels"):
             TASKS[task].outputs(LABELS[labels])
 
@@ -103,8 +164,10 @@ def test_labels_of_another_task_are_refused(task: str, labels: str):
         (MULTICLASS, torch.tensor([0, -1])),
         (MULTILABEL, torch.tensor([[0, 2]])),
         (REGRESSION, torch.tensor([0.0, math.nan])),
+        (TOKENS, torch.tensor([[0, -1]])),
+        (TOKENS, torch.tensor([[0, 1], [-100, -100]])),
     ],
-    ids=["negative", "two", "nan"],
+    ids=["negative", "two", "nan", "negative token", "all masked"],
 )
 def test_impossible_labels_are_refused(task: Task, labels: torch.Tensor):
     with pytest.raises(DataError, match="Correct the labels"):
@@ -121,7 +184,7 @@ def test_every_engine_trains_and_scores_as_the_reference(engine: str, task: Task
     assert not torch.equal(found["weight"], work.start["weight"])
     asked = [ScoringJob(found, work.examples)]
     (told,), (truth,) = fast.score(asked), slow.score(asked)
-    for name in ("losses", "predictions", "correct", "log_probs"):
+    for name in ("losses", "predictions", "correct", "log_probs", "num_tokens"):
         left, right = getattr(told, name), getattr(truth, name)
         assert (left is None) == (right is None)
         if right is not None:

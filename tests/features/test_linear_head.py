@@ -41,7 +41,7 @@ def played(folder: Path, engine: str = "reference", **model: Any) -> covey.Run:
         method={"name": "fedavg"},
         engine={"name": engine},
         population={"clients": 4, "examples_per_client": 30, "audit_examples": 0},
-        redteam={"name": "none"},
+        risk={"name": "none"},
         model={"name": "linear-head", **OPTIONS, **model},
     )
     return covey.run(config=config, out=folder)

@@ -37,7 +37,7 @@ SETTINGS = {
     "model": {"name": "mlp"},
     "train": {"local_epochs": 2, "optimizer": {"momentum": 0.9}, "batch_size": 20},
     "method": {"name": "ifca-mir", "selection": "weighted", "initialisation": "warm"},
-    "redteam": {"name": "federated", "every": 2},
+    "risk": {"name": "federated", "every": 2},
 }
 IN_SETS = {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 1}
 

@@ -32,7 +32,7 @@ SETTINGS: Mapping[str, Any] = {
     "model": {"name": "mlp"},
     "train": {"local_epochs": 2, "optimizer": {"momentum": 0.9}, "batch_size": 20},
     "method": {"name": "fedavg"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 
 

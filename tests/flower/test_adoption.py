@@ -19,7 +19,7 @@ SETTINGS = settings_with(
     model={"name": "linear-head", "features": {"size": 4}},
     train={"local_epochs": 1, "learning_rate": 0.2},
     method={"initialisation": "random"},
-    redteam={"name": "federated", "every": 4},
+    risk={"name": "federated", "every": 4},
 )
 
 

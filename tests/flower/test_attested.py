@@ -33,7 +33,7 @@ def ten(tmp_path: Path, digits: Examples, monkeypatch: pytest.MonkeyPatch) -> Te
     path.write_text("".join(f'{n} = "{o}"\n' for n, o in WHOSE.items()))
     ten = Ten(tmp_path, digits)
     population = {"organisations": str(path)}
-    ten.write(rounds=1, merge=HIDING, population=population)
+    ten.write(rounds=1, aggregation=HIDING, population=population)
     return ten
 
 

@@ -34,21 +34,21 @@ def reply_in(message):
 
 
 SAME = {
-    "hidden in sets": settings_with(merge=IN_SETS),
+    "hidden in sets": settings_with(aggregation=IN_SETS),
     "judged by clients": settings_with(
         method={"initialisation": "random", "selection": "threshold"},
-        redteam={"name": "client", "every": 2},
+        risk={"name": "client", "every": 2},
     ),
     "by loss, some at a time": settings_with(
         method={"name": "ifca", "initialisation": "random"},
         train={"participation": 0.7},
-        redteam={"name": "none"},
+        risk={"name": "none"},
     ),
     "FedAvg, noise on clients": settings_with(
         method={"name": "fedavg"},
-        merge={"weights": "equal"},
+        aggregation={"weights": "equal"},
         privacy={"client_noise": 0.1, "client_clip": 1.0},
-        redteam={"name": "federated"},
+        risk={"name": "federated"},
     ),
     "noisy choices": settings_with(
         method={"initialisation": "random", "name": "ifca"}, privacy={"selection_noise": 0.5}
@@ -57,7 +57,7 @@ SAME = {
         data={"normalise": "image"},
         model={"name": "linear-head", "features": {"size": 4}},
         method={"name": "fedavg"},
-        redteam={"name": "federated"},
+        risk={"name": "federated"},
     ),
     "isolated": settings_with(method={"name": "isolated"}),
     "a loss of one's own, and other parts": settings_with(
@@ -70,7 +70,7 @@ SAME = {
             "max_gradient_norm": 1.0,
             "learning_rate": 0.01,
         },
-        redteam={"name": "none"},
+        risk={"name": "none"},
     ),
 }
 
@@ -122,7 +122,7 @@ def test_a_node_keeps_account_of_what_it_sent(build):
     settings = settings_with(
         rounds=2,
         method={"initialisation": "random", "name": "ifca"},
-        redteam={"name": "none"},
+        risk={"name": "none"},
         privacy={"selection_noise": 4.0},
     )
     federation = build(settings, clients=range(2))
@@ -151,7 +151,7 @@ def test_accuracies_are_told_by_those_who_want_to(build):
 
 
 def test_a_silent_node_costs_only_its_own_update(build):
-    federation = build(settings_with(method={"name": "fedavg"}, redteam={"name": "none"}))
+    federation = build(settings_with(method={"name": "fedavg"}, risk={"name": "none"}))
 
     def lost(question, reply):
         asked = question_in(question)
@@ -166,7 +166,7 @@ def test_a_silent_node_costs_only_its_own_update(build):
 
 
 def test_nodes_come_and_go_while_the_run_goes_on(build):
-    settings = settings_with(merge=IN_SETS, method={"initialisation": "random"})
+    settings = settings_with(aggregation=IN_SETS, method={"initialisation": "random"})
     federation = build(settings, clients=range(4))
 
     def changing(question, reply):
@@ -219,7 +219,7 @@ def test_a_replay_of_isolated_clusters_tells_who_took_part(build, monkeypatch):
 
 
 def test_who_is_there_is_asked_once_a_round(build):
-    settings = settings_with(rounds=3, method={"name": "fedavg"}, redteam={"name": "none"})
+    settings = settings_with(rounds=3, method={"name": "fedavg"}, risk={"name": "none"})
     federation = build(settings, clients=range(2))
     mute, seen = 101, []
 
@@ -307,7 +307,9 @@ def test_a_federation_begins_once_enough_nodes_are_there(build):
 
 
 def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplog):
-    federation = build(settings_with(rounds=4, merge=IN_SETS, method={"initialisation": "random"}))
+    federation = build(
+        settings_with(rounds=4, aggregation=IN_SETS, method={"initialisation": "random"})
+    )
     monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
     asked_again = []
 
@@ -331,7 +333,7 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplo
 
 
 def test_nobody_waits_for_who_has_left(build, monkeypatch):
-    settings = settings_with(rounds=2, method={"name": "fedavg"}, redteam={"name": "none"})
+    settings = settings_with(rounds=2, method={"name": "fedavg"}, risk={"name": "none"})
     federation = build(settings, clients=range(2))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
     leaver = federation.node("client-00002", leave=True)
@@ -352,7 +354,7 @@ def test_an_algorithm_that_says_nothing_leaves_remote_clients_on_record(
     build, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-    settings = settings_with(rounds=2, method={"name": QUIET}, redteam={"name": "none"})
+    settings = settings_with(rounds=2, method={"name": QUIET}, risk={"name": "none"})
     settings["method"] = {"name": QUIET}
     federation = build(settings, clients=range(3))
     federation.node("client-00002", leave=True)

@@ -20,9 +20,7 @@ class Adapted(nn.Module):
 
 
 def settings():
-    found = settings_with(
-        rounds=2, redteam={"name": "none"}, train={"optimizer": {"momentum": 0.0}}
-    )
+    found = settings_with(rounds=2, risk={"name": "none"}, train={"optimizer": {"momentum": 0.0}})
     own = {"model": {"name": "flower.test_frozen:Adapted"}, "method": {"name": "fedavg"}}
     return {**found, **own}
 

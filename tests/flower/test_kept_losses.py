@@ -22,7 +22,7 @@ IFCA = {"name": "ifca", "initialisation": "random"}
 @pytest.mark.parametrize("method", [IFCA, {"name": "fedavg"}], ids=("ifca", "fedavg"))
 def test_nodes_keep_what_simulated_clients_keep(build, method):
     train = {**TRAIN, "keep_losses": True}
-    settings = settings_with(train=train, rounds=5, redteam=NOBODY)
+    settings = settings_with(train=train, rounds=5, risk=NOBODY)
     federation = build({**settings, "method": method})
     there, here = federation.play(nodes=6), federation.simulated()
     assert there.summary["model_hash"] == here.summary["model_hash"]
@@ -73,7 +73,7 @@ def heard_by(federation, out):
 
 
 def test_a_node_keeps_its_losses_and_the_server_learns_nothing_of_it(build):
-    settings = settings_with(train=TRAIN, rounds=4, redteam=NOBODY)
+    settings = settings_with(train=TRAIN, rounds=4, risk=NOBODY)
     federation = build({**settings, "method": {"name": "fedavg"}})
     nobody, before = heard_by(federation, "nobody")
     train = {**federation.settings["train"], "keep_losses": True}

@@ -54,14 +54,14 @@ def test_who_lies_about_weight_or_length_spoils_no_model(
     ten: Ten, liars: int, merge: Mapping[str, Any], lies: Mapping[str, Lie]
 ):
     ten.liars, ten.lies = NAMES[:liars], lies
-    ten.write(merge=merge)
+    ten.write(aggregation=merge)
     least = 0.5 if "hello" in lies else 0.75  # five times as far, the other way
     assert ten.accuracy(ten.play()) > least
 
 
 def test_a_weight_above_what_was_announced_is_refused(ten: Ten):
     ten.liars, ten.lies = NAMES[:1], {"train": weighing(1e12)}
-    ten.write(merge=BY_EXAMPLES, rounds=2)
+    ten.write(aggregation=BY_EXAMPLES, rounds=2)
     result = ten.play()
     assert reasons(result) == [
         "its weight must be at most the 64 examples that it announced"
@@ -72,7 +72,7 @@ def test_a_weight_above_what_was_announced_is_refused(ten: Ten):
 def test_who_announces_far_more_than_most_moves_the_mean_by_five_of_them(ten: Ten):
     ten.liars = NAMES[:1]
     ten.lies = {"train": weighing(1e9), "hello": announcing(examples=10**9)}
-    ten.write(merge=BY_EXAMPLES, rounds=1)
+    ten.write(aggregation=BY_EXAMPLES, rounds=1)
     result = ten.play()
     (reduced,) = (each for each in told(result) if isinstance(each, WeightReduced))
     assert (reduced.handle, reduced.weight) == (result.names[NAMES[0]], 1e9)

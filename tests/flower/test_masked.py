@@ -37,10 +37,10 @@ SLOW = pytest.mark.slow
 
 
 def masked(
-    rounds: int = 2, least: int = 3, redteam: str = "none", **method: object
+    rounds: int = 2, least: int = 3, risk: str = "none", **method: object
 ) -> dict[str, object]:
     privacy = {"secure_sums": True, "min_cohort": least}
-    return {**solved(rounds, redteam, **method), "privacy": privacy}
+    return {**solved(rounds, risk, **method), "privacy": privacy}
 
 
 ONE = masked(num_clusters=1)
@@ -411,8 +411,8 @@ def test_counts_of_losses_are_added_up_under_masks(build):
     assert "count" not in tasks
 
 
-def counted(redteam: str) -> dict[str, object]:
-    return {"redteam": {"name": redteam, "every": 1}}
+def counted(risk: str) -> dict[str, object]:
+    return {"risk": {"name": risk, "every": 1}}
 
 
 def averaged(method: str = "fedavg", **sections: Mapping[str, object]) -> dict[str, object]:
@@ -420,9 +420,9 @@ def averaged(method: str = "fedavg", **sections: Mapping[str, object]) -> dict[s
     return settings_with(
         rounds=2,
         method={"name": method},
-        merge={"name": "mean", "weights": "examples"},
+        aggregation={"name": "mean", "weights": "examples"},
         privacy={"secure_sums": True, "min_cohort": 3},
-        redteam={"name": "none"},
+        risk={"name": "none"},
         **sections,
     )
 

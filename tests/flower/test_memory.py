@@ -30,7 +30,7 @@ OWN = {
 
 
 def settings_of(name, options, **sections):
-    sections = {"train": SOME, "rounds": 4, "redteam": NOBODY, **sections}
+    sections = {"train": SOME, "rounds": 4, "risk": NOBODY, **sections}
     return {**settings_with(**sections), "method": {"name": name, **options}}
 
 

@@ -27,7 +27,7 @@ clients = 2
 name = "mlp"
 [method]
 name = "fedavg"
-[redteam]
+[risk]
 name = "none"
 """
 

@@ -39,11 +39,11 @@ optimizer.momentum = 0.9
 name = "ifca-mir"
 initialisation = "warm"
 selection = "weighted"
-[merge]
+[aggregation]
 name = "anonymity-sets"
 min_anonymity = 2
 deniability_threshold = 1
-[redteam]
+[risk]
 name = "federated"
 every = 2
 [secrets]
@@ -95,7 +95,7 @@ features = { filters = 20, size = 3, pool = 2 }
 name = "solved"
 selection = "loss"
 pooling = 0.3
-[redteam]
+[risk]
 name = "none"
 [secrets]
 source = "seeded"
@@ -238,7 +238,7 @@ features = { filters = 20, size = 3, pool = 2 }
 [method]
 name = "solved"
 num_clusters = 1
-[redteam]
+[risk]
 name = "none"
 [secrets]
 source = "seeded"
@@ -289,11 +289,11 @@ clients = 4
 name = "held_model:linear"
 [method]
 name = "fedavg"
-[merge]
+[aggregation]
 name = "anonymity-sets"
 min_anonymity = 2
 deniability_threshold = 1
-[redteam]
+[risk]
 name = "none"
 """
 *_, LEAVER, VICTIM = names(4)
@@ -376,7 +376,7 @@ clients = 3
 name = "linear"
 [method]
 name = "fedavg"
-[redteam]
+[risk]
 name = "none"
 """
 PORTS = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")

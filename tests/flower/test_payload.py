@@ -34,7 +34,7 @@ clients = 3
 name = "large_model:wide"
 [method]
 name = "fedavg"
-[redteam]
+[risk]
 name = "none"
 """
 

@@ -32,11 +32,11 @@ CHOOSING = settings_with(
     rounds=4,
     train=TRAIN,
     method={"name": "ifca", "initialisation": "random"},
-    redteam={"name": "none"},
+    risk={"name": "none"},
 )
-GIVEN = settings_with(rounds=4, train=TRAIN, method={"name": "isolated"}, redteam={"name": "none"})
+GIVEN = settings_with(rounds=4, train=TRAIN, method={"name": "isolated"}, risk={"name": "none"})
 COUNTING = settings_with(
-    rounds=4, train=TRAIN, method={"name": "fedavg"}, redteam={"name": "federated", "every": 1}
+    rounds=4, train=TRAIN, method={"name": "fedavg"}, risk={"name": "federated", "every": 1}
 )
 
 
@@ -433,7 +433,7 @@ def test_who_does_not_fit_in_is_told_why_and_the_run_goes_on(build):
     assert refusals(result) == [
         (None, reason)
         for reason in (
-            "its covey.toml differs in data, model, train, method, merge, redteam, "
+            "its covey.toml differs in data, model, train, method, aggregation, risk, "
             "privacy or secrets.source: give it the server's",
             "it failed with DataError: look into the node's log",
             "another node of its name is there: give it a name of its own",

@@ -26,12 +26,12 @@ SLOW = pytest.mark.slow
 LAST = "client-00005"
 
 
-def solved(rounds: int = 4, redteam: str = "none", **method: object) -> dict[str, object]:
+def solved(rounds: int = 4, risk: str = "none", **method: object) -> dict[str, object]:
     return settings_with(
         rounds=rounds,
         model={"name": "linear-head", "features": FEATURES},
         method={"name": "solved", "selection": "loss", **method},
-        redteam={"name": redteam},
+        risk={"name": risk},
     )
 
 
@@ -39,12 +39,12 @@ RANDOM = solved(initialisation="random")
 SAME = {
     "one head": solved(2, num_clusters=1),
     "a random start": RANDOM,
-    "a warm start": solved(redteam="federated"),
+    "a warm start": solved(risk="federated"),
     "on what is held out": solved(initialisation="random", select_on="holdout"),
     "pooled": solved(initialisation="random", pooling=0.3),
     "some at a time": {**solved(initialisation="random"), "train": {"participation": 0.7}},
     "by the risk that each finds": solved(
-        redteam="client", initialisation="random", selection="threshold"
+        risk="client", initialisation="random", selection="threshold"
     ),
 }
 OFTEN = ("a random start",)

@@ -28,7 +28,7 @@ Lossy = Callable[..., Examples]
 MakeClient = Callable[..., Client]
 MakeTarget = Callable[..., Target]
 BUILT = {
-    name: create("risk_estimator", name, "redteam.name", RiskEstimator)
+    name: create("risk_estimator", name, "risk.name", RiskEstimator)
     for name in BUILT_INS["risk_estimator"]
 }
 ALL: dict[str, RiskEstimator] = {**BUILT, "one's own": ConfidenceGap(sharpness=2.0)}
@@ -92,7 +92,7 @@ def test_what_is_found_can_be_told(estimator: RiskEstimator, target: Target, con
 
 def test_its_name_and_options_make_it_again(estimator: RiskEstimator):
     name, options = estimator.name, estimator.own_settings()
-    again = create("risk_estimator", {"name": name, **options}, "redteam.name", RiskEstimator)
+    again = create("risk_estimator", {"name": name, **options}, "risk.name", RiskEstimator)
     assert again == estimator
 
 
@@ -122,5 +122,5 @@ def test_a_coin_s_risk_by_hand(
 
 def test_an_option_that_is_none_is_refused():
     wrong = {"name": "plugins.risk_confidence:ConfidenceGap", "sharp": 2.0}
-    with pytest.raises(ConfigError, match=r"redteam\.sharp"):
-        create("risk_estimator", wrong, "redteam", RiskEstimator)
+    with pytest.raises(ConfigError, match=r"risk\.sharp"):
+        create("risk_estimator", wrong, "risk", RiskEstimator)

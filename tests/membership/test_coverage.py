@@ -74,7 +74,7 @@ def test_federated_intervals_cover_the_true_risk_of_fresh_models(tmp_path: Path)
         "model": {"name": "mlp"},
         "train": {"local_epochs": 5, "optimizer": {"momentum": 0.9}},
         "method": {"name": "ifca", "initialisation": "groups"},
-        "redteam": {"every": 12},
+        "risk": {"every": 12},
     }
     held: dict[bool, list[bool]] = {True: [], False: []}
     for seed in range(3000, 3024):

@@ -57,6 +57,11 @@ def test_the_best_constant_by_hand():
     assert labels is not None
     assert labels.loss == pytest.approx(math.log(2) / 2)
     assert labels.accuracy == 0.75
+    # a mean over two examples, of which one has a single token: (1/2 + 1) / 2 are class 1
+    tokens = best_constant(torch.tensor([[0, 1], [1, -100]]), tokens=True)
+    assert tokens is not None
+    assert tokens.loss == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
+    assert tokens.accuracy == 0.75
     number = best_constant(torch.tensor([1.0, 3.0]))  # variance 1, halved
     assert number is not None
     assert (number.loss, number.accuracy) == (0.5, None)

@@ -16,7 +16,7 @@ SOLVED = {
     "rounds": 1,
     "model": {"name": "linear-head", "features": {"filters": 30, "size": 3, "pool": 2}},
     "method": {"name": "solved", "selection": "loss", "initialisation": "groups", "pooling": 0.3},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "population": {"clients": 8, "examples_per_client": 20, "minority_share": 0.5},
 }
 
@@ -99,7 +99,7 @@ def test_a_run_says_so_unless_there_is_noise(solved, tmp_path, monkeypatch):
         "model": SOLVED["model"] | {"norm": 3.8},
         "method": {"name": "solved", "num_clusters": 1},
         "privacy": {"client_clip": 0.3, "client_noise": 1.0},
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
     }
     hidden = covey.run(config=covey.Config.of(noisy), out=tmp_path / "hidden")
     assert "knows who was in it" not in notes_of(hidden)
@@ -129,7 +129,7 @@ def test_a_network_s_last_layer_is_attacked_too(tmp_path):
         "rounds": 4,
         "population": {"clients": 4, "examples_per_client": 40},
         "method": {"name": "fedavg"},
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
     }
     trained = covey.run(config=covey.Config.of(settings), out=tmp_path / "run")
     (cluster,) = trained.audit(attacks=["weights"])["clusters"]

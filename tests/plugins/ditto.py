@@ -22,6 +22,7 @@ class Pull(covey.Objective):
 class Ditto(covey.Algorithm):
     strength: float = 0.1
 
+    @property
     def personal(self) -> Pull:
         return Pull(strength=self.strength)
 

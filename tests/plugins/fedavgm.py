@@ -1,6 +1,6 @@
 """FedAvg with server momentum, which keeps a velocity of its own.
 
-v <- beta v + (theta_mean - theta);  theta <- theta + v
+v <- beta v + (theta_mean - theta);  theta <- theta + v = theta_mean + beta v_before
 
 Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for Federated
 Visual Classification, 2019.
@@ -33,6 +33,6 @@ class FedAvgM(Algorithm):
             for name, value in mean.items()
             if value.is_floating_point()
         }
-        moved = {name: old[name] + step for name, step in velocity.items()}
+        moved = {name: mean[name] + self.beta * before.get(name, 0) for name in velocity}
         after = replace(result.state, clusters=({**mean, **moved},))
         return result._replace(state=after.keeping(Velocity(value=velocity)))

@@ -39,6 +39,7 @@ class Dynamic(covey.Objective):
 class FedDyn(covey.Algorithm):
     alpha: float = 0.1
 
+    @property
     def objective(self) -> Dynamic:
         return Dynamic(alpha=self.alpha)
 

@@ -35,7 +35,7 @@ rounds = 4
 population = {clients = 6, examples_per_client = 20, audit_examples = 0}
 model.name = "linear"
 train.learning_rate = 0.5
-redteam = {every = 2, name = "none"}
+risk = {every = 2, name = "none"}
 engine.name = "reference"
 checkpoints.every = 1
 """
@@ -97,46 +97,49 @@ CASES = {
         {"margin": 0.01, "weight": 0.5},
         '[method]\ninitialisation = "random"\n'
         'selection = {name = "plugins.cautious:Cautious", margin = 0.01, weight = 0.5}\n'
-        '[redteam]\nname = "federated"',
+        '[risk]\nname = "federated"',
         {
             "method": {"selection": Cautious(margin=0.01, weight=0.5), "initialisation": "random"},
-            "redteam": {"name": "federated"},
+            "risk": {"name": "federated"},
         },
     ),
     "aggregation": Case(
         "aggregation",
-        "merge.name",
+        "aggregation.name",
         {"cut": 2},
-        '[merge]\nname = "plugins.aggregation_trimmed:TrimmedByNumber"\n'
+        '[aggregation]\nname = "plugins.aggregation_trimmed:TrimmedByNumber"\n'
         'cut = 2\n[method]\nname = "fedavg"',
-        {"merge": TrimmedByNumber(cut=2), "method": {"name": "fedavg"}},
+        {"aggregation": TrimmedByNumber(cut=2), "method": {"name": "fedavg"}},
     ),
     "aggregation that mixes": Case(
         "aggregation",
-        "merge.name",
+        "aggregation.name",
         {"share": 0.2},
-        '[merge]\nname = "plugins.aggregation_mixing:Mixing"\nshare = 0.2\n'
+        '[aggregation]\nname = "plugins.aggregation_mixing:Mixing"\nshare = 0.2\n'
         '[method]\ninitialisation = "random"',
-        {"merge": Mixing(share=0.2), "method": {"initialisation": "random"}},
+        {"aggregation": Mixing(share=0.2), "method": {"initialisation": "random"}},
     ),
     "server optimizer": Case(
         "server_optimizer",
-        "merge.server_optimizer",
+        "aggregation.server_optimizer",
         {"beta": 0.5},
-        "[merge]\nserver_optimizer = "
+        "[aggregation]\nserver_optimizer = "
         '{name = "plugins.server_optimizer_fedavgm:Nesterov", beta = 0.5}\n'
         '[method]\ninitialisation = "random"',
-        {"merge": {"server_optimizer": Nesterov(beta=0.5)}, "method": {"initialisation": "random"}},
+        {
+            "aggregation": {"server_optimizer": Nesterov(beta=0.5)},
+            "method": {"initialisation": "random"},
+        },
     ),
     "risk estimator": Case(
         "risk_estimator",
-        "redteam.name",
+        "risk.name",
         {"sharpness": 2.0, "fewest": 2, "every": 2},
-        '[redteam]\nname = "plugins.risk_confidence:ConfidenceGap"\n'
+        '[risk]\nname = "plugins.risk_confidence:ConfidenceGap"\n'
         "sharpness = 2.0\nfewest = 2\n"
         '[method]\nselection = "threshold"\ninitialisation = "random"',
         {
-            "redteam": {"name": ConfidenceGap(sharpness=2.0, fewest=2)},
+            "risk": {"name": ConfidenceGap(sharpness=2.0, fewest=2)},
             "method": {"selection": "threshold", "initialisation": "random"},
         },
     ),

@@ -18,7 +18,7 @@ TINY: dict[str, Any] = {
     "model": {"name": "mlp"},
     "method": {"name": "fedavg"},
     "train": {"learning_rate": 0.5},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 BY_NAME = {"name": "plugins.aggregation_trimmed:TrimmedByNumber", "cut": 2}
 NESTEROV = "plugins.server_optimizer_fedavgm:Nesterov"
@@ -30,8 +30,8 @@ def test_a_plugin_is_one_short_file(name: str):
 
 
 def test_an_aggregation_by_name_and_as_an_object_is_the_same_run(tmp_path: Path):
-    by_name = run(config=Config.of({**TINY, "merge": BY_NAME}), out=tmp_path / "named")
-    passed = Config(**{**TINY, "merge": TrimmedByNumber(cut=2)})
+    by_name = run(config=Config.of({**TINY, "aggregation": BY_NAME}), out=tmp_path / "named")
+    passed = Config(**{**TINY, "aggregation": TrimmedByNumber(cut=2)})
     by_object = run(config=passed, out=tmp_path / "passed")
     assert by_object.summary["model_hash"] == by_name.summary["model_hash"]
     written = (tmp_path / "passed" / "config.toml").read_text()
@@ -41,7 +41,7 @@ def test_an_aggregation_by_name_and_as_an_object_is_the_same_run(tmp_path: Path)
 
 def test_a_server_optimizer_moves_models_and_goes_on_after_a_break(tmp_path: Path):
     moving = {"server_optimizer": Nesterov(beta=0.5)}
-    settings = {**TINY, "merge": moving, "checkpoints": {"every": 1}}
+    settings = {**TINY, "aggregation": moving, "checkpoints": {"every": 1}}
     whole = run(config=Config.of(settings), out=tmp_path / "whole")
     plain = run(config=Config.of(TINY), out=tmp_path / "plain")
     assert whole.summary["model_hash"] != plain.summary["model_hash"]
@@ -59,13 +59,13 @@ def test_a_server_optimizer_moves_models_and_goes_on_after_a_break(tmp_path: Pat
 
 def test_options_of_an_aggregation_are_checked_by_name(tmp_path: Path):
     wrong = {**BY_NAME, "cut": 2, "trim": 0.1}
-    with pytest.raises(ConfigError, match=r"merge\.trim"):
-        run(config=Config.of({**TINY, "merge": wrong}), out=tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"aggregation\.trim"):
+        run(config=Config.of({**TINY, "aggregation": wrong}), out=tmp_path / "run")
 
 
 def test_a_server_optimizer_by_name_and_as_an_object():
-    named = Config.of({"merge": {"server_optimizer": {"name": NESTEROV, "beta": 0.5}}})
-    passed = Config.of({"merge": {"server_optimizer": Nesterov(beta=0.5)}})
+    named = Config.of({"aggregation": {"server_optimizer": {"name": NESTEROV, "beta": 0.5}}})
+    passed = Config.of({"aggregation": {"server_optimizer": Nesterov(beta=0.5)}})
     assert named == passed
     # v = -1, w = 1 + 1/2;  g = -2: v = -1/2 - 2, w = 1.5 + 2 + 1.25
     step, states = server_step_of(passed), {}

@@ -18,7 +18,7 @@ TINY = {
     "model": {"name": "mlp"},
     "train": {"learning_rate": 0.01, "batch_size": 8},
     "method": {"name": "fedavg"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 OWN = {
     "loss": ("plugins.loss_generalized:GeneralizedCrossEntropy", {"q": 0.5}),

@@ -61,20 +61,20 @@ class ApartNoMore(ApartAlgorithm):
     ("settings", "mixes"),
     [
         ({}, False),
-        ({"merge": {"server_optimizer": "momentum"}}, False),
-        ({"merge": {"name": "median"}}, False),
-        ({"merge": TrimmedByNumber()}, False),
-        ({"merge": Mixing()}, True),
-        ({"merge": as_mean}, True),
-        ({"merge": ByInheritance()}, True),
-        ({"merge": Declared()}, False),
-        ({"merge": MedianOfAll()}, True),
-        ({"merge": {"server_optimizer": Nesterov()}}, True),
-        ({"merge": {"server_optimizer": QuietStep()}}, True),
+        ({"aggregation": {"server_optimizer": "momentum"}}, False),
+        ({"aggregation": {"name": "median"}}, False),
+        ({"aggregation": TrimmedByNumber()}, False),
+        ({"aggregation": Mixing()}, True),
+        ({"aggregation": as_mean}, True),
+        ({"aggregation": ByInheritance()}, True),
+        ({"aggregation": Declared()}, False),
+        ({"aggregation": MedianOfAll()}, True),
+        ({"aggregation": {"server_optimizer": Nesterov()}}, True),
+        ({"aggregation": {"server_optimizer": QuietStep()}}, True),
         ({"method": FedAvgM()}, True),
         ({"method": ApartAlgorithm()}, False),
         ({"method": ApartNoMore()}, True),
-        ({"method": ApartAlgorithm(), "merge": Mixing()}, True),
+        ({"method": ApartAlgorithm(), "aggregation": Mixing()}, True),
     ],
     ids=range(15),
 )
@@ -86,8 +86,8 @@ def test_a_users_own_code_mixes_unless_it_says_that_it_does_not(
 
 def test_nothing_is_spared_in_a_replay_for_what_is_only_inherited():
     for merge in (ByInheritance(), {"server_optimizer": QuietStep()}):
-        assert not keeps_clusters_apart(covey.Config.of({"merge": merge}))
-    assert keeps_clusters_apart(covey.Config.of({"merge": Declared()}))
+        assert not keeps_clusters_apart(covey.Config.of({"aggregation": merge}))
+    assert keeps_clusters_apart(covey.Config.of({"aggregation": Declared()}))
 
 
 @pytest.mark.parametrize("name", ["aggregation that mixes", "server optimizer"])
@@ -100,7 +100,7 @@ def test_everybody_is_counted_in_every_cluster(name: str, tmp_path):
     assert history.components is not None
     assert history.components.mixes_clusters
     assert history.reached == {0: everybody, 1: everybody}
-    plain = covey.Config.of(settings | {"merge": {}})
+    plain = covey.Config.of(settings | {"aggregation": {}})
     usual = covey.run(config=plain, out=tmp_path / "plain").history
     assert usual.reached == {}
     for each in history.exposures:

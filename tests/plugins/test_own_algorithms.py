@@ -16,7 +16,6 @@ import torch
 
 import covey
 from covey import Algorithm, Clients, ConfigError, RoundResult, ServerState, Setup, Streams
-from covey.algorithms.algorithm import Strategy
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.solved import Solved
 from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, Event, ModelsMerged
@@ -35,7 +34,7 @@ SETTINGS = {
     "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "linear"},
     "train": {"learning_rate": 0.5},
-    "redteam": {"every": 2, "name": "none"},
+    "risk": {"every": 2, "name": "none"},
     "engine": {"name": "reference"},
     "checkpoints": {"every": 1},
 }
@@ -119,18 +118,16 @@ class PartlyDrained(Algorithm):
 
 
 class Foreseeing(FedAvg):
-    """Takes all clients before the first round, and one of them in every round."""
+    """Looks at all clients of the run, and trains one of the cohort in every round."""
 
-    def strategy(self, setup: Setup) -> Strategy:
-        share = sum(len(client.train) for client in setup.population) / 1000
+    reads_population: ClassVar[bool] = True  # pyright: ignore[reportIncompatibleMethodOverride]
 
-        def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-            one = clients.among(clients.cohort[:1])
-            result = one.train_and_aggregate(state, one.all_in(0, "shared"), streams)
-            moved = scale(result.state.clusters[0], 1 - share)
-            return result._replace(state=replace(result.state, clusters=(moved,)))
-
-        return super().strategy(setup)._replace(play_round=play_round)
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        share = sum(len(client.train) for client in clients.setup.population) / 1000
+        one = clients.among(clients.cohort[:1])
+        result = one.train_and_aggregate(state, one.all_in(0, "shared"), streams)
+        moved = scale(result.state.clusters[0], 1 - share)
+        return result._replace(state=replace(result.state, clusters=(moved,)))
 
 
 HANDED_OUT = [Quiet(), Weighed(), Peeking(), PartlyDrained(), Foreseeing()]
@@ -194,7 +191,7 @@ def test_the_exposure_of_who_was_only_evaluated_counts(tmp_path: Path):
 
 def test_nobody_is_denied_whom_an_algorithm_of_ones_own_was_handed(tmp_path: Path):
     merge = {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 1}
-    run = played(Weighed(), tmp_path / "run", merge=merge)
+    run = played(Weighed(), tmp_path / "run", aggregation=merge)
     by_name = {each.answer: each for each, *_ in run.plan(LEAVER).options}
     assert "was handed the client itself, first in round 0" in by_name["deny"].reason
     (done,) = run.forget(LEAVER, answer="auto")
@@ -215,13 +212,21 @@ def test_subtraction_is_believed_where_the_class_says_so_itself():
 
 
 class Peeping(FedAvg):
-    """Would like to begin with a model that knows somebody's examples."""
+    """Would like to know somebody's examples that it was not handed."""
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
-        assert [len(each.train) + len(each.holdout) for each in setup.population] == (
-            [0] * len(setup.population)
-        )
+        assert not any(len(each.train) + len(each.holdout) for each in setup.population)
         return super().init(setup, streams)
+
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        known = clients.setup.population
+        assert known
+        assert not any(len(each.train) + len(each.holdout) for each in known)
+        return super().round(state, clients, streams)
+
+    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        assert not any(len(each.train) for each in clients.setup.population)
+        return super().finalize(state, clients, streams)
 
 
 def test_a_first_model_is_made_without_anybodys_data(tmp_path: Path):

@@ -7,7 +7,7 @@ TINY = {
     "population.audit_examples": 0,
     "model.name": "mlp",
     "train.local_epochs": 1,
-    "redteam.every": 2,
+    "risk.every": 2,
     "method.initialisation": "random",
     "checkpoints.keep": "all",
 }

@@ -89,7 +89,7 @@ SMALL: dict[str, Any] = {
     "rounds": 2,
     "population": {"clients": 6, "examples_per_client": 40, "audit_examples": 300},
     "train": {"local_epochs": 8},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 
 

@@ -19,7 +19,7 @@ def run(once) -> Run:
             "rounds": 2,
             "population": {"clients": 6, "audit_examples": 60},
             "model": {"name": "mlp"},
-            "redteam": {"every": 1},
+            "risk": {"every": 1},
         }
         covey.run(config=settings, out=folder / "run")
 

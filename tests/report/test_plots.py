@@ -7,7 +7,7 @@ import covey
 from covey import Run
 from runtime.test_on_round import clients, model
 
-SETTINGS = {"rounds": 2, "method.name": "fedavg", "redteam.name": "none"}
+SETTINGS = {"rounds": 2, "method.name": "fedavg", "risk.name": "none"}
 NAMES = ("accuracy", "risk", "sizes", "violations", "fairness", "privacy_spent")
 
 

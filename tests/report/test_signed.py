@@ -18,7 +18,7 @@ SMALL = {
     "rounds": 2,
     "population": {"clients": 6, "audit_examples": 60},
     "model": {"name": "mlp"},
-    "redteam": {"every": 1},
+    "risk": {"every": 1},
 }
 
 

@@ -12,7 +12,7 @@ def test_no_guarantee_says_what_is_true_with_any_noise(histories: dict[str, Hist
     for history in histories.values():
         told = summary(history)
         assert told["guarantee"] is None
-        assert "noise" not in told["guarantee_reason"]  # merge.noise adds some
+        assert "noise" not in told["guarantee_reason"]  # aggregation.noise adds some
         assert "accounted for as differentially private" in told["guarantee_reason"]
 
 

@@ -17,8 +17,8 @@ TINY = Leaving(
         },
         "model": {"name": "mlp"},
         "method": {"name": "fedavg"},
-        "redteam": {"name": "none"},
-        "unlearning": {"request_probability": 0.5},
+        "risk": {"name": "none"},
+        "leaving": {"request_probability": 0.5},
     },
     (4,),
     (2, 3, 4),
@@ -49,7 +49,7 @@ def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     parted = found["k4-x4"]
     assert not parted.shared_with
     merge = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 4}
-    config = Config.of({**TINY.base, "seed": 0, "merge": merge})
+    config = Config.of({**TINY.base, "seed": 0, "aggregation": merge})
     alone = run(config=config, out=tmp_path / "alone")
     assert load(out / "k4-x4").summary["model_hash"] == alone.summary["model_hash"]
     # what lies in the folder is not played again
@@ -61,8 +61,8 @@ def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
 
 def test_stored_updates_take_as_many_bytes_as_the_formula_says(tmp_path):
     # (N + 1) |theta| 4 B T / Delta t against |theta| 4 B T, headers aside
-    base = {**TINY.base, "unlearning": {}}
-    kept = Config.of({**base, "unlearning": {"store_updates": 1}})
+    base = {**TINY.base, "leaving": {}}
+    kept = Config.of({**base, "leaving": {"store_updates": 1}})
     run(config=kept, out=tmp_path / "kept")
     sizes = {
         name: sum(p.stat().st_size for p in (tmp_path / "kept" / name).iterdir())

@@ -173,7 +173,7 @@ def test_layers_lie_over_each_other_section_by_section():
     assert quick["population"]["clients"] == 30  # the experiment's own quick form
     assert quick["population"]["audit_examples"] == 500  # the base's
     assert quick["population"]["shift"] == full["population"]["shift"] == "brightness"
-    assert full["merge"]["min_anonymity"] == 2  # the row
+    assert full["aggregation"]["min_anonymity"] == 2  # the row
     asked = asked.model_copy(update={"on_top": {"population": {"clients": 9}}})
     for each in (False, True):
         told = asked.settings_of(column, row, quick=each)

@@ -16,7 +16,7 @@ TINY = {
     "population": {"clients": 8, "examples_per_client": 12},
     "model": {"name": "mlp"},
     "train": {"local_epochs": 1, "batch_size": 12},
-    "unlearning": {"request_probability": 1.0},
+    "leaving": {"request_probability": 1.0},
 }
 ASKED = experiment(
     kind="leaving",
@@ -62,7 +62,7 @@ def test_settings_that_share_a_run_count_once(tmp_path):
                 Column(
                     name="MNIST-iid",
                     base="leaving",
-                    settings={**TINY, "unlearning": {"request_probability": 0.0}},
+                    settings={**TINY, "leaving": {"request_probability": 0.0}},
                 ),
             )
         }

@@ -29,7 +29,7 @@ def test_a_digest_is_the_hash_of_what_is_not_the_default():
         {"population": {"clients": 41}},
         {"method": {"name": "fedavg"}},
         {"method": {"num_clusters": 3}},
-        {"merge": {"name": "anonymity-sets"}},
+        {"aggregation": {"name": "anonymity-sets"}},
         {"audit": {"non_members": "pooled"}},
     ],
     ids=str,

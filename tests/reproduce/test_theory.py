@@ -137,7 +137,7 @@ def test_where_nobody_minds_the_risk_every_step_is_within_the_bound(quiet: Desce
 def test_distances_are_those_of_gradient_descent_by_hand(quiet: Descent):
     run = build_run(SMALL.config("ifca", 0))
     optima = SMALL.mixture.optima(2, Streams(0))
-    thetas = models_of(run.strategy.init(run.streams)).copy()
+    thetas = models_of(run.algorithm.init(run.streams)).copy()
     found = {(step.round_index, step.cluster): step.after for step in quiet.steps}
     for t in range(SMALL.rounds):
         for j, theta in enumerate(thetas):

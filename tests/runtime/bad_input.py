@@ -96,7 +96,11 @@ BAD: dict[str, Bad] = {
     "keys": (lambda: of(config={3: 4}), ConfigError, "names of settings as keys"),
     "key": (lambda: of(config={"train.rate": 4}), ConfigError, "train.rate"),
     "value": (lambda: of(config={"seed.x": 4, "seed": 1}), ConfigError, "seed twice"),
-    "array": (lambda: of(config={"merge.name": np.ones(2)}), ConfigError, r"merge\.name"),
+    "array": (
+        lambda: of(config={"aggregation.name": np.ones(2)}),
+        ConfigError,
+        r"aggregation\.name",
+    ),
     "a name": (lambda: of(model="mlp"), ModelError, r"found a str.*model\.name"),
     "no module": (lambda: of(model=lambda: 3), ModelError, "lambda.* returned a int"),
     "arguments": (lambda: of(model=nn.Linear), ModelError, "Linear raised TypeError"),

@@ -24,7 +24,7 @@ TINY = {
     "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "train": {"learning_rate": 0.5},
-    "redteam": {"every": 2},
+    "risk": {"every": 2},
 }
 
 

@@ -18,15 +18,15 @@ SETTINGS: dict[str, Any] = {
     "rounds": 3,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "method": {"name": "fedavg"},
     "engine": {"name": "reference"},
-    "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
+    "aggregation": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
 }
 NARROW = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 4}
 
 SUMS: dict[str, Any] = {
-    "merge": {"name": "mean"},
+    "aggregation": {"name": "mean"},
     "method": {"name": "solved", "initialisation": "random"},
     "model": {"name": "linear-head", "features": {"filters": 4}},
 }
@@ -61,8 +61,8 @@ def left_runs(base: Path) -> Callable[[str], Left]:
     kinds: dict[str, dict[str, Any]] = {
         "deny": {},
         "retrain": {},
-        "roll_back": {"merge": NARROW, "train": {"participation": 0.8}},
-        "calibrate": {"merge": {"name": "mean"}, "unlearning": {"store_updates": 1}},
+        "roll_back": {"aggregation": NARROW, "train": {"participation": 0.8}},
+        "calibrate": {"aggregation": {"name": "mean"}, "leaving": {"store_updates": 1}},
         "subtract": SUMS,
         "subtract, kept": SUMS | {"method": KEPT},
     }

@@ -20,7 +20,7 @@ SOLVED: dict[str, Any] = {
         "pooling": POOLING,
         "regularisation": LAMBDA,
     },
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 
 

@@ -33,10 +33,10 @@ SETTINGS: dict[str, Any] = {
     "rounds": 2,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "method": {"name": "fedavg"},
     "engine": {"name": "reference"},
-    "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
+    "aggregation": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
 }
 
 

@@ -10,12 +10,12 @@ SETTINGS = {
     "model": {"name": "mlp"},
     "train": {"local_epochs": 1},
     "method": {"name": "fedavg"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 
 
 def test_a_calibration_ends_the_same_after_a_break(tmp_path):
-    settings = SETTINGS | {"unlearning": {"store_updates": 1}}
+    settings = SETTINGS | {"leaving": {"store_updates": 1}}
 
     calls = iter(range(1))
 

@@ -79,7 +79,7 @@ def computed(folder: Path, held: Mapping[str, Examples]) -> str:
     for each in facts(folder, ClientsAssigned):
         chosen |= each.clusters if each.by != "final" else {}
     assert set(names) == set(held)
-    fresh = built.strategy.init(built.streams).clusters
+    fresh = built.algorithm.init(built.streams).clusters
     d, records = fresh[0]["head.weight"].shape[1] + 1, built.records
     assert records is not None
     by_handle = {names[name]: examples for name, examples in held.items()}

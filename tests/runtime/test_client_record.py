@@ -16,9 +16,9 @@ SETTINGS = {
     "population": {"clients": 12, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "train": {"participation": 0.7},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "method": {"name": "ifca"},
-    "merge": {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 2},
+    "aggregation": {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 2},
 }
 
 

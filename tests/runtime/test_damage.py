@@ -22,8 +22,8 @@ SOME = [40, pytest.param(FLIPS, marks=TORTURE)]
 FEDAVG = {"method": {"name": "fedavg"}}
 HIDDEN = {
     "population": {"clients": 12, "audit_examples": 0},
-    "redteam": {"every": 2, "name": "none"},
-    "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
+    "risk": {"every": 2, "name": "none"},
+    "aggregation": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
 }
 
 
@@ -38,7 +38,7 @@ def flip(path: Path, place: int = -3) -> None:
 
 
 def test_no_flip_in_a_state_or_in_stored_updates_is_silent(play):
-    played = play(**FEDAVG, unlearning={"store_updates": 1})
+    played = play(**FEDAVG, leaving={"store_updates": 1})
     folder = RunFolder(played.folder)
     updates = folder.updates / "round-00001.safetensors"
     with Ledger.read(folder.ledger) as ledger:

@@ -64,16 +64,16 @@ TINY = {
     "rounds": 3,
     "population": {"clients": 6, "examples_per_client": 30, "audit_examples": 60},
     "model": {"name": "mlp"},
-    "redteam": {"every": 1},
+    "risk": {"every": 1},
 }
 PRICED = {"name": "priced", "target_share": 0.2}
 DEEP: list[dict[str, Any]] = [
-    {"method": {"name": name}, "merge": merge}
+    {"method": {"name": name}, "aggregation": merge}
     for name in ("fedavg", "ifca", "isolated", "local")
     for merge in ({}, {"name": "anonymity-sets", "min_anonymity": 3})
     if not (name == "local" and merge)
 ] + [
-    {"method": {"selection": selection}, "redteam": {"name": source}, "merge": merge}
+    {"method": {"selection": selection}, "risk": {"name": source}, "aggregation": merge}
     for selection in ("weighted", "threshold", PRICED)
     for source in ("federated", "oracle", "client", "none")
     for merge in ({}, {"name": "anonymity-sets", "min_anonymity": 3})
@@ -95,8 +95,8 @@ def check(result: Run) -> None:
     ("rate", "sections"),
     [
         (5000.0, {}),
-        (1e30, {"method": {"name": "fedavg"}, "redteam": {"name": "oracle"}}),
-        (1e30, {"merge": {"name": "anonymity-sets", "min_anonymity": 3}}),
+        (1e30, {"method": {"name": "fedavg"}, "risk": {"name": "oracle"}}),
+        (1e30, {"aggregation": {"name": "anonymity-sets", "min_anonymity": 3}}),
     ],
     ids=["5000", "everything is refused", "nothing hides in sets"],
 )
@@ -135,13 +135,13 @@ OWN = {
     "rounds": 3,
     "train": {"local_epochs": 2},
     "method": {"name": "fedavg"},
-    "redteam": {"every": 1},
+    "risk": {"every": 1},
 }
 
 
 @pytest.mark.parametrize("merge", ["mean", "anonymity-sets"])
 def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path, merge):
-    hidden = {} if merge == "mean" else {"merge": {"name": merge, "min_anonymity": 3}}
+    hidden = {} if merge == "mean" else {"aggregation": {"name": merge, "min_anonymity": 3}}
     config = Config.of({**OWN, **hidden})
     sound = {f"c{i}": blobs(i) for i in range(5)}
     broken = (torch.full((30, 4), 1e38), torch.arange(30) % 2)
@@ -185,7 +185,7 @@ def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
 
 def test_a_proof_measures_no_model_that_diverged(tmp_path):
     config = diverging(1e30, method={"name": "fedavg"},
-                       unlearning={"request_probability": 1.0})  # fmt: skip
+                       leaving={"request_probability": 1.0})  # fmt: skip
     result = run(config=config, out=tmp_path / "run")
     proofs = [json.loads(each.read_text()) for each in _proofs(result.folder)]
     assert proofs

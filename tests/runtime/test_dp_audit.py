@@ -16,7 +16,7 @@ DRAWS = 2_000
 CLIENT = {"privacy": {"client_clip": 1.0, "client_noise": 2.0}}
 RECORD = {"privacy": {"record_clip": 1.0, "record_noise": 2.0}}
 SOUND = {
-    "merge": {
+    "aggregation": {
         "name": "anonymity-sets",
         "min_anonymity": 2,
         "deniability_threshold": 2,
@@ -37,7 +37,7 @@ SUMS = {
 @pytest.fixture
 def audited(settings):
     def found(draws: int, **sections):
-        quiet = {"redteam": {"name": "none"}, "method": {"name": "fedavg"}}
+        quiet = {"risk": {"name": "none"}, "method": {"name": "fedavg"}}
         run = build_run(settings(**{"rounds": 1, **quiet, **sections}))
         return audit_noise(run, draws)
 

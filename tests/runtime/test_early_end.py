@@ -158,7 +158,7 @@ def test_noise_that_is_accounted_for_and_one_round_leave_nothing_to_decide():
     settings = {
         "stopping": {"figure": "accuracy"},
         "privacy": noise,
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
         "method": {"name": "fedavg"},
     }
     with pytest.raises(ConfigError, match=r"stopping\.figure = 'accuracy' lets the models"):
@@ -171,7 +171,7 @@ def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_p
     """`every` and `thin` alone would keep neither round 6 nor most others."""
     learning = {"learning_rate": 0.05, "batch_size": 5}
     keep = {"every": 30, "keep": "thin", "best": "accuracy"}
-    changes = {"redteam": {"name": "none"}, "method": {"name": "fedavg"}}
+    changes = {"risk": {"name": "none"}, "method": {"name": "fedavg"}}
     run = played(
         tmp_path / "run", stop=None, rounds=14, train=learning, checkpoints=keep, **changes
     )

@@ -33,7 +33,7 @@ SETTINGS = (
     "population.audit_examples=0",
     "population.examples_per_client=20",
     "model.name=mlp",
-    "redteam.name=none",
+    "risk.name=none",
     "engine.name=reference",
 )
 
@@ -127,7 +127,7 @@ def plain(tmp_path_factory):
     return here / "run"
 
 
-NAMED = ("data.name", "model.name", "redteam.name", "merge.name", "method.selection.name")
+NAMED = ("data.name", "model.name", "risk.name", "aggregation.name", "method.selection.name")
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def drawn(make: type[nn.Module], seed: int = 0) -> nn.Module:
         return make()
 
 
-CONFIG = tiny(rounds=3, redteam={"name": "none"}, method={"name": "ifca", "initialisation": "warm"})
+CONFIG = tiny(rounds=3, risk={"name": "none"}, method={"name": "ifca", "initialisation": "warm"})
 
 
 def play(folder: Path, model: Any, config: covey.Config = CONFIG) -> covey.Run:
@@ -124,7 +124,7 @@ def test_it_trains_as_a_head_over_features_does(tmp_path, engine):
 
 def test_frozen_draws_are_one_for_all_clusters_and_follow_the_seed(tmp_path):
     clusters = {"initialisation": "random", "num_clusters": 2}
-    config = tiny(rounds=1, redteam={"name": "none"}, method={"name": "ifca", **clusters})
+    config = tiny(rounds=1, risk={"name": "none"}, method={"name": "ifca", **clusters})
     runs = [play(tmp_path / str(i), Adapted, config) for i in range(2)]
     frozen = [load_file(each.folder / "frozen.safetensors") for each in runs]
     assert torch.equal(frozen[0]["backbone.weight"], frozen[1]["backbone.weight"])

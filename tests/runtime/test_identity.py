@@ -48,16 +48,16 @@ def test_engines_agree_to_a_hundred_thousandth(play):
 def test_the_red_team_moves_no_model_of_those_who_ignore_it(play, source):
     population = {"audit_examples": 60 if source == "oracle" else 0}
     quiet = play(method={"name": "ifca"}, population=population)
-    watched = play(method={"name": "ifca"}, population=population, redteam={"name": source})
+    watched = play(method={"name": "ifca"}, population=population, risk={"name": source})
     assert watched.history.assignment == quiet.history.assignment
     if source != "shadow":  # its pool takes test images, but no client's
         assert watched.summary["model_hash"] == quiet.summary["model_hash"]
 
 
 def test_excluding_a_client_changes_nothing_for_the_others(play):
-    everybody = play(method={"name": "local"}, redteam={"name": "none"})
+    everybody = play(method={"name": "local"}, risk={"name": "none"})
     without = play(
-        method={"name": "local"}, redteam={"name": "none"}, population={"exclude": ["client-00002"]}
+        method={"name": "local"}, risk={"name": "none"}, population={"exclude": ["client-00002"]}
     )
     assert "client-00002" not in without.names
     for client in without.names:

@@ -25,7 +25,7 @@ from runtime.bad_input import BAD, Reader, net, points, texts
 SETTINGS: dict[str, Any] = {
     "rounds": 2,
     "train.learning_rate": 0.5,
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "method": {"name": "fedavg"},
 }
 
@@ -44,7 +44,7 @@ def test_all_kinds_of_data_and_settings_make_the_same_run(tmp_path: Path):
         {
             "rounds": 2,
             "train": {"learning_rate": 0.5},
-            "redteam": {"name": "none"},
+            "risk": {"name": "none"},
             "method": {"name": "fedavg"},
         }
     )

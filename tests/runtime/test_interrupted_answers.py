@@ -11,9 +11,9 @@ SETTINGS = {
     "population": {"clients": 9, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
     "train": {"local_epochs": 5},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "method": {"name": "fedavg"},
-    "merge": {"name": "anonymity-sets", "min_anonymity": 9, "deniability_threshold": 8},
+    "aggregation": {"name": "anonymity-sets", "min_anonymity": 9, "deniability_threshold": 8},
 }
 
 

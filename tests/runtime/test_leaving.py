@@ -26,7 +26,7 @@ HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold":
 SMALL = {
     "rounds": 4,
     "population": {"clients": 12, "audit_examples": 0},
-    "redteam": {"every": 2, "name": "none"},
+    "risk": {"every": 2, "name": "none"},
 }
 
 
@@ -39,7 +39,7 @@ def own_keys(tmp_path, monkeypatch):
 def small(settings):
     def made(**sections):
         merged = {**SMALL, **sections}
-        for name in ("population", "redteam"):
+        for name in ("population", "risk"):
             merged[name] = {**SMALL[name], **sections.get(name, {})}
         return settings(**merged)
 
@@ -60,7 +60,7 @@ def hash_of(folder: Path) -> str:
 FEDAVG = {"method": {"name": "fedavg"}}
 ISOLATED = {
     "method": {"name": "isolated", "num_clusters": 3},
-    "redteam": {"name": "federated"},
+    "risk": {"name": "federated"},
     "train": {"participation": 0.8},
 }
 
@@ -71,12 +71,12 @@ ISOLATED = {
         (FEDAVG, "reference"),
         pytest.param(FEDAVG, "parallel", marks=pytest.mark.slow),
         # as the hidden one, in a plain mean
-        pytest.param({"redteam": {"name": "federated"}}, "parallel", marks=pytest.mark.slow),
+        pytest.param({"risk": {"name": "federated"}}, "parallel", marks=pytest.mark.slow),
         pytest.param(
-            {"redteam": {"name": "shadow", "shadows": 1}}, "parallel", marks=pytest.mark.slow
+            {"risk": {"name": "shadow", "shadows": 1}}, "parallel", marks=pytest.mark.slow
         ),
-        ({"merge": HIDDEN, "redteam": {"name": "federated"}}, "reference"),
-        ({"merge": HIDDEN, **FEDAVG, "train": {"participation": 0.6}}, "parallel"),
+        ({"aggregation": HIDDEN, "risk": {"name": "federated"}}, "reference"),
+        ({"aggregation": HIDDEN, **FEDAVG, "train": {"participation": 0.6}}, "parallel"),
     ],
     ids=["fedavg", "parallel", "federated", "shadow", "hidden", "hidden-and-sampled"],
 )
@@ -114,7 +114,7 @@ forget(build_run(existing.config()), existing, [client], answer)
 def retrained(tmp_path_factory, settings):
     """A run that can be copied, and where it ends once a client is taken out of it."""
     folder = tmp_path_factory.mktemp("retrained") / "run"
-    config = settings(**SMALL | {"merge": HIDDEN})
+    config = settings(**SMALL | {"aggregation": HIDDEN})
     run(config=config, out=folder)
     shutil.copytree(folder, folder.with_name("without"))
     with pytest.MonkeyPatch.context() as patch:
@@ -149,7 +149,7 @@ def test_a_kill_in_the_middle_of_an_answer_is_finished_by_resuming(
 @pytest.mark.slow
 def test_a_kill_is_survived_with_a_secret_of_the_system_too(small, killed, tmp_path):
     folder = tmp_path / "killed"
-    run(config=small(merge=HIDDEN, secrets={"source": "os"}), out=folder)
+    run(config=small(aggregation=HIDDEN, secrets={"source": "os"}), out=folder)
     killed(PROGRAM, "after save", 2, folder, "retrain", LEAVER)
     resume(folder)
     assert_answered_once(folder)
@@ -173,7 +173,7 @@ def assert_gone(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("answer", ["deny", "retrain"])
 def test_the_name_is_nowhere_in_the_run_folder_afterwards(small, copied, tmp_path, answer):
     folder = tmp_path / "run"
-    copied(small(merge=HIDDEN, method={"name": "fedavg"}), folder)
+    copied(small(aggregation=HIDDEN, method={"name": "fedavg"}), folder)
     copied(small(method={"name": "fedavg"}), folder / "baseline")
     assert LEAVER.encode() in (folder / "ledger.sqlite").read_bytes()
     left(folder, LEAVER, answer=answer)
@@ -192,7 +192,7 @@ def events_of(folder: Path):
 
 def test_a_denial_changes_no_model_and_counts_for_the_next(small, copied, tmp_path):
     folder = tmp_path / "run"
-    before = copied(small(merge=HIDDEN, method={"name": "fedavg"}), folder)
+    before = copied(small(aggregation=HIDDEN, method={"name": "fedavg"}), folder)
     (one,) = left(folder, LEAVER)
     assert one.answered.option.answer == "deny"
     assert one.answered.model_hash == hash_of(folder) == before.summary["model_hash"]
@@ -219,9 +219,9 @@ def test_a_roll_back_keeps_the_others_choices_and_the_rounds_before(small, tmp_p
     config = small(
         rounds=6,
         population={"clients": 24, "minority_share": 0.4},
-        merge=HIDDEN,
+        aggregation=HIDDEN,
         method={"initialisation": "groups"},
-        redteam={"name": "federated"},
+        risk={"name": "federated"},
         train={"participation": 0.8},
     )
     names = run(config=config, out=folder).names
@@ -275,7 +275,7 @@ def test_removing_a_client_and_another_commutes(small, copied, tmp_path):
 def test_calibrating_keeps_lengths_and_loses_the_leaver(small, tmp_path):
     folder = tmp_path / "run"
     config = small(
-        method={"name": "fedavg"}, unlearning={"store_updates": 1}, train={"local_epochs": 2}
+        method={"name": "fedavg"}, leaving={"store_updates": 1}, train={"local_epochs": 2}
     )
     before = run(config=config, out=folder)
     handle = before.names[LEAVER]
@@ -289,7 +289,7 @@ def test_calibrating_keeps_lengths_and_loses_the_leaver(small, tmp_path):
     assert accuracy > before.summary["accuracy"]["overall"] - 0.15
 
 
-STORED = {**FEDAVG, "unlearning": {"store_updates": 1}}
+STORED = {**FEDAVG, "leaving": {"store_updates": 1}}
 
 
 def updates_of(folder: Path):
@@ -301,7 +301,7 @@ def updates_of(folder: Path):
 def test_beside_anonymity_sets_raw_updates_are_stored_and_nothing_is_denied(small, tmp_path):
     plain, hidden = tmp_path / "plain", tmp_path / "hidden"
     run(config=small(rounds=1, **STORED), out=plain)
-    told = run(config=small(rounds=1, merge=HIDDEN, **STORED), out=hidden).summary
+    told = run(config=small(rounds=1, aggregation=HIDDEN, **STORED), out=hidden).summary
     ((_, sent),), ((_, kept),) = updates_of(plain).items(), updates_of(hidden).items()
     assert len(sent) == 12
     assert sent.keys() == kept.keys()
@@ -316,7 +316,7 @@ def stored(tmp_path_factory, settings):
     """A run with raw updates, and the handle of who trained in it."""
     folder = tmp_path_factory.mktemp("stored") / "run"
     merge = HIDDEN | {"deniability_threshold": 4}
-    config = settings(**SMALL | STORED | {"merge": merge, "train": {"participation": 0.8}})
+    config = settings(**SMALL | STORED | {"aggregation": merge, "train": {"participation": 0.8}})
     return folder, run(config=config, out=folder).names[LEAVER]
 
 
@@ -344,9 +344,9 @@ def test_requests_drawn_while_a_run_goes_on_are_served_between_rounds(small, tmp
     config = small(
         rounds=8,
         population={"clients": 20},
-        merge=HIDDEN,
+        aggregation=HIDDEN,
         method={"name": "fedavg"},
-        unlearning={"request_probability": 0.6},
+        leaving={"request_probability": 0.6},
     )
     result = run(config=config, out=tmp_path / "run")
     answers = [each.answer for each in result.history.left]
@@ -361,7 +361,7 @@ def test_requests_drawn_while_a_run_goes_on_are_served_between_rounds(small, tmp
 
 
 def test_a_secret_of_the_system_hides_who_spoke_for_a_set(small, tmp_path):
-    config = small(merge=HIDDEN, method={"name": "fedavg"}, secrets={"source": "os"})
+    config = small(aggregation=HIDDEN, method={"name": "fedavg"}, secrets={"source": "os"})
     one, other = (run(config=config, out=tmp_path / name) for name in ("a", "b"))
     assert one.summary["model_hash"] != other.summary["model_hash"]
     assert not set(one.names.values()) & set(other.names.values())
@@ -476,7 +476,7 @@ def test_who_asks_while_an_isolated_cluster_is_trained_again_is_out_as_well(apar
     [
         ({}, True),
         ({"engine": {"name": "vmap"}}, False),
-        ({"merge": HIDDEN}, False),
+        ({"aggregation": HIDDEN}, False),
         ({"privacy": {"record_clip": 1.0}}, False),
         ({"method": {"name": "fedavg"}}, False),
     ],
@@ -490,7 +490,7 @@ def test_only_clusters_that_share_nothing_are_kept(small, sections, kept):
 def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     folder = tmp_path / "run"
     sound = {**HIDDEN, "noise": "sound", "partition": "public-random", "epsilon": 8.0}
-    config = small(merge=sound, method={"name": "fedavg"}, secrets={"source": "os"})
+    config = small(aggregation=sound, method={"name": "fedavg"}, secrets={"source": "os"})
     before = run(config=config, out=folder)
     assert before.summary["guarantee"]["epsilon"] <= 8.0
     (denied,) = left(folder, LEAVER)

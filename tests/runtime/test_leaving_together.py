@@ -29,9 +29,9 @@ HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold":
 SMALL = {
     "rounds": 3,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "method": {"name": "fedavg"},
-    "merge": HIDDEN,
+    "aggregation": HIDDEN,
     "train": {"participation": 0.8, "learning_rate": 0.5},
     "engine": {"name": "reference"},
 }

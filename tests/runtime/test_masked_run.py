@@ -16,7 +16,7 @@ GIVEN = {
     "population": {"clients": 6, "examples_per_client": 12, "audit_examples": 0},
     "model": {"name": "linear-head", "features": {"filters": 4, "size": 3, "pool": 2}},
     "method": {"name": "solved", "num_clusters": 1, "regularisation": 0.5},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 MASKED = {**GIVEN, "privacy": {"secure_sums": True, "min_cohort": 4}}
 

@@ -15,7 +15,7 @@ from covey.runtime.folder import RunFolder
 SETTINGS = {
     "rounds": 4,
     "method": {"name": "ifca-mir", "num_clusters": 2, "initialisation": "random"},
-    "redteam": {"name": "oracle", "every": 2},
+    "risk": {"name": "oracle", "every": 2},
     "engine": {"name": "reference"},
     "train": {"learning_rate": 0.1, "batch_size": 5, "local_epochs": 2},
     "checkpoints": {"every": 3},
@@ -128,6 +128,6 @@ def test_nobody_is_told_a_loss_that_noise_hides(tmp_path):
         told.append,
         privacy=private,
         method={"name": "fedavg"},
-        redteam={"name": "none"},
+        risk={"name": "none"},
     )
     assert {each.loss for each in told} == {None}

@@ -17,9 +17,9 @@ SETTINGS = {
     "rounds": 2,
     "population": {"clients": 9, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
     "method": {"name": "fedavg"},
-    "merge": {"name": "anonymity-sets", "min_anonymity": 9, "deniability_threshold": 7},
+    "aggregation": {"name": "anonymity-sets", "min_anonymity": 9, "deniability_threshold": 7},
 }
 
 

@@ -39,8 +39,8 @@ def hidden(settings, tmp_path):
                 "audit_examples": 0,
                 "organisations": str(path) if whose is not None else "",
             },
-            redteam={"every": 2, "name": "none"},
-            merge={**hiding, "deniability_threshold": 2, **merge},
+            risk={"every": 2, "name": "none"},
+            aggregation={**hiding, "deniability_threshold": 2, **merge},
         )
 
     return made
@@ -115,7 +115,7 @@ def test_what_is_unknown_or_too_few_is_refused(hidden, tmp_path):
         run(config=hidden(some, min_organisations=3), out=tmp_path / "run")
     with pytest.raises(ConfigError, match="as many organisations as there are, 1"):
         run(config=hidden(dict.fromkeys(NAMES, "x"), min_organisations=2), out=tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"merge\.min_organisations = 2 is a setting of"):
+    with pytest.raises(ConfigError, match=r"aggregation\.min_organisations = 2 is a setting of"):
         run(config=hidden(WHOSE, min_organisations=2, name="mean"), out=tmp_path / "run")
 
 

@@ -131,7 +131,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def play(tmp_path: Path) -> Callable[..., Run]:
     def played(**settings: Any) -> Run:
-        given: dict[str, Any] = {"rounds": 1, "redteam.name": "none"}
+        given: dict[str, Any] = {"rounds": 1, "risk.name": "none"}
         start = {} if "method.name" in settings else {"method.initialisation": "random"}
         return run(net, clients(), given | start | settings, tmp_path / "run")
 
@@ -147,16 +147,16 @@ def test_a_bad_selection(name: str, mine: str, play: Callable[..., Run]):
 
 @pytest.mark.parametrize("name", BAD_MERGES)
 def test_a_bad_merge(name: str, mine: str, play: Callable[..., Run]):
-    said = f"Your merge {mine}:{name} .*{BAD_MERGES[name]}"
+    said = f"Your aggregation {mine}:{name} .*{BAD_MERGES[name]}"
     with pytest.raises(ConfigError, match=f"(?s){said}"):
-        play(**{"merge.name": f"{mine}:{name}"})
+        play(**{"aggregation.name": f"{mine}:{name}"})
 
 
 @pytest.mark.parametrize("what", BAD_COMBINED)
 def test_a_bad_combined_update(what: str, mine: str, play: Callable[..., Run]):
     said = f"Combines.combined must .*{BAD_COMBINED[what]}.* Keep the names and shapes"
     with pytest.raises(ConfigError, match=f"(?s){said}"):
-        play(**{"merge.name": f"{mine}:Combines", "merge.what": what})
+        play(**{"aggregation.name": f"{mine}:Combines", "aggregation.what": what})
 
 
 @pytest.mark.parametrize("name", BAD_DATA)
@@ -179,7 +179,7 @@ def test_a_bad_model_function(name: str, said: str, mine: str, tmp_path: Path):
 def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: Any):
     (tmp_path / "half_written.py").write_text("def rule(inputs:\n")
     monkeypatch.syspath_prepend(tmp_path)
-    for key in ("method.selection", "merge.name", "model.name", "data.name"):
+    for key in ("method.selection", "aggregation.name", "model.name", "data.name"):
         given = None if key == "data.name" else clients()
         settings = {"model.name": "linear", key: "half_written:rule"}
         with pytest.raises(CoveyError, match=r"half_written:rule'.*failed.*PYTHONPATH"):
@@ -192,7 +192,7 @@ def test_bad_attacks(mine: str, tmp_path: Path):
         name: (x.repeat(6, 1) + torch.rand(6 * len(x), 1, generator=draw), y.repeat(6))
         for name, (x, y) in clients().items()
     }
-    settings = {"rounds": 1, "redteam.name": "none", "method.name": "fedavg"}
+    settings = {"rounds": 1, "risk.name": "none", "method.name": "fedavg"}
     learns = {"train.local_epochs": 200, "train.learning_rate": 0.5}
     run(net, many, settings | learns, tmp_path / "run")
     for name, said in BAD_ATTACKS.items():
@@ -205,7 +205,7 @@ def test_a_function_may_return_tables_and_say_where_the_labels_are(
 ):
     settings = {
         "rounds": 1,
-        "redteam.name": "none",
+        "risk.name": "none",
         "model.name": "linear",
         "data": {"name": f"{mine}:frames", "label": "sick"},
     }
@@ -216,4 +216,4 @@ def test_a_function_may_return_tables_and_say_where_the_labels_are(
 
 def test_a_diverged_run_is_not_blamed_on_the_merge(mine: str, play: Callable[..., Run]):
     infinite = {"train.learning_rate": 1e38, "method.name": "fedavg"}
-    play(**{"merge.name": f"{mine}:good", **infinite, "train.local_epochs": 3})
+    play(**{"aggregation.name": f"{mine}:good", **infinite, "train.local_epochs": 3})

@@ -19,7 +19,7 @@ TINY = {
     "engine.name": "reference",
     "method.selection": "threshold",
     "method.initialisation": "random",
-    "redteam.every": 1,
+    "risk.every": 1,
 }
 NAME = "plugins.risk_confidence:ConfidenceGap"
 TOML = f"""
@@ -35,7 +35,7 @@ name = "reference"
 [method]
 selection = "threshold"
 initialisation = "random"
-[redteam]
+[risk]
 name = "{NAME}"
 every = 1
 sharpness = 2.0
@@ -51,7 +51,7 @@ def test_from_a_file_and_as_an_object_it_finds_the_same(tmp_path: Path):
     file.write_text(TOML)
     named = covey.run(config=covey.load_config(file), out=tmp_path / "named")
     source = ConfidenceGap(sharpness=2.0)
-    passed = covey.run(config=TINY | {"redteam.name": source}, out=tmp_path / "passed")
+    passed = covey.run(config=TINY | {"risk.name": source}, out=tmp_path / "passed")
     assert measured(named) == measured(passed)
     found = measured(named)
     assert {each.source for each in found} == {NAME}
@@ -66,9 +66,9 @@ def test_from_a_file_and_as_an_object_it_finds_the_same(tmp_path: Path):
 
 
 def test_a_whole_section_is_the_object():
-    config = covey.Config.of({"redteam": ConfidenceGap(sharpness=3.0)})
-    assert config.redteam.name == NAME
-    assert config.redteam == ConfidenceGap(sharpness=3.0)
+    config = covey.Config.of({"risk": ConfidenceGap(sharpness=3.0)})
+    assert config.risk.name == NAME
+    assert config.risk == ConfidenceGap(sharpness=3.0)
     assert "sharpness = 3.0" in config.toml()
 
 
@@ -101,7 +101,7 @@ class Wrong(covey.RiskEstimator):
 )
 def test_what_nobody_can_act_on_is_refused(tmp_path: Path, what: str, said: str):
     with pytest.raises(covey.ConfigError, match=said):
-        covey.run(config=TINY | {"redteam.name": Wrong(what=what)}, out=tmp_path / "run")
+        covey.run(config=TINY | {"risk.name": Wrong(what=what)}, out=tmp_path / "run")
 
 
 class OnClients(ConfidenceGap):
@@ -111,7 +111,7 @@ class OnClients(ConfidenceGap):
 
 
 def test_clients_may_measure_with_it_and_tell_nobody(tmp_path: Path):
-    config = TINY | {"population.examples_per_client": 80, "redteam.name": OnClients(fewest=5)}
+    config = TINY | {"population.examples_per_client": 80, "risk.name": OnClients(fewest=5)}
     run = covey.run(config=config, out=tmp_path / "run")
     assert measured(run) == []
     unknown = [isinstance(each, RiskUnknown) for each in run.history.told]
@@ -125,7 +125,7 @@ class NeedsHoldout(ConfidenceGap):
 
 
 def test_what_it_needs_is_compared_with_what_is_ruled_out(tmp_path: Path):
-    config = TINY | {"population.holdout": 0.0, "redteam.name": NeedsHoldout()}
+    config = TINY | {"population.holdout": 0.0, "risk.name": NeedsHoldout()}
     with pytest.raises(covey.ConfigError, match=r"NeedsHoldout' needs clients to hold"):
         covey.run(config=config, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -134,7 +134,7 @@ def test_what_it_needs_is_compared_with_what_is_ruled_out(tmp_path: Path):
 @pytest.mark.parametrize("source", ["plugins.attack_margin:Margin", "math:sqrt"])
 def test_something_else_is_no_estimator(tmp_path: Path, source: str):
     with pytest.raises(covey.ConfigError, match=r"RiskEstimator"):
-        covey.run(config=TINY | {"redteam.name": source}, out=tmp_path / "run")
+        covey.run(config=TINY | {"risk.name": source}, out=tmp_path / "run")
 
 
 def test_attacks_are_named_or_passed(tmp_path: Path):

@@ -60,9 +60,9 @@ def test_a_selection_outside_the_offered_clusters_is_refused(play, mine):
 
 
 def test_own_merge_decides(play, mine):
-    still = play(merge={"name": f"{mine}:frozen"}, method={"name": "fedavg"})
+    still = play(aggregation={"name": f"{mine}:frozen"}, method={"name": "fedavg"})
     assert len({row.accuracy for row in still.history.rounds}) == 1
-    same = play(merge={"name": f"{mine}:mean"})
+    same = play(aggregation={"name": f"{mine}:mean"})
     assert same.summary["model_hash"] == play().summary["model_hash"]
 
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("field", ["merge.name", "model.name", "train.optimizer"])
+@pytest.mark.parametrize("field", ["aggregation.name", "model.name", "train.optimizer"])
 def test_a_misspelt_name_is_said_once(settings, mine, tmp_path, field):
     section, _, key = field.partition(".")
     own, data = f"{mine}:missing", {"name": f"{mine}:hospitals"}

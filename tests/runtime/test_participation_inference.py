@@ -24,7 +24,7 @@ LEARNT_BY_HEART = {
     },
     "train": {"local_epochs": 40, "learning_rate": 0.1, "optimizer": {"momentum": 0.9}},
     "method": {"name": "fedavg"},
-    "redteam": {"name": "none"},
+    "risk": {"name": "none"},
 }
 
 
@@ -121,7 +121,7 @@ def test_an_unfinished_run_is_refused(settings, tmp_path):
             raise StopError
 
     with pytest.raises(StopError):
-        run(config=settings(redteam={"name": "none"}), out=tmp_path, observe=stop)
+        run(config=settings(risk={"name": "none"}), out=tmp_path, observe=stop)
     with pytest.raises(RunError, match="needs a finished run"):
         api.game(tmp_path)
 
@@ -145,8 +145,8 @@ def test_a_control_that_could_hide_nobody_is_refused(settings, tmp_path):
     hiding = {
         "method": {"name": "fedavg"},
         "population": {"clients": 4, "audit_examples": 160},
-        "merge": {"name": "anonymity-sets", "min_anonymity": 4},
-        "redteam": {"name": "none"},
+        "aggregation": {"name": "anonymity-sets", "min_anonymity": 4},
+        "risk": {"name": "none"},
     }
     run(config=settings(rounds=1, **hiding), out=tmp_path / "hidden")
     with pytest.raises(RunError, match="at least 4 others, found 3"):

@@ -40,7 +40,7 @@ TINY = {
     "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
     "model.name": "linear",
     "engine.name": "reference",
-    "redteam.name": "none",
+    "risk.name": "none",
 }
 numbers = count(1)
 

@@ -59,7 +59,7 @@ def config(*personal: str, **more: Any) -> covey.Config:
     sections: dict[str, Any] = {
         "rounds": 3,
         "method": {"name": "fedavg"},
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
         "model": {"name": "mlp", "personal": list(personal)},
         "population": {"holdout": 0.25},
         "train": {"batch_size": 40, "learning_rate": 0.5, "optimizer": {"momentum": 0.0}},
@@ -180,7 +180,7 @@ def test_a_tensor_of_two_names_is_personal_under_both():
         ({"method": {"name": "ditto"}}, "method.name"),
         ({"train": {"keep_losses": True}}, "train.keep_losses"),
         ({"train": {"objective": {"name": "plugins.feddyn:Dynamic"}}}, "train.objective"),
-        ({"unlearning": {"store_updates": 1}}, "unlearning.store_updates"),
+        ({"leaving": {"store_updates": 1}}, "leaving.store_updates"),
     ],
 )
 def test_what_cannot_be_had_with_them_is_refused(sections, key):

@@ -86,7 +86,7 @@ def world(tmp_path_factory) -> Path:
         "population": {"preferences": str(top / "accepts.csv"), "audit_examples": 0},
         "model": {"name": "mlp"},
         "method": {"name": "fedavg"},
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
         "engine": {"name": "reference"},
     }
     own = top / "runs" / "own"

@@ -57,7 +57,7 @@ def quick(play):
     """Play without an audit at the end, and without a red team unless one is named."""
 
     def played(**sections):
-        return play(**{"population": NO_AUDIT, "redteam": QUIET, **sections})
+        return play(**{"population": NO_AUDIT, "risk": QUIET, **sections})
 
     return played
 
@@ -68,7 +68,7 @@ def quick(play):
     ids=["everybody", "sampled"],
 )
 def test_sound_noise_is_what_epsilon_takes(quick, sections, sizes):
-    result = quick(**{"merge": SOUND, "method": FEDAVG, **sections})
+    result = quick(**{"aggregation": SOUND, "method": FEDAVG, **sections})
     told = facts(result, RepresentativesPerturbed)
     formed = facts(result, AnonymitySetsFormed)
     assert [each.sizes for each in told] == [tuple(map(len, each.sets)) for each in formed]
@@ -78,7 +78,7 @@ def test_sound_noise_is_what_epsilon_takes(quick, sections, sizes):
 
 
 def test_sets_of_unequal_size_take_more_noise(quick):
-    result = quick(merge=SOUND, method=FEDAVG, population={**NO_AUDIT, "clients": 7})
+    result = quick(aggregation=SOUND, method=FEDAVG, population={**NO_AUDIT, "clients": 7})
     told = facts(result, RepresentativesPerturbed)
     assert {tuple(sorted(each.sizes)) for each in told} == {(2, 2, 3)}
     z = representative_noise(8.0, 1e-5, 4, (3, 2, 2))
@@ -125,7 +125,7 @@ def test_who_came_is_hidden_where_privacy_rests_on_it(quick):
     "sections",
     [
         {"method": FEDAVG, "privacy": NOISY, "train": {"participation": 0.5}},
-        {"method": FEDAVG, "merge": SOUND},
+        {"method": FEDAVG, "aggregation": SOUND},
         {
             "method": {"name": "ifca", "initialisation": "random"},
             "privacy": {"record_clip": 1.0, "record_noise": 1.0, "selection_noise": 4.0},
@@ -154,7 +154,7 @@ def test_every_choice_is_told_the_last_one_too(quick, method):
     result = quick(
         method={**method, "initialisation": "random"},
         privacy={"selection_noise": 4.0},
-        redteam={"name": "federated"},
+        risk={"name": "federated"},
     )
     told = facts(result, ChoicesPerturbed)
     chosen = [set(each.clusters) for each in facts(result, ClientsAssigned)]
@@ -202,7 +202,7 @@ def test_rebalancing_fills_every_noisy_sum_and_hides_no_choice(quick):
 
 def test_shadows_imitate_the_noise(quick):
     result = quick(
-        method=FEDAVG, privacy=NOISY, redteam={"name": "shadow"}, train={"participation": 0.5}
+        method=FEDAVG, privacy=NOISY, risk={"name": "shadow"}, train={"participation": 0.5}
     )
     assert facts(result, RiskMeasured)
 
@@ -212,7 +212,7 @@ def test_shadows_imitate_the_noise(quick):
     [
         ({"privacy": NOISY}, "client"),
         ({"privacy": {"record_clip": 1.0, "record_noise": 2.0}}, "record"),
-        ({"merge": SOUND, "method": FEDAVG}, "client"),
+        ({"aggregation": SOUND, "method": FEDAVG}, "client"),
     ],
     ids=["sums", "steps", "sets"],
 )
@@ -227,12 +227,12 @@ def test_a_run_whose_secret_is_one_ends_with_an_epsilon(quick, sections, unit):
 
 def test_noise_that_only_imitates_privacy_has_no_epsilon(quick):
     printed = {**SOUND, "noise": "paper", "epsilon": 0.0}
-    told = quick(merge=printed, method=FEDAVG, secrets={"source": "os"}).summary
+    told = quick(aggregation=printed, method=FEDAVG, secrets={"source": "os"}).summary
     assert told["guarantee"] is None
     assert "accounted for" in told["guarantee_reason"]
 
 
-@pytest.mark.parametrize("sections", [{"privacy": NOISY}, {"merge": SOUND, "method": FEDAVG}])
+@pytest.mark.parametrize("sections", [{"privacy": NOISY}, {"aggregation": SOUND, "method": FEDAVG}])
 def test_a_model_that_mixes_examples_is_refused(settings, sections):
     model = {"name": "vgg"}
     config = settings(data={"name": "python"}, model=model, **sections)

@@ -10,7 +10,7 @@ import pytest
 from covey import Config, Engine, ModelError, Params, Scored, ScoringJob, TrainingJob
 from covey.base.events import Event, StepsPerturbed
 from covey.base.params import model_hash
-from covey.build.algorithms import ReplayOptions, clients_of, compose
+from covey.build.algorithms import ReplayOptions, algorithm_of, clients_of, setup_of
 from covey.build.risk import Components
 from covey.build.run import build_run
 from covey.engine.protocol import num_steps
@@ -50,9 +50,9 @@ def first_round(config: Config, secret: int | None = None) -> tuple[str, tuple[E
     """The hash of the models after a first round, and its events."""
     run = build_run(config)
     streams = replace(run.streams, secret=secret)
-    state = run.strategy.init(run.streams)
+    state = run.algorithm.init(run.streams)
     everybody = run.clients(run.population.clients)
-    state, events, *_ = run.strategy.play_round(state, everybody, streams)
+    state, events, *_ = run.algorithm.round(state, everybody, streams)
     return model_hash(state.clusters), events
 
 
@@ -63,17 +63,18 @@ def first_round(config: Config, secret: int | None = None) -> tuple[str, tuple[E
 )
 def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, method: dict[str, Any]):
     config = settings(
-        method=method, privacy=PRIVATE, train={"batch_size": 8}, redteam={"name": "none"}
+        method=method, privacy=PRIVATE, train={"batch_size": 8}, risk={"name": "none"}
     )
     run = build_run(config)
     witness = Witness(run.engine)
     components = Components(config, run.population, witness, run.init)
-    strategy, clients = compose(components), clients_of(components)
-    state = strategy.init(run.streams)
+    setup = setup_of(components)
+    algorithm, clients = algorithm_of(components, setup), clients_of(components, setup)
+    state = algorithm.init(run.streams)
     for t in range(3):
         cohort = run.population.clients[t % 2 :]
         witness.steps.clear()
-        state, events, *_ = strategy.play_round(
+        state, events, *_ = algorithm.round(
             state, clients.among(cohort), run.streams.at("round", t)
         )
         (fact,) = told(events)
@@ -88,16 +89,16 @@ def test_calibrating_takes_fewer_steps_and_they_are_told(settings):
         method={"name": "fedavg"},
         privacy=PRIVATE,
         train={"local_epochs": 4},
-        unlearning={"store_updates": 1},
-        redteam={"name": "none"},
+        leaving={"store_updates": 1},
+        risk={"name": "none"},
     )
     run = build_run(config)
     steps = []
     for how in (ReplayOptions(), ReplayOptions(stored_updates={})):
         again = run.for_replay(how)
-        state = again.strategy.init(run.streams)
+        state = again.algorithm.init(run.streams)
         everybody = again.clients(run.population.clients)
-        played = again.strategy.play_round(state, everybody, run.streams)
+        played = again.algorithm.round(state, everybody, run.streams)
         steps.append(set(told(played.events)[0].steps.values()))
     assert steps == [{4}, {2}]
 
@@ -105,7 +106,7 @@ def test_calibrating_takes_fewer_steps_and_they_are_told(settings):
 def test_a_run_tells_every_round_in_its_ledger(play):
     # 16 examples to train on in batches of 8: q = 1/2 and 2 steps. Round 0 is shared, and
     # the split round takes its 25 steps.
-    result = play(privacy=PRIVATE, train={"batch_size": 8}, redteam={"name": "none"})
+    result = play(privacy=PRIVATE, train={"batch_size": 8}, risk={"name": "none"})
     with Ledger.read(result.folder / "ledger.sqlite") as ledger:
         rounds = [told(events) for t, events in read_events(ledger) if t is not None]
     assert [len(facts) for facts in rounds] == [1, 1, 1, 1, 0]

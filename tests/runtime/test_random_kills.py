@@ -25,7 +25,7 @@ settings = {
     "population.examples_per_client": 40,
     "population.audit_examples": 40,
     "model.name": "mlp",
-    "redteam.every": 2,
+    "risk.every": 2,
     "method.pooling": "risk",
     "engine.name": "reference",
 }

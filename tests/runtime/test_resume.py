@@ -41,8 +41,8 @@ THRESHOLD = {"selection": "threshold"}
 def test_resuming_after_a_kill_ends_in_the_same_bits(
     settings, whole, killed, tmp_path, where, calls, source, method
 ):
-    redteam = {"name": source, **({"shadows": 1} if source == "shadow" else {})}
-    config = settings(population={"audit_examples": 60}, redteam=redteam, method=method)
+    risk = {"name": source, **({"shadows": 1} if source == "shadow" else {})}
+    config = settings(population={"audit_examples": 60}, risk=risk, method=method)
     folder = tmp_path / "killed"
     killed(PROGRAM, where, calls, config.toml(), folder)
 

@@ -55,7 +55,7 @@ def test_groups_start_from_the_truth_and_say_so(play):
     [("anonymity-sets", "seeded", 1), ("anonymity-sets", "os", 0), ("mean", "seeded", 0)],
 )
 def test_what_the_seed_gives_away_is_said(merge, source, said):
-    config = Config.of({"merge": {"name": merge}, "secrets": {"source": source}})
+    config = Config.of({"aggregation": {"name": merge}, "secrets": {"source": source}})
     found = [each for each in notes(config) if "recomputed from the seed" in each]
     assert len(found) == said
 
@@ -73,8 +73,8 @@ def test_pooling_brings_a_clients_examples_into_every_model(play):
 
 
 def test_pooling_by_risk_needs_a_risk(play):
-    with pytest.raises(ConfigError, match=r"redteam\.name = 'none'"):
-        play(method={"pooling": "risk"}, redteam={"name": "none"})
+    with pytest.raises(ConfigError, match=r"risk\.name = 'none'"):
+        play(method={"pooling": "risk"}, risk={"name": "none"})
 
 
 def test_a_finished_run_reads_the_same_from_disk(play):
@@ -150,7 +150,7 @@ def test_mismatched_non_members_refuse_the_figure(tmp_path):
             "majority": [90, 120],
         },
         "model": {"name": "mlp"},
-        "redteam": {"name": "none"},
+        "risk": {"name": "none"},
         "audit": {"non_members": "untransformed"},
     }
     result = run(config=Config.of(settings), out=tmp_path / "out")

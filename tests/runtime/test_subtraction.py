@@ -55,7 +55,7 @@ def computed(folder: Path, whole: Path, *gone: str) -> str:
             chosen |= event.clusters
     stay = [c for c in built.population.clients if c.name not in gone]
     weight, records = weight_steps(1.0), built.records
-    fresh = built.strategy.init(built.streams).clusters
+    fresh = built.algorithm.init(built.streams).clusters
     d = fresh[0]["head.weight"].shape[1] + 1
     assert records is not None
     sums = tuple(
@@ -267,11 +267,10 @@ def test_any_byte_that_is_flipped_in_the_proof_is_noticed(folder):
 def test_in_whatever_order_clients_leave_sums_and_heads_are_those_of_who_stays(config):
     built = build_run(config)
     clients, streams = built.population.clients, built.streams
-    state = built.strategy.play_round(
-        built.strategy.init(streams), built.clients(clients), streams.at("round", 0)
+    state = built.algorithm.round(
+        built.algorithm.init(streams), built.clients(clients), streams.at("round", 0)
     ).state
-    subtraction, records = built.strategy.subtraction, built.records
-    assert subtraction is not None
+    subtraction, records = built.algorithm, built.records
     assert records is not None
     full = state.kept(ClusterSums)
     d, generator = full.targets[0].shape[0], torch.Generator().manual_seed(0)

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from covey import (
+    ClientData,
     Config,
     DataError,
     Examples,
+    ModelError,
     ReferenceEngine,
     Run,
     Scored,
@@ -23,9 +25,10 @@ from covey import (
     run,
 )
 from covey.base.metrics import fairness
+from covey.build.clients import population_and_notes
 from covey.data.examples import NoShift, Preference, ShiftRange
 from covey.data.population import GroupSpec, PopulationSpec, build_population
-from covey.engine.recipe import MULTILABEL
+from covey.engine.recipe import MULTILABEL, TOKENS
 from covey.report.comparison import client_rows
 from covey.report.queries import final_figures, round_figures, round_line
 from covey.runs.pages import page_of
@@ -44,7 +47,7 @@ MIXTURE = {
     "model": {"name": "linear-map", "task": "regression"},
     "train": {"learning_rate": 0.2},
     "method": {"initialisation": "random"},
-    "redteam": {"every": 1},
+    "risk": {"every": 1},
 }
 
 
@@ -53,6 +56,41 @@ def labelled() -> dict[str, tuple[Tensor, Tensor]]:
     draws = torch.Generator().manual_seed(0)
     inputs = torch.randn(4, 60, 5, generator=draws)
     return {f"c{i}": (x, (x[:, :3] > 0).long()) for i, x in enumerate(inputs)}
+
+
+class NextWord(nn.Module):
+    """Scores of nine words for every word of a sentence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.scores = nn.Embedding(9, 8), nn.Linear(8, 9)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.scores(self.embedding(ids))
+
+
+def sentences(words: int = 8) -> dict[str, tuple[Tensor, Tensor]]:
+    """Three clients; a word is followed by the next of seven, and sentences are padded."""
+    draws = torch.Generator().manual_seed(0)
+    ids = torch.randint(7, (3, 50, words), generator=draws)
+    lengths = torch.randint(1, words + 1, (3, 50, 1), generator=draws)
+    labels = ((ids + 1) % 7).where(torch.arange(words) < lengths, -100)
+    return {f"c{i}": pair for i, pair in enumerate(zip(ids, labels, strict=True))}
+
+
+SENTENCES: Mapping[str, Any] = {
+    "rounds": 4,
+    "model": {"task": "tokens"},
+    "method": {"name": "fedavg"},
+    "train": {"learning_rate": 1.0, "local_epochs": 4},
+    "risk": {"every": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("tokens") / "run"
+    return run(NextWord, sentences(), Config.of(SENTENCES), out=out)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +105,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "rounds": 8,
         "model": {"name": "linear", "task": "multilabel"},
         "train": {"learning_rate": 0.5, "local_epochs": 3},
-        "redteam": {"every": 2},
+        "risk": {"every": 2},
     }
     out = tmp_path_factory.mktemp("several") / "run"
     return run(clients=labelled(), config=Config.of(settings), out=out)
@@ -96,11 +134,58 @@ def test_several_labels_are_learnt_and_their_accuracy_is_the_share_that_is_right
     assert several.summary["accuracy"]["overall"] > 0.8
 
 
-@pytest.mark.parametrize("which", ["numbers", "several"])
+def test_words_are_learnt_and_their_risk_is_measured_by_one_loss_per_sentence(tokens: Run):
+    assert tokens.summary["accuracy"]["overall"] > 0.9
+    (cluster,) = tokens.summary["clusters"]
+    assert cluster["risk"] is not None
+    assert cluster["true_risk"] is not None
+    assert "120 members against 30 matched" in cluster["true_risk_reason"]
+    assert any(
+        "means over each example's own unmasked tokens" in n for n in tokens.summary["notes"]
+    )
+
+
+def test_a_vocabulary_may_hold_words_that_no_client_has(tokens: Run, tmp_path: Path):
+    assert tokens.summary["accuracy"]["overall"] > 0.9  # nine words, of which clients have seven
+    settings = {**SENTENCES, "rounds": 1}
+    few = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 6))
+    with pytest.raises(ModelError, match="at least 7 outputs"):
+        run(few, sentences(), Config.of(settings), out=tmp_path / "run")
+    one = nn.Sequential(nn.Embedding(9, 8), nn.Flatten(), nn.Linear(64, 7))
+    with pytest.raises(ModelError, match=r"outputs \(2, 8, 7\)"):
+        run(one, sentences(), Config.of(settings), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_sentence_of_padding_alone_is_refused_by_the_client_s_name(tmp_path: Path):
+    clients = sentences()
+    clients["c1"][1][3] = -100
+    with pytest.raises(DataError, match=r"c1: model\.task = 'tokens' needs labels"):
+        run(NextWord, clients, Config.of(SENTENCES), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_groups_are_not_compared_by_the_classes_of_tokens():
+    given = sentences()
+    everything = ClientData(
+        clients=given,
+        groups={"c0": "one", "c1": "two", "c2": "two"},
+        test=dict.fromkeys(("one", "two"), given["c0"]),
+    )
+    config = Config.of({**SENTENCES, "model": {"name": "python", "task": "tokens"}})
+    population, _ = population_and_notes(config, everything, Streams(0))
+    engine = ReferenceEngine(NextWord(), TOKENS)
+    models = ModelsInUse((dict(NextWord().state_dict()),), {})
+    assert labelled_predictions(engine, models, population) is None
+    assert accuracies(engine, models, population)
+
+
+@pytest.mark.parametrize("which", ["numbers", "several", "tokens"])
 def test_an_audit_withholds_what_needs_classes(which: str, request: pytest.FixtureRequest):
     result: Run = request.getfixturevalue(which)
-    clients = labelled() if which == "several" else None
-    found = audit(result.folder, ["loss", "source"], references=2, clients=clients)
+    clients = {"several": labelled(), "tokens": sentences()}.get(which)
+    model = NextWord if which == "tokens" else None
+    found = audit(result.folder, ["loss", "source"], references=2, clients=clients, model=model)
     used = [cluster for cluster in found["clusters"] if cluster["clients"]]
     assert used
     for cluster in used:

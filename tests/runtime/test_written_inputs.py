@@ -23,7 +23,7 @@ TINY = {
     "model.name": "linear",
     "train.learning_rate": 0.5,
     "engine.name": "reference",
-    "redteam.name": "none",
+    "risk.name": "none",
     "method": {"name": "fedavg"},
 }
 SAID = r"Your {} must not write into what it is given, .*found that it changed .*{}"
@@ -119,19 +119,27 @@ class Plays(covey.Algorithm):
 @pytest.mark.parametrize(
     ("settings", "name", "place"),
     [
-        ({"redteam.name": Estimates(what="params")}, "risk estimator", r"1\.bias"),
-        ({"redteam.name": Estimates(what="train")}, "risk estimator", "inputs"),
-        ({"merge": Aggregates()}, "merge", r"1\.bias"),
+        ({"risk.name": Estimates(what="params")}, "risk estimator", r"1\.bias"),
+        ({"risk.name": Estimates(what="train")}, "risk estimator", "inputs"),
+        ({"aggregation": Aggregates()}, "aggregation", r"1\.bias"),
         (
             {
                 "method": {"name": "ifca-mir", "selection": Selects(), "initialisation": "random"},
-                "redteam.name": "federated",
+                "risk.name": "federated",
             },
             "selection",
             "losses",
         ),
-        ({"merge.server_optimizer": Steps(what="aggregated")}, "server optimizer", r"1\.bias"),
-        ({"merge.server_optimizer": Steps(what="value")}, "server optimizer", r"value.*1\.bias"),
+        (
+            {"aggregation.server_optimizer": Steps(what="aggregated")},
+            "server optimizer",
+            r"1\.bias",
+        ),
+        (
+            {"aggregation.server_optimizer": Steps(what="value")},
+            "server optimizer",
+            r"value.*1\.bias",
+        ),
         ({"method": Plays()}, "algorithm", r"clusters.*1\.bias"),
     ],
     ids=lambda each: "" if isinstance(each, dict) else each,

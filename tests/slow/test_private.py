@@ -31,13 +31,13 @@ def test_two_thousand_clients_learn_at_epsilon_below_8(tmp_path, real_data, monk
         return Config.of(settings)
 
     mean = {"name": "mean"}
-    sets = example.merge
+    sets = example.aggregation
     assert isinstance(sets, AnonymitySets)
     plan = NoisePlan("client", example.rounds, 1e-5)
     sums = {"client_clip": sets.radius, "client_noise": multiplier(plan, sets.epsilon)}
-    bare, nothing = ended(tmp_path / "bare", instead(merge=mean))
+    bare, nothing = ended(tmp_path / "bare", instead(aggregation=mean))
     hidden, of_sets = ended(tmp_path / "sets", example)
-    plain, of_sums = ended(tmp_path / "sums", instead(merge=mean, privacy=sums))
+    plain, of_sums = ended(tmp_path / "sums", instead(aggregation=mean, privacy=sums))
 
     assert nothing is None
     assert of_sets is not None

@@ -30,7 +30,7 @@ LEAVING = {
     "population.audit_examples": 0,
     "model.name": "mlp",
     "train.local_epochs": 1,
-    "redteam.every": 2,
+    "risk.every": 2,
 }
 
 

@@ -8,7 +8,7 @@ References:
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import Annotated, ClassVar, Literal
 
@@ -145,36 +145,35 @@ class L2Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class AnonymityConfig:
-    """How a cluster's updates are hidden.
+class Hiding:
+    """How a run hides its updates: by these sets, with what only a run knows.
 
     Attributes:
-        min_anonymity: the paper's k: sets have k to 2k - 1 members, more where two were
-            joined for the sake of `min_organisations`.
-        partition: by MDAV or balanced k-means on the clients' models, or blindly.
-        distance: what these two compare: the models' L2 distance, or the angle.
-        max_distance: the paper's Delta: L2 distance from a member beyond which another
-            one does not speak for it; 0: none is too far.
+        sets: the settings.
         noise: the standard deviation of what is added to a representative.
-        bound: where representatives are differentially private (`dp_anonymity`).
-        min_organisations: different organisations of each set's members.
-        organisations: of clients, as far as they are attested.
+        bound: where representatives are differentially private (`dp_hiding`).
+        organisations: of clients, as far as they are attested; None: nobody asks.
         window: bytes of a round's updates. Where they take more, and can be had once more,
             sets are made over sketches, and representatives are had again.
     """
 
-    min_anonymity: int
-    partition: Literal["mdav", "kmeans", "public-random"]
-    distance: Literal["l2", "cosine"]
-    max_distance: float
+    sets: "AnonymitySets"
     noise: NoiseScale
     bound: L2Bound | None = None
-    min_organisations: int = 1
-    organisations: Mapping[Handle, str] = field(default_factory=dict[Handle, str])
+    organisations: Mapping[Handle, str] | None = None
     window: float = WINDOW
 
+    @property
+    def min_organisations(self) -> int:
+        """Different organisations of each set's members."""
+        return 1 if self.organisations is None else self.sets.min_organisations
 
-def dp_anonymity(min_anonymity: int, bound: L2Bound) -> AnonymityConfig:
+    def owners(self, handles: Sequence[Handle]) -> list[str | None]:
+        """Return the organisation of each client; None where none is attested."""
+        return [(self.organisations or {}).get(each) for each in handles]
+
+
+def dp_hiding(sets: "AnonymitySets", z: float) -> Hiding:
     """Return the way of hiding that is differentially private for each client.
 
     u_i <- min(1, Delta / |u_i|) u_i;  s_c = 2 z Delta
@@ -183,11 +182,10 @@ def dp_anonymity(min_anonymity: int, bound: L2Bound) -> AnonymityConfig:
     moves its representative by at most 2 Delta, if it is drawn at all. Nothing else that
     depends on the updates is told, diameters neither.
     """
-    std = 2 * bound.noise_multiplier * bound.radius
-    return AnonymityConfig(min_anonymity, "public-random", "l2", 0.0, lambda _, __: std, bound)
+    return Hiding(sets, lambda _, __: 2 * z * sets.radius, L2Bound(sets.radius, z))
 
 
-def anonymity_aggregator(config: AnonymityConfig) -> Aggregator:
+def anonymity_aggregator(hiding: Hiding) -> Aggregator:
     """Return the aggregation that shows the server one perturbed update per anonymity set.
 
     theta_j <- theta_j + sum_c p_c (u_{r_c} + N(0, s_c^2 I)) / sum_c p_c
@@ -196,7 +194,7 @@ def anonymity_aggregator(config: AnonymityConfig) -> Aggregator:
     weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
     than k clients waits, and so does one whose clients are of too few organisations.
 
-    `RecallableUpdates` that take more than `config.window` bytes are not held: the sets
+    `RecallableUpdates` that take more than `hiding.window` bytes are not held: the sets
     compare their sketches, and the update of each r_c is had again. The same sets then
     give the same models, to the bit.
 
@@ -207,18 +205,18 @@ def anonymity_aggregator(config: AnonymityConfig) -> Aggregator:
     def aggregate(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
-        arriving = (_bounded(config, each) for each in updates)
+        arriving = (_bounded(hiding, each) for each in updates)
         if not isinstance(updates, RecallableUpdates):
-            return _hidden(config, clusters, arriving, streams)
-        held, passing = _window(arriving, config.window)
+            return _hidden(hiding, clusters, arriving, streams)
+        held, passing = _window(arriving, hiding.window)
         if passing is None:
-            return _hidden(config, clusters, held, streams)
+            return _hidden(hiding, clusters, held, streams)
 
         def again(handles: Sequence[Handle]) -> Iterator[ClientUpdate]:
-            return (_bounded(config, each) for each in updates.again(handles))
+            return (_bounded(hiding, each) for each in updates.again(handles))
 
         passing = RecallableUpdates(passing, again)
-        return _hidden_by_sketches(config, clusters, passing, streams)
+        return _hidden_by_sketches(hiding, clusters, passing, streams)
 
     return aggregate
 
@@ -247,10 +245,7 @@ def _released(held: deque[ClientUpdate]) -> Iterator[ClientUpdate]:
 
 
 def _hidden(
-    config: AnonymityConfig,
-    clusters: tuple[Params, ...],
-    updates: Iterable[ClientUpdate],
-    streams: Streams,
+    hiding: Hiding, clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
 ) -> AggregationResult:
     """Hide updates that are all here."""
     members: dict[int, list[ClientUpdate]] = {}
@@ -260,19 +255,19 @@ def _hidden(
     facts: list[Event] = []
     for j, of_cluster in sorted(members.items()):
         handles = [each.handle for each in of_cluster]
-        if _waits(config, handles):
-            facts.append(ClusterWaited(j, len(of_cluster), config.min_anonymity))
+        if _waits(hiding, handles):
+            facts.append(ClusterWaited(j, len(of_cluster), hiding.sets.min_anonymity))
             continue
         locals_ = [add(clusters[j], each.update) for each in of_cluster]
-        models = _points(locals_) if config.partition != "public-random" else None
-        sets = _partition(config, models, handles, streams.at("partition", j))
+        models = _points(locals_) if hiding.sets.partition != "public-random" else None
+        sets = _partition(hiding, models, handles, streams.at("partition", j))
         points = _points([each.update for each in of_cluster])
-        near = _near(config, points, sets, config.max_distance)
-        formed = sets_event(j, handles, sets, _told(config, points, sets), near)
-        facts += (formed, *_events_beside(config, formed))
+        near = _near(hiding, points, sets, hiding.sets.max_distance)
+        formed = sets_event(j, handles, sets, _told(hiding, points, sets), near)
+        facts += (formed, *_events_beside(hiding, formed))
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
-            std = config.noise(locals_, each)
+            std = hiding.noise(locals_, each)
             weight = sum(of_cluster[i].weight for i in each)
             speaker = of_cluster[_speaker(each, at)]
             representatives.append(_perturbed(speaker, weight, std, at))
@@ -281,32 +276,29 @@ def _hidden(
 
 
 def _hidden_by_sketches(
-    config: AnonymityConfig,
-    clusters: tuple[Params, ...],
-    updates: RecallableUpdates,
-    streams: Streams,
+    hiding: Hiding, clusters: tuple[Params, ...], updates: RecallableUpdates, streams: Streams
 ) -> AggregationResult:
     """Hide updates that pass by one by one: who speaks for a set is asked again."""
     speakers: list[Handle] = []
     how: list[tuple[float, float, Streams]] = []
     facts: list[Event] = []
     for j, own in sorted(sketched_clusters(clusters, updates, streams).items()):
-        if _waits(config, own.handles):
-            facts.append(ClusterWaited(j, len(own.handles), config.min_anonymity))
+        if _waits(hiding, own.handles):
+            facts.append(ClusterWaited(j, len(own.handles), hiding.sets.min_anonymity))
             continue
         points = own.points()
-        models = points + own.model if config.distance == "cosine" else points
+        models = points + own.model if hiding.sets.distance == "cosine" else points
         partition = streams.at("partition", j)
-        sets = _partition(config, models, own.handles, partition)
-        most = own.sketch.surely_within(config.max_distance)
-        near = _near(config, points, sets, most)
-        formed = sets_event(j, own.handles, sets, _told(config, points, sets), near)
-        facts += (*sketched_events(own.sketch.numbers, formed), *_events_beside(config, formed))
+        sets = _partition(hiding, models, own.handles, partition)
+        most = own.sketch.surely_within(hiding.sets.max_distance)
+        near = _near(hiding, points, sets, most)
+        formed = sets_event(j, own.handles, sets, _told(hiding, points, sets), near)
+        facts += (*sketched_events(own.sketch.numbers, formed), *_events_beside(hiding, formed))
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
             weight = sum(own.weights[i] for i in each)
             speakers.append(own.handles[_speaker(each, at)])
-            how.append((weight, config.noise((), each), at))
+            how.append((weight, hiding.noise((), each), at))
     recalled = zip(updates.again(speakers), how, strict=True)
     representatives = (_perturbed(update, *each) for update, each in recalled)
     merged = mean_per_cluster(clusters, representatives, streams)
@@ -332,38 +324,36 @@ def noise_scale(
     )
 
 
-def _bounded(config: AnonymityConfig, each: ClientUpdate) -> ClientUpdate:
+def _bounded(hiding: Hiding, each: ClientUpdate) -> ClientUpdate:
     """Return what a client shows of its update; in a ball, all count the same."""
-    if config.bound is None:
+    if hiding.bound is None:
         return each
-    bounded = projected(each.update, config.bound.radius)
+    bounded = projected(each.update, hiding.bound.radius)
     return replace(each, update=bounded, weight=1.0)
 
 
-def _waits(config: AnonymityConfig, handles: Sequence[Handle]) -> bool:
-    if len(handles) < config.min_anonymity:
+def _waits(hiding: Hiding, handles: Sequence[Handle]) -> bool:
+    if len(handles) < hiding.sets.min_anonymity:
         return True
-    attested = map(config.organisations.get, handles)
-    return 1 < config.min_organisations > len({*attested} - {None})
+    return 1 < hiding.min_organisations > len({*hiding.owners(handles)} - {None})
 
 
 def _partition(
-    config: AnonymityConfig, points: Points | None, handles: Sequence[Handle], streams: Streams
+    hiding: Hiding, points: Points | None, handles: Sequence[Handle], streams: Streams
 ) -> Sets:
-    sets = _divided(config, points, len(handles), streams)
-    if config.min_organisations == 1:
+    sets = _divided(hiding, points, len(handles), streams)
+    if hiding.min_organisations == 1:
         return sets
-    owners = [config.organisations.get(each) for each in handles]
-    return joined_sets(sets, owners, config.min_organisations)
+    return joined_sets(sets, hiding.owners(handles), hiding.min_organisations)
 
 
-def _divided(config: AnonymityConfig, points: Points | None, n: int, streams: Streams) -> Sets:
-    k = config.min_anonymity
-    if points is None or config.partition == "public-random":
+def _divided(hiding: Hiding, points: Points | None, n: int, streams: Streams) -> Sets:
+    k = hiding.sets.min_anonymity
+    if points is None or hiding.sets.partition == "public-random":
         return public_random(n, k, streams.generator())
-    if config.distance == "cosine":
+    if hiding.sets.distance == "cosine":
         points = unit_rows(points)
-    if config.partition == "kmeans":
+    if hiding.sets.partition == "kmeans":
         return balanced_kmeans(points, k, streams.generator())
     return mdav(points, k)
 
@@ -372,25 +362,25 @@ def _points(models: Sequence[Params]) -> Points:
     return torch.stack([flatten(trained(model)) for model in models])
 
 
-def _near(config: AnonymityConfig, points: Points, sets: Sets, most: float) -> Near:
+def _near(hiding: Hiding, points: Points, sets: Sets, most: float) -> Near:
     """Return who is near whom in each set, where that is asked."""
-    return neighbours(points, sets, most) if config.max_distance else ()
+    return neighbours(points, sets, most) if hiding.sets.max_distance else ()
 
 
-def _told(config: AnonymityConfig, points: Points, sets: Sets) -> Sequence[float | None]:
+def _told(hiding: Hiding, points: Points, sets: Sets) -> Sequence[float | None]:
     """Return the sets' diameters, where they are finite and may be told."""
-    if config.bound is not None:
+    if hiding.bound is not None:
         return [None] * len(sets)
     return [d if math.isfinite(d) else None for d in diameters(points, sets)]
 
 
-def _events_beside(config: AnonymityConfig, formed: AnonymitySetsFormed) -> tuple[Event, ...]:
+def _events_beside(hiding: Hiding, formed: AnonymitySetsFormed) -> tuple[Event, ...]:
     """Return who shares an organisation, and what noise representatives have."""
-    attested = organisation_events(config.organisations, formed)
-    if config.bound is None:
+    attested = organisation_events(hiding.organisations or {}, formed)
+    if hiding.bound is None:
         return attested
     sizes = tuple(len(members) for members in formed.sets)
-    radius, multiplier = config.bound.radius, config.bound.noise_multiplier
+    radius, multiplier = hiding.bound.radius, hiding.bound.noise_multiplier
     perturbed = RepresentativesPerturbed(formed.cluster, sizes, radius, multiplier)
     return (*attested, perturbed)
 
@@ -431,7 +421,7 @@ class AnonymitySets(Aggregation):
 
     Attributes:
         min_anonymity: the paper's k: anonymity sets have k to 2k - 1 members; a cluster with
-            fewer clients waits, and after `redteam.every` rounds they take their next best.
+            fewer clients waits, and after `risk.every` rounds they take their next best.
         deniability_threshold: the paper's x, at most k: a client is denied while every set
             that held it keeps so many members.
         min_organisations: of how many different organisations the members of each
@@ -542,32 +532,19 @@ class AnonymitySets(Aggregation):
 
     def prepared(self, federation: FederationInfo) -> Aggregator:
         """Return the aggregation with as much noise as all rounds together need."""
-        config = self._config(federation)
-        if federation.organisations is not None:
-            config = replace(
-                config,
-                min_organisations=self.min_organisations,
-                organisations=federation.organisations,
-            )
-        hide = anonymity_aggregator(config)
+        hiding = replace(self._hiding(federation), organisations=federation.organisations)
+        hide = anonymity_aggregator(hiding)
         return self._bounding(hide) if self.max_relative_norm > 0 else hide
 
-    def _config(self, federation: FederationInfo) -> AnonymityConfig:
-        k = self.min_anonymity
+    def _hiding(self, federation: FederationInfo) -> Hiding:
         if self.noise == "sound":
+            k = self.min_anonymity
             together = federation.shared and federation.participation == 1
             sizes = set_sizes(federation.clients, k) if together else (k,)
-            z = federation.noise_multiplier(self.epsilon, self.delta, sizes)
-            return dp_anonymity(k, L2Bound(self.radius, z))
-        return AnonymityConfig(
-            min_anonymity=k,
-            partition=self.partition,
-            distance=self.distance,
-            max_distance=self.max_distance,
-            noise=noise_scale(self.noise, self.distance, self.radius),
-            # it compares all members, whose updates have to be here
-            window=math.inf if self.noise == "released" else WINDOW,
-        )
+            return dp_hiding(self, federation.noise_multiplier(self.epsilon, self.delta, sizes))
+        noise = noise_scale(self.noise, self.distance, self.radius)
+        # what was released compares all members, whose updates have to be here
+        return Hiding(self, noise, window=math.inf if self.noise == "released" else WINDOW)
 
     def _bounding(self, hide: Aggregator) -> Aggregator:
         """Return the same aggregation, of updates that are shortened before."""

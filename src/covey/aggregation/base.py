@@ -216,7 +216,7 @@ class Aggregation(Component):
     ...         slow = (replace(u, update=scale(u.update, self.factor)) for u in updates)
     ...         return mean_per_cluster(models, slow, streams)
 
-    Its name in the settings is `merge.name = "package.module:Slowed"`, and beside it stands
+    Its name in the settings is `aggregation.name = "package.module:Slowed"`, and beside it stands
     `factor`. `ClusterwiseAggregation` takes less where every cluster is aggregated by
     itself, from all its updates at once.
 
@@ -288,7 +288,7 @@ class ClusterwiseAggregation(Aggregation):
     """An aggregation that looks at each cluster by itself, at all its updates at once.
 
     It holds all updates of a round in memory. A cluster with fewer clients than `fewest`
-    keeps its model, and waits: the fact is recorded, and after `redteam.every` such rounds
+    keeps its model, and waits: the fact is recorded, and after `risk.every` such rounds
     its clients take their next best.
     """
 

@@ -205,7 +205,7 @@ def numbers_of_update(each: ClientUpdate, clients: int) -> Int64[np.ndarray, " n
         raise ModelError(
             f"Under masks, weights must stay below {RING / (LARGEST * STEPS):.0f} divided "
             f"by the number of clients, found {each.weight} of {clients} clients. Set "
-            f"merge.weights = 'equal'."
+            f"aggregation.weights = 'equal'."
         )
     ordered = (each.update[name] for name in sorted(each.update))
     flat = torch.cat([value.double().reshape(-1) for value in ordered])

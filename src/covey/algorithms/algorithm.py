@@ -6,7 +6,7 @@ ledger should remember. They read no clock, open no file and own no randomness.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,7 +18,6 @@ from covey.algorithms.selection import (
     BY_LOSS,
     ByLoss,
     ClusterSelection,
-    Prices,
     SelectionConfig,
     SelectionResult,
     TrainAtOnce,
@@ -30,12 +29,30 @@ from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
 from covey.components.parts import Component, Positive
-from covey.components.state import ComponentState
-from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
-from covey.heads.perturbed import HeadNoise
 from covey.heads.state import ClusterSums
-from covey.membership.references import PlayRound
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setup:
+    """What an algorithm may know of the run that it is part of.
+
+    Attributes:
+        draw_model: draws a fresh model.
+        population: all clients that are known from the start, in name order.
+        rounds: how many the run has.
+        layers: the names of a model's parameters by layer, from input to output.
+        chance_loss: of whoever knows nothing, in nats.
+        min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
+            they are.
+    """
+
+    draw_model: Callable[[Streams], Params]
+    population: Cohort
+    rounds: int
+    layers: Sequence[Sequence[str]]
+    chance_loss: float
+    min_cohort: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +62,14 @@ class Clients:
     Attributes:
         cohort: the clients, in name order; there may be none.
         steps: how they are evaluated and trained, and how their updates are aggregated.
+        setup: what may be known of the run.
         selection: how they choose among clusters.
         own_risks: whether only they know which risks they know.
     """
 
     cohort: Cohort
     steps: Steps
+    setup: Setup
     selection: SelectionConfig = BY_LOSS
     own_risks: bool = False
 
@@ -164,110 +183,24 @@ class Clients:
         return steps.train_and_aggregate(state, self.cohort, chosen, streams)
 
 
-class Settled(ComponentState):
-    """Nobody moved since heads were last solved from other sums.
-
-    Attributes:
-        asked: who chose among the heads as they are, and stayed.
-        risks: what was known of the clusters then; empty where somebody moved.
-    """
-
-    key = "settled"
-    asked: frozenset[Handle] = frozenset()
-    risks: tuple[float | None, ...] = ()
-
-
-def settled_after(state: ServerState, chosen: ClientsAssigned) -> Settled:
-    """Return who stayed where it was in this round too, and what it knew then."""
-    before, known, risks = state.assignment, state.kept(Settled), _risks(state)
-    if any(before.get(handle) != j for handle, j in chosen.clusters.items()):
-        return Settled()
-    earlier = known.asked if known.risks == risks else frozenset[Handle]()
-    return Settled(asked=earlier | chosen.clusters.keys(), risks=risks)
-
-
-def is_settled(state: ServerState, clients: Clients) -> bool:
-    """Say whether a choice would be the last one again: then nobody is asked."""
-    known = state.kept(Settled)
-    asked = all(client.handle in known.asked for client in clients.cohort)
-    return asked and not state.kept(Prices).prices and known.risks == _risks(state)
-
-
-def _risks(state: ServerState) -> tuple[float | None, ...]:
-    return tuple(each and each.risk for each in state.risk_estimates())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Setup:
-    """What an algorithm may know of the run that it is part of.
-
-    Attributes:
-        draw_model: draws a fresh model.
-        population: all clients that are known from the start, in name order.
-        rounds: how many the run has.
-        layers: the names of a model's parameters by layer, from input to output.
-        chance_loss: of whoever knows nothing, in nats.
-        min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
-            they are.
-    """
-
-    draw_model: Callable[[Streams], Params]
-    population: Cohort
-    rounds: int
-    layers: Sequence[Sequence[str]]
-    chance_loss: float
-    min_cohort: int = 0
-
-
 BY_LOSS_ALONE = ByLoss()
 
 
-class Subtraction(NamedTuple):
-    """How somebody leaves models that depend on clients' data through sums alone.
-
-    Attributes:
-        without: the state in which the sums lack what these clients added. Of who is not
-            given nothing can be subtracted: the sums are then made anew, of all others'.
-        solve: a round's models, from the sums and these choices; nobody is asked. A model
-            that no sums determine stays as it is. Clients that the choices have and the
-            sums do not are counted. Tells `HeadsSolved` and `ModelsMerged`.
-        choose: as `Strategy.conclude`, without measuring risks: what clients that were
-            never there take, among models as they are. None: nobody can join.
-    """
-
-    without: Callable[[ServerState, Clients], ServerState]
-    solve: Callable[[ServerState, ClientsAssigned, Clients, Streams], RoundResult]
-    choose: Callable[[ServerState, Clients, Streams], RoundResult] | None = None
-
-
-class Strategy(NamedTuple):
-    """An algorithm in its run, as pure functions.
-
-    Attributes:
-        init: the state before round 0.
-        play_round: one round with these clients.
-        conclude: one last choice by every client, without training.
-        subtraction: of an algorithm that `subtracts`.
-    """
-
-    init: Callable[[Streams], ServerState]
-    play_round: Callable[[ServerState, Clients, Streams], RoundResult]
-    conclude: Callable[[ServerState, Clients, Streams], RoundResult]
-    subtraction: Subtraction | None = None
-
-
 class Algorithm(Component):
-    """An algorithm of federated learning; the fields of a subclass are its options.
+    """An algorithm of federated learning; the fields of a subclass are its settings.
 
-    Write `round`; the rest has defaults for one model that everybody shares. What is
-    carried to the next round beyond models and choices is a `ComponentState` of its own:
-    `state.kept(Mine)` and `state.keeping(Mine(...))`. FedAvg is::
+    Write `round`; `init` and `finalize` have defaults for one model that everybody shares,
+    or for as many as a field `num_clusters` says. What is carried to the next round beyond
+    models and choices is a `ComponentState` of its own: `state.kept(Mine)` and
+    `state.keeping(Mine(...))`. FedAvg is::
 
         class FedAvg(Algorithm):
             def round(self, state, clients, streams):
                 return clients.train_and_aggregate(
                     state, clients.all_in(0, "shared"), streams
                 )
+
+    What stands beside the three is data: what an algorithm needs, and what it gives away.
 
     Attributes:
         chooses_clusters: whether clients choose among models.
@@ -277,12 +210,18 @@ class Algorithm(Component):
         one_client_each: whether no model is ever shared.
         trains: whether clients train its models.
         calibrates: whether its one model can be calibrated by updates that were kept.
-        subtracts: whether its models depend on clients' data through sums alone, from
-            which a client's can be subtracted: its strategy says how.
+        subtracts: whether it is a `Subtractable`.
         sends_sums: whether the server needs nothing of clients but sums: of records, or of
             updates that `Clients.train_and_aggregate` takes. What is inherited is not
             believed.
         seen: what the server sees of single clients, where no masks hide it.
+        objective: what clients minimise beside their loss; None: what the settings say.
+        personal: what each client's own model minimises beside its loss; None: there are
+            no own ones. A client trains its own model beside the one that it was sent, in
+            the same way and from where it last ended; its `memory` has the model that was
+            sent, as "shared". The own model never leaves the client: risk is measured of
+            shared models alone, and the client's accuracy is that of its own.
+        note: what a reader of the results must know of it; "": nothing.
     """
 
     chooses_clusters: ClassVar[bool] = True
@@ -295,6 +234,31 @@ class Algorithm(Component):
     seen: ClassVar[str] = ""
 
     @property
+    def objective(self) -> Objective | None:
+        """What clients minimise beside their loss; None: what the settings say."""
+        return None
+
+    @property
+    def personal(self) -> Objective | None:
+        """What each client's own model minimises beside its loss; None: no own ones."""
+        return None
+
+    @property
+    def note(self) -> str:
+        """What a reader of the results must know of it; "": nothing."""
+        return ""
+
+    @property
+    def reads_population(self) -> bool:
+        """Whether a round looks at clients that are not in its cohort."""
+        return False
+
+    @property
+    def num_models(self) -> int | None:
+        """How many models there are; None: one for each client."""
+        return None if self.one_client_each else getattr(self, "num_clusters", 1)
+
+    @property
     def choice(self) -> ClusterSelection:
         """By which rule clients choose: its setting `selection`, or the lowest loss."""
         return getattr(self, "selection", BY_LOSS_ALONE)
@@ -305,63 +269,20 @@ class Algorithm(Component):
         return "train", 0
 
     @property
-    def needs_population(self) -> bool:
-        """Whether it must know all clients from the start."""
-        return self.one_client_each
-
-    @property
-    def shares_one_model(self) -> bool:
-        """Whether there is one model, for everybody."""
-        return self.num_models(()) == 1
+    def sends_sums_alone(self) -> bool:
+        """Whether clients can send all of it under masks."""
+        return self.vouches_for("sends_sums")
 
     @property
     def starts_warm(self) -> bool:
         """Whether groups are sought in what clients send."""
         return False
 
-    @property
-    def sends_sums_alone(self) -> bool:
-        """Whether clients can send all of it under masks."""
-        return self.vouches_for("sends_sums")
-
-    @property
-    def enters_at_will(self) -> bool:
-        """Whether clients enter any cluster by their loss alone, once groups were found."""
-        return False
-
-    @property
-    def note(self) -> str:
-        """What a reader of the results must know of it; "": nothing."""
-        return ""
-
-    @property
-    def keeps_own_sums(self) -> bool:
-        """Whether the server keeps every single client's sums, which proofs then say."""
-        return False
-
-    def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
-        """Return what hides records in heads that are solved; None: nothing does."""
-        del clip, multiplier, classes
-
-    @property
-    def draws_each(self) -> bool:
-        """Whether every model starts from a random draw of its own."""
-        return False
-
-    def split_round(self, rounds: int) -> int | None:
-        """Return the round after which a warm start splits the clients; None: none is."""
-        del rounds
-        return None
-
-    def num_models(self, population: Cohort) -> int:
-        """Return how many models there are among these clients."""
-        del population
-        return 1
-
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Return the state before the first round: one model, drawn once."""
         model = setup.draw_model(streams.at("initial model", 0))
-        return initial_state((model,) * self.num_models(setup.population))
+        models = len(setup.population) if self.num_models is None else self.num_models
+        return initial_state((model,) * models)
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Return what comes of one round with these clients."""
@@ -375,32 +296,6 @@ class Algorithm(Component):
         final = {h: one.get(0) if j is None else j for h, j in chosen.items()}
         fact = ClientsAssigned({h: j for h, j in final.items() if j is not None}, "final")
         return RoundResult(state.with_choices(fact.clusters), (fact,))
-
-    def objective(self) -> Objective | None:
-        """Return what clients minimise beside their loss; None: what the settings say."""
-        return None
-
-    def personal(self) -> Objective | None:
-        """Return what each client's own model minimises beside its loss; None: no own ones.
-
-        A client trains its own model beside the one that it was sent, in the same way and
-        from where it last ended. Its `memory` has the model that was sent, as "shared". The
-        own model never leaves the client: risk is measured of shared models alone, and the
-        client's accuracy is that of its own.
-        """
-        return None
-
-    def reference_round(self, records: LocalRecords) -> PlayRound | None:
-        """Return how an auditor plays a round with one model; None: as clients train.
-
-        Args:
-            records: how examples become features, where a model's are fixed.
-        """
-        del records
-
-    def strategy(self, setup: Setup) -> Strategy:
-        """Return the algorithm in its run; override it to wrap the rounds."""
-        return Strategy(lambda streams: self.init(setup, streams), self.round, self.finalize)
 
 
 class Clustered(Algorithm):
@@ -433,7 +328,42 @@ class Clustered(Algorithm):
         known = self.initialisation == "groups" and self.num_clusters > 1
         return "Clusters started from the true groups: an oracle." if known else ""
 
-    def num_models(self, population: Cohort) -> int:
-        """Return how many clusters there are."""
-        del population
-        return self.num_clusters
+
+class Subtractable(Clustered):
+    """An algorithm whose models depend on clients' data through sums alone.
+
+    Whoever leaves is subtracted from them. Every round tells `HeadsSolved` and
+    `ModelsMerged`. Who joins, or changes its records, chooses by `finalize` among models
+    that never met it.
+
+    Attributes:
+        keep_sums: whether the server keeps each client's own sums in its states: nobody is
+            asked for them again, and who leaves is subtracted without its records.
+    """
+
+    subtracts: ClassVar[bool] = True
+
+    keep_sums: bool = False
+
+    @property
+    def reads_population(self) -> bool:
+        """Sums are over whoever chose so far, whether it is there or not."""
+        return True
+
+    def without(self, state: ServerState, leavers: Clients) -> ServerState:
+        """Return the state in which the sums lack what these clients added.
+
+        Of who is not given nothing can be subtracted: the sums are then made anew, of all
+        others'.
+        """
+        raise NotImplementedError
+
+    def solve(
+        self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Return a round's models, from the sums and these choices; nobody is asked.
+
+        A model that no sums determine stays as it is. Clients that the choices have and the
+        sums do not are counted.
+        """
+        raise NotImplementedError

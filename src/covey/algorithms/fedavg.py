@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from covey.algorithms.algorithm import Algorithm, Clients, Setup
-from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.algorithms.state import RoundResult, ServerState
 from covey.base.events import ClientsAssigned
 from covey.base.names import Handle
 from covey.base.rng import Streams
@@ -44,10 +44,6 @@ class LocalTraining(Algorithm):
 
     chooses_clusters: ClassVar[bool] = False
     one_client_each: ClassVar[bool] = True
-
-    def num_models(self, population: Cohort) -> int:
-        """Return one for each client."""
-        return len(population)
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Give every client its own copy of one model."""
@@ -82,8 +78,9 @@ class FedProx(FedAvg):
 
     mu: NotNegative = 0.01
 
+    @property
     def objective(self) -> Objective:
-        """Return the pull."""
+        """The pull."""
         return Proximal(mu=self.mu)
 
 
@@ -128,6 +125,7 @@ class Ditto(FedAvg):
 
     lam: NotNegative = 0.1
 
+    @property
     def personal(self) -> Objective:
-        """Return the pull towards the shared model."""
+        """The pull towards the shared model."""
         return NearShared(lam=self.lam)

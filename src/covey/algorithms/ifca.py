@@ -16,10 +16,10 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from covey.algorithms.algorithm import Clients, Clustered, Setup, Strategy
-from covey.algorithms.pooling import Control, fixed_share, pooled, share_by_risk
+from covey.algorithms.algorithm import Clients, Clustered, Setup
+from covey.algorithms.pooling import pooled, shares_of
 from covey.algorithms.selection import ClusterSelection, SelectionResult, Weighted
-from covey.algorithms.start import WarmStart, group_initialized, warm_started
+from covey.algorithms.start import Opening, opening_round
 from covey.algorithms.state import RoundResult, ServerState, initial_state
 from covey.base.events import ClientsAssigned, Event, NewcomersWaited, PricesSet, RiskUnknown
 from covey.base.names import Handle
@@ -117,8 +117,8 @@ class Ifca(Clustered):
         return self.select_on, self.select_examples
 
     @property
-    def needs_population(self) -> bool:
-        """Whether it must know all clients from the start: pooling does."""
+    def reads_population(self) -> bool:
+        """Whether a round looks at clients that are not in its cohort: pooling does."""
         return self.pooling != 0
 
     @property
@@ -126,32 +126,42 @@ class Ifca(Clustered):
         """Whether clients enter any cluster by their loss alone, once groups were found."""
         return "selection" not in type(self).model_fields and self.starts_warm
 
-    @property
-    def draws_each(self) -> bool:
-        """Whether every cluster starts from a random model of its own."""
-        return self.initialisation == "random"
-
-    def split_round(self, rounds: int) -> int | None:
-        """Return the round of a warm start in which clients are told apart."""
-        return min(3, rounds // 4) if self.starts_warm else None
+    def opening(self, rounds: int) -> Opening:
+        """Return how a run of so many rounds begins: before clients choose for themselves."""
+        alone = self.initialisation == "warm" and not self.starts_warm
+        how = "random" if alone else self.initialisation
+        return Opening(how, min(3, rounds // 4), max(1, min(4, rounds // 4)))
 
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Draw a model for each cluster (line 2), or one that something tells apart."""
-        indices = range(self.num_clusters) if self.draws_each else [0]
-        models = [setup.draw_model(streams.at("initial model", j)) for j in indices]
-        return initial_state(tuple(models) if self.draws_each else (models[0],) * self.num_clusters)
+        if self.initialisation != "random":
+            return super().init(setup, streams)
+        drawn = (streams.at("initial model", j) for j in range(self.num_clusters))
+        return initial_state(tuple(map(setup.draw_model, drawn)))
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let clients choose, train what they chose, and aggregate per cluster."""
-        choice = clients.choose(state, streams)  # line 12
-        if self.max_newcomers > 0:
-            then = clients.steps.recorded.get(state.round_index)
-            choice = bounded_newcomers(choice, state, self.max_newcomers, streams, then)
-        chosen = ClientsAssigned(choice.clusters, "clients")
-        moved = clients.train_and_aggregate(  # lines 13-17
-            choice.state, chosen, streams, choice.updates
-        )
-        return RoundResult(moved.state, (*choice.events, *moved.events))
+        opening = self.opening(clients.setup.rounds)
+        played = opening_round(opening, state, clients, streams)
+        if played is None:
+            choice = self.choose(state, clients, streams)  # line 12
+            chosen = ClientsAssigned(choice.clusters, "clients")
+            moved = clients.train_and_aggregate(  # lines 13-17
+                choice.state, chosen, streams, choice.updates
+            )
+            played = moved.preceded_by(choice.events)
+        if self.pooling == 0:
+            return played
+        shares = shares_of(self.pooling, state, played.state, clients.setup)
+        return pooled(played, shares, clients)
+
+    def choose(self, state: ServerState, clients: Clients, streams: Streams) -> SelectionResult:
+        """Let clients take their clusters, as far as there is room for newcomers."""
+        choice = clients.choose(state, streams)
+        if self.max_newcomers == 0:
+            return choice
+        then = clients.steps.recorded.get(state.round_index)
+        return bounded_newcomers(choice, state, self.max_newcomers, streams, then)
 
     def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let clients choose once more."""
@@ -160,32 +170,14 @@ class Ifca(Clustered):
         told = (each for each in choice.events if not isinstance(each, PricesSet))
         return RoundResult(choice.state.with_choices(final.clusters), (*told, final))
 
-    def strategy(self, setup: Setup) -> Strategy:
-        """Start from groups, known or found, and pool the models after each round."""
-        strategy = super().strategy(setup)
-        kept_rounds = max(1, min(4, setup.rounds // 4))
-        if self.initialisation == "groups":
-            strategy = group_initialized(strategy, kept_rounds)
-        elif (split_round := self.split_round(setup.rounds)) is not None:
-            warm = WarmStart(split_round, kept_rounds)
-            strategy = warm_started(strategy, warm)
-        if self.pooling == 0:
-            return strategy
-        clients = {client.handle: client for client in setup.population}
-        control: Control = (
-            share_by_risk(clients, setup.chance_loss)
-            if self.pooling == "risk"
-            else fixed_share(self.pooling, self.num_clusters)
-        )
-        return pooled(strategy, control, setup.layers, clients)
-
 
 class IfcaMir(Ifca):
     """Let every client weigh each cluster's loss against its measured risk.
 
     j_i = argmin_j alpha_i f(theta_j, xi_i) + beta_i risk_j, or by another selection
 
-    The risks come from `covey.algorithms.redteam.red_teamed`, which wraps this algorithm.
+    The risks are those that a red team, or each client, measured before the round
+    (`covey.algorithms.redteam`).
 
     Attributes:
         selection: how a client takes its cluster.
@@ -193,10 +185,11 @@ class IfcaMir(Ifca):
 
     selection: Annotated[ClusterSelection, Part("selection")] = Weighted()
 
-    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        """Play a round of IFCA, and say which risks nobody knew."""
-        played = super().round(state, clients, streams)
-        return played.preceded_by(() if clients.own_risks else _unknown(state, clients))
+    def choose(self, state: ServerState, clients: Clients, streams: Streams) -> SelectionResult:
+        """Let clients choose, and say which risks nobody knew."""
+        choice = super().choose(state, clients, streams)
+        unknown = () if clients.own_risks else _unknown(state, clients)
+        return choice._replace(events=(*unknown, *choice.events))
 
 
 def _unknown(state: ServerState, clients: Clients) -> tuple[Event, ...]:

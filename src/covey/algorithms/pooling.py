@@ -25,28 +25,23 @@ References:
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.algorithm import Clients, Setup
 from covey.algorithms.selection import LatestLosses
 from covey.algorithms.state import RoundResult, ServerState
 from covey.base.events import ModelsPooled
 from covey.base.names import Handle, Params
 from covey.base.params import model_hash
-from covey.base.rng import Streams
 from covey.components.state import ComponentState
 from covey.data.examples import Client
-
-Control = Callable[[ServerState], tuple[float, ...]]
-"""How much of each cluster model is shared after a round: a share per cluster.
-
-It sees the state before the round, with the choices made and losses reported in it."""
 
 Layers = Sequence[Sequence[str]]
 """The names of a model's parameters layer by layer, from input to output."""
@@ -66,37 +61,28 @@ MAX_EXAMPLE_SHARE = 0.9
 """Share of all examples above which a cluster is not helped by the others'."""
 
 
-def pooled(
-    strategy: Strategy, control: Control, layers: Layers, everybody: Mapping[Handle, Client]
-) -> Strategy:
-    """Pull every cluster model towards the shared one after each round.
+def pooled(played: RoundResult, shares: tuple[float, ...], clients: Clients) -> RoundResult:
+    """Pull every cluster model towards the shared one after a round.
 
     A cluster that nobody chooses neither moves nor gives. Rounds in which no client has a
     cluster yet have one model, and nothing to pull; in a round without clients nothing
     moves.
 
     Args:
-        strategy: the rounds to play.
-        control: the share of each cluster.
-        layers: the names of the model's parameters by layer, from input to output.
-        everybody: all clients, by handle; only their numbers of examples are used.
+        played: what came of the round.
+        shares: of each cluster's model, how much it has in common with all; 1 is FedAvg.
+        clients: of the round.
     """
-
-    def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        played = strategy.play_round(state, clients, streams)
-        after = played.state
-        if not len(clients) or not after.assignment:
-            return played
-        seen = replace(state, assignment=after.assignment, states=after.states)
-        sizes = _sizes(after, everybody)
-        shares = tuple(share if n else 0.0 for share, n in zip(control(seen), sizes, strict=True))
-        pulls = np.array([head_first(share, len(layers)) for share in shares])
-        models = _pulled(after.clusters, sizes, pulls, layers)
-        fact = ModelsPooled(shares, model_hash(models))
-        after = replace(after, clusters=models).keeping(PoolingShares(shares=shares))
-        return RoundResult(after, (*played.events, fact))
-
-    return strategy._replace(play_round=play_round)
+    after, layers = played.state, clients.setup.layers
+    if not len(clients) or not after.assignment:
+        return played
+    sizes = _sizes(after, {client.handle: client for client in clients.setup.population})
+    shares = tuple(each if n else 0.0 for each, n in zip(shares, sizes, strict=True))
+    pulls = np.array([head_first(each, len(layers)) for each in shares])
+    models = _pulled(after.clusters, sizes, pulls, layers)
+    fact = ModelsPooled(shares, model_hash(models))
+    after = replace(after, clusters=models).keeping(PoolingShares(shares=shares))
+    return played._replace(state=after, events=(*played.events, fact))
 
 
 def head_first(share: float, num_layers: int) -> Float[ndarray, " layers"]:
@@ -110,13 +96,21 @@ def head_first(share: float, num_layers: int) -> Float[ndarray, " layers"]:
     return np.clip(share * num_layers - behind, 0.0, 1.0)
 
 
-def fixed_share(share: float, num_clusters: int) -> Control:
-    """Pool every cluster by the same share in every round; 1 is FedAvg."""
-    return lambda _: (share,) * num_clusters
+def shares_of(
+    pooling: Literal["risk"] | float, before: ServerState, after: ServerState, setup: Setup
+) -> tuple[float, ...]:
+    """Return how much of each cluster's model is shared after a round."""
+    if pooling != "risk":
+        return (pooling,) * len(after.clusters)
+    seen = replace(before, assignment=after.assignment, states=after.states)
+    clients = {client.handle: client for client in setup.population}
+    return share_by_risk(seen, clients, setup.chance_loss)
 
 
-def share_by_risk(clients: Mapping[Handle, Client], chance_loss: float) -> Control:
-    """Raise a cluster's share for as long as too many of its clients refuse its risk.
+def share_by_risk(
+    state: ServerState, clients: Mapping[Handle, Client], chance_loss: float
+) -> tuple[float, ...]:
+    """Return per cluster a share that rises while too many of its clients refuse its risk.
 
     At every new figure each client answers whether it refuses the risk; the server sees
     counts:
@@ -134,32 +128,25 @@ def share_by_risk(clients: Mapping[Handle, Client], chance_loss: float) -> Contr
     examples than guessing has: else there is nothing more to share.
 
     Args:
+        state: before the round, with the choices made and losses reported in it.
         clients: all of them, by handle.
         chance_loss: the loss of equal probabilities for all classes, ln C, in nats.
     """
+    sizes = _sizes(state, clients)
+    before = state.kept(PoolingShares).shares or (0.0,) * len(state.clusters)
 
-    def control(state: ServerState) -> tuple[float, ...]:
-        sizes = _sizes(state, clients)
-        return tuple(
-            0.0
-            if sizes[j] > MAX_EXAMPLE_SHARE * sizes.sum()
-            else max(START, share, raised(state, j))
-            for j, share in enumerate(_shares(state))
-        )
-
-    def raised(state: ServerState, j: int) -> float:
+    def raised(j: int) -> float:
         members = [handle for handle, chosen in state.assignment.items() if chosen == j]
         if _refused(state, j, members, clients) <= MAX_REFUSED_SHARE:
             return 0.0
         if _lowest_loss_elsewhere(state, j, members) >= chance_loss:
             return START
-        return min(1.0, _shares(state)[j] + STEP)
+        return min(1.0, before[j] + STEP)
 
-    return control
-
-
-def _shares(state: ServerState) -> tuple[float, ...]:
-    return state.kept(PoolingShares).shares or (0.0,) * len(state.clusters)
+    return tuple(
+        0.0 if sizes[j] > MAX_EXAMPLE_SHARE * sizes.sum() else max(START, share, raised(j))
+        for j, share in enumerate(before)
+    )
 
 
 def _refused(

@@ -1,12 +1,12 @@
-"""The wrappers that let somebody look at a strategy's cluster models before a choice.
+"""Who looks at an algorithm's cluster models before clients choose among them.
 
 A red team's figures are sent to everybody; what clients find by themselves stays theirs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from covey.algorithms.algorithm import Clients, Strategy
 from covey.algorithms.round_steps import divergences
 from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
 from covey.base.events import Event, ModelDiverged
@@ -24,83 +24,93 @@ def estimate_lifetime(every: int) -> int:
     return 2 * every
 
 
-def red_teamed(
-    strategy: Strategy,
-    attack: RedTeam,
-    every: int,
-    members: Mapping[Handle, Client],
-    count: CountAll | None = None,
-) -> Strategy:
+class RiskMeasurement(Protocol):
+    """Who looks at cluster models before clients choose among them."""
+
+    def measured(
+        self, state: ServerState, cohort: Cohort, streams: Streams, *, last: bool = False
+    ) -> RoundResult:
+        """Return the state with what is known of the models now, and the facts of it.
+
+        Args:
+            state: before the round.
+            cohort: of the round.
+            streams: of the round.
+            last: whether it is the last choice of a run, for which all is measured anew.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RedTeamed:
     """Measure every cluster's risk each `every` rounds, before the clients choose.
 
     Lines 4-7 of Algorithm 1. Nothing is measured before somebody has chosen a cluster;
     a figure lives for 2 * every rounds, and one that is withheld is no figure. Of a model
     that diverged the older ones are void too.
 
-    Args:
-        strategy: what is played in a round.
+    Attributes:
         attack: the red team.
         every: after how many rounds it measures.
         members: the clients of whom models are attacked, by handle.
         count: asks the members of all clusters at once for counts, should it need them.
     """
 
-    def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        due = state.round_index > 0 and state.round_index % every == 0
-        if not (due and state.assignment):
-            return strategy.play_round(_expired(state), clients, streams)
-        measured = measure(state, streams)
-        played = strategy.play_round(_expired(measured.state), clients, streams)
-        return played._replace(events=(*measured.events, *played.events))
+    attack: RedTeam
+    every: int
+    members: Mapping[Handle, Client]
+    count: CountAll | None = None
 
-    def conclude(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        measured = measure(state, streams)
-        played = strategy.conclude(_expired(measured.state), clients, streams)
-        return RoundResult(played.state, (*measured.events, *played.events))
+    def measured(
+        self, state: ServerState, cohort: Cohort, streams: Streams, *, last: bool = False
+    ) -> RoundResult:
+        """Attack every cluster's model where that is due."""
+        del cohort
+        due = state.round_index > 0 and state.round_index % self.every == 0 and state.assignment
+        found = self._attacked(state, streams) if due or last else RoundResult(state, ())
+        valid = _valid(found.state.risk_estimates(), found.state, self.every)
+        return found._replace(state=found.state.keeping(RiskEstimates(estimates=valid)))
 
-    def measure(state: ServerState, streams: Streams) -> RoundResult:
+    def _attacked(self, state: ServerState, streams: Streams) -> RoundResult:
         states, events = state.states, list[Event]()
         estimates = list(state.risk_estimates())
 
         def at(j: int) -> Streams:
             return streams.at("red team", j)
 
-        for target in _counted(targets(state, members), count, at):
+        for target in _counted(targets(state, self.members), self.count, at):
             j = target.cluster
-            finding, kept = attack(replace(target, states=states), at(j))
+            finding, kept = self.attack(replace(target, states=states), at(j))
             states = states if kept is None else keep(states, kept)
             events += [*_diverged(j, finding), finding.event(j)]
             estimates[j] = _latest(finding, estimates[j])
-        after = replace(state, states=states)
         known = RiskEstimates(estimates=tuple(estimates))
-        return RoundResult(after.keeping(known), tuple(events))
-
-    def _expired(state: ServerState) -> ServerState:
-        valid = _valid(state.risk_estimates(), state, every)
-        return state.keeping(RiskEstimates(estimates=valid))
-
-    return strategy._replace(play_round=play_round, conclude=conclude)
+        return RoundResult(replace(state, states=states).keeping(known), tuple(events))
 
 
-def self_assessed(strategy: Strategy, assess: SelfAssessment, every: int) -> Strategy:
+@dataclass(frozen=True, slots=True)
+class SelfAssessed:
     """Let each client measure, each `every` rounds, the models that it receives.
 
     What a client finds about a model that it does not train says what this model knows
     of it now, and not what it would know of a member. So a finding from inside a cluster
     is not replaced by one from outside as long as it lives.
+
+    Attributes:
+        assess: how a client measures.
+        every: after how many rounds it does.
     """
 
-    def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        due = due_to_measure(state, clients.cohort, every) if state.assignment else ()
-        found = with_own_estimates(state, assess(state.clusters, due, streams), every)
-        return strategy.play_round(found, clients, streams)
+    assess: SelfAssessment
+    every: int
 
-    def conclude(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        due = clients.cohort if state.assignment else ()
-        found = with_own_estimates(state, assess(state.clusters, due, streams), every)
-        return strategy.conclude(found, clients, streams)
-
-    return strategy._replace(play_round=play_round, conclude=conclude)
+    def measured(
+        self, state: ServerState, cohort: Cohort, streams: Streams, *, last: bool = False
+    ) -> RoundResult:
+        """Let those measure for whom that is due."""
+        due = cohort if last else due_to_measure(state, cohort, self.every)
+        found = self.assess(state.clusters, due if state.assignment else (), streams)
+        return RoundResult(with_own_estimates(state, found, self.every), ())
 
 
 def due_to_measure(state: ServerState, cohort: Cohort, every: int) -> Cohort:

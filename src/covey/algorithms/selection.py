@@ -438,7 +438,7 @@ class Keeping(ClusterSelection):
     Attributes:
         target_share: share of the clients that every cluster keeps, above 0 and at most 1 /
             `num_clusters`: by a subsidy (`priced`), or at random (`rebalanced`, after choices
-            by `threshold`; with `redteam.name = "none"` these are by `loss`, and it is the
+            by `threshold`; with `risk.name = "none"` these are by `loss`, and it is the
             paper's RR-Cluster, see `docs/privacy.md`).
     """
 

@@ -8,16 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from covey.algorithms.algorithm import (
-    Clients,
-    Clustered,
-    Settled,
-    Setup,
-    Strategy,
-    Subtraction,
-    is_settled,
-    settled_after,
-)
+from covey.algorithms.algorithm import Clients, Setup, Subtractable
 from covey.algorithms.releases import (
     Release,
     ReleasedHeads,
@@ -26,7 +17,7 @@ from covey.algorithms.releases import (
     release_of,
     theta_alone,
 )
-from covey.algorithms.selection import ClusterSelection, Weighted
+from covey.algorithms.selection import ClusterSelection, Prices, Weighted
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import RoundResult, ServerState
 from covey.algorithms.sums import Asked, OwnSums, RecordsHere, counted_sums, without_leavers
@@ -36,6 +27,7 @@ from covey.base.names import Handle, Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.components.parts import AboveZero, Part, Positive, Share
+from covey.components.state import ComponentState
 from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
 from covey.heads.perturbed import HeadNoise
@@ -81,6 +73,39 @@ def first_clusters(
     return ClientsAssigned(parts, "split"), (sought,)
 
 
+class Settled(ComponentState):
+    """Nobody moved since heads were last solved from other sums.
+
+    Attributes:
+        asked: who chose among the heads as they are, and stayed.
+        risks: what was known of the clusters then; empty where somebody moved.
+    """
+
+    key = "settled"
+    asked: frozenset[Handle] = frozenset()
+    risks: tuple[float | None, ...] = ()
+
+
+def settled_after(state: ServerState, chosen: ClientsAssigned) -> Settled:
+    """Return who stayed where it was in this round too, and what it knew then."""
+    before, known, risks = state.assignment, state.kept(Settled), _risks(state)
+    if any(before.get(handle) != j for handle, j in chosen.clusters.items()):
+        return Settled()
+    earlier = known.asked if known.risks == risks else frozenset[Handle]()
+    return Settled(asked=earlier | chosen.clusters.keys(), risks=risks)
+
+
+def is_settled(state: ServerState, clients: Clients) -> bool:
+    """Say whether a choice would be the last one again: then nobody is asked."""
+    known = state.kept(Settled)
+    asked = all(client.handle in known.asked for client in clients.cohort)
+    return asked and not state.kept(Prices).prices and known.risks == _risks(state)
+
+
+def _risks(state: ServerState) -> tuple[float | None, ...]:
+    return tuple(each and each.risk for each in state.risk_estimates())
+
+
 SEEN = (
     "The server is sent every client's sums by themselves: of a client with fewer records "
     "than features they give the features away."
@@ -96,7 +121,7 @@ NO_REFERENCE = (
 )
 
 
-class Solved(Clustered):
+class Solved(Subtractable):
     """FedAvg, IFCA and IFCA-MIR with ridge heads in closed form, from sums (`docs/solved.md`).
 
         A_i = w_i sum_r phi_r phi_r^T,    B_i = w_i sum_r phi_r t_r^T
@@ -123,8 +148,6 @@ class Solved(Clustered):
             comes is not in the head. Who leaves is taken out even then.
         select_on: `train`: on its own examples, by heads that never met the client, or
             that are under noise; `holdout`: on the examples that it holds out.
-        keep_sums: whether the server keeps each client's own sums in its states: nobody is
-            asked for them again, and who leaves is subtracted without its records.
 
     References:
         Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020.
@@ -132,7 +155,6 @@ class Solved(Clustered):
     """
 
     trains: ClassVar[bool] = False
-    subtracts: ClassVar[bool] = True
     sends_sums: ClassVar[bool] = True
     seen: ClassVar[str] = SEEN
 
@@ -141,18 +163,12 @@ class Solved(Clustered):
     regularisation: AboveZero = 1.0
     exposure: Literal["accepted"] | Annotated[float, Field(gt=0.5, le=1)] = 1.0
     releases: Positive = 1
-    keep_sums: bool = False
 
     @property
     def note(self) -> str:
         """What a reader must know: who told the groups, and what is kept of clients."""
         kept = "The server keeps every client's own sums." if self.keep_sums else ""
         return " ".join(filter(None, (super().note, kept)))
-
-    @property
-    def keeps_own_sums(self) -> bool:
-        """As the option says."""
-        return self.keep_sums
 
     @property
     def sends_sums_alone(self) -> bool:
@@ -182,48 +198,29 @@ class Solved(Clustered):
             )
         return HeadNoise(clip, multiplier, self.regularisation, classes)
 
-    def strategy(self, setup: Setup) -> Strategy:
-        """Return the rounds; whoever's sums are not kept is asked for them again."""
-        if not is_head(setup.draw_model(Streams(0))):
+    def init(self, setup: Setup, streams: Streams) -> ServerState:
+        """Return heads that nobody is in, all alike.
+
+        Raises:
+            ConfigError: the model is no head on fixed features.
+        """
+        state = super().init(setup, streams)
+        if not is_head(state.clusters[0]):
             raise ConfigError(
                 "Heads are solved on features that do not train, found another model. Set "
                 "model.name = 'linear-head', or give yours `features` without parameters "
                 "and a linear `head`."
             )
-        everybody = {client.handle: client for client in setup.population}
+        return state
 
-        def asking(state: ServerState, clients: Clients, *, again: bool) -> Asked:
-            own = state.kept(OwnSums) if self.keep_sums else None
-            return Asked(clients.records, everybody, again, setup.min_cohort, own)
-
-        def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-            again = state.round_index in clients.steps.recorded
-            asked = asking(state, clients, again=again)
-            return self._round(state, clients, streams, asked)
-
-        def without(state: ServerState, leavers: Clients) -> ServerState:
-            asked = asking(state, leavers, again=True)
-            return without_leavers(state, leavers.cohort, asked)
-
-        def solve(
-            state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
-        ) -> RoundResult:
-            asked = asking(state, clients, again=True)
-            asked, chosen = self._ready(state, chosen, asked)
-            return self._solved(state, chosen, asked, streams)
-
-        init = super().strategy(setup).init
-        subtraction = Subtraction(without, solve, self.finalize)
-        return Strategy(init, play_round, self.finalize, subtraction)
-
-    def _round(
-        self, state: ServerState, clients: Clients, streams: Streams, asked: Asked
-    ) -> RoundResult:
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let clients choose, count their sums, and solve every cluster's head."""
         if not len(clients):
             merged = ModelsMerged(model_hash(state.clusters), (0,) * len(state.clusters))
             nobody = clients.all_in(0, "clients")
             return RoundResult(state.with_models(state.clusters), (nobody, merged))
+        again = state.round_index in clients.steps.recorded
+        asked = self._asking(state, clients, again=again)
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.steps.as_recorded(state, chosen)
         asked, chosen = self._ready(state, chosen, asked)
@@ -231,6 +228,25 @@ class Solved(Clustered):
         played = self._solved(state, chosen, asked, streams)
         after = played.state.keeping(settled)
         return RoundResult(after, (*events, *played.events))
+
+    def without(self, state: ServerState, leavers: Clients) -> ServerState:
+        """Return the state in which the sums lack what these clients added."""
+        asked = self._asking(state, leavers, again=True)
+        return without_leavers(state, leavers.cohort, asked)
+
+    def solve(
+        self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Solve every cluster's head for these choices; nobody is asked for others."""
+        asked = self._asking(state, clients, again=True)
+        asked, chosen = self._ready(state, chosen, asked)
+        return self._solved(state, chosen, asked, streams)
+
+    def _asking(self, state: ServerState, clients: Clients, *, again: bool) -> Asked:
+        """Return the way to sums; whoever's are not kept is asked for them again."""
+        everybody = {client.handle: client for client in clients.setup.population}
+        own = state.kept(OwnSums) if self.keep_sums else None
+        return Asked(clients.records, everybody, again, clients.setup.min_cohort, own)
 
     def _ready(
         self, state: ServerState, chosen: ClientsAssigned, asked: Asked

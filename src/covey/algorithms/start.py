@@ -9,6 +9,7 @@ models are still so alike that chance would decide, and the groups would be lost
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
 from covey.aggregation.base import ClientUpdate, finite_updates
-from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.algorithm import Clients
 from covey.algorithms.local_clients import no_noise_events
 from covey.algorithms.round_steps import Stalled
 from covey.algorithms.state import ClientMemory, Cohort, RoundResult, ServerState, initial_state
@@ -116,49 +117,47 @@ def _k_means(
     return labels.astype(np.int64), (found.inertia_ or 0.0) / max(float(total), 1e-300)
 
 
-def group_initialized(strategy: Strategy, kept_rounds: int) -> Strategy:
-    """Assign every client to its true group at first: an oracle, for simulations."""
-
-    def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        if state.round_index >= kept_rounds:
-            return strategy.play_round(state, clients, streams)
-        known = {client.handle: client.group or 0 for client in clients.cohort}
-        groups = ClientsAssigned(known, "groups")
-        return clients.train_and_aggregate(state, groups, streams)
-
-    return strategy._replace(play_round=play_round)
-
-
 @dataclass(frozen=True, slots=True)
-class WarmStart:
-    """A few shared rounds, then one round after which the server splits the cohort.
+class Opening:
+    """The rounds before clients choose for themselves.
 
     Attributes:
-        shared_rounds: rounds of FedAvg before the split.
-        kept_rounds: rounds from the split on in which clients keep their part.
+        how: `random`: there are none; `groups`: every client is put into its true group, an
+            oracle for simulations; `warm`: the server splits the cohort by what it sends.
+        shared_rounds: of FedAvg, before a cohort is split.
+        kept_rounds: in which clients keep their first cluster.
     """
 
+    how: Literal["random", "warm", "groups"]
     shared_rounds: int
     kept_rounds: int
 
+    @property
+    def split_round(self) -> int | None:
+        """The round in which clients are told apart; None: none is."""
+        return self.shared_rounds if self.how == "warm" else None
 
-def warm_started(strategy: Strategy, warm: WarmStart) -> Strategy:
-    """Find the groups from what clients send, then play on with the strategy.
 
-    Shared rounds and the split round are ordinary rounds: through the same aggregation,
-    with their participants in the ledger.
+def opening_round(
+    opening: Opening, state: ServerState, clients: Clients, streams: Streams
+) -> RoundResult | None:
+    """Play an ordinary round in which clients do not choose; None: they choose by now.
+
+    Shared rounds and the split round go through the same aggregation as any other, with
+    their participants in the ledger.
     """
-
-    def play_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        if state.assignment:
-            if state.round_index < warm.shared_rounds + warm.kept_rounds:
-                return _kept_round(state, clients, streams)
-            return strategy.play_round(state, clients, streams)
-        if state.round_index < warm.shared_rounds or len(clients) <= len(state.clusters):
-            return _shared_round(state, clients, streams)
-        return _split_round(state, clients, streams)
-
-    return strategy._replace(play_round=play_round)
+    t = state.round_index
+    if opening.how == "groups" and t < opening.kept_rounds:
+        known = {client.handle: client.group or 0 for client in clients.cohort}
+        return clients.train_and_aggregate(state, ClientsAssigned(known, "groups"), streams)
+    if opening.how != "warm":
+        return None
+    if state.assignment:
+        kept = t < opening.shared_rounds + opening.kept_rounds
+        return _kept_round(state, clients, streams) if kept else None
+    if t < opening.shared_rounds or len(clients) <= len(state.clusters):
+        return _shared_round(state, clients, streams)
+    return _split_round(state, clients, streams)
 
 
 def _shared_round(

@@ -119,6 +119,11 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
 
 def _classified(side: str, examples: Examples) -> Examples:
     labels = examples.labels
+    if examples.layout is not None:
+        raise DataError(
+            f"{side} must bring one tensor of inputs, found several: {examples.layout}. Join "
+            f"them in one tensor, which the model that is audited parts."
+        )
     if labels.dim() != 1 or labels.is_floating_point() or (labels < 0).any():
         raise DataError(
             f"{side} must bring labels that are class numbers from 0, one per record: the "

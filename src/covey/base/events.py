@@ -152,7 +152,7 @@ class AnonymitySetsFormed(Event):
     Attributes:
         diameters: per set, the largest L2 distance between two of its updates; None
             where nothing that depends on the updates may be told.
-        near: per set and member, the members within `merge.max_distance` of it; empty
+        near: per set and member, the members within `aggregation.max_distance` of it; empty
             where there is no such limit.
     """
 
@@ -202,7 +202,7 @@ class ClusterWaited(Event):
 
     Attributes:
         clients: how many came; where they would be enough, they are of fewer organisations
-            than `merge.min_organisations`.
+            than `aggregation.min_organisations`.
         min_anonymity: how many hide together, or how many a robust aggregation needs.
     """
 

@@ -18,6 +18,7 @@ from covey.aggregation.base import (
 )
 from covey.aggregation.mean import Clipping, arrived_mean, noised_mean
 from covey.aggregation.server import ServerStep
+from covey.algorithms.solved import Solved
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
 from covey.base.names import Handle
@@ -48,7 +49,7 @@ def aggregator_of(
         merge = noised_mean(_clipping(config, clients))
     else:
         merge = _aggregation(config, clients, organisations)
-    return with_stored_updates(merge) if config.unlearning.store_updates else merge
+    return with_stored_updates(merge) if config.leaving.store_updates else merge
 
 
 def masked_aggregator_of(config: Config) -> Aggregator:
@@ -57,11 +58,11 @@ def masked_aggregator_of(config: Config) -> Aggregator:
     Raises:
         ConfigError: there is none, or updates are to be clipped and hidden by noise.
     """
-    masked = config.merge.masked(config.privacy.min_cohort)
+    masked = config.aggregation.masked(config.privacy.min_cohort)
     if masked is None or config.privacy.client_noise > 0:
         raise ConfigError(
             f"Under privacy.secure_sums updates are averaged, and nobody clips them or "
-            f"adds noise, found merge.name = {config.merge.name!r} and client_noise = "
+            f"adds noise, found aggregation.name = {config.aggregation.name!r} and client_noise = "
             f"{config.privacy.client_noise}. Take the mean without noise, or set "
             f"secure_sums = false."
         )
@@ -70,13 +71,13 @@ def masked_aggregator_of(config: Config) -> Aggregator:
 
 def server_step_of(config: Config) -> ServerStep:
     """Return what the server makes of the aggregated models, and keeps for it."""
-    optimizer = config.merge.server_optimizer
+    optimizer = config.aggregation.server_optimizer
     return user_server_step(optimizer.name, optimizer.step) if optimizer.is_own else optimizer.step
 
 
 def anonymity_of(config: Config) -> AnonymityTerms | None:
     """Return how the aggregation hides clients among each other; None: it does not."""
-    return config.merge.anonymity()
+    return config.aggregation.anonymity()
 
 
 def noise_on_clients(config: Config) -> bool:
@@ -95,8 +96,10 @@ def sum_noise_of(config: Config) -> SumNoise | None:
 
 def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
     """Return the noise on heads that are solved; None: there is none."""
-    privacy = config.privacy
-    return config.method.head_noise(privacy.record_clip, privacy.record_noise, classes)
+    privacy, method = config.privacy, config.method
+    if not isinstance(method, Solved):
+        return None
+    return method.head_noise(privacy.record_clip, privacy.record_noise, classes)
 
 
 def sums_of(config: Config) -> SumKind:
@@ -113,8 +116,8 @@ def _aggregation(
     config: Config, clients: int, organisations: Mapping[Handle, str] | None
 ) -> Aggregator:
     federation = replace(_federation(config, clients), organisations=organisations)
-    merge = config.merge.prepared(federation)
-    return user_aggregator(config.merge.name, merge) if config.merge.is_own else merge
+    merge = config.aggregation.prepared(federation)
+    return user_aggregator(config.aggregation.name, merge) if config.aggregation.is_own else merge
 
 
 def _federation(config: Config, clients: int) -> FederationInfo:
@@ -128,7 +131,7 @@ def _federation(config: Config, clients: int) -> FederationInfo:
         clients=clients,
         rounds=config.rounds,
         participation=config.train.participation,
-        shared=config.method.shares_one_model,
+        shared=config.method.num_models == 1,
         noise_multiplier=noise_multiplier,
     )
 
@@ -150,12 +153,13 @@ def mixes_clusters(config: Config) -> bool:
     It may, unless it is known not to. What built-in components carry is recorded as it
     happens.
     """
-    method, merge, optimizer = config.method, config.merge, config.merge.server_optimizer
-    clusterwise = isinstance(merge, ClusterwiseAggregation) and all(
-        getattr(type(merge), name) is getattr(ClusterwiseAggregation, name)
+    method, aggregation = config.method, config.aggregation
+    clusterwise = isinstance(aggregation, ClusterwiseAggregation) and all(
+        getattr(type(aggregation), name) is getattr(ClusterwiseAggregation, name)
         for name in ("aggregate", "prepared")
     )  # it is only ever shown the updates of one cluster at a time
-    own = [each for each in (method, *(() if clusterwise else (merge,)), optimizer) if each.is_own]
+    parts = (method, *(() if clusterwise else (aggregation,)), aggregation.server_optimizer)
+    own = [each for each in parts if each.is_own]
     return not all(each.vouches_for("keeps_clusters_apart") for each in own)
 
 

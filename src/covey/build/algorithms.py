@@ -1,4 +1,4 @@
-"""From settings to a strategy: the method composed of its steps, and its red team."""
+"""From settings to an algorithm in its run: the steps of its rounds, and its red team."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from functools import partial
 from torch import Tensor
 
 from covey.aggregation.base import Aggregator
-from covey.algorithms.algorithm import Clients, Setup, Strategy
+from covey.algorithms.algorithm import Algorithm, Clients, Setup, Subtractable
 from covey.algorithms.local_clients import (
     Backend,
     LocalClients,
@@ -17,6 +17,7 @@ from covey.algorithms.local_clients import (
     noise_events_of,
     train_with,
 )
+from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.remote import RemoteClients, masked_training
 from covey.algorithms.remote_records import RemoteRecords
 from covey.algorithms.round_steps import Steps, calibrated_by, calibration_recipe
@@ -28,8 +29,10 @@ from covey.algorithms.selection import (
     price_update,
     report_noisy_min,
 )
+from covey.algorithms.state import RoundResult, ServerState
 from covey.algorithms.sums import Records, RecordsHere
 from covey.base.errors import ConfigError
+from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params
 from covey.base.params import layers_of
 from covey.base.rng import Streams
@@ -42,9 +45,9 @@ from covey.build.aggregators import (
     server_step_of,
     sum_noise_of,
 )
-from covey.build.own_algorithm import own_strategy, user_selection
-from covey.build.risk import Components, longer, with_measured_risk
-from covey.build.training import masks_told, noticing_global_randomness, own_parts
+from covey.build.own_algorithm import OwnAlgorithm, user_selection
+from covey.build.risk import Components, longer, risk_measurement
+from covey.build.training import GlobalRandomness, masks_told, own_parts
 from covey.config.rules import recipe_of
 from covey.config.settings import Config
 from covey.data.population import Population
@@ -82,12 +85,72 @@ SUMS_ALONE = (
 )
 
 
-def compose(components: Components) -> Strategy:
-    """Compose the algorithm with its wrappers, and with its red team around them."""
+@dataclass(frozen=True, slots=True, eq=False)
+class RunAlgorithm:
+    """The algorithm of a run, of whose models the risk is measured before clients choose.
+
+    Attributes:
+        algorithm: the settings', or what checks a user's own.
+        setup: what it may know of the run.
+        risk: who measures; None: nobody does here.
+        randomness: watches a user's own parts.
+    """
+
+    algorithm: Algorithm | OwnAlgorithm
+    setup: Setup
+    risk: RiskMeasurement | None = None
+    randomness: GlobalRandomness = field(default_factory=GlobalRandomness)
+
+    def init(self, streams: Streams) -> ServerState:
+        """Return the state before round 0."""
+        return self.algorithm.init(self.setup, streams)
+
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        """Play one round with these clients."""
+        with self.randomness.watched():
+            found = self._measured(state, clients, streams, last=False)
+            played = self.algorithm.round(found.state, clients, streams)
+        return played.preceded_by(found.events)
+
+    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        """Let every client choose for the last time, without training."""
+        with self.randomness.watched():
+            found = self._measured(state, clients, streams, last=True)
+            played = self.algorithm.finalize(found.state, clients, streams)
+        return played.preceded_by(found.events)
+
+    def without(self, state: ServerState, leavers: Clients) -> ServerState:
+        """Return the state in which the sums lack what these clients added."""
+        return self._subtractable.without(state, leavers)
+
+    def solve(
+        self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Return a round's models, from the sums and these choices."""
+        return self._subtractable.solve(state, chosen, clients, streams)
+
+    def choose(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        """Let these clients choose among models as they are, without measuring their risk."""
+        return self.algorithm.finalize(state, clients, streams)
+
+    @property
+    def _subtractable(self) -> Subtractable | OwnAlgorithm:
+        assert isinstance(self.algorithm, Subtractable | OwnAlgorithm)  # noqa: S101
+        return self.algorithm
+
+    def _measured(
+        self, state: ServerState, clients: Clients, streams: Streams, *, last: bool
+    ) -> RoundResult:
+        if self.risk is None:
+            return RoundResult(state, ())
+        return self.risk.measured(state, clients.cohort, streams, last=last)
+
+
+def setup_of(components: Components) -> Setup:
+    """Return what an algorithm may know of the run that it is part of."""
     config, population = components.config, components.population
-    algorithm = config.method
     model = components.init(Streams(config.seed).at("initial model", 0))
-    setup = Setup(
+    return Setup(
         draw_model=components.init,
         population=population.clients,
         rounds=config.rounds,
@@ -95,16 +158,23 @@ def compose(components: Components) -> Strategy:
         chance_loss=_chance_loss(config, population.num_classes),
         min_cohort=config.privacy.min_cohort if config.privacy.secure_sums else 0,
     )
-    strategy = own_strategy(algorithm, setup) if algorithm.is_own else algorithm.strategy(setup)
-    found, parts = with_measured_risk(strategy, components), own_parts(config)
-    return found._replace(
-        play_round=noticing_global_randomness(parts, found.play_round),
-        conclude=noticing_global_randomness(parts, found.conclude),
-    )
+
+
+def algorithm_of(components: Components, setup: Setup) -> RunAlgorithm:
+    """Return the algorithm in its run, with whoever measures risk.
+
+    Raises:
+        ConfigError: it does not fit the model, or is no algorithm.
+    """
+    config, algorithm = components.config, components.config.method
+    checked = OwnAlgorithm.of(algorithm, setup) if algorithm.is_own else algorithm
+    start = checked.init(setup, Streams(config.seed)).clusters
+    risk = risk_measurement(components, start)
+    return RunAlgorithm(checked, setup, risk, GlobalRandomness(own_parts(config)))
 
 
 def clients_of(
-    components: Components, replay: ReplayOptions = NO_REPLAY, round_index: int = 0
+    components: Components, setup: Setup, replay: ReplayOptions = NO_REPLAY, round_index: int = 0
 ) -> Clients:
     """Return how clients are asked in a round, with nobody in its cohort yet."""
     config, population = components.config, components.population
@@ -115,7 +185,7 @@ def clients_of(
         backend=backend,
         train=train,
         aggregate=_aggregate(config, population),
-        patience=config.redteam.every,
+        patience=config.risk.every,
         recorded=replay.recorded,
         noise_events=training(recipe).noise_events,
         dp_accounted=noise_on_clients(config),
@@ -128,8 +198,9 @@ def clients_of(
     return Clients(
         (),
         steps,
+        setup,
         selection_config(config, population.num_classes),
-        own_risks=components.send is not None and config.redteam.on_clients,
+        own_risks=components.send is not None and config.risk.on_clients,
     )
 
 
@@ -165,7 +236,7 @@ def _reached(components: Components, usual: Recipe) -> tuple[Backend, Callable[[
             RemoteClients(send, usual),
             lambda recipe: Training(RemoteClients(send, recipe).train),
         )
-    weights = config.merge.weights
+    weights = config.aggregation.weights
     return (
         LocalClients(evaluate_with(engine, *config.method.compares_on)),
         lambda recipe: Training(train_with(engine, recipe, weights), noise_events_of(recipe)),
@@ -218,7 +289,8 @@ def _chance_loss(config: Config, outputs: int) -> float:
 
 def num_clusters(config: Config, population: Population) -> int:
     """Return how many models the algorithm keeps."""
-    return config.method.num_models(population.clients)
+    models = config.method.num_models
+    return len(population.clients) if models is None else models
 
 
 def depends_on_population(config: Config) -> bool:
@@ -228,7 +300,7 @@ def depends_on_population(config: Config) -> bool:
     replay may tell when somebody first did.
     """
     secretly = config.privacy.client_noise > 0 and config.train.participation < 1
-    return config.redteam.needs_pool or secretly
+    return config.risk.needs_pool or secretly
 
 
 def has_independent_clusters(config: Config, engine: Engine) -> bool:
@@ -262,12 +334,17 @@ def notes(config: Config) -> tuple[str, ...]:
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
         )
+    elif config.model.task == "tokens":
+        found.append(
+            "Loss and accuracy are means over each example's own unmasked tokens, then over "
+            "examples. Gaps between groups are unknown: classes are those of tokens."
+        )
     if config.model.personal:
         found.append(
             "Accuracy is with the entries that each client keeps to itself (model.personal); "
             "risk is of the shared ones, with the entries that were drawn."
         )
-    if note := config.redteam.note:
+    if note := config.risk.note:
         found.append(note)
     if anonymity_of(config) and config.secrets.source == "seeded":
         found.append(

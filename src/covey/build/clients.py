@@ -11,15 +11,16 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from covey.algorithms.algorithm import Clustered
+from covey.algorithms.ifca import Ifca
 from covey.algorithms.remote import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
-from covey.base.errors import ConfigError, DataError
+from covey.base.errors import ConfigError, DataError, ModelError
 from covey.base.events import Event
 from covey.base.names import ClientName, Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, noise_on_clients
-from covey.build.training import noticing_global_randomness, user_function
+from covey.build.training import GlobalRandomness, user_function
 from covey.components.parts import Unread
 from covey.config.rules import OF_DATA
 from covey.config.settings import Config
@@ -37,6 +38,7 @@ from covey.data.population import (
 )
 from covey.data.source import DataSource, OwnSource, data_folder
 from covey.engine.descent import check_private
+from covey.engine.fixed_features import has_fixed_features
 from covey.engine.recipe import TASKS
 from covey.models.build import (
     NETWORKS,
@@ -140,8 +142,8 @@ def population_from(
         return source.population(request)
     try:
         part = f"data source {name}"
-        noticed = noticing_global_randomness([part], source.population)
-        return user_function(part, noticed, DataError)(request)
+        with GlobalRandomness([part]).watched():
+            return user_function(part, source.population, DataError)(request)
     except DataError as error:
         raise DataError(f"data.name = {name!r}: {error}") from error
 
@@ -272,9 +274,9 @@ def model_of(
             f"All clients' examples must have one shape, found inputs and labels of "
             f"{sorted(shapes)}. Bring them to one shape."
         )
-    (shape, _), classes = shapes.pop(), population.num_classes
+    (shape, labels), classes = shapes.pop(), population.num_classes
     if isinstance(overrides.model, nn.Module):
-        _refuse_other_starts(config, population)
+        _refuse_other_starts(config)
     factory = None if overrides.model is None else factory_of(overrides.model)
 
     def build(streams: Streams) -> nn.Module:
@@ -284,8 +286,16 @@ def model_of(
             return factory()
 
     module = build(Streams(config.seed).at("architecture"))
+    if population.layout is not None:
+        if has_fixed_features(module):
+            raise ModelError(
+                f"A linear head over fixed features needs one tensor of inputs, found several: "
+                f"{population.layout}. Join them in one tensor that the features part."
+            )
+        module.register_forward_pre_hook(population.layout, with_kwargs=True)
     seen = to_floats(each[0].inputs).dtype if each else torch.float32
-    check_model(module, shape, classes, seen)
+    tokens = labels[0] if config.model.task == "tokens" else None
+    check_model(module, shape, classes, seen, tokens)
     if config.privacy.record_clip > 0:
         check_private(module)
     if noise_on_clients(config):
@@ -293,10 +303,14 @@ def model_of(
     return module, lambda streams: initial_params(build(streams), config.model.personal)
 
 
-def _refuse_other_starts(config: Config, population: Population) -> None:
+def _refuse_other_starts(config: Config) -> None:
     """Refuse clusters that are to start from different draws where nothing is drawn."""
     algorithm = config.method
-    if algorithm.draws_each and algorithm.num_models(population.clients) > 1:
+    if (
+        isinstance(algorithm, Ifca)
+        and algorithm.initialisation == "random"
+        and algorithm.num_clusters > 1
+    ):
         raise ConfigError(
             "method.initialisation = 'random' starts every cluster from a draw of its own, "
             "found a module, whose weights are the start of all. Pass a function that "
@@ -327,9 +341,9 @@ def attested_organisations(config: Config) -> dict[ClientName, str]:
         return read_organisations(Path(path))
     if (least := least_organisations(config)) > 1:
         raise ConfigError(
-            f"merge.min_organisations = {least} counts the organisations whose clients are "
+            f"aggregation.min_organisations = {least} counts the organisations whose clients are "
             f"in a set, found no population.organisations. Name a file that says whose "
-            f"client each one is, or set merge.min_organisations = 1."
+            f"client each one is, or set aggregation.min_organisations = 1."
         )
     return {}
 
@@ -359,13 +373,13 @@ def with_organisations(config: Config, population: Population, *, complete: bool
     path, names = config.population.organisations, [c.name for c in population.clients]
     if unknown := [name for name in names if name not in known]:
         raise ConfigError(
-            f"merge.min_organisations = {least} needs to know whose client each one is, "
+            f"aggregation.min_organisations = {least} needs to know whose client each one is, "
             f"and {path} says nothing of {unknown[0]!r}. Add it there, or leave it out "
             f"(population.exclude)."
         )
     if (found := len({known[name] for name in names})) < least:
         raise ConfigError(
-            f"merge.min_organisations must be at most as many organisations as there are, "
+            f"aggregation.min_organisations must be at most as many organisations as there are, "
             f"{found} in {path}, found {least}. Lower it."
         )
     return population
@@ -450,7 +464,7 @@ def _population_spec(config: Config) -> PopulationSpec:
         shift_per=settings.shift_per,
         holdout=settings.holdout,
         audit_examples=settings.audit_examples,
-        pool=0 if config.redteam.needs_pool else -1,
+        pool=0 if config.risk.needs_pool else -1,
         non_members=config.audit.non_members,
         images=settings.images,
         partition=settings.partition,

@@ -9,7 +9,7 @@ refuses a round whose own events deny it.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from covey.aggregation.base import AggregationResult, Aggregator, ClientUpdate
 from covey.aggregation.server import ServerStep
-from covey.algorithms.algorithm import Algorithm, Clients, Setup, Strategy, Subtraction
+from covey.algorithms.algorithm import Algorithm, Clients, Setup, Subtractable
 from covey.algorithms.local_clients import Backend
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import (
@@ -88,7 +88,7 @@ def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
     Its errors, and what else it returns, become ConfigErrors that name it. Values that are
     not finite are its own only where all that it was given is.
     """
-    run = user_function(f"merge {name}", aggregate)
+    run = user_function(f"aggregation {name}", aggregate)
 
     def merged(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
@@ -97,18 +97,18 @@ def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
         returned: Any = run(clusters, _watched(updates, finite), streams)
         if not isinstance(returned, AggregationResult):
             raise ConfigError(
-                f"Your merge {name} must return covey.AggregationResult, found a "
+                f"Your aggregation {name} must return covey.AggregationResult, found a "
                 f"{type(returned).__name__}. Return AggregationResult(clusters)."
             )
         if problem := models_problem(clusters, returned.clusters, strict=all(finite)):
-            raise ConfigError(f"Your merge {name} {problem}")
+            raise ConfigError(f"Your aggregation {name} {problem}")
         return replace(returned, clusters=tuple(returned.clusters))
 
     return merged
 
 
 def user_server_step(name: str, step: ServerStep) -> ServerStep:
-    """Return a server optimizer's step of the user's own, held to the same as a merge."""
+    """Return a server optimizer's step of the user's own, held to the same as an aggregation."""
     part = f"server optimizer {name}"
     run = user_function(part, step)
 
@@ -245,44 +245,6 @@ def _misplaced(choice: Mapping[str, Any], clusters: int) -> str:
     return ""
 
 
-def own_strategy(algorithm: Algorithm, setup: Setup) -> Strategy:
-    """Return the strategy of a user's own algorithm, with its rounds checked and recorded.
-
-    Raises:
-        ConfigError: it has no rounds.
-    """
-    part = f"algorithm {algorithm.name}"
-    kind = type(algorithm)
-    if kind.round is Algorithm.round and kind.strategy is Algorithm.strategy:
-        raise ConfigError(
-            f"Your {part} must say what happens in a round, but it has no `round`. Write "
-            f"`def round(self, state, clients, streams)`, which returns a "
-            f"covey.RoundResult."
-        )
-    own = _OwnRounds(
-        part,
-        frozenset(client.handle for client in setup.population),
-        frozenset() if _is_coveys(kind.strategy) else _handles(setup.population),
-    )
-    made: Any = user_function(part, algorithm.strategy)(setup)
-    if not isinstance(made, Strategy):
-        raise mistaken(part, "`strategy` must return a covey.Strategy", made)
-    init = made.init
-    if _is_coveys(kind.strategy) and not _is_coveys(kind.init):
-        nothing = replace(setup, population=tuple(map(_without_data, setup.population)))
-        init = lambda streams: algorithm.init(nothing, streams)  # noqa: E731
-    return Strategy(
-        own.starting(init, setup),
-        own.playing(made.play_round),
-        own.concluding(made.conclude),
-        own.subtracting(made.subtraction),
-    )
-
-
-def _is_coveys(function: object) -> bool:
-    return getattr(function, "__module__", "").partition(".")[0] == "covey"
-
-
 def _handles(cohort: Cohort) -> frozenset[Handle]:
     return frozenset(client.handle for client in cohort)
 
@@ -296,16 +258,17 @@ def _without_data(client: Client) -> Client:
 class _Watch:
     """The clients of one round, and whom it saw trained: by client, the model's cluster."""
 
-    owner: "_OwnRounds"
+    owner: "OwnAlgorithm"
     backend: Backend
     handed_out: set[Handle]
     trained: dict[Handle, int] = field(default_factory=dict[Handle, int])
 
     @classmethod
-    def on(cls, owner: "_OwnRounds", clients: Clients) -> tuple["_Watch", Clients]:
+    def on(cls, owner: "OwnAlgorithm", clients: Clients) -> tuple["_Watch", Clients]:
         """Return a watch, and the clients that are asked under it."""
-        steps = clients.steps
-        handed_out = {*owner.always, *_handles(clients.cohort)}
+        steps, setup = clients.steps, owner.visible(clients.setup)
+        seen = setup.population if setup is clients.setup else ()
+        handed_out = {*_handles(seen), *_handles(clients.cohort)}
         watch = cls(owner, steps.backend, handed_out)
         longer = steps.longer
         watched = replace(
@@ -314,7 +277,7 @@ class _Watch:
             train=watch.training(steps.train),
             longer=longer and longer._replace(train=watch.training(longer.train)),
         )
-        return watch, clients.asked_by(watched)
+        return watch, replace(clients.asked_by(watched), setup=setup)
 
     def training(self, train: Any) -> Any:  # noqa: ANN401 - `Train`
         """Return the same training, of which it is put down who trained."""
@@ -367,88 +330,109 @@ class _Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnRounds:
-    """What covey does around the functions of a user's own algorithm.
+class OwnAlgorithm:
+    """A user's own algorithm: it is called by covey as `Algorithm` is, and checked.
 
     Attributes:
-        part: what it is called in messages.
+        algorithm: the user's.
         known: the clients of the run.
-        always: whom its `strategy` was handed at the start.
     """
 
-    part: str
+    algorithm: Algorithm
     known: frozenset[Handle]
-    always: frozenset[Handle]
 
-    def starting(self, init: Any, setup: Setup) -> Any:  # noqa: ANN401 - as in Strategy
-        """Return `init`, whose models are those of the run."""
+    @classmethod
+    def of(cls, algorithm: Algorithm, setup: Setup) -> "OwnAlgorithm":
+        """Return what checks this algorithm in a run.
 
-        def checked(streams: Streams) -> ServerState:
-            found: Any = user_function(self.part, init)(streams)
-            if not isinstance(found, ServerState):
-                raise mistaken(self.part, "`init` must return a covey.ServerState", found)
-            fresh = setup.draw_model(streams.at("initial model", 0))
-            before = (fresh,) * len(found.clusters)
-            if problem := models_problem(before, found.clusters, strict=False):
-                raise ConfigError(f"Your {self.part} in `init` {problem}")
-            return found
+        Raises:
+            ConfigError: it has no rounds.
+        """
+        own = cls(algorithm, _handles(setup.population))
+        if type(algorithm).round is Algorithm.round:
+            raise ConfigError(
+                f"Your {own.part} must say what happens in a round, but it has no `round`. Write "
+                f"`def round(self, state, clients, streams)`, which returns a "
+                f"covey.RoundResult."
+            )
+        if algorithm.subtracts and not isinstance(algorithm, Subtractable):
+            raise ConfigError(
+                f"An algorithm that `subtracts` must be a covey.Subtractable, found your "
+                f"{own.part}. Derive it from that class, and give it `without` and `solve`."
+            )
+        return own
 
-        return checked
+    @property
+    def part(self) -> str:
+        """What it is called in messages."""
+        return f"algorithm {self.algorithm.name}"
 
-    def playing(self, play: Any) -> Any:  # noqa: ANN401 - as in Strategy
-        """Return `play_round`, checked, with everybody who was handed out on record."""
+    def visible(self, setup: Setup) -> Setup:
+        """Return what it may know of the run: of clients no data, unless it says it reads them.
 
-        def played(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-            watch, watched = _Watch.on(self, clients)
-            run = user_function(self.part, lambda: play(state, watched, streams))
-            with read_only(self.part, {"state": state}):
-                found = run()
-            result = checked_result((self.part, "round"), state, found)
-            return self._recorded(state, clients, watch, result)
+        Then everybody is handed out in every round.
+        """
+        if self.algorithm.reads_population:
+            return setup
+        return replace(setup, population=tuple(map(_without_data, setup.population)))
 
-        return played
+    def init(self, setup: Setup, streams: Streams) -> ServerState:
+        """Return its start, whose models are those of the run."""
+        nothing = replace(setup, population=tuple(map(_without_data, setup.population)))
+        found: Any = user_function(self.part, self.algorithm.init)(nothing, streams)
+        if not isinstance(found, ServerState):
+            raise mistaken(self.part, "`init` must return a covey.ServerState", found)
+        fresh = setup.draw_model(streams.at("initial model", 0))
+        before = (fresh,) * len(found.clusters)
+        if problem := models_problem(before, found.clusters, strict=False):
+            raise ConfigError(f"Your {self.part} in `init` {problem}")
+        return found
 
-    def subtracting(self, made: Subtraction | None) -> Subtraction | None:
-        """Return the subtraction, whose `solve` is a round like any other."""
-        if made is None:
-            return None
+    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        """Return a round of it, with everybody who was handed out on record."""
+        watch, watched = _Watch.on(self, clients)
+        played = lambda: self.algorithm.round(state, watched, streams)  # noqa: E731
+        return self._recorded(state, clients, watch, self._called("round", state, played))
 
-        def solve(
-            state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
-        ) -> RoundResult:
-            watch, watched = _Watch.on(self, clients)
-            solve = made.solve
-            run = user_function(self.part, lambda: solve(state, chosen, watched, streams))
-            with read_only(self.part, {"state": state}):
-                found = run()
-            result = checked_result((self.part, "solve"), state, found)
-            return self._recorded(state, clients, watch, result)
+    def without(self, state: ServerState, leavers: Clients) -> ServerState:
+        """Return the state in which the sums lack what these clients added."""
+        without = cast("Subtractable", self.algorithm).without
+        return user_function(self.part, without)(state, leavers)
 
-        return made._replace(solve=solve)
+    def solve(
+        self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Return models that it solves anew, which is a round like any other."""
+        watch, watched = _Watch.on(self, clients)
+        solve = cast("Subtractable", self.algorithm).solve
+        solved = lambda: solve(state, chosen, watched, streams)  # noqa: E731
+        return self._recorded(state, clients, watch, self._called("solve", state, solved))
 
-    def concluding(self, conclude: Any) -> Any:  # noqa: ANN401 - as in Strategy
-        """Return `conclude`, after which the models are those before it."""
+    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        """Return its last choices, after which the models are those before it."""
+        seen = replace(clients, setup=self.visible(clients.setup))
+        concluded = lambda: self.algorithm.finalize(state, seen, streams)  # noqa: E731
+        result = self._called("finalize", state, concluded)
+        if model_hash(result.state.clusters) != model_hash(state.clusters):
+            raise ConfigError(
+                f"Your {self.part} must leave the models as they are in `finalize`, "
+                f"found others: who takes part there is in no round. Change models in "
+                f"`round`."
+            )
+        if any(fact.by != "final" for fact in choices_in(result.events)):
+            raise ConfigError(
+                f"Your {self.part} must tell the last choices as "
+                f"ClientsAssigned(..., 'final') in `finalize`, found another word than "
+                f"'final'. Correct it."
+            )
+        return result
 
-        def concluded(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-            run = user_function(self.part, lambda: conclude(state, clients, streams))
-            with read_only(self.part, {"state": state}):
-                found = run()
-            result = checked_result((self.part, "finalize"), state, found)
-            if model_hash(result.state.clusters) != model_hash(state.clusters):
-                raise ConfigError(
-                    f"Your {self.part} must leave the models as they are in `finalize`, "
-                    f"found others: who takes part there is in no round. Change models in "
-                    f"`round`."
-                )
-            if any(fact.by != "final" for fact in choices_in(result.events)):
-                raise ConfigError(
-                    f"Your {self.part} must tell the last choices as "
-                    f"ClientsAssigned(..., 'final') in `finalize`, found another word than "
-                    f"'final'. Correct it."
-                )
-            return result
-
-        return concluded
+    def _called(
+        self, where: str, state: ServerState, function: Callable[[], RoundResult]
+    ) -> RoundResult:
+        with read_only(self.part, {"state": state}):
+            found = user_function(self.part, function)()
+        return checked_result((self.part, where), state, found)
 
     def _recorded(
         self, before: ServerState, clients: Clients, watch: _Watch, result: RoundResult

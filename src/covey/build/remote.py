@@ -186,7 +186,7 @@ class ClientRuntime:
         Raises:
             ConfigError: the recipe keeps something that `train_model` knows nothing of.
         """
-        weights, handle = self.config.merge.weights, self.client.handle
+        weights, handle = self.config.aggregation.weights, self.client.handle
         recipe = recipe_of(self.config).with_numbers(request.recipe)
         if train_model is not None:
             _refuse_memory(recipe)
@@ -239,11 +239,11 @@ class ClientRuntime:
         if self.config.privacy.secure_sums:
             return False
         told = summed_up(self.config) & {"sums", "counts"}
-        return bool(told) or self.config.merge.weights == "examples"
+        return bool(told) or self.config.aggregation.weights == "examples"
 
     @property
     def _measures_risk(self) -> bool:
-        return self.config.redteam.on_clients
+        return self.config.risk.on_clients
 
     def _measured_risks(
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks
@@ -251,7 +251,7 @@ class ClientRuntime:
         """Return what the client knows now; it measures when it is time, and at the end."""
         if request.task not in ("choose", "settle", "compare") or request.round_index == 0:
             return measured
-        every, this_client = self.config.redteam.every, (self.client,)
+        every, this_client = self.config.risk.every, (self.client,)
         state = self._state(request, context, measured)
         due = this_client if request.task == "settle" else due_to_measure(state, this_client, every)
         streams = self._streams(request)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from covey.aggregation.base import finite_updates
-from covey.algorithms.algorithm import Strategy
+from covey.algorithms.ifca import Ifca
 from covey.algorithms.local_clients import train_with
-from covey.algorithms.redteam import red_teamed, self_assessed
+from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import Send, loss_counter, masked_counts
+from covey.algorithms.solved import Solved
 from covey.base.errors import ConfigError
 from covey.base.names import Handle, Params
 from covey.base.risk import Finding, RiskEstimate, Withheld
@@ -119,24 +120,23 @@ def longer(recipe: Recipe) -> Recipe:
     return replace(recipe, least_steps=SPLIT_STEPS)
 
 
-def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
-    """Return the same strategy, whose clients know the risk that the settings ask for.
+def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskMeasurement | None:
+    """Return who measures the risk that clients know; None: nobody does here.
 
-    Remote clients measure by themselves where it is theirs to measure.
+    Remote clients measure by themselves where it is theirs to measure. `start` are the
+    models that the run begins with.
     """
     config, population = components.config, components.population
-    every, on_clients = config.redteam.every, config.redteam.on_clients
-    if on_clients and components.send is not None:
-        return strategy
-    start = strategy.init(Streams(config.seed)).clusters
-    if on_clients:
-        judge = client_assessment_of(config, _context(components, start))
-        return self_assessed(strategy, judge, every)
+    every = config.risk.every
+    if config.risk.on_clients:
+        if components.send is not None:
+            return None
+        return SelfAssessed(client_assessment_of(config, _context(components, start)), every)
     attack = red_team_of(components, start)
     if attack is None:
-        return strategy
+        return None
     by_handle = {client.handle: client for client in population.clients}
-    return red_teamed(strategy, attack, every, by_handle, _count_all(components))
+    return RedTeamed(attack, every, by_handle, _count_all(components))
 
 
 def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
@@ -145,7 +145,7 @@ def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | 
     It gives no estimate of a model that diverged. `start` are the models that the run
     begins with.
     """
-    config, estimator = components.config, components.config.redteam
+    config, estimator = components.config, components.config.risk
     if estimator.on_clients or not estimator.measures:
         return None
     context, source = _context(components, start), estimator.name
@@ -160,7 +160,7 @@ def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | 
 
 def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment:
     """Return how clients measure for themselves."""
-    estimator = config.redteam
+    estimator = config.risk
     own = estimator.judge
     if estimator.is_own:
         own = user_self_assessment(estimator.name, estimator.judge)
@@ -185,7 +185,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         play_round=_round_of(components),
         streams=Streams(config.seed),
         population_profile=tuple((c.group or 0, len(c.train)) for c in population.clients),
-        shared_rounds=config.method.split_round(config.rounds) or 0,
+        shared_rounds=_split_round(config) or 0,
     )
 
 
@@ -205,7 +205,7 @@ def _count(components: Components) -> Count | None:
 def _count_all(components: Components) -> CountAll | None:
     """Return how remote clients of all clusters count at once, where they are to."""
     hidden = components.config.privacy.secure_sums
-    counts = components.config.redteam.counts
+    counts = components.config.risk.counts
     if components.send is None or hidden or not counts:
         return None
     return loss_counter(components.send)
@@ -221,13 +221,12 @@ def _round_of(components: Components) -> PlayRound:
     """Return a round of this run's own steps, for data that the server holds."""
     config, population, engine = (components.config, components.population, components.engine)
     records, algorithm = components.records, config.method
-    own = None if records is None else algorithm.reference_round(records)
-    if own is not None:
-        return own
+    if records is not None and isinstance(algorithm, Solved):
+        return algorithm.reference_round(records)
     usual = replace(recipe_of(config), personal=None)  # shared models alone
     private = config.privacy.client_noise > 0
     aggregate = aggregator_of(config, len(population.clients))
-    split_round = algorithm.split_round(config.rounds)
+    split_round = _split_round(config)
     accounted = noise_on_clients(config)
 
     def play_round(
@@ -235,7 +234,7 @@ def _round_of(components: Components) -> PlayRound:
     ) -> Params:
         recipe = longer(usual) if index == split_round else usual
         recipe = recipe.at(index, config.rounds)
-        train = train_with(engine, recipe, config.merge.weights)
+        train = train_with(engine, recipe, config.aggregation.weights)
         coins = streams.at("cohort").generator().random(len(sets))
         cohort = tuple(
             _pseudo_client(place, examples)
@@ -248,6 +247,12 @@ def _round_of(components: Components) -> PlayRound:
         return alike((params,), updates, streams.at("merge")).clusters[0]
 
     return play_round
+
+
+def _split_round(config: Config) -> int | None:
+    """Return the round of a warm start in which clients are told apart; None: none is."""
+    method = config.method
+    return method.opening(config.rounds).split_round if isinstance(method, Ifca) else None
 
 
 def _pseudo_client(index: int, examples: Examples) -> Client:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.algorithm import Clients
 from covey.algorithms.remote import Send
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError
@@ -20,10 +20,12 @@ from covey.build.aggregators import anonymity_of, components_used, head_noise_of
 from covey.build.algorithms import (
     NO_REPLAY,
     ReplayOptions,
+    RunAlgorithm,
+    algorithm_of,
     clients_of,
-    compose,
     notes,
     num_clusters,
+    setup_of,
 )
 from covey.build.clients import (
     ClientBackend,
@@ -43,7 +45,7 @@ from covey.build.training import check_trains
 from covey.config.rules import recipe_of
 from covey.config.settings import Config
 from covey.data.clients import brought_population
-from covey.data.examples import Client, Examples, Preference
+from covey.data.examples import Client, Examples, Layout, Preference
 from covey.data.population import Population, absent_population, normalised_population
 from covey.engine.fixed_features import (
     BoundedRecords,
@@ -93,7 +95,8 @@ class DataHashes:
         both = zip(self._clients, clients, strict=False)
         alike = sum(1 for _ in takewhile(lambda pair: _have_same(*pair), both))
         marks = [*self._marks[: alike // EVERY]]
-        digest = marks[-1].copy() if marks else hashlib.sha256()
+        layout = population.layout or ""
+        digest = marks[-1].copy() if marks else hashlib.sha256(str(layout).encode())
         for count, client in enumerate(clients[len(marks) * EVERY :], 1):
             _add(digest, client)
             if count % EVERY == 0:
@@ -139,7 +142,7 @@ class BuiltRun:
     population: Population
     engine: Engine
     init: Callable[[Streams], Params]
-    strategy: Strategy
+    algorithm: RunAlgorithm
     nobody: Clients
     num_clusters: int
     reference: Reference
@@ -167,11 +170,12 @@ class BuiltRun:
         """Return the same run with these clients instead of its own."""
         population = replace(self.population, clients=clients)
         components = replace(self._components(), population=population)
+        setup = replace(self.algorithm.setup, population=clients)
         return replace(
             self,
             population=population,
-            strategy=compose(components),
-            nobody=clients_of(components),
+            algorithm=algorithm_of(components, setup),
+            nobody=clients_of(components, setup),
             num_clusters=num_clusters(self.config, population),
             retrain_recipe=retrain_recipe(components),
             data_hash=self.data_hashes.of(population),
@@ -180,7 +184,7 @@ class BuiltRun:
 
     def for_replay(self, options: ReplayOptions) -> "BuiltRun":
         """Return the same run for rounds that were played before."""
-        nobody = clients_of(self._components(), options)
+        nobody = clients_of(self._components(), self.algorithm.setup, options)
         return replace(self, nobody=nobody, replay=options)
 
     def clients(self, cohort: Cohort, round_index: int = 0) -> Clients:
@@ -188,7 +192,8 @@ class BuiltRun:
         first, now = (recipe_of(self.config).at(t, self.config.rounds) for t in (0, round_index))
         if now == first:
             return self.nobody.among(cohort)
-        changed = clients_of(self._components(), self.replay, round_index)
+        setup = self.algorithm.setup
+        changed = clients_of(self._components(), setup, self.replay, round_index)
         return changed.among(cohort)
 
     def _components(self) -> Components:
@@ -198,7 +203,7 @@ class BuiltRun:
 
 
 def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
-    """Read the data, build the model, and compose the strategy.
+    """Read the data, build the model, and put the algorithm into its run.
 
     Raises:
         CoveyError: some part does not fit; nothing has been written.
@@ -220,15 +225,15 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     own = config.train.loss.is_own or config.train.objective.is_own
     if own or overrides.model is not None or config.model.name not in NETWORKS:
         check_trains(config, components.engine, initial_params(module), population.clients)
-    data_hashes = DataHashes()
+    data_hashes, setup = DataHashes(), setup_of(components)
     return BuiltRun(
         config=config,
         streams=streams,
         population=population,
         engine=components.engine,
         init=init,
-        strategy=compose(components),
-        nobody=clients_of(components),
+        algorithm=algorithm_of(components, setup),
+        nobody=clients_of(components, setup),
         num_clusters=num_clusters(config, population),
         reference=Reference(population.non_members),
         retrain_recipe=retrain_recipe(components),
@@ -281,6 +286,11 @@ def client_runtime_of(
         config = config.model_copy(update={"population": changed})
     streams = Streams(config.seed if overrides.clients is None else secrets.seed)
     population, _ = population_and_notes(config, overrides.clients, streams)
+    if population.layout is not None:
+        raise DataError(
+            f"A client on a machine of its own must bring one tensor of inputs, found several: "
+            f"{population.layout}. Simulate, or join them in one tensor that the model parts."
+        )
     classes = secrets.classes or population.num_classes
     population = replace(population, num_classes=classes)
     client = next((c for c in population.clients if c.name == secrets.name), None)
@@ -321,7 +331,7 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
     k = terms.min_anonymity if terms else 0
     if k > clients:
         raise ConfigError(
-            f"merge.min_anonymity (k) is how many clients hide together, so at most as "
+            f"aggregation.min_anonymity (k) is how many clients hide together, so at most as "
             f"many as there are, {clients}, found {k}. Lower k."
         )
 
@@ -376,7 +386,10 @@ def brought_client(
     if run.config.data.normalise == "image":
         found = normalised_population(found)
     (client,) = found.clients
-    expected, here = (_kind(c.train) for c in (run.population.clients[0], client))
+    expected, here = (
+        _kind(c.train, its.layout)
+        for c, its in ((run.population.clients[0], run.population), (client, found))
+    )
     if here != expected:
         raise DataError(
             f"{name} must bring examples like those of the run's clients, {expected}, "
@@ -390,7 +403,8 @@ def brought_client(
     return client
 
 
-def _kind(examples: Examples) -> str:
+def _kind(examples: Examples, layout: Layout | None) -> str:
     inputs, labels = examples.inputs, examples.labels
     each = f"labels of shape {tuple(labels.shape[1:])}" if labels.dim() > 1 else "labels"
-    return f"{inputs.dtype} of shape {tuple(inputs.shape[1:])} with {labels.dtype} {each}"
+    kind = layout or f"{inputs.dtype} of shape {tuple(inputs.shape[1:])}"
+    return f"{kind} with {labels.dtype} {each}"

@@ -6,8 +6,7 @@ import random
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
-from functools import wraps
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -123,7 +122,7 @@ def _leaves(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Leaf]]:
 def summed_up(config: Config) -> frozenset[SummedUp]:
     """Return what of clients' a server needs sums of, for these settings."""
     of = "sums" if config.method.subtracts else "updates"
-    counts = config.redteam.measures and not config.redteam.on_clients
+    counts = config.risk.measures and not config.risk.on_clients
     return frozenset((of, "counts") if counts else (of,))
 
 
@@ -152,41 +151,43 @@ def masks_told(config: Config) -> str:
 log = logging.getLogger(__name__)
 
 
-def noticing_global_randomness(parts: Sequence[str], function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that calls a user's parts, and warns once if they draw globally.
+@dataclass
+class GlobalRandomness:
+    """Warns once where a user's parts draw from what a process shares.
 
     Nothing of covey's own draws from what torch, numpy and Python share in a process. A
     part that does makes a run that cannot be resumed or replayed to the same models.
 
-    Args:
+    Attributes:
         parts: the user's own that may be called, for the message; none: nothing is watched.
-        function: calls them.
+        warned: whether it was said.
     """
-    warned = False
 
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        nonlocal warned
-        if warned:
-            return function(*args, **kwargs)
+    parts: Sequence[str] = ()
+    warned: bool = False
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Watch what is called meanwhile."""
+        if self.warned or not self.parts:
+            yield
+            return
         before = _states()
         try:
-            return function(*args, **kwargs)
+            yield
         finally:
             after = _states()
             moved = [name for name in before if before[name] != after[name]]
             if moved:
-                warned = True
+                self.warned = True
                 log.warning(
                     "Your %s must draw from the streams or the generator that it is given, "
                     "but the global random state of %s was used: a run that is resumed, or "
                     "played again for somebody who leaves, will draw otherwise and end in "
                     "other models. Draw from streams.at('a name').generator().",
-                    ", or your ".join(parts),
+                    ", or your ".join(self.parts),
                     " and ".join(moved),
                 )
-
-    return call if parts else function
 
 
 def own_parts(config: Config) -> tuple[str, ...]:
@@ -252,7 +253,7 @@ def _batches(config: Config, clients: Sequence[Client]) -> Iterator[tuple[Client
     least = min(clients, key=lambda client: _last(client, recipe))
     if config.privacy.record_clip == 0 and _last(least, recipe) < len(usual):
         yield least, least.train.first(_last(least, recipe))
-    if not clients[0].train.inputs.is_floating_point():
+    if clients[0].train.inputs.dtype != torch.float32:  # ids, or several inputs
         yield from _extremes(clients)
 
 

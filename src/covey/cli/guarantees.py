@@ -59,7 +59,7 @@ class GuaranteeOfPaper(Answer):
         yield _number(self.epsilon, self.delta, self.rounds, self.noise_multiplier, NOT_FINITE)
         yield (
             f"\nTheorem 1 claims epsilon {self.epsilon_claimed:.3f} for sigma "
-            f"{self.sigma:.3f}. A run with merge.noise = 'paper' reports none."
+            f"{self.sigma:.3f}. A run with aggregation.noise = 'paper' reports none."
         )
         yield from _about(self)
 
@@ -192,7 +192,7 @@ def guarantee(
 
     --noise: the epsilon that noise delivers, or the noise for an epsilon.
     --deniability: exact where each round's sets are drawn at random
-    (merge.partition = public-random); for sets of similar models it is a guide.
+    (aggregation.partition = public-random); for sets of similar models it is a guide.
     """
     if deniability == (noise is not None):
         raise ConfigError(

@@ -11,11 +11,12 @@ from typing import NamedTuple
 from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.robust import NormBounded
 from covey.aggregation.server import NoServerOptimizer
-from covey.algorithms.algorithm import Clustered
+from covey.algorithms.algorithm import Clustered, Subtractable
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import Keeping
 from covey.algorithms.solved import Solved
 from covey.config.sections import Sections
+from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
 from covey.engine.recipe import Objective, Recipe
 
@@ -68,8 +69,8 @@ def recipe_of(config: Sections) -> Recipe:
         optimizer=train.optimizer,
         schedule=train.schedule,
         loss=train.loss,
-        objective=config.method.objective() or train.objective,
-        personal=config.method.personal(),
+        objective=config.method.objective or train.objective,
+        personal=config.method.personal,
         max_gradient_norm=train.max_gradient_norm,
         keep_losses=train.keep_losses,
         own_layers=bool(config.model.personal),
@@ -155,12 +156,12 @@ def kept_shares(config: Sections) -> Iterator[Refusal]:
     method, choice = config.method, config.method.choice
     if not isinstance(choice, Keeping):
         return
-    key, share, most = "method.selection", choice.target_share, 1 / method.num_models(())
+    key, share, most = "method.selection", choice.target_share, 1 / (method.num_models or 1)
     if share > most:
         yield Refusal(
             (key,),
             f"{key}.target_share is what each of method.num_clusters = "
-            f"{method.num_models(())} clusters keeps, so at most {most:.3g}, found {share:g}. "
+            f"{method.num_models} clusters keeps, so at most {most:.3g}, found {share:g}. "
             f"Lower it.",
         )
     elif share == 0:
@@ -189,19 +190,19 @@ def held_out(config: Sections) -> Iterator[Refusal]:
         return
     remedy = "Reserve some (population.holdout = 0.2), or change the other."
     needs = "clients to hold examples out"
-    if config.redteam.needs_holdout:
-        yield clash(config, "redteam.name", needs, "population.holdout", remedy)
+    if config.risk.needs_holdout:
+        yield clash(config, "risk.name", needs, "population.holdout", remedy)
     if config.method.compares_on[0] == "holdout":
         yield clash(config, "method.select_on", needs, "population.holdout", remedy)
 
 
 def risk_measured(config: Sections, source: DataSource | None = None) -> Iterator[Refusal]:
     """What a measurement of risk rests on is there."""
-    redteam, source = config.redteam, source or config.data
-    key, remedy = "redteam.name", "Change one of the two."
-    if redteam.needs_client_data and config.engine.is_remote:
+    risk, source = config.risk, source or config.data
+    key, remedy = "risk.name", "Change one of the two."
+    if risk.needs_client_data and config.engine.is_remote:
         yield clash(config, key, "to see every client's data", "engine.name", remedy)
-    if not redteam.needs_pool:
+    if not risk.needs_pool:
         return
     needs = "data on the server that are like the clients'"
     if config.engine.is_remote:
@@ -225,6 +226,9 @@ def tasks(config: Sections) -> Iterator[Refusal]:
             yield clash(config, "method.name", needs, "model.task", remedy)
         if config.engine.is_remote:
             yield clash(config, "engine.name", needs, "model.task", remedy)
+    if task == "tokens" and isinstance(config.population.partition, Dirichlet):
+        needs = "classes of examples"
+        yield clash(config, "population.partition", needs, "model.task", remedy)
 
 
 def pooled(config: Sections) -> Iterator[Refusal]:
@@ -238,11 +242,11 @@ def pooled(config: Sections) -> Iterator[Refusal]:
     needs = "to know how many examples each client holds"
     if config.privacy.client_noise > 0:
         yield clash(config, key, needs, "privacy.client_noise", remedy)
-    if isinstance(config.merge, AnonymitySets) and config.merge.noise == "sound":
-        yield clash(config, key, needs, "merge.noise", remedy)
+    if isinstance(config.aggregation, AnonymitySets) and config.aggregation.noise == "sound":
+        yield clash(config, key, needs, "aggregation.noise", remedy)
     if method.pooling == "risk":
-        if not config.redteam.measures:
-            yield clash(config, key, "a measured risk", "redteam.name", "Set a share.")
+        if not config.risk.measures:
+            yield clash(config, key, "a measured risk", "risk.name", "Set a share.")
         if config.model.task == "regression":
             yield clash(config, key, "a loss with a known bound", "model.task", "Set a share.")
 
@@ -250,28 +254,29 @@ def pooled(config: Sections) -> Iterator[Refusal]:
 def many_models(config: Sections) -> Iterator[Refusal]:
     """Who has a model of its own shares none, and is known from the start."""
     method, remedy = config.method, "Change one of the two."
-    if method.needs_population and config.engine.is_remote and not isinstance(method, Ifca):
+    absent = method.reads_population and not isinstance(method, Ifca | Subtractable)
+    if (method.one_client_each or absent) and config.engine.is_remote:
         needs = "to know all clients from the start"
         yield clash(config, "method.name", needs, "engine.name", remedy)
-    if config.merge.needs_shared_models and method.one_client_each:
+    if config.aggregation.needs_shared_models and method.one_client_each:
         needs = "models that several clients share"
-        yield clash(config, "merge.name", needs, "method.name", remedy)
-    if config.merge.sees_updates and not method.trains:
+        yield clash(config, "aggregation.name", needs, "method.name", remedy)
+    if config.aggregation.sees_updates and not method.trains:
         needs = "to see single updates that clients train"
-        yield clash(config, "merge.name", needs, "method.name", remedy)
+        yield clash(config, "aggregation.name", needs, "method.name", remedy)
 
 
 def weights_alike(config: Sections) -> Iterator[Refusal]:
     """Where clients count alike, examples do not weigh them."""
-    if config.merge.weights == "equal":
+    if config.aggregation.weights == "equal":
         return
-    remedy = "Set merge.weights = 'equal'."
+    remedy = "Set aggregation.weights = 'equal'."
     needs = "clients to count alike, however many examples they hold"
-    sound = isinstance(config.merge, AnonymitySets) and config.merge.noise == "sound"
-    if config.merge.needs_equal_weights or sound:
-        yield clash(config, "merge.name", needs, "merge.weights", remedy)
+    sound = isinstance(config.aggregation, AnonymitySets) and config.aggregation.noise == "sound"
+    if config.aggregation.needs_equal_weights or sound:
+        yield clash(config, "aggregation.name", needs, "aggregation.weights", remedy)
     if config.privacy.client_noise > 0:
-        yield clash(config, "privacy.client_noise", needs, "merge.weights", remedy)
+        yield clash(config, "privacy.client_noise", needs, "aggregation.weights", remedy)
 
 
 def noise_on_clients(config: Sections) -> Iterator[Refusal]:
@@ -292,14 +297,14 @@ def noise_on_clients(config: Sections) -> Iterator[Refusal]:
             "update, found client_clip = 0. Set it, for example to 1.",
         )
     remedy = "Remove the noise, or use privacy.record_noise."
-    if config.merge.sees_updates:
-        yield clash(config, "merge.name", "the server to see single updates", key, remedy)
+    if config.aggregation.sees_updates:
+        yield clash(config, "aggregation.name", "the server to see single updates", key, remedy)
     if is_solved(config) and config.engine.is_remote:
         needs = "clients that are simulated here"
         yield clash(config, key, needs, "engine.name", remedy)
     if isinstance(config.method, Solved) and config.method.keep_sums:
         yield clash(config, "method.keep_sums", "sums without noise", key, "Set it to false.")
-    one = config.method.shares_one_model and config.method.trains
+    one = config.method.num_models == 1 and config.method.trains
     if config.train.participation < 1 and not one:
         needs = "one model for everybody, that clients train"
         yield clash(
@@ -386,7 +391,7 @@ def stopping_under_noise(config: Sections) -> Iterator[Refusal]:
     """A run may not end where its models say, as its noise is accounted for beforehand."""
     privacy, figure = config.privacy, config.stopping.figure
     noise = privacy.client_noise or privacy.record_noise or privacy.selection_noise
-    sound = isinstance(config.merge, AnonymitySets) and config.merge.noise == "sound"
+    sound = isinstance(config.aggregation, AnonymitySets) and config.aggregation.noise == "sound"
     if figure != "none" and (noise or sound):
         yield Refusal(
             ("stopping.figure",),
@@ -407,35 +412,35 @@ def masked_sums(config: Sections) -> Iterator[Refusal]:
         if isinstance(config.method, Solved) and config.method.keep_sums:
             other = "method.keep_sums"
         yield clash(config, key, "clients to send nothing but sums", other, remedy)
-    if config.merge.sees_updates:
-        yield clash(config, "merge.name", "the server to see single updates", key, remedy)
+    if config.aggregation.sees_updates:
+        yield clash(config, "aggregation.name", "the server to see single updates", key, remedy)
 
 
 def stored_updates(config: Sections) -> Iterator[Refusal]:
     """Updates are kept and calibrated where one model is their mean, and nothing more."""
-    method, train = config.method, config.train
-    if config.unlearning.store_updates == 0:
+    method, train, optimizer = config.method, config.train, config.aggregation.server_optimizer
+    if config.leaving.store_updates == 0:
         return
     rules_out = {
-        "method.name": not method.calibrates or method.personal() is not None,
-        "merge.server_optimizer": not isinstance(config.merge.server_optimizer, NoServerOptimizer),
-        "train.objective": (method.objective() or train.objective).remembers,
+        "method.name": not method.calibrates or method.personal is not None,
+        "aggregation.server_optimizer": not isinstance(optimizer, NoServerOptimizer),
+        "train.objective": (method.objective or train.objective).remembers,
         "model.personal": bool(config.model.personal),
         "engine.name": config.engine.is_remote,
         "privacy.secure_sums": config.privacy.secure_sums,
     }
     needs = "clients' updates to be kept and calibrated"
-    remedy = "Set unlearning.store_updates = 0."
+    remedy = "Set leaving.store_updates = 0."
     for other, found in rules_out.items():
         if found:
-            yield clash(config, "unlearning.store_updates", needs, other, remedy)
+            yield clash(config, "leaving.store_updates", needs, other, remedy)
 
 
 def leaving_by_chance(config: Sections) -> Iterator[Refusal]:
     """Clients that are simulated ask to leave at random, where models are shared."""
-    key = "unlearning.request_probability"
+    key = "leaving.request_probability"
     remedy = "Set it to 0: clients ask for themselves, or their own model is deleted."
-    if config.unlearning.request_probability == 0:
+    if config.leaving.request_probability == 0:
         return
     if config.engine.is_remote:
         yield clash(config, key, "clients that are simulated here", "engine.name", remedy)
@@ -459,10 +464,10 @@ def personal_layers(config: Sections) -> Iterator[Refusal]:
     key, remedy = "model.personal", "Set model.personal = []."
     if not config.model.personal:
         return
-    method, own = config.method, config.method.personal() is not None
+    method, own = config.method, config.method.personal is not None
     if not method.trains or method.chooses_clusters or method.one_client_each or own:
         yield clash(config, key, "one shared model that clients train", "method.name", remedy)
-    if (method.objective() or config.train.objective).remembers:
+    if (method.objective or config.train.objective).remembers:
         needs = "clients to keep these entries alone"
         yield clash(config, key, needs, "train.objective", remedy)
     if config.train.keep_losses:
@@ -473,7 +478,7 @@ def personal_layers(config: Sections) -> Iterator[Refusal]:
 def one_objective(config: Sections) -> Iterator[Refusal]:
     """An algorithm's own objective stands in no other's place."""
     named = config.train.objective
-    if config.method.objective() is not None and type(named) is not Objective:
+    if config.method.objective is not None and type(named) is not Objective:
         yield Refusal(
             ("train.objective",),
             f"method.name = {config.method.name!r} has an objective of its own, found "
@@ -515,11 +520,9 @@ def refusals(config: Sections) -> Iterator[Refusal]:
 
 
 def keeps_clusters_apart(config: Sections) -> bool:
-    """Say whether a cluster's next model hangs on its own clients alone, merge and all."""
-    merge = config.merge
-    return merge.vouches_for("keeps_clusters_apart") and merge.server_optimizer.vouches_for(
-        "keeps_clusters_apart"
-    )
+    """Say whether a cluster's next model hangs on its own clients alone, aggregation and all."""
+    parts = config.aggregation, config.aggregation.server_optimizer
+    return all(each.vouches_for("keeps_clusters_apart") for each in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,7 +563,8 @@ SIMULATED = (
 def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     """Yield keys, whether nothing comes of them, and why: sections count as all their keys."""
     data, population, method = config.data, config.population, config.method
-    train, redteam, merge, privacy = config.train, config.redteam, config.merge, config.privacy
+    train, risk, privacy = config.train, config.risk, config.privacy
+    aggregation = config.aggregation
     yield (
         ("data.dir",),
         not data.reads_files and not data.is_own,
@@ -594,8 +598,8 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     )
     yield (
         ("population.risk_weight",),
-        not redteam.measures,
-        f"redteam.name = {redteam.name!r} leaves no risk to weigh",
+        not risk.measures,
+        f"risk.name = {risk.name!r} leaves no risk to weigh",
     )
     yield (
         ("method.max_newcomers",),
@@ -604,22 +608,22 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     )
     of_training = (f"train.{each}" for each in type(train).model_fields if each != "participation")
     yield (
-        (*of_training, "merge"),
+        (*of_training, "aggregation"),
         not method.trains,
         f"method.name = {method.name!r} solves its models from sums, and trains none",
     )
-    if isinstance(merge, AnonymitySets):
+    if isinstance(aggregation, AnonymitySets):
         for key, noises in (("radius", ("paper", "sound")), ("delta", ("sound",))):
             names = " and ".join(map(repr, noises))
             yield (
-                (f"merge.{key}",),
-                merge.noise not in noises,
-                f"it is for merge.noise = {names}, found {merge.noise!r}",
+                (f"aggregation.{key}",),
+                aggregation.noise not in noises,
+                f"it is for aggregation.noise = {names}, found {aggregation.noise!r}",
             )
     yield (
-        ("merge.max_norm",),
-        isinstance(merge, NormBounded) and merge.max_relative_norm > 0,
-        "merge.max_relative_norm takes its place",
+        ("aggregation.max_norm",),
+        isinstance(aggregation, NormBounded) and aggregation.max_relative_norm > 0,
+        "aggregation.max_relative_norm takes its place",
     )
     yield (
         ("train.local_epochs",),
@@ -627,9 +631,9 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
         f"train.local_steps = {train.local_steps} counts steps instead of epochs",
     )
     yield (
-        ("redteam.every",),
-        not redteam.measures and not merge.waits,
-        f"redteam.name = {redteam.name!r} measures nothing",
+        ("risk.every",),
+        not risk.measures and not aggregation.waits,
+        f"risk.name = {risk.name!r} measures nothing",
     )
     yield ("stopping",), config.rounds == 1, "rounds = 1 leaves nothing to end early"
     yield (

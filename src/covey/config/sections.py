@@ -164,7 +164,7 @@ class PrivacyConfig(SettingsSection):
             and only allowed, with `client_noise`. Of a client's sums (`method.name =
             "solved"`), which have 1 at most: .3 is good.
         client_noise: z: Gaussian noise on each cluster's sum of updates, in units of the
-            clip. For `merge.name = "mean"` with equal weights. With `train.participation`
+            clip. For `aggregation.name = "mean"` with equal weights. With `train.participation`
             below 1 it is secret who came, which takes a method with one cluster. With
             `method.name = "solved"` on the sums of each cluster, once.
         record_clip: C: largest L2 norm of one example's gradient; above 0, clients train by
@@ -180,8 +180,8 @@ class PrivacyConfig(SettingsSection):
         secure_sums: clients send what is added up under masks that cancel, so that the
             server sees sums over clients only: the sums of `method.name = "solved"` (with
             `initialisation = "random"` or one cluster), the updates of `fedavg`, `fedprox`
-            and `ditto` (with `merge.name = "mean"`, in steps of 2^-24), and the counts of
-            `redteam.name = "federated"` (`docs/solved.md`).
+            and `ditto` (with `aggregation.name = "mean"`, in steps of 2^-24), and the counts of
+            `risk.name = "federated"` (`docs/solved.md`).
         min_cohort: a sum under masks is over at least so many clients; who comes with fewer
             waits, and who was summed together moves together.
     """
@@ -221,7 +221,7 @@ class AuditConfig(SettingsSection):
     non_members: Literal["matched", "pooled", "untransformed"] = "matched"
 
 
-class UnlearningConfig(SettingsSection):
+class LeavingConfig(SettingsSection):
     """Clients that leave while a run goes on, and what is kept to let them.
 
     Attributes:
@@ -303,8 +303,8 @@ class Sections(SettingsSection):
         data: which examples there are.
         model: what is trained.
         method: how clients come to share models.
-        redteam: where the risk that clients see comes from.
-        merge: how updates become the next cluster models.
+        risk: where the risk that clients see comes from.
+        aggregation: how updates become the next cluster models.
         engine: what runs the clients' training.
     """
 
@@ -316,13 +316,13 @@ class Sections(SettingsSection):
     model: Annotated[ModelFactory, Part("model")] = ModelFunction(function=MnistCnn)
     train: TrainConfig = TrainConfig()
     method: Annotated[Algorithm, Part("algorithm")] = IfcaMir()
-    redteam: Annotated[RiskEstimator, Part("risk_estimator")] = FederatedEstimator()
-    merge: Annotated[Aggregation, Part("aggregation")] = Mean()
+    risk: Annotated[RiskEstimator, Part("risk_estimator")] = FederatedEstimator()
+    aggregation: Annotated[Aggregation, Part("aggregation")] = Mean()
     privacy: PrivacyConfig = PrivacyConfig()
     secrets: SecretsConfig = SecretsConfig()
     audit: AuditConfig = AuditConfig()
     stopping: StoppingConfig = StoppingConfig()
-    unlearning: UnlearningConfig = UnlearningConfig()
+    leaving: LeavingConfig = LeavingConfig()
     engine: Annotated[EngineFactory, Part("engine")] = Auto()
     ledger: LedgerConfig = LedgerConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()

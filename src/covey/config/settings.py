@@ -152,7 +152,7 @@ CHANGES_NOTHING = (
     "tracking",
     "ledger.",  # where the record is kept; its head says what is in it
     "data.dir",
-    "merge.deniability_threshold",  # judges requests, not training
+    "aggregation.deniability_threshold",  # judges requests, not training
 )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from io import SEEK_END, BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from zipfile import ZipFile
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from covey.base.errors import DataError
 from covey.base.files import MEBIBYTE, check_regular
 from covey.base.names import ClientName
-from covey.data.examples import Examples
+from covey.data.examples import MASKED, Examples, Input, Layout
 
 CHANNELS = (1, 3)
 ALWAYS_ALLOWED = 1_024 * MEBIBYTE
@@ -31,7 +31,8 @@ def read_clients(folder: Path) -> dict[ClientName, Examples]:
     A file holds `x` and `y`. `x` is uint8 images, (n, h, w), (n, h, w, c) or
     (n, c, h, w) with c = 1 or 3, or finite float features, (n, ...), or whole numbers,
     (n, ...), which stay so: ids for an embedding. `y` is n class numbers from 0, or
-    several 0 or 1 per example (n, labels), or n finite floats.
+    several 0 or 1 per example (n, labels), or a class number per token (n, tokens) with
+    `MASKED` for padding, or n finite floats.
 
     Raises:
         DataError: there is no file, or one is malformed or unlike the first.
@@ -119,11 +120,12 @@ def _labels(y: np.ndarray, path: Path) -> Shaped[Tensor, "examples *label"]:
     if np.issubdtype(y.dtype, np.floating) and y.ndim == 1 and np.isfinite(y).all():
         return torch.from_numpy(y.astype(np.float32))
     whole = np.issubdtype(y.dtype, np.integer)
-    if not whole or y.ndim not in (1, 2) or (y < 0).any() or (y.ndim == 2 and (y > 1).any()):
+    masked = y == MASKED if y.ndim == 2 else False
+    if not whole or y.ndim not in (1, 2) or ((y < 0) & ~np.asarray(masked)).any():
         raise DataError(
-            f"{path}: y must be a list of class numbers from 0, or of numbers 0 or 1 per "
-            f"example, or of finite floats, found {y.dtype} of shape {y.shape}. Number the "
-            f"classes 0, 1, 2 ..."
+            f"{path}: y must be class numbers from 0, one per example or, with {MASKED} for "
+            f"padding, one per token, or numbers 0 or 1 per example, or finite floats, found "
+            f"{y.dtype} of shape {y.shape}. Number the classes 0, 1, 2 ..."
         )
     return torch.from_numpy(y.astype(np.int64))
 
@@ -173,8 +175,11 @@ def is_array(found: object) -> bool:
     return hasattr(found, "__array__") and hasattr(found, "dtype")
 
 
-def kind_of(inputs: Shaped[Tensor, "examples ..."]) -> str:
+def kind_of(examples: Examples) -> str:
     """Return what inputs are, in words."""
+    inputs = examples.inputs
+    if examples.layout is not None:
+        return str(examples.layout)
     if inputs.dtype == torch.uint8:
         return "uint8 images"
     return "floating-point" if inputs.is_floating_point() else "whole numbers"
@@ -222,19 +227,22 @@ def _converted(who: str, what: str, found: Tensor) -> Tensor:
 def from_pair(who: str, inputs: object, labels: object) -> Examples:
     """Return inputs and labels as examples, after a look at both.
 
-    Images of numpy get their channels second; those of torch lie as they are.
+    Images of numpy get their channels second; those of torch lie as they are. A dict of
+    arrays, or a tuple of arrays with as many rows each as there are labels, are several
+    inputs of a model, which takes them by keyword or by position.
 
     Raises:
         DataError: they do not fit together, or hold what is no number.
     """
+    y = tensor_of(who, "its labels", labels)
+    y, layout = y if y.is_floating_point() else y.long(), None
     if is_frame(inputs):
         x = _stacked(who, _columns(inputs))
+    elif isinstance(inputs, Mapping) or _are_several(inputs, y):
+        x, layout = _packed(who, inputs)
     else:
-        x = tensor_of(who, "its inputs", inputs)
-        if x.dtype == torch.uint8 and not isinstance(inputs, Tensor):
-            x = images_of(x.numpy(), who)
-    y = tensor_of(who, "its labels", labels)
-    x, y = x.float() if x.dtype == torch.bool else x, y if y.is_floating_point() else y.long()
+        x = _as_seen(who, "its inputs", inputs)
+        x = x.float() if x.dtype == torch.bool else x
     if not x.dim() or y.dim() not in (1, 2) or len(x) != len(y):
         raise DataError(
             f"{who} must bring inputs (examples, ...) and as many labels: whole numbers "
@@ -250,14 +258,70 @@ def from_pair(who: str, inputs: object, labels: object) -> Examples:
                 f"{who}: its {what} must be finite, found NaN or infinity. Fill in or "
                 f"remove what is missing."
             )
-    return Examples(x, y)
+    return Examples(x, y, layout)
+
+
+def _as_seen(who: str, what: str, found: object) -> Tensor:
+    x = tensor_of(who, what, found)
+    if x.dtype == torch.uint8 and not isinstance(found, Tensor):
+        return images_of(x.numpy(), who)
+    return x
+
+
+def _are_several(inputs: object, labels: Tensor) -> bool:
+    """Say whether these are several inputs by position, and no tuple of examples."""
+    return are_arrays(inputs) and all(len(each) == len(labels) for each in inputs)
+
+
+def are_arrays(found: object) -> TypeGuard[tuple[Any, ...]]:
+    """Say whether this is a tuple of arrays, none of which is a single number."""
+    return (
+        isinstance(found, tuple)
+        and len(found) > 0
+        and all(is_array(each) and getattr(each, "ndim", 1) > 0 for each in found)
+    )
+
+
+LARGEST = 2**53
+"""Up to here float64 holds every whole number."""
+
+
+def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a dict or a tuple
+    """Return several inputs as one tensor; those of a dict in the order of their names.
+
+    Raises:
+        DataError: there are not as many of each, or a number is too large to be kept.
+    """
+    by_name = isinstance(inputs, Mapping)
+    pairs = sorted(_columns(inputs).items()) if by_name else [("", each) for each in inputs]
+    found = [_as_seen(who, f"its input {name!r}" if name else "an input", x) for name, x in pairs]
+    if len({each.shape[:1] for each in found}) != 1 or not found[0].dim():
+        raise DataError(
+            f"{who} must bring as many examples of every input, found inputs of shapes "
+            f"{[tuple(each.shape) for each in found]}. Correct its arrays."
+        )
+    for each in found:
+        if each.dtype == torch.int64 and ((each > LARGEST) | (each < -LARGEST)).any():
+            raise DataError(
+                f"{who}: where a model takes several inputs whole numbers must lie within "
+                f"2^53, found {int(each.max())} and {int(each.min())}. Number what they stand "
+                f"for 0, 1, 2 ..."
+            )
+    layout = Layout(
+        tuple(
+            Input(name, tuple(x.shape[1:]), x.dtype)
+            for (name, _), x in zip(pairs, found, strict=True)
+        )
+    )
+    return layout.packed(found), layout
 
 
 def from_columns(who: str, found: object, label: str) -> Examples:
     """Return a table's columns as examples: one holds the labels, the others the inputs.
 
     A table of whole numbers throughout gives whole numbers; a single column that is no
-    plain list of numbers, images for example, is the inputs by itself.
+    plain list of numbers, images for example, is the inputs by itself. Several columns of
+    a dict, all of which are none, are several inputs of a model, by keyword.
 
     Raises:
         DataError: the column of labels, or of inputs, cannot be told.
@@ -279,6 +343,8 @@ def from_columns(who: str, found: object, label: str) -> Examples:
     if len(columns) == 1 and not is_frame(found):
         (inputs,) = columns.values()
         return from_pair(who, inputs, labels)
+    if not is_frame(found) and all(getattr(each, "ndim", 1) > 1 for each in columns.values()):
+        return from_pair(who, columns, labels)
     return from_pair(who, _stacked(who, columns), labels)
 
 
@@ -302,7 +368,8 @@ def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
                 f"{who}: where there are several columns of inputs each must be a list of "
                 f"numbers, found {tuple(side.shape)} in {name!r}, beside "
                 f"{', '.join(each for each in columns if each != name)}. Keep one column "
-                f"of inputs and one of labels."
+                f"of inputs and one of labels; or, where a model takes all of these by "
+                f"keyword, pass a pair of a dict and its labels."
             )
     wholes = [not each.is_floating_point() and each.dtype != torch.bool for each in sides]
     dtype = torch.int64 if all(wholes) else torch.float32
@@ -312,23 +379,16 @@ def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
 def from_items(who: str, found: Any, label: str) -> Examples:  # noqa: ANN401 - duck-typed
     """Return all items of a data set, each read once, as examples.
 
-    Items are (input, label), or dicts with a column of labels.
+    Items are (input, label), or dicts with a column of labels. An input may be a dict, or
+    a tuple of arrays: several inputs of a model.
 
     Raises:
         DataError: naming the item that cannot be read, or is unlike the first.
     """
     items = _read(who, found)
     if isinstance(items[0], Mapping):
-        names = list(items[0])
-        for at, item in enumerate(items):
-            for name in names:
-                if not isinstance(item, Mapping) or name not in item:
-                    raise DataError(
-                        f"{who}: item {at} must have {name!r} like the first, found "
-                        f"{described(item)}. Give every item the same keys."
-                    )
-        columns = {str(name): _column(who, name, [item[name] for item in items]) for name in names}
-        return from_columns(who, columns, label or _class_label(found, names))
+        columns = _by_key(who, items)
+        return from_columns(who, columns, label or _class_label(found, list(items[0])))
     for at, each in enumerate(items):
         if not isinstance(each, (tuple, list)) or len(each) != 2:
             raise DataError(
@@ -336,7 +396,26 @@ def from_items(who: str, found: Any, label: str) -> Examples:  # noqa: ANN401 - 
                 f"a dict, found {described(each)}. Return both from __getitem__."
             )
     inputs, labels = zip(*items, strict=True)
-    return from_pair(who, _column(who, "input", inputs), _column(who, "label", labels))
+    y = _column(who, "label", labels)
+    if isinstance(inputs[0], Mapping):
+        return from_pair(who, _by_key(who, inputs), y)
+    places = {len(x) if isinstance(x, tuple) else 0 for x in inputs}
+    if are_arrays(inputs[0]) and len(places) == 1:
+        by_place = _by_key(who, [dict(enumerate(x)) for x in inputs])
+        return from_pair(who, tuple(by_place.values()), y)
+    return from_pair(who, _column(who, "input", inputs), y)
+
+
+def _by_key(who: str, items: Sequence[Any]) -> dict[str, Tensor | np.ndarray]:
+    """Return the values of each key of the first as one array."""
+    for at, item in enumerate(items):
+        for name in items[0]:
+            if not isinstance(item, Mapping) or name not in item:
+                raise DataError(
+                    f"{who}: item {at} must have {name!r} like the first, found "
+                    f"{described(item)}. Give every item the same keys."
+                )
+    return {str(name): _column(who, name, [item[name] for item in items]) for name in items[0]}
 
 
 def _read(who: str, found: Any) -> list[Any]:  # noqa: ANN401 - duck-typed

@@ -2,7 +2,8 @@
 
 One client's data are (inputs, labels) as arrays, a table with a column of labels, a dict of
 columns, a map-style data set (`__len__` and `__getitem__`, with items (input, label) or
-dicts), or `Examples`; or a pair (train, test) of two of these, of which the second is what
+dicts), or `Examples`; where a model takes several inputs they are a dict of arrays, by
+keyword, or a tuple of them. Or a pair (train, test) of two of these, of which the second is what
 the client holds out. A pair is (inputs, labels) where its second half is an array or a list
 of numbers, and (train, test) where both halves are such data by themselves.
 """
@@ -54,7 +55,7 @@ def clients_of(clients: object, label: str = "") -> dict[ClientName, Examples | 
     if not found:
         raise DataError("clients must hold at least one client, found none. Add some.")
     kinds = {
-        name: kind_of((held.train if isinstance(held, TrainTest) else held).inputs)
+        name: kind_of(held.train if isinstance(held, TrainTest) else held)
         for name, held in found.items()
     }
     first = next(iter(kinds))
@@ -90,7 +91,8 @@ def held_by(
         )
     )
     ours, theirs = (
-        (each.inputs.shape[1:], each.inputs.dtype, each.labels.shape[1:]) for each in halves
+        (each.inputs.shape[1:], each.inputs.dtype, each.labels.shape[1:], each.layout)
+        for each in halves
     )
     if ours != theirs:
         raise DataError(
@@ -116,6 +118,8 @@ def examples_of(
             f"batches already. Pass its .dataset."
         )
     if isinstance(found, Examples):
+        if found.layout is not None:
+            return found
         return from_pair(name, found.inputs, found.labels)
     if is_frame(found) or isinstance(found, Mapping):
         return from_columns(name, found, label)
@@ -196,7 +200,7 @@ def _is_pair(found: Any) -> bool:  # noqa: ANN401 - anything
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         return False
     inputs, labels = found
-    if not (is_array(inputs) or is_frame(inputs) or isinstance(inputs, Sequence)):
+    if not (is_array(inputs) or is_frame(inputs) or isinstance(inputs, (Sequence, Mapping))):
         return False
     if is_array(labels) and not is_frame(labels):
         return getattr(labels, "ndim", 1) > 0
@@ -289,6 +293,9 @@ def brought_population(
         f"{own} of {len(clients)} clients brought test examples of their own: these are their "
         f"holdout, whatever population.holdout says."
     )
+    first = next(iter(clients.values()))
+    layout = (first.train if isinstance(first, TrainTest) else first).layout
+    population = replace(population, layout=layout)
     notes = (*((note,) if own else ()), *data.notes)
     return _with_groups(population, data, request), notes
 
@@ -307,7 +314,14 @@ def _with_groups(
     """Return the population with the groups and the examples that the source knows."""
 
     def examples(what: str, form: object) -> Examples:
-        return _prepared(examples_of(what, form, request.label), request)
+        found = _prepared(examples_of(what, form, request.label), request)
+        request.outputs(found.labels, what)
+        if found.layout != population.layout:
+            raise DataError(
+                f"{what} must have inputs like the clients', {population.layout or 'one tensor'}, "
+                f"found {found.layout or 'one tensor'}. Make them alike."
+            )
+        return found
 
     if data.pool is not None:
         population = replace(population, pool=examples("pool", data.pool))

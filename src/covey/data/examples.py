@@ -1,20 +1,23 @@
 """Labelled examples as tensors, clients with their own, and how groups' images differ."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from covey.base.errors import ConfigError, DataError
 from covey.base.names import ClientName, Handle
 from covey.components.parts import Component
+
+MASKED = -100
+"""The label of a token that does not count: padding. It is torch's own `ignore_index`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -22,11 +25,17 @@ class Examples:
     """Inputs with their labels: images stay uint8, features are float32, ids are int64.
 
     Images are (examples, channels, height, width) in [0, 255]. Labels are class numbers,
-    or several 0 or 1 per example (examples, labels), or float32 numbers.
+    or several 0 or 1 per example (examples, labels), or float32 numbers, or a class number
+    per token (examples, tokens), with `MASKED` where there is padding.
+
+    Attributes:
+        layout: how several inputs of a model lie in `inputs`, as columns of float64; None:
+            there is one.
     """
 
     inputs: Shaped[Tensor, "examples ..."]
     labels: Shaped[Tensor, "examples *label"]
+    layout: "Layout | None" = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -36,18 +45,20 @@ class Examples:
 
     def take(self, indices: Int[Tensor, " chosen"]) -> "Examples":
         """Return the examples at these positions, in this order."""
-        return Examples(self.inputs[indices], self.labels[indices])
+        return Examples(self.inputs[indices], self.labels[indices], self.layout)
 
     @classmethod
     def joined(cls, sets: "Sequence[Examples]") -> "Examples":
         """Return the examples of all sets, one set after the other."""
         return cls(
-            torch.cat([each.inputs for each in sets]), torch.cat([each.labels for each in sets])
+            torch.cat([each.inputs for each in sets]),
+            torch.cat([each.labels for each in sets]),
+            sets[0].layout,
         )
 
     def first(self, count: int) -> "Examples":
         """Return the first `count` examples."""
-        return Examples(self.inputs[:count], self.labels[:count])
+        return Examples(self.inputs[:count], self.labels[:count], self.layout)
 
 
 class TrainTest(NamedTuple):
@@ -65,6 +76,68 @@ def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
     if inputs.dtype == torch.uint8:
         return inputs.float().div_(255)
     return inputs
+
+
+class Input(NamedTuple):
+    """One of several inputs of a model.
+
+    Attributes:
+        name: the keyword by which `forward` takes it; "": it is taken by position.
+        shape: of one example.
+        dtype: which it has again when the model is called.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How several inputs of a model lie in one tensor, and the hook that calls it with them.
+
+    Between the data's door and the model's call examples have one tensor of inputs, which
+    is dealt, hashed, moved and drawn from alike, whatever lies in it. float64 holds every
+    float32 exactly, and every whole number up to 2^53.
+
+    Attributes:
+        inputs: in the order of their columns.
+    """
+
+    inputs: tuple[Input, ...]
+
+    def __str__(self) -> str:
+        """Return what each input is, in words."""
+        return ", ".join(
+            f"{each.name or place} {each.shape} {each.dtype}"
+            for place, each in enumerate(self.inputs)
+        )
+
+    def packed(self, inputs: Sequence[Tensor]) -> Float64[Tensor, "examples columns"]:
+        """Return the inputs of examples side by side."""
+        rows = [each.double().reshape(len(each), math.prod(each.shape[1:])) for each in inputs]
+        return torch.cat(rows, dim=1)
+
+    def unpacked(self, columns: Float64[Tensor, "batch columns"]) -> list[Tensor]:
+        """Return the inputs again, as a model sees them: images scaled to [0, 1]."""
+        parts = columns.split([math.prod(each.shape) for each in self.inputs], dim=1)
+        return [
+            to_floats(part.reshape(len(columns), *each.shape).to(each.dtype))
+            for part, each in zip(parts, self.inputs, strict=True)
+        ]
+
+    def __call__(
+        self, _: nn.Module, args: tuple[Tensor], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+        """Return what `forward` is called with: a module's pre-hook.
+
+        A hook and no module around the user's own: names of parameters stay as they are.
+        """
+        (columns,) = args
+        inputs, names = self.unpacked(columns), [each.name for each in self.inputs]
+        if not names[0]:
+            return tuple(inputs), {**kwargs}
+        return (), {**kwargs, **dict(zip(names, inputs, strict=True))}
 
 
 def hashes(*columns: Shaped[Tensor, "examples ..."]) -> list[bytes]:

@@ -189,9 +189,8 @@ class ByWriter(Partition):
                 raise DataError(
                     f"Each client's images must come from a writer of its own, so {len(sizes):,} "
                     f"clients need {turn + 1:,} writers with {sizes[client]:,} images or more "
-                    f"that are not kept aside, found {turn:,}. Lower population.clients or "
-                    f"population.examples_per_client, or keep less aside "
-                    f"(population.audit_examples, redteam.pool)."
+                    f"that are not kept aside, found {turn:,}. Lower population.clients, "
+                    f"population.examples_per_client or population.audit_examples."
                 )
             writer = generator.choice(enough)
             free[writer] = False

@@ -20,6 +20,7 @@ from covey.data.examples import (
     CHUNK,
     Client,
     Examples,
+    Layout,
     Preference,
     ShiftRange,
     Source,
@@ -241,7 +242,7 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
             f"The population needs {need:,} images for {whose}, {spec.audit_examples:,} for the "
             f"audit, {max(spec.pool, 0):,} for the pool and at least {least_test} to test with, "
             f"but {source.name} has {len(source.train):,}. Lower population.clients, "
-            f"population.examples_per_client, population.audit_examples or redteam.pool."
+            f"population.examples_per_client or population.audit_examples."
         )
     if spec.partition.is_selective:
         # Half of what could be spared stays in the deck: who can only take the last
@@ -277,6 +278,7 @@ class Population:
             split as the members, shifted like that group's.
         pool: examples that the server holds to train shadows with, not shifted.
         organisations: whose client each one is, as far as that is attested.
+        layout: how several inputs of a model lie in examples' `inputs`; None: there is one.
     """
 
     clients: tuple[Client, ...]
@@ -286,6 +288,7 @@ class Population:
     non_members: tuple[Examples, ...]
     pool: Examples
     organisations: Mapping[ClientName, str] = field(default_factory=dict[ClientName, str])
+    layout: Layout | None = None
 
     def organisation_by_handle(self) -> dict[Handle, str]:
         """Return the attested organisations of those who take part."""
@@ -406,8 +409,8 @@ def reserve(name: ClientName, examples: Examples, holdout: float) -> tuple[Examp
             f"{name} must have an example to train on, but a holdout of {holdout} reserves "
             f"{held_out} of its {len(examples)}. Lower population.holdout or give it more examples."
         )
-    reserved = Examples(examples.inputs[members:], examples.labels[members:])
-    return examples.first(members), reserved
+    reserved = examples.inputs[members:], examples.labels[members:]
+    return examples.first(members), Examples(*reserved, examples.layout)
 
 
 def handle_of(name: ClientName, streams: Streams) -> Handle:
@@ -463,7 +466,15 @@ def normalised_population(population: Population) -> Population:
     """Return the population as models see it when every example is normalised.
 
     What is not shifted yet stays as it is, and is normalised when it is shifted.
+
+    Raises:
+        DataError: examples are ids, or several inputs of a model.
     """
+    if population.layout is not None:
+        raise DataError(
+            f"data.normalise = 'image' needs one tensor of inputs, found several: "
+            f"{population.layout}. Set data.normalise = 'none'."
+        )
 
     def seen(examples: Examples, owner: str) -> Examples:
         if examples.inputs.dtype == torch.int64:

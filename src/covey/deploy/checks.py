@@ -276,13 +276,13 @@ def _trust(settings: dict[str, Any]) -> Iterator[Finding]:
         yield _warning("method", found)
         if not settings["privacy"]["secure_sums"]:
             yield _warning("privacy", _OPEN_SUMS)
-    elif settings["merge"]["name"] == "mean" and settings["privacy"]["client_noise"] == 0:
+    elif settings["aggregation"]["name"] == "mean" and settings["privacy"]["client_noise"] == 0:
         found = (
-            "expected a robust merge, found merge.name = 'mean': a few nodes that lie "
-            "can turn the model round. Leave the section merge out for the geometric "
+            "expected a robust aggregation, found aggregation.name = 'mean': a few nodes that "
+            "lie can turn the model round. Leave the section aggregation out for the geometric "
             "median, or trust every node."
         )
-        yield _warning("merge", found)
+        yield _warning("aggregation", found)
 
 
 def _masks(config: Config) -> Iterator[Finding]:
@@ -293,13 +293,13 @@ def _masks(config: Config) -> Iterator[Finding]:
 
 
 def _organisations(settings: dict[str, Any], nodes: Sequence[str]) -> Iterator[Finding]:
-    """Look whether the file of organisations says of every node what the merge needs."""
+    """Look whether the file of organisations says of every node what the aggregation needs."""
     path, about = settings["population"]["organisations"], "organisations"
     if not path:
         if (least := least_organisations(settings)) > 1:
             yield _error(
                 about,
-                f"expected population.organisations, as merge.min_organisations = "
+                f"expected population.organisations, as aggregation.min_organisations = "
                 f"{least} needs it, found none: no node would be let in. Name the file.",
             )
         return

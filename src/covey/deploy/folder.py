@@ -32,6 +32,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
+from covey.algorithms.ifca import Ifca
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
 from covey.build.aggregators import anonymity_of
@@ -204,7 +205,7 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     """Return a file's settings for a federation on Flower, every default filled in.
 
     Secrets are random ones, unless the file itself says where they come from. Updates are
-    merged robustly, unless the file has a section `merge`, or noise on their sums, or an
+    merged robustly, unless the file has a section `aggregation`, or noise on their sums, or an
     algorithm without updates. Who enters a cluster is bounded, unless the file says so
     itself (`bounds_newcomers`). Of a new federation the server sees sums alone, where the
     settings and so many nodes allow it.
@@ -216,8 +217,8 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     usual = load_config(config, overrides)
     file = tomllib.loads(read_text(config))
     noisy = usual.privacy.client_noise > 0
-    if "merge" not in file and not noisy and not usual.method.subtracts:
-        overrides.append(f"merge.name={ROBUST}")
+    if "aggregation" not in file and not noisy and not usual.method.subtracts:
+        overrides.append(f"aggregation.name={ROBUST}")
         usual = load_config(config, overrides)
     if "max_newcomers" not in file.get("method", {}) and bounds_newcomers(usual):
         usual = load_config(config, [*overrides, f"method.max_newcomers={NEWCOMERS}"])
@@ -246,9 +247,10 @@ def bounds_newcomers(config: Config) -> bool:
     Who weighs a cluster's risk moves late and honestly, and would sit out.
     """
     return (
-        config.method.enters_at_will
+        isinstance(config.method, Ifca)
+        and config.method.enters_at_will
         and config.train.participation == 1
-        and config.merge.name != DEFAULTS["aggregation"]
+        and config.aggregation.name != DEFAULTS["aggregation"]
     )
 
 
@@ -261,19 +263,19 @@ def least_organisations(settings: dict[str, Any]) -> int:
 def organisation_problem(
     settings: dict[str, Any], nodes: Sequence[str], known: Mapping[str, str]
 ) -> str:
-    """Say what the merge must know of whose clients nodes are, and does not; "": nothing."""
+    """Say what the aggregation must know of whose clients nodes are, and does not; "": nothing."""
     least = least_organisations(settings)
     lacking = [name for name in nodes if name not in known]
     present = {known[name] for name in nodes if name in known}
     if least > 1 and lacking:
         return (
-            f"expected whose client each node is, as merge.min_organisations = {least} needs it, "
-            f"found nothing of {lacking[0]!r}, which would not be let in. Say --organisation "
-            f"{lacking[0]}=WHOSE, or add a line for it to the file."
+            f"expected whose client each node is, as aggregation.min_organisations = {least} "
+            f"needs it, found nothing of {lacking[0]!r}, which would not be let in. Say "
+            f"--organisation {lacking[0]}=WHOSE, or add a line for it to the file."
         )
     if least > len(present):
         return (
-            f"expected {least} organisations, as merge.min_organisations says, found "
+            f"expected {least} organisations, as aggregation.min_organisations says, found "
             f"{len(present)}: no set would be complete. Correct whose clients nodes are, or "
             f"lower it."
         )

@@ -90,7 +90,7 @@ SEEDED = (
     "all that is drawn follows from the run's seed (secrets.source = 'seeded'), and "
     "whoever holds it takes the noise off again"
 )
-STORED = "raw updates that the server keeps (unlearning.store_updates)"
+STORED = "raw updates that the server keeps (leaving.store_updates)"
 SERVER = (
     "the server itself: it sees each update before there is noise, and is trusted to add "
     "the noise and to forget"
@@ -434,7 +434,7 @@ def _uncovered(
 
 
 Noise = Literal["sound", "client", "record"]
-"""Whose updates are noisy: anonymity sets' (`merge.noise`), clients', or records'."""
+"""Whose updates are noisy: anonymity sets' (`aggregation.noise`), clients', or records'."""
 
 
 AS_PLANNED = (

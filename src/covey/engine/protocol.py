@@ -78,8 +78,8 @@ def model_outputs(
     module: nn.Module,
     inputs: Shaped[Tensor, "batch ..."],
     call: Callable[[Tensor], object] | None = None,
-) -> Float[Tensor, "batch outputs"]:
-    """Return a model's outputs.
+) -> Float[Tensor, "batch *outputs"]:
+    """Return a model's outputs: a row per example, or a row per token of each.
 
     Args:
         module: the model.
@@ -87,7 +87,7 @@ def model_outputs(
         call: how it is called, where that is not `module(inputs)`.
 
     Raises:
-        ModelError: it raised, or its outputs are no row per example.
+        ModelError: it raised, or its outputs are no rows per example.
     """
     name, batch = type(module).__name__, tuple(inputs.shape)
     try:
@@ -112,7 +112,7 @@ def model_outputs(
             f"The model {name} must return one tensor, but it returned a "
             f"{type(outputs).__name__}. Return the outputs alone."
         )
-    if outputs.dim() != 2 or len(outputs) != len(inputs):
+    if outputs.dim() not in (2, 3) or len(outputs) != len(inputs):
         raise ModelError(
             f"The model {name} must return a row of outputs per example, but a batch of "
             f"shape {batch} gave {tuple(outputs.shape)}. Squeeze no axis of length 1, and "
@@ -160,18 +160,27 @@ class Scored:
         correct: the share of an example's labels that are right; None where nothing is
             simply right or wrong.
         log_probs: of every class; None without classes that exclude each other.
+        num_tokens: how many labels of each example are not masked; None where labels are of
+            whole examples.
     """
 
     losses: Float[Tensor, " examples"]
     predictions: Shaped[Tensor, "examples *label"]
     correct: Float[Tensor, " examples"] | None
     log_probs: Float[Tensor, "examples classes"] | None
+    num_tokens: Int[Tensor, " examples"] | None = None
 
     @property
     def accuracy(self) -> float | None:
-        """The share of all labels that are right, from whole counts; None as `correct`."""
+        """The share of all labels that are right, from whole counts; None as `correct`.
+
+        Of tokens: the mean over examples of each one's share, whatever their lengths.
+        """
         if self.correct is None or not len(self.correct):
             return None
+        if self.num_tokens is not None:
+            tokens = self.num_tokens.clamp(min=1)
+            return float(((self.correct.double() * tokens).round() / tokens).mean())
         labels = self.predictions[0].numel()
         right = int((self.correct.double() * labels).round().sum())
         return right / (labels * len(self.correct))
@@ -362,6 +371,7 @@ def scored(outputs: Outputs, labels: Labels, task: Task) -> Scored:
         predictions=predictions,
         correct=task.correct(predictions, labels),
         log_probs=task.log_probs(outputs),
+        num_tokens=task.num_tokens(labels),
     )
 
 
@@ -373,6 +383,7 @@ def concatenated(parts: Iterable[Scored]) -> Scored:
         torch.cat([part.predictions for part in scored]),
         _concatenated_if_known([part.correct for part in scored]),
         _concatenated_if_known([part.log_probs for part in scored]),
+        _concatenated_if_known([part.num_tokens for part in scored]),
     )
 
 

@@ -64,6 +64,7 @@ class PackedScored(NamedTuple):
     predictions: Packed
     correct: Packed | None
     log_probs: Packed | None
+    num_tokens: Packed | None
 
 
 PackedParams = Mapping[str, Packed]
@@ -111,6 +112,7 @@ def pack_scored(scored: Scored) -> PackedScored:
         predictions=pack(scored.predictions),
         correct=None if scored.correct is None else pack(scored.correct),
         log_probs=None if scored.log_probs is None else pack(scored.log_probs),
+        num_tokens=None if scored.num_tokens is None else pack(scored.num_tokens),
     )
 
 
@@ -121,6 +123,7 @@ def unpack_scored(packed: PackedScored) -> Scored:
         predictions=unpack(packed.predictions),
         correct=None if packed.correct is None else unpack(packed.correct),
         log_probs=None if packed.log_probs is None else unpack(packed.log_probs),
+        num_tokens=None if packed.num_tokens is None else unpack(packed.num_tokens),
     )
 
 

@@ -1,6 +1,6 @@
 """How a client trains: task, loss, objective, schedule, and the recipe they make together.
 
-What models are asked for: one class, several labels, or a number.
+What models are asked for: one class, several labels, a number, or a class per token.
 
 All that the engines and whoever reads their scores must know of it is in a `Task`.
 """
@@ -24,12 +24,14 @@ from torch import (
 from covey.base.errors import ConfigError, CoveyError, DataError
 from covey.base.names import Params
 from covey.components.parts import Component, NotNegative, OwnFunction, Positive, Share
+from covey.data.examples import MASKED
 from covey.engine.optimizers import Optimizer, Sgd
 
-Outputs = Float[Tensor, "batch outputs"]
+Outputs = Float[Tensor, "batch *outputs"]
 Labels = Shaped[Tensor, "batch *label"]
 Losses = Float[Tensor, " batch"]
 Shares = Float[Tensor, " batch"]
+Counts = Int[Tensor, " batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Task:
             where the labels are of another task.
         chance_loss: the loss of whoever knows nothing, by the number of outputs; infinite
             where it has no bound.
+        num_tokens: how many tokens of each example have a label; None where labels are of
+            whole examples.
     """
 
     name: str
@@ -56,6 +60,7 @@ class Task:
     log_probs: Callable[[Outputs], Float[Tensor, "batch classes"] | None]
     outputs: Callable[[Labels], int]
     chance_loss: Callable[[int], float]
+    num_tokens: Callable[[Labels], Counts | None] = lambda _: None
 
 
 def _nll(outputs: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"]) -> Losses:
@@ -72,6 +77,10 @@ MAX_CLASSES = 2**18
 def _classes(labels: Labels) -> int:
     if labels.dim() != 1 or labels.is_floating_point() or (labels < 0).any():
         raise _unfit("multiclass", "a class number from 0 per example", labels)
+    return _num_classes(labels)
+
+
+def _num_classes(labels: Labels) -> int:
     classes = 1 + int(labels.max()) if len(labels) else 0
     if classes > MAX_CLASSES:
         raise DataError(
@@ -151,8 +160,60 @@ REGRESSION = Task(
 """A number; models return one output. There is no accuracy."""
 
 
+TokenLabels = Int[Tensor, "batch tokens"]
+
+
+def _num_tokens(labels: TokenLabels) -> Counts:
+    return (labels != MASKED).sum(dim=1)
+
+
+def _token_nll(outputs: Float[Tensor, "batch tokens classes"], labels: TokenLabels) -> Losses:
+    """Return the mean over an example's own unmasked tokens of -log p(label | input).
+
+    An example whose tokens are all masked has loss 0, and no gradient.
+    """
+    each = nn.functional.cross_entropy(
+        outputs.float().transpose(1, 2), labels, ignore_index=MASKED, reduction="none"
+    )
+    return each.sum(dim=1) / _num_tokens(labels).clamp(min=1)
+
+
+def _token_shares(predictions: TokenLabels, labels: TokenLabels) -> Shares:
+    right = (predictions == labels).sum(dim=1)  # no prediction is MASKED
+    return right.float() / _num_tokens(labels).clamp(min=1)
+
+
+def _token_classes(labels: Labels) -> int:
+    if (
+        labels.dim() != 2
+        or labels.is_floating_point()
+        or ((labels < 0) & (labels != MASKED)).any()
+        or (labels == MASKED).all(dim=1).any()
+    ):
+        raise _unfit(
+            "tokens",
+            f"a class number from 0 per token, {MASKED} where there is padding, and in every "
+            f"example a token that is none",
+            labels,
+        )
+    return _num_classes(labels)
+
+
+TOKENS = Task(
+    name="tokens",
+    losses=_token_nll,
+    predictions=lambda outputs: outputs.argmax(dim=2),
+    correct=_token_shares,
+    log_probs=lambda _: None,
+    outputs=_token_classes,
+    chance_loss=math.log,
+    num_tokens=_num_tokens,
+)
+"""A class for every token of a sequence; models return (batch, tokens, classes)."""
+
+
 TASKS: Mapping[str, Task] = MappingProxyType(
-    {task.name: task for task in (MULTICLASS, MULTILABEL, REGRESSION)}
+    {task.name: task for task in (MULTICLASS, MULTILABEL, REGRESSION, TOKENS)}
 )
 """Every task, by `model.task`."""
 
@@ -189,7 +250,7 @@ class Loss(Component):
     """
 
     mixes_examples: ClassVar[bool] = False
-    tasks: ClassVar[tuple[str, ...]] = ("multiclass", "multilabel", "regression")
+    tasks: ClassVar[tuple[str, ...]] = ("multiclass", "multilabel", "regression", "tokens")
 
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "Loss":

@@ -578,6 +578,7 @@ class VmapEngine:
             predictions=found.predictions.cpu(),
             correct=None if found.correct is None else found.correct.cpu(),
             log_probs=None if found.log_probs is None else found.log_probs.cpu(),
+            num_tokens=None if found.num_tokens is None else found.num_tokens.cpu(),
         )
 
 

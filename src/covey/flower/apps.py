@@ -106,7 +106,7 @@ class Federated:
             invited=self.invited,
             timeout=self.timeout,
             compares_norms=not noise_on_clients(config),
-            equal_weights=config.merge.weights == "equal",
+            equal_weights=config.aggregation.weights == "equal",
             hides_sizes=config.privacy.secure_sums,
             keys=keys,
             binds_names=self.binds_names,

@@ -194,7 +194,7 @@ log = logging.getLogger(__name__)
 CHOOSING = ("choose", "settle", "compare")
 """Tasks in which a client takes a cluster by itself."""
 
-SHARED_SETTINGS = ("data", "model", "train", "method", "merge", "redteam", "privacy")
+SHARED_SETTINGS = ("data", "model", "train", "method", "aggregation", "risk", "privacy")
 """Sections of the settings that the server and every node must have alike."""
 
 Train = Callable[[ClientRequest, int], Params]
@@ -205,7 +205,7 @@ def shared_settings_hash(config: Config) -> str:
     """Return a hash of the settings that a server and its nodes must share."""
     settings = config.model_dump(mode="json", include=set(SHARED_SETTINGS))
     settings["data"].pop("dir")
-    settings["merge"].pop("deniability_threshold", None)  # judges requests, not training
+    settings["aggregation"].pop("deniability_threshold", None)  # judges requests, not training
     settings["secrets"] = config.secrets.source  # the account rests on it
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -235,7 +235,7 @@ class Node:
         """The federation's settings, as this client has them."""
         config = load_config(self.path.parent / self.file.config, [])
         remote = config.naming(engine=reference(FlowerNodes()))
-        config = config.model_copy(update={"redteam": remote.redteam})
+        config = config.model_copy(update={"risk": remote.risk})
         if self.model is None:
             return config
         passed = config.naming(model=reference(PassedModel()))  # as the server names it

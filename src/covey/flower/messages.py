@@ -328,7 +328,7 @@ def hello_of(message: Message, token: str, settings_hash: str) -> Hello:
         raise InvalidMessageError(f"it must have at least 1 example, and at most {MAX_EXAMPLES}")
     if hello.agreement != settings_hash:
         raise InvalidMessageError(
-            "its covey.toml differs in data, model, train, method, merge, redteam, "
+            "its covey.toml differs in data, model, train, method, aggregation, risk, "
             "privacy or secrets.source: give it the server's"
         )
     return hello

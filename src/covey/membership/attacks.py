@@ -22,7 +22,7 @@ References:
     Exploiting the "All for One" Principle in Federated Learning, CVPR 2025.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -32,6 +32,7 @@ from numpy import ndarray
 from pydantic import Field
 
 from covey.base.errors import ConfigError
+from covey.base.names import Params
 from covey.components.parts import Component, OwnFunction, Share
 
 
@@ -169,18 +170,23 @@ class Signals:
         references: the same under every reference model.
         inside: whether a reference was trained on a record; in the audit of a run each
             record is inside at least one and outside at least one.
+        gradients: yields, record by record, the gradient of its loss under the attacked
+            model, as a step of training on it alone takes it; None: the model is known by
+            its answers only.
     """
 
     labels: Int[ndarray, " records"]
     target: Float[ndarray, "records classes"]
     references: Float[ndarray, "records models classes"]
     inside: Bool[ndarray, "records models"]
+    gradients: Callable[[], Iterator[Params]] | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            seen = getattr(self, each.name).view()
-            seen.flags.writeable = False
-            object.__setattr__(self, each.name, seen)
+            if isinstance(array := getattr(self, each.name), ndarray):
+                seen = array.view()
+                seen.flags.writeable = False
+                object.__setattr__(self, each.name, seen)
 
 
 def of_label(

@@ -4,16 +4,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
 from covey.base.errors import ConfigError
 from covey.base.names import Params
+from covey.base.params import subtract
 from covey.base.risk import DIVERGED
 from covey.base.rng import Streams
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
+from covey.engine.recipe import Recipe
 from covey.membership.attacks import MIN_OTHERS, Scorer, Signals, fedmia, of_label
 from covey.membership.intervals import MIN_RECORDS, AttackMetrics, attack_metrics, roc
 from covey.membership.references import (
@@ -118,7 +121,7 @@ WEIGHTS = "weights"
 
 NO_CLASSES = (
     "withheld: these attacks need the log-probability of the true class, and the model's "
-    "task has no classes that exclude each other; the audit at the run's end rests on "
+    "task has no single one per example; the audit at the run's end rests on "
     "losses alone, and stands"
 )
 
@@ -263,7 +266,19 @@ def _signals(
         target=ours,
         references=np.stack([ours, *answers], axis=1)[:, 1:],
         inside=inside,
+        gradients=lambda: _gradients(engine, target.params, candidates.examples, streams),
     )
+
+
+def _gradients(
+    engine: Engine, params: Params, examples: Examples, streams: Streams
+) -> Iterator[Params]:
+    """Yield the gradient of every record's loss: theta minus theta after a step of rate 1."""
+    recipe = Recipe(local_steps=1, batch_size=1, learning_rate=1.0)
+    at = streams.at("gradients")
+    records = (examples.take(torch.tensor([i])) for i in range(len(examples)))
+    jobs = (TrainingJob(params, each, at.at(i), recipe) for i, each in enumerate(records))
+    return (subtract(params, after) for after in engine.train(jobs))
 
 
 def _log_probs(

@@ -100,8 +100,8 @@ class RiskEstimator(Component):
     ...         gap = outside - inside
     ...         return RiskEstimate(0.5 + self.slope * gap, standard_error=0.05)
 
-    Name it in `[redteam] name = "package.module:LossGap"`, with `slope` beside it, or pass
-    it: `covey.Config(redteam=LossGap(slope=0.2))`.
+    Name it in `[risk] name = "package.module:LossGap"`, with `slope` beside it, or pass
+    it: `covey.Config(risk=LossGap(slope=0.2))`.
 
     Attributes:
         on_clients: whether every client measures for itself, and tells nobody: then each

@@ -23,7 +23,7 @@ from covey.base.params import not_finite
 from covey.base.risk import DIVERGED, Finding, RiskEstimate, Withheld
 from covey.base.rng import Streams
 from covey.components.state import ComponentState, States
-from covey.data.examples import Client, Examples, to_floats
+from covey.data.examples import MASKED, Client, Examples, to_floats
 from covey.engine.protocol import Engine, ScoredOnce, ScoringJob
 from covey.membership.attacks import auc, cross_fitted, scores_of
 from covey.membership.controls import blind_baseline, copied
@@ -105,12 +105,14 @@ class ConstantPredictor:
     accuracy: float | None
 
 
-def best_constant(labels: Tensor) -> ConstantPredictor | None:
+def best_constant(labels: Tensor, *, tokens: bool = False) -> ConstantPredictor | None:
     """Return the best constant answer; None where it is perfect, and nobody beats it.
 
     One class:       loss = H(p) = -sum_c p_c ln p_c,     accuracy = max_c p_c
     Several labels:  the means over labels l of H(p_l) and of max(p_l, 1 - p_l)
     A number:        loss = Var(y) / 2, at the mean
+    Tokens:          as one class, p_c the mean over examples of the share of c among their
+                     tokens that are not masked
 
     p are the shares among these very labels, so that the constant is fitted to what it is
     judged on: whoever answers without looking at the input has at least this loss.
@@ -120,8 +122,10 @@ def best_constant(labels: Tensor) -> ConstantPredictor | None:
         return None
     if labels.is_floating_point():
         loss, accuracy = float(y.var(correction=0)) / 2, None
-    elif labels.dim() == 1:
-        shares = torch.bincount(labels).double() / len(labels)
+    elif tokens or labels.dim() == 1:
+        known = (labels if tokens else labels[:, None]) != MASKED
+        weights = known.double() / known.sum(dim=1, keepdim=True)
+        shares = torch.bincount(labels.view(known.shape)[known], weights[known]) / len(labels)
         loss, accuracy = float(torch.special.entr(shares).sum()), float(shares.max())
     else:
         ones = y.mean(dim=0)
@@ -164,10 +168,12 @@ def no_better_than_guessing(
         whose: what the examples are called in the answer.
     """
     some = _some([c.train for c in clients if has_finite_examples(c)])
-    constant = best_constant(some.labels) if some is not None else None
-    if some is None or constant is None or (times > 1 and constant.accuracy is None):
+    if some is None or (times > 1 and some.labels.is_floating_point()):
         return ""
     (scored,) = engine.score([ScoringJob(params, some)])
+    constant = best_constant(some.labels, tokens=scored.num_tokens is not None)
+    if constant is None:
+        return ""
     loss, n = float(scored.losses.double().mean()), len(some)
     if loss < times * constant.loss * (1 - ROUNDING):
         return ""

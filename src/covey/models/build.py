@@ -35,8 +35,11 @@ class ModelFactory(Component):
             their mean binary cross-entropy, accuracy the share of labels that are right; the
             attacks of `covey audit` are withheld. `regression`: labels are numbers, the loss
             is half the squared error, and there is no accuracy; also no `shadow`, `pooling =
-            "risk"` or `selection_noise`. Neither with `engine.name = "flower"`. Your own
-            model returns a logit per label, or one output.
+            "risk"` or `selection_noise`. `tokens`: a class per token of a sequence, -100
+            where there is padding; loss and accuracy are each example's mean over its other
+            tokens; what `multilabel` lacks, and comparisons of groups, are withheld. None
+            of them with `engine.name = "flower"`. Your own model returns a logit per label,
+            one output, or (batch, tokens, classes).
         personal: patterns (`*.bn*`, `head.*`) of parameters and buffers that stay with each
             client: it trains them from where its own last ended, and its accuracy is with
             them. They are neither sent nor averaged, and risk is measured with the drawn ones.
@@ -44,7 +47,7 @@ class ModelFactory(Component):
 
     is_passed: ClassVar[bool] = False
 
-    task: Literal["multiclass", "multilabel", "regression"] = "multiclass"
+    task: Literal["multiclass", "multilabel", "regression", "tokens"] = "multiclass"
     personal: Texts = ()
 
     @classmethod
@@ -306,6 +309,7 @@ def check_model(
     input_shape: tuple[int, ...],
     num_classes: int,
     dtype: torch.dtype = torch.float32,
+    tokens: int | None = None,
 ) -> None:
     """Refuse a module that does not fit its data or draws unreproducible numbers.
 
@@ -314,11 +318,13 @@ def check_model(
         input_shape: of one example.
         num_classes: how many outputs it must have.
         dtype: of what it sees: int64 where inputs are whole numbers.
+        tokens: how many tokens of an example have a label each; then there may be more
+            classes than labels show, as a vocabulary has. None: examples have the labels.
 
     Raises:
         ModelError: a batch of two examples does not give two rows of `num_classes`
-            floating-point numbers, or the module draws from torch's global generator
-            other than by dropout layers.
+            floating-point numbers, or as many for every token, or the module draws from
+            torch's global generator other than by dropout layers.
     """
     check_sizes(module)
     trial = copied(module).train()
@@ -335,12 +341,15 @@ def check_model(
             f"{type(module).__name__} moves torch's global generator in training. "
             "Replace what draws by nn.Dropout."
         )
-    expected = (2, num_classes)
-    if tuple(outputs.shape) != expected or not outputs.is_floating_point():
+    shape = tuple(outputs.shape)
+    expected = (2, num_classes) if tokens is None else (2, tokens, num_classes)
+    fits = shape == expected if tokens is None else shape[:-1] == expected[:-1]
+    if not fits or shape[-1] < num_classes or not outputs.is_floating_point():
+        least = "" if tokens is None else " at least"
         raise ModelError(
             f"A model must turn inputs {(2, *input_shape)} into floating-point outputs "
-            f"{expected}, but {type(module).__name__} gave {tuple(outputs.shape)} of "
-            f"{outputs.dtype}. Give its last layer {num_classes} outputs."
+            f"{expected}, but {type(module).__name__} gave {shape} of "
+            f"{outputs.dtype}. Give its last layer{least} {num_classes} outputs."
         )
     check_parameters(module)
 

@@ -22,7 +22,7 @@ from covey.report.summary import NO_GROUPS, client_groups, guarantee_of, violati
 
 INERT = ("engine.", "checkpoints.", "data.dir")
 """Settings that change no result."""
-OF_THE_METHOD = ("method.", "redteam.")
+OF_THE_METHOD = ("method.", "risk.")
 NAMED = ("method.name", "method.selection.name")
 
 
@@ -201,7 +201,7 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         )
     }
     noise = (
-        ("on sets", settings.get("merge.noise") == "sound"),
+        ("on sets", settings.get("aggregation.noise") == "sound"),
         ("on sums", settings.get("privacy.client_noise", 0) > 0),
         ("on gradients", settings.get("privacy.record_noise", 0) > 0),
     )

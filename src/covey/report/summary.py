@@ -410,7 +410,7 @@ def _sentence(event: Event, at: str) -> str:
             few = (
                 f"fewer than the {least} that its aggregation needs"
                 if clients < least
-                else "of fewer organisations than merge.min_organisations asks for"
+                else "of fewer organisations than aggregation.min_organisations asks for"
             )
             said = f"cluster {cluster} waited. Its {clients} clients are {few}."
         case MovesWaited():

@@ -89,7 +89,7 @@ class AnsweredRequest:
 def simulated_request(session: Session, t: int) -> Request | None:
     """Return the request that a simulation draws before round t, unless it is answered."""
     config = session.run.config
-    chance, clients = (config.unlearning.request_probability, session.run.population.clients)
+    chance, clients = (config.leaving.request_probability, session.run.population.clients)
     if chance == 0 or t == 0 or len(clients) < 2 or session.run.data_hash is None:
         return None  # of a run that cannot be played on, nothing is drawn
     generator = session.run.streams.at("request", t - 1).generator()
@@ -115,7 +115,7 @@ def default_answer(config: Config) -> str:
     """Return the answer for a client that only says that it leaves."""
     if anonymity_of(config) or sums_of(config) == "exact":
         return "auto"
-    return "calibrate" if config.unlearning.store_updates else "retrain"
+    return "calibrate" if config.leaving.store_updates else "retrain"
 
 
 def serve_requests(session: Session, pending: Sequence[Request], state: ServerState) -> Session:

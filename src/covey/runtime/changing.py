@@ -108,16 +108,9 @@ def joining_client(session: Session, state: ServerState, brought: NewRecords) ->
 def _choosing(session: Session, state: ServerState, change: Change) -> Change:
     """Return the change with what a client chooses whose sums are in no model."""
     run, client = session.run, change.client
-    choose = run.strategy.subtraction and run.strategy.subtraction.choose
-    if choose is None:
-        raise RunError(
-            f"Whoever is new chooses among models that never met it, but method.name = "
-            f"{run.config.method.name!r} does not say how. Give its `Subtraction` a "
-            f"`choose`, or start a new run."
-        )
     there = change.among(run.population.clients)
     alone = run.with_clients(there).clients((client,), state.round_index)
-    found = choose(state, alone, run.streams.at("join", client.name))
+    found = run.algorithm.choose(state, alone, run.streams.at("join", client.name))
     (chosen,) = (each for each in found.events if isinstance(each, ClientsAssigned))
     if client.handle not in chosen.clusters:
         raise RunError(
@@ -285,7 +278,7 @@ def _refusals(run: BuiltRun, folder: RunFolder) -> Iterator[str]:
     name = run.config.method.name
     anew = "Start a new run with the records as they are now"
     sums = sums_of(run.config)
-    if sums == "none" or run.strategy.subtraction is None:
+    if sums == "none":
         yield (
             f"Clients join, and change their records, where models are solved from sums "
             f"over clients, as with method.name = 'solved'; found method.name = {name!r}, "

@@ -80,7 +80,7 @@ def of_answer(
     """
     kind, rewind = answer.event.answer, answer.rewind
     yield from _request(answer)
-    known = answer.began and not config.redteam.is_own
+    known = answer.began and not config.risk.is_own
     if kind == "deny" and known:
         option = answer.option(prefix_independent=True)
         if not option.possible:

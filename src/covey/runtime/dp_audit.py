@@ -103,7 +103,7 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
         return _audited("record", cases, facts, privacy.delta)
     raise RunError(
         "covey audit --epsilon puts noise to the test that is accounted for, and this run "
-        "adds none (privacy.client_noise, privacy.record_noise, merge.noise = 'sound'). "
+        "adds none (privacy.client_noise, privacy.record_noise, aggregation.noise = 'sound'). "
         "Audit a run that does."
     )
 

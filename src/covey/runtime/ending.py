@@ -140,7 +140,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     What rests on a model that diverged is not known: no risk, no exposure, no gap.
     """
     everybody = run.clients(run.population.clients)
-    last = run.strategy.conclude(state, everybody, streams)
+    last = run.algorithm.finalize(state, everybody, streams)
     final = last.state
     membership = _membership(run, final.assignment, history)
     diverged = _diverged(run, last, membership)

@@ -158,12 +158,13 @@ def labelled_predictions(
     """Return each test example's prediction by the model of one client of its group.
 
     The clients of a group take turns, so that every model answers in proportion to the
-    clients who chose it. None without groups, and where nothing is simply right or wrong.
+    clients who chose it. None without groups, and where examples have no classes: nothing
+    is simply right or wrong, or a class is a token's.
     """
     if len(population.groups) < 2:
         return None
     scored = _answers(engine, models, population)
-    if any(each.correct is None for each in scored.values()):
+    if any(s.correct is None or s.num_tokens is not None for s in scored.values()):
         return None
     answers = {pair: each.predictions.numpy() for pair, each in scored.items()}
     labels: list[ndarray] = []

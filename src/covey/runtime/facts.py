@@ -166,8 +166,8 @@ def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
     follows from them is not known.
     """
     kinds = (
-        (config.merge, ("min_anonymity", "max_distance", "refutation")),
-        (config.redteam, ("first_affected_round",)),
+        (config.aggregation, ("min_anonymity", "max_distance", "refutation")),
+        (config.risk, ("first_affected_round",)),
         (config.method, ("own_sums_kept",)),
     )
     unsealed = answer.began is None
@@ -195,7 +195,7 @@ def facts(
     terms = None if "refutation" in unknown else anonymity_of(config)
     known_x = terms.deniability_threshold if terms else None
     x = began.deniability_threshold if began else getattr(word, "deniability_threshold", known_x)
-    stored = began.updates_stored if began else bool(config.unlearning.store_updates)
+    stored = began.updates_stored if began else bool(config.leaving.store_updates)
     guarantee = guarantee_status(history)
     holds = json.loads(json.dumps(asdict(guarantee.holds))) if guarantee.holds else None
     hashes = record.hashes[: answer.at]
@@ -240,7 +240,7 @@ def facts(
         "earlier_heads": bound and EarlierHeads(**asdict(bound)),
     }
     if subtracts and "own_sums_kept" not in unknown:
-        derived["own_sums_kept"] = config.method.keeps_own_sums
+        derived["own_sums_kept"] = getattr(config.method, "keep_sums", False)
     if "first_affected_round" not in unknown:
         option = answer.option(prefix_independent=not depends_on_population(config))
         derived["first_affected_round"] = option.first_affected_round

@@ -159,7 +159,7 @@ def weights_attacks(
         candidates, prior, hidden = (_equations(run, params, pool), LAST_LAYER_PRIOR, None)
         if candidates is None:
             return None
-        if run.records is not None and run.strategy.subtraction is not None:
+        if run.records is not None and run.config.method.subtracts:
             prior, noise = PRIOR, run.records.noise
             if isinstance(noise, HeadNoise):
                 pull = noise.regularisation * MAX_NORM**2
@@ -183,7 +183,7 @@ def weights_attacks(
 
 def _equations(run: BuiltRun, params: Params, pool: Sequence[Examples]) -> Equations | None:
     records = run.records
-    if records is None or run.strategy.subtraction is None:
+    if records is None or not run.config.method.subtracts:
         assert run.module is not None  # every built run has one  # noqa: S101
         return last_layer_of(run.module, params, Examples.joined(pool))
     rows = [records.rows(each) for each in pool]

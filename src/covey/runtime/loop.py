@@ -331,7 +331,7 @@ def _round(
     losses: dict[Handle, float] = {}
     clients = run.clients(cohort, t)
     clients = clients.noting_losses(losses) if wants_losses else clients
-    played = run.strategy.play_round(state, clients, streams)
+    played = run.algorithm.round(state, clients, streams)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:
         refused = with_stalled_clusters(played.state, (*reports.events, *played.events))
@@ -401,10 +401,10 @@ def _started(run: BuiltRun) -> RunStarted:
             for c in population.clients
             if run.client_backend is None
         },
-        risk_lives=estimate_lifetime(config.redteam.every),
+        risk_lives=estimate_lifetime(config.risk.every),
         notes=run.notes,
         deniability_threshold=terms.deniability_threshold if terms else None,
-        updates_stored=config.unlearning.store_updates > 0,
+        updates_stored=config.leaving.store_updates > 0,
         secrets=config.secrets.source,
         delta=terms.delta if terms and terms.accounted else config.privacy.delta,
     )
@@ -417,7 +417,7 @@ def _restored(session: Session) -> tuple[ServerState, bool]:
         return owed, False
     newest = newest_whole_state(session.folder.checkpoints, ledger)
     if newest is None:
-        return run.strategy.init(run.streams), False
+        return run.algorithm.init(run.streams), False
     state, head = load_state(newest)
     seen = state.round_index - 1
     if ledger.head_of(seen) != head:
@@ -455,7 +455,7 @@ def _store_round(
 ) -> bool:
     """Put on the disk what the settings ask to keep of a round; say if the state is."""
     config, done = session.run.config, played.state.round_index
-    every = config.unlearning.store_updates
+    every = config.leaving.store_updates
     calibrated = replay is not None and replay.calibrating and done <= replay.until
     if every and (done - 1) % every == 0 and not calibrated:
         noted = session.ledger.files

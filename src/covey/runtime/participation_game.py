@@ -233,7 +233,7 @@ def _without(run: BuiltRun, clients: Sequence[Client]) -> BuiltRun:
     settings = run.config.model_dump()
     settings["secrets"]["source"] = "seeded"
     settings["ledger"]["url"] = ""
-    settings["unlearning"] = {}
+    settings["leaving"] = {}
     settings["checkpoints"] = {"every": run.config.rounds, "keep": "thin"}
     names = {client.name for client in clients}
     rest = tuple(c for c in run.population.clients if c.name not in names)

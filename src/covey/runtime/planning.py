@@ -15,7 +15,7 @@ from typing import Never
 
 import torch
 
-from covey.algorithms.algorithm import Clients, Strategy
+from covey.algorithms.algorithm import Clients, Setup
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps
 from covey.base.errors import ConfigError, RunError
@@ -32,7 +32,7 @@ from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, sums_of
-from covey.build.algorithms import ReplayOptions, depends_on_population
+from covey.build.algorithms import ReplayOptions, RunAlgorithm, depends_on_population
 from covey.build.run import BuiltRun
 from covey.components.own_code import no_foreign_code, only_from
 from covey.config.settings import Config
@@ -310,17 +310,19 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
             f"none has taken part yet. Play the run first: covey resume {folder.path}"
         )
     absent = _MissingModel(reason)
+    population = _population(names, began.risk_thresholds, streams)
+    setup = Setup(absent.refuse, population.clients, config.rounds, layers=(), chance_loss=0.0)
     roster = FederationMetadata.of(folder)
     profile = roster.profile if roster else None
     return RecordedRun(
         config=config,
         streams=streams,
-        population=_population(names, began.risk_thresholds, streams),
+        population=population,
         engine=absent,
         init=absent.refuse,
-        strategy=Strategy(absent.refuse, absent.refuse, absent.refuse),
+        algorithm=RunAlgorithm(config.method, setup),
         num_clusters=began.num_clusters,
-        nobody=Clients((), Steps(LocalClients(absent.refuse), absent.refuse, absent.refuse)),
+        nobody=Clients((), Steps(LocalClients(absent.refuse), absent.refuse, absent.refuse), setup),
         reference=Reference(()),
         retrain_recipe=RetrainRecipe(absent.refuse, absent.refuse, Recipe(), config.rounds),
         notes=began.notes,

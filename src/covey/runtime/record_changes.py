@@ -18,7 +18,6 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from covey.algorithms.algorithm import Subtraction
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.errors import RunError
 from covey.base.events import (
@@ -156,7 +155,7 @@ def keep_subtracted(
     known = (session.client(handle) for handle in leavers)
     there = tuple(client for client in known if client is not None)
     unknown = set(leavers) - {client.handle for client in there}
-    less = _subtraction(run).without(state.without(unknown), run.clients(there))
+    less = run.algorithm.without(state.without(unknown), run.clients(there))
     digests: list[str] = []
 
     def announce(digest: str) -> None:
@@ -216,7 +215,7 @@ def solved_again(
     stay = {client.handle: chosen.clusters[client.handle] for client in cohort}
     there = run.clients(cohort, state.round_index)
     streams = run.streams.at("round", state.round_index)
-    return _subtraction(run).solve(state, replace(chosen, clusters=stay), there, streams)
+    return run.algorithm.solve(state, replace(chosen, clusters=stay), there, streams)
 
 
 def _kept(session: Session, round_index: int) -> ServerState:
@@ -236,18 +235,7 @@ def _kept(session: Session, round_index: int) -> ServerState:
 
 
 def _unsolved(run: BuiltRun, state: ServerState) -> ServerState:
-    return replace(state, clusters=run.strategy.init(run.streams).clusters)
-
-
-def _subtraction(run: BuiltRun) -> Subtraction:
-    found = run.strategy.subtraction
-    if found is None:
-        raise RunError(
-            f"An algorithm that `subtracts` must have a strategy that says how, but that "
-            f"of method.name = {run.config.method.name!r} has no `subtraction`. Give it "
-            f"one, or ask with --answer retrain."
-        )
-    return found
+    return replace(state, clusters=run.algorithm.init(run.streams).clusters)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -252,7 +252,7 @@ def sizes_left(
 
 NO_SETS = (
     "Only a run that hides updates in anonymity sets can deny that a client took part, "
-    "and this one's aggregation (merge.name) does not. Ask with --answer retrain."
+    "and this one's aggregation (aggregation.name) does not. Ask with --answer retrain."
 )
 
 
@@ -264,7 +264,7 @@ def _deny(broken: int | None, rules: AnswerRules, in_the_open: int | None) -> Op
         return Option(
             "deny",
             "A participation can be denied only while nobody can tell whose update spoke "
-            "for a set, but this run keeps raw updates (unlearning.store_updates). Delete "
+            "for a set, but this run keeps raw updates (leaving.store_updates). Delete "
             "its updates/ folder for good, or ask with --answer retrain.",
         )
     if in_the_open is not None:
@@ -327,7 +327,7 @@ def _calibrate(first: int | None, rules: AnswerRules) -> Option:
         return Option(
             "calibrate",
             "Updates can be calibrated where they were stored, and this run stores none "
-            "(unlearning.store_updates = 0). Ask with --answer retrain.",
+            "(leaving.store_updates = 0). Ask with --answer retrain.",
         )
     return _from_first("calibrate", first, rules)
 

@@ -126,7 +126,7 @@ def _view(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
 
 def _privacy(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
     history = snapshot.history
-    planned = getattr(run.config.merge, "epsilon", 0.0) or None
+    planned = getattr(run.config.aggregation, "epsilon", 0.0) or None
     guarantees = guarantee_of(history)
     holds = guarantees["guarantee"]
     return {

@@ -59,9 +59,9 @@ ISOLATED: Settings = {"name": "isolated", "num_clusters": 4}
 MEAN: Settings = {"name": "mean"}
 
 BASELINES: Mapping[str, Settings] = {
-    "retrain": {"merge": MEAN},
-    "federaser": {"merge": MEAN, "unlearning": {"store_updates": 1}},
-    "isolated": {"merge": MEAN, "method": ISOLATED},
+    "retrain": {"aggregation": MEAN},
+    "federaser": {"aggregation": MEAN, "leaving": {"store_updates": 1}},
+    "isolated": {"aggregation": MEAN, "method": ISOLATED},
 }
 """What each baseline sets, in place of anonymity sets."""
 
@@ -115,7 +115,7 @@ def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
         if x == first or (folder / "config.toml").is_file():
             rest = {y: out / f"k{k}-x{y}" for y in later if y > x}
             merge = {"name": "anonymity-sets", "min_anonymity": k, "deniability_threshold": x}
-            config = Config.of(in_layers(leaving.base, {"seed": seed, "merge": merge}))
+            config = Config.of(in_layers(leaving.base, {"seed": seed, "aggregation": merge}))
             found.append(_played(folder, config, tuple(rest.items())))
         else:
             found.append(replace(found[0], name=folder.name, x=x, shared_with=found[0].name))
@@ -149,7 +149,7 @@ def _fork(path: Path, other: Path, x: int) -> None:
     shutil.copytree(path, unfinished)
     text = (path / "config.toml").read_text(encoding="utf-8")
     settings = tomllib.loads(text)
-    settings["merge"]["deniability_threshold"] = x
+    settings["aggregation"]["deniability_threshold"] = x
     (unfinished / "config.toml").write_text(Config.of(settings).toml(), encoding="utf-8")
     unfinished.rename(other)
 

@@ -127,7 +127,7 @@ class Setting:
                     "num_clusters": len(self.shares),
                     "initialisation": "groups",
                 },
-                "redteam": {"name": SOURCES[method], "every": 1},
+                "risk": {"name": SOURCES[method], "every": 1},
             }
         )
 
@@ -267,7 +267,7 @@ def played(setting: Setting, config: Config, shelf: Shelf) -> Story:
     """
     folder = shelf.run(config, f"{config.method.name}, seed {config.seed}")
     place, assembled = RunFolder(folder), build_run(config)
-    first = assembled.strategy.init(assembled.streams)
+    first = assembled.algorithm.init(assembled.streams)
     with Ledger.read(place.ledger) as ledger:
         chosen = [
             (t, event)

@@ -274,8 +274,8 @@ def digest(config: Config) -> str:
     if not config.data.simulates and config.data.reads_files:
         matters["data.dir"] = config.data.dir
     hidden = anonymity_of(config)
-    if hidden and config.unlearning.request_probability > 0:
-        matters["merge.deniability_threshold"] = hidden.deniability_threshold
+    if hidden and config.leaving.request_probability > 0:
+        matters["aggregation.deniability_threshold"] = hidden.deniability_threshold
     whole = json.dumps(matters, sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 

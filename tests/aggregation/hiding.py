@@ -1,0 +1,19 @@
+"""Ways of hiding, as tests take them."""
+
+from typing import Any
+
+from covey.aggregation.anonymity import AnonymitySets, Hiding, NoiseScale, dp_hiding, noise_scale
+
+QUIET = noise_scale("none", "l2", 0.0)
+
+
+def hiding(k: int = 3, noise: NoiseScale = QUIET, **settings: Any) -> Hiding:
+    """Return sets of k, by MDAV unless settings say otherwise."""
+    return Hiding(AnonymitySets(min_anonymity=k, deniability_threshold=1, **settings), noise)
+
+
+def sound(k: int, radius: float = 1.0, z: float = 1.0) -> Hiding:
+    """Return sets that look at no data, whose representatives are hidden by this much."""
+    fixed: dict[str, Any] = {"partition": "public-random", "noise": "sound", "epsilon": 1.0}
+    sets = AnonymitySets(min_anonymity=k, deniability_threshold=1, radius=radius, **fixed)
+    return dp_hiding(sets, z)
