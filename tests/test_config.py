@@ -43,6 +43,7 @@ exclude = []
 [model]
 name = "mnist-cnn"
 task = "multiclass"
+personal = []
 [train]
 local_epochs = 1
 local_steps = 0

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,6 +112,16 @@ def test_an_app_of_ones_own_returns_the_model_not_the_update(make_client, member
     call = asking("train", ({"w": torch.tensor([2.0])},), (True,))
     made = mine.train(call, 0, lambda *_: {"w": torch.tensor([5.0])})
     assert (made.update["w"].tolist(), made.weight) == ([3.0], weight)
+
+
+def test_an_app_of_ones_own_sees_the_whole_model_and_moves_what_trains(member):
+    mine = replace(member(), held={"frozen": torch.tensor([7.0])})
+    made = mine.train(
+        asking("train"), 1, lambda asked, j: {n: v + 1 for n, v in asked.models[j].items()}
+    )
+    assert {name: value.tolist() for name, value in made.update.items()} == {"w": [1.0]}
+    with pytest.raises(ConfigError, match="do not train must be the server's, with hash none"):
+        mine.agreeing(asking("train"))
 
 
 def test_an_app_of_ones_own_knows_nothing_of_what_clients_keep(member):

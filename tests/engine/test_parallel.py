@@ -111,17 +111,13 @@ def test_jobs_of_next_to_nothing_go_in_bundles(
 @pytest.mark.parametrize(
     ("limit", "sizes"), [(1e9, [3, 3, 1]), (0.0, [1] * 7), (250.0, [2, 2, 2, 1])]
 )
-def test_bundles_are_as_large_as_their_work_allows(
-    limit: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
-):
+def test_bundles_are_as_large_as_their_work_allows(limit: float, sizes: list[int]):
     """A job is 10 parameters times 2 steps of 5 examples: 100."""
-    monkeypatch.setattr(parallel, "BUNDLE", 3)
-    monkeypatch.setattr(parallel, "BUNDLED_WORK", limit)
     examples = Examples(torch.zeros(10, 1), torch.zeros(10, dtype=torch.int64))
     start = {"weight": torch.zeros(10)}
     recipe = Recipe(batch_size=5)
     jobs = [TrainingJob(start, examples, Streams(0), recipe) for _ in range(7)]
-    found = list(parallel._bundles(iter(jobs)))
+    found = list(parallel.bundled(iter(jobs), parallel.training_work, 3, limit))
     assert [len(bundle) for bundle in found] == sizes
     assert [job for bundle in found for job in bundle] == jobs
 

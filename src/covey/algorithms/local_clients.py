@@ -22,6 +22,7 @@ from covey.algorithms.selection import (
     with_latest_losses,
 )
 from covey.algorithms.state import (
+    LAYERS,
     NO_INPUTS,
     Cohort,
     ObjectiveInputs,
@@ -29,6 +30,7 @@ from covey.algorithms.state import (
     after_training,
     memory_after,
     personal_training,
+    with_layers,
     without_personal,
 )
 from covey.base.errors import ConfigError
@@ -106,9 +108,15 @@ def train_with(engine: Engine, recipe: Recipe, weights: Literal["equal", "exampl
         inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
         losses = [TrainingLoss(recipe, len(client.train)) for client in cohort]
+
+        def start(client: Client) -> Params:
+            own = inputs.memory.kept.get(client.handle, {}).get(LAYERS)
+            model = clusters[assignment[client.handle]]
+            return {**model, **own} if own else model
+
         jobs = [
             TrainingJob(
-                start=clusters[assignment[client.handle]],
+                start=start(client),
                 examples=client.train,
                 streams=streams_of(client, assignment[client.handle], streams),
                 recipe=recipe,
@@ -132,7 +140,11 @@ def train_with(engine: Engine, recipe: Recipe, weights: Literal["equal", "exampl
             if kept is not None and recipe.keep_losses:
                 kept = after_training(kept, each)
             j = assignment[client.handle]
-            update = [less(found.pop(), each.job.start)]
+            model = clusters[j]
+            if kept is not None and recipe.own_layers:
+                kept = with_layers(kept, each.job.memory, found[0], model)
+                found[0] = {name: found[0][name] for name in model}
+            update = [less(found.pop(), model)]
             yield ClientUpdate(client.handle, j, update.pop(), weight, kept, loss.mean)
 
     return train

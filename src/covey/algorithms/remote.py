@@ -117,6 +117,7 @@ class ClientRequest:
         roots: of heads that are compared, where somebody is in them (`Head.root`).
         width: how many features a head has, and its bias, where they are asked about.
         features: fingerprint of the feature map; "": no features are fixed.
+        frozen: hash of the model's parameters that do not train; "": all do.
         sums: which step of secure sums is asked for; None: none.
         letters: what the protocol sends each client for it.
         paths: `path` of each cluster, where it hangs on the one that a client is given.
@@ -133,6 +134,7 @@ class ClientRequest:
     roots: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])
     width: int = 0
     features: str = ""
+    frozen: str = ""
     sums: SumStep | None = None
     letters: Mapping[Handle, bytes] = field(default_factory=dict[Handle, bytes])
     paths: tuple[tuple[str | int, ...], ...] = ()

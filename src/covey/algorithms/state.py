@@ -233,6 +233,9 @@ def after_training(kept: Memory, done: RecordedJob) -> Memory:
 PERSONAL = "personal"
 """What a client calls the model of its own."""
 
+LAYERS = "layers"
+"""What a client calls the entries of the model that it keeps to itself."""
+
 SHARED = "shared"
 """What the training of the own model calls the one that was sent."""
 
@@ -301,9 +304,15 @@ def noting(
 
 
 def personal_models(state: ServerState) -> Mapping[Handle, Params]:
-    """Return the models that clients have of their own."""
-    kept = state.kept(ClientMemory).kept
-    return {handle: own[PERSONAL] for handle, own in kept.items() if PERSONAL in own}
+    """Return the models that clients have of their own, or in part."""
+    kept, use = state.kept(ClientMemory).kept, state.assignment
+    return {
+        handle: own[PERSONAL]
+        if PERSONAL in own
+        else {**state.clusters[use.get(handle, 0)], **own[LAYERS]}
+        for handle, own in kept.items()
+        if PERSONAL in own or LAYERS in own
+    }
 
 
 def without_personal(job: TrainingJob) -> TrainingJob:
@@ -311,7 +320,7 @@ def without_personal(job: TrainingJob) -> TrainingJob:
 
     Nor what the client knows of its records, which is no objective's.
     """
-    apart = (PERSONAL, OWN_RECORDS)
+    apart = (PERSONAL, LAYERS, OWN_RECORDS)
     seen = {key: kept for key, kept in job.memory.items() if key not in apart}
     return replace(job, memory=seen)
 
@@ -334,6 +343,22 @@ def personal_training(
         return replace(job, start=start, recipe=own, memory=memory, on_losses=None)
 
     return engine.train(map(beside, jobs))
+
+
+def with_layers(kept: Memory, before: Memory, trained: Params, shared: Params) -> Memory:
+    """Return what a client keeps, with the entries of the trained model that are its own.
+
+    They stay as they were where the new ones diverged.
+
+    Args:
+        kept: what else it keeps.
+        before: what it kept until now.
+        trained: the whole model.
+        shared: the model that was sent, which lacks them.
+    """
+    own = {name: value for name, value in trained.items() if name not in shared}
+    last = before.get(LAYERS) if not_finite(own) else own
+    return kept if last is None else {**kept, LAYERS: last}
 
 
 def memory_after(

@@ -61,6 +61,9 @@ class RunStarted(Event):
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
 
+FROZEN = "model.frozen"
+
+
 @dataclass(frozen=True, slots=True)
 class ComponentsUsed(Event):
     """Which components of a run are a user's own, or have options of their own.
@@ -68,13 +71,19 @@ class ComponentsUsed(Event):
     Attributes:
         components: by setting, such as `method.name`: its name, its options, and the
             SHA-256 of its own source; "" for what covey brings. For fixed
-            features also the SHA-256 of their tensors.
+            features also the SHA-256 of their tensors; under `FROZEN` that of the model's
+            parameters that do not train.
         mixes_clusters: whether a user's algorithm, aggregation or server optimizer may
             bring what one cluster's clients sent into another cluster's model.
     """
 
     components: Mapping[str, Mapping[str, Any]]
     mixes_clusters: bool = False
+
+    @property
+    def frozen(self) -> str:
+        """The hash of the parameters that do not train (`model_hash`); "": all do."""
+        return str(self.components.get(FROZEN, {}).get("tensors", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     Params = Mapping[str, Tensor]
     """One model's state: parameters and buffers by name, as in `Module.state_dict()`.
 
-    Treated as a value: nothing may write into its tensors.
+    Parameters that do not train (`requires_grad = False`) are in none: the run's module has
+    them. Treated as a value: nothing may write into its tensors.
     """
 
 

@@ -20,7 +20,7 @@ from covey.aggregation.mean import Clipping, arrived_mean, noised_mean
 from covey.aggregation.server import ServerStep
 from covey.algorithms.solved import Solved
 from covey.base.errors import ConfigError
-from covey.base.events import ComponentsUsed
+from covey.base.events import FROZEN, ComponentsUsed
 from covey.base.names import Handle
 from covey.build.own_algorithm import user_aggregator, user_server_step
 from covey.components.own_code import source_hash
@@ -30,6 +30,7 @@ from covey.config.sections import Sections
 from covey.config.settings import CHANGES_NOTHING, Config
 from covey.heads.perturbed import HeadNoise
 from covey.heads.state import SumNoise
+from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
 from covey.unlearning.plan import SumKind
 
@@ -170,7 +171,8 @@ def isolates_clusters(config: Config) -> bool:
 def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:
     """Return the fact which components are a user's own or have settings, if any do.
 
-    Fixed features in the model are told always, with what their numbers hash to.
+    Fixed features and frozen parameters in the model are told always, with what their
+    numbers hash to.
     """
     found = {
         f"model.{path}": {
@@ -182,6 +184,8 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
         for path, part in module.named_modules()
         if isinstance(part, FrozenFeatures)
     }
+    if held := held_hash(module, config.model.personal):
+        found[FROZEN] = {"name": FROZEN, "options": {}, "source": "", "tensors": held}
     usual = dict(components_in(Sections()))
     for key, component in components_in(config):
         nested = {name for name, value in component if isinstance(value, Component)}

@@ -340,6 +340,11 @@ def notes(config: Config) -> tuple[str, ...]:
             "Loss and accuracy are means over each example's own unmasked tokens, then over "
             "examples. Gaps between groups are unknown: classes are those of tokens."
         )
+    if config.model.personal:
+        found.append(
+            "Accuracy is with the entries that each client keeps to itself (model.personal); "
+            "risk is of the shared ones, with the entries that were drawn."
+        )
     if note := config.risk.note:
         found.append(note)
     if anonymity_of(config) and config.secrets.source == "seeded":

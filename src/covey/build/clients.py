@@ -300,7 +300,7 @@ def model_of(
         check_private(module)
     if noise_on_clients(config):
         refuse_batch_norm(module, "Hiding a client in noise")
-    return module, lambda streams: initial_params(build(streams))
+    return module, lambda streams: initial_params(build(streams), config.model.personal)
 
 
 def _refuse_other_starts(config: Config) -> None:
@@ -322,7 +322,7 @@ def notes_of_model(overrides: Overrides) -> tuple[str, ...]:
     """Return what a reader must know of where the models start."""
     if not isinstance(overrides.model, nn.Module):
         return ()
-    start = model_hash([initial_params(overrides.model)])
+    start = model_hash([overrides.model.state_dict()])
     return (
         f"The model was passed as a module: every cluster, and every model that an audit "
         f"trains for comparison, starts from its weights ({start[:12]}), whatever they "

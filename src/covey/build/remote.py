@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import torch
@@ -25,7 +25,7 @@ from covey.algorithms.state import (
 from covey.algorithms.sums import heads_of, losses_without_oneself
 from covey.base.errors import ConfigError, DataError
 from covey.base.names import Params
-from covey.base.params import subtract
+from covey.base.params import model_hash, subtract
 from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.algorithms import selection_config
@@ -69,6 +69,7 @@ class ClientRuntime:
         classes: how many there are.
         seed: all that the client draws follows from it.
         records: its examples as fixed features, where the model has them.
+        held: the model's parameters that do not train, and drawn ones that clients keep.
     """
 
     client: Client
@@ -77,6 +78,22 @@ class ClientRuntime:
     classes: int
     seed: int
     records: LocalRecords | None = None
+    held: Params = field(default_factory=dict[str, Tensor])
+
+    def agreeing(self, request: ClientRequest) -> "ClientRuntime":
+        """Return the same client, whose frozen parameters are those of the server.
+
+        Raises:
+            ConfigError: they are others.
+        """
+        found = model_hash([self.held]) if self.held else ""
+        if found != request.frozen:
+            raise ConfigError(
+                f"The model's parameters that do not train must be the server's, with hash "
+                f"{request.frozen[:12] or 'none'}, found {found[:12] or 'none'}. Give the "
+                f"model, the settings' seed and any weights that it reads the server's version."
+            )
+        return self
 
     def choose(
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks = ()
@@ -174,7 +191,10 @@ class ClientRuntime:
         if train_model is not None:
             _refuse_memory(recipe)
             weight = 1.0 if weights == "equal" else float(len(self.client.train))
-            update = subtract(train_model(request, cluster), request.models[cluster])
+            models, start = list(request.models), request.models[cluster]
+            models[cluster] = {**start, **self.held}  # a function of one's own sees the whole
+            local = train_model(replace(request, models=tuple(models)), cluster)
+            update = subtract({name: local[name] for name in start}, start)
             return ClientUpdate(handle, cluster, update, weight)
         train = train_with(self.engine, recipe, weights)
         streams = self._streams(request)

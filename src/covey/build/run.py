@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from covey.algorithms.algorithm import Clients
+from covey.algorithms.remote import Send
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed
@@ -53,11 +54,11 @@ from covey.engine.fixed_features import (
     LocalRecords,
     has_fixed_features,
 )
-from covey.engine.protocol import Engine
+from covey.engine.protocol import CompletingEngine, Engine
 from covey.engine.recipe import TASKS
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
-from covey.models.build import NETWORKS, initial_params
+from covey.models.build import NETWORKS, held_hash, held_params, initial_params, personal_params
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -130,7 +131,7 @@ class BuiltRun:
         data_hash: over every client's examples; None: they are not at hand.
         client_backend: where the clients are remote, the way to them.
         replay: how rounds that were played before are played again.
-        module: the architecture; its weights are nobody's.
+        module: the architecture, and what is frozen in it; its other weights are nobody's.
         records: clients' records as fixed features, where the model has them; where they
             are remote, what is known of these features.
         data_hashes: makes the next `data_hash` of the same run without some client.
@@ -196,7 +197,7 @@ class BuiltRun:
         return changed.among(cohort)
 
     def _components(self) -> Components:
-        send = self.client_backend.ask if self.client_backend else None
+        send = _sender(self.config, self.client_backend, self.module)
         of_clients = self.config, self.population
         return Components(*of_clients, self.engine, self.init, send, self.records)
 
@@ -218,10 +219,8 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     if simulated:  # where more may come, too few wait
         _check_min_anonymity(config, population)
     module, init = model_of(config, overrides, population)
-    send = overrides.client_backend.ask if overrides.client_backend else None
-    engine, records = _engine(config, module), None
-    if has_fixed_features(module):
-        engine, records = _on_fixed_features(config, module, engine, population)
+    send = _sender(config, overrides.client_backend, module)
+    engine, records = _engine(config, module, population)
     components = Components(config, population, engine, init, send, records)
     own = config.train.loss.is_own or config.train.objective.is_own
     if own or overrides.model is not None or config.model.name not in NETWORKS:
@@ -303,10 +302,9 @@ def client_runtime_of(
         )
     module, _ = model_of(config, overrides, population)
     client = replace(client, preference=secrets.preference or client.preference)
-    engine, records = _engine(config, module), None
-    if has_fixed_features(module):
-        engine, records = _on_fixed_features(config, module, engine, population)
-    return ClientRuntime(client, config, engine, classes, secrets.seed, records)
+    engine, records = _engine(config, module, population)
+    held = held_params(module, config.model.personal)
+    return ClientRuntime(client, config, engine, classes, secrets.seed, records, held)
 
 
 def _population(
@@ -351,9 +349,24 @@ def _on_fixed_features(
     return scoring, records
 
 
-def _engine(config: Config, module: nn.Module) -> Engine:
-    apart = bool(recipe_of(config).apart)
-    return config.engine.build(module, TASKS[config.model.task], apart=apart)
+def _sender(config: Config, backend: ClientBackend | None, module: nn.Module | None) -> Send | None:
+    """Return the way to remote clients, whose frozen parameters must be the server's."""
+    if backend is None:
+        return None
+    ask, frozen = backend.ask, held_hash(module, config.model.personal) if module else ""
+    return lambda request, cohort: ask(replace(request, frozen=frozen), cohort)
+
+
+def _engine(
+    config: Config, module: nn.Module, population: Population
+) -> tuple[Engine, LocalRecords | None]:
+    """Return what trains and scores models, and clients' records where features are fixed."""
+    apart, records = bool(recipe_of(config).apart), None
+    engine = config.engine.build(module, TASKS[config.model.task], apart=apart)
+    if has_fixed_features(module):
+        engine, records = _on_fixed_features(config, module, engine, population)
+    drawn = personal_params(module, config.model.personal)
+    return CompletingEngine(engine, drawn) if drawn else engine, records
 
 
 def brought_client(

@@ -73,6 +73,7 @@ def recipe_of(config: Sections) -> Recipe:
         personal=config.method.personal,
         max_gradient_norm=train.max_gradient_norm,
         keep_losses=train.keep_losses,
+        own_layers=bool(config.model.personal),
     )
 
 
@@ -424,6 +425,7 @@ def stored_updates(config: Sections) -> Iterator[Refusal]:
         "method.name": not method.calibrates or method.personal is not None,
         "aggregation.server_optimizer": not isinstance(optimizer, NoServerOptimizer),
         "train.objective": (method.objective or train.objective).remembers,
+        "model.personal": bool(config.model.personal),
         "engine.name": config.engine.is_remote,
         "train.cohort_size": train.cohort_size > 0,
         "privacy.secure_sums": config.privacy.secure_sums,
@@ -456,6 +458,22 @@ def trained_apart(config: Sections) -> Iterator[Refusal]:
         key = "method.name" if part == "personal" else f"{section}.{part}"
         needs = "every client to be trained by itself, with the gradient of every example"
         yield clash(config, key, needs, "engine.name", "Change it, or choose another engine.")
+
+
+def personal_layers(config: Sections) -> Iterator[Refusal]:
+    """Entries that stay with clients stand in one model that all of them train."""
+    key, remedy = "model.personal", "Set model.personal = []."
+    if not config.model.personal:
+        return
+    method, own = config.method, config.method.personal is not None
+    if not method.trains or method.chooses_clusters or method.one_client_each or own:
+        yield clash(config, key, "one shared model that clients train", "method.name", remedy)
+    if (method.objective or config.train.objective).remembers:
+        needs = "clients to keep these entries alone"
+        yield clash(config, key, needs, "train.objective", remedy)
+    if config.train.keep_losses:
+        needs = "clients to keep these entries alone"
+        yield clash(config, key, needs, "train.keep_losses", remedy)
 
 
 def one_objective(config: Sections) -> Iterator[Refusal]:
@@ -542,6 +560,7 @@ RULES: Sequence[Rule] = (
     stored_updates,
     leaving_by_chance,
     trained_apart,
+    personal_layers,
     one_objective,
     fixed_cohorts,
     metrics_measured,

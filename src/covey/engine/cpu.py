@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from typing import ClassVar, Literal, TypeVar
 
@@ -44,6 +45,7 @@ from covey.engine.protocol import (
     split_job,
 )
 from covey.engine.recipe import MULTICLASS, Labels, Loss, Losses, Outputs, PerExample, Task
+from covey.models.build import exchanged_params, frozen_params, set_params
 
 
 class ReusedModel:
@@ -74,7 +76,7 @@ class ReusedModel:
             self.module.train()
         held = self._parameters
         if held is None or _shapes(held) != _shapes(start):
-            self.module.load_state_dict(start)
+            set_params(self.module, start)
         else:
             with torch.no_grad():
                 _foreach_copy_(list(held.values()), [start[name] for name in held])
@@ -82,7 +84,7 @@ class ReusedModel:
     def params(self) -> Params:
         """Return a copy of what the module is by now."""
         held = self._parameters
-        state = self.module.state_dict() if held is None else held
+        state = exchanged_params(self.module) if held is None else held
         return {
             name: value.detach().clone(memory_format=torch.contiguous_format)
             for name, value in state.items()
@@ -94,13 +96,14 @@ class ReusedModel:
 
 
 def _whole_state(module: nn.Module) -> dict[str, Tensor] | None:
-    """Return a module's parameters, if they are all of its state; None: they are not.
+    """Return a module's trained parameters, if they are a whole model; None: they are not.
 
     A buffer may be replaced while a model runs, and a module may save other tensors than
     it has: only parameters that are saved as they are can be set and read directly.
     """
-    held: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
-    saved = module.state_dict()
+    own = module.named_parameters(remove_duplicate=False)
+    held: dict[str, Tensor] = {name: value for name, value in own if value.requires_grad}
+    saved = exchanged_params(module)
     is_whole = list(saved) == list(held) and all(
         saved[name].data_ptr() == value.data_ptr() for name, value in held.items()
     )
@@ -201,10 +204,15 @@ def bundled(
         yield bundle
 
 
-def training_work(job: TrainingJob) -> float:
-    """Return parameters times the examples that are seen, each as often as it is."""
+def training_work(job: TrainingJob, frozen: int = 0) -> float:
+    """Return parameters times the examples that are seen, each as often as it is.
+
+    Args:
+        job: what is trained.
+        frozen: how many numbers the module has beside the model.
+    """
     seen = num_steps(len(job.examples), job.recipe) * job.recipe.batch_size
-    return float(num_parameters(job.start) * seen)
+    return float((num_parameters(job.start) + frozen) * seen)
 
 
 def num_parameters(params: Params) -> int:
@@ -215,7 +223,8 @@ def num_parameters(params: Params) -> int:
 class ReferenceEngine:
     """Train clients one by one with an optimizer object.
 
-    The module gives the architecture only: its own parameters are never used or changed.
+    The module gives the architecture and what is frozen in it: its other parameters are
+    never used, and none is changed.
     """
 
     def __init__(self, module: nn.Module, task: Task = MULTICLASS) -> None:
@@ -234,7 +243,7 @@ class ReferenceEngine:
 
     def _train_one(self, job: TrainingJob) -> Params:
         module = copy.deepcopy(self._module)
-        module.load_state_dict(job.start)
+        set_params(module, job.start)
         module.train()
         weights, recipe = trainable(module), job.recipe
         values: list[Tensor] = [*weights.values()]
@@ -250,7 +259,7 @@ class ReferenceEngine:
             if recipe.max_gradient_norm:
                 nn.utils.clip_grad_norm_(values, recipe.max_gradient_norm)
             optimizer.step()
-        return dict(module.state_dict())
+        return exchanged_params(module)
 
 
 def _add(weights: Sequence[Tensor], extra: Sequence[Tensor]) -> None:
@@ -312,7 +321,7 @@ Precision = Literal["float32", "bfloat16"]
 class ParallelEngine:
     """Train and score on `workers` threads with one intra-op thread each.
 
-    The module gives the architecture only. Jobs are taken from their iterator as
+    The module gives the architecture and what is frozen in it. Jobs are taken as
     threads become free: at most `2 * workers` are in flight, or as many bundles of jobs
     that are next to nothing; `workers + 1` where models are large.
 
@@ -335,6 +344,8 @@ class ParallelEngine:
         self._task = task
         self._workers = workers
         self._precision = precision
+        # Handing a job to a thread and waiting for it takes longer than a step of a tiny model.
+        self._work_of = partial(training_work, frozen=num_parameters(frozen_params(module)))
         self._thread_local = threading.local()
         # The threads live as long as the engine: each new one would get a memory arena
         # of its own, and a run of many rounds would keep them all.
@@ -342,7 +353,7 @@ class ParallelEngine:
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
-        bundles = _bundles(jobs)
+        bundles = bundled(jobs, self._work_of, BUNDLE, BUNDLED_WORK)
         if (first := next(bundles, None)) is None:
             return
         model_bytes = sum(value.nbytes for value in first[0].start.values())
@@ -438,14 +449,6 @@ class ParallelEngine:
         # The cache of cast weights is shared by all threads, and would outlive a step.
         with torch.autocast("cpu", enabled=self._precision == "bfloat16", cache_enabled=False):
             return losses(model_outputs(module, batch.inputs), batch.labels).mean()
-
-
-def _bundles(jobs: Iterable[TrainingJob]) -> Iterator[list[TrainingJob]]:
-    """Yield the jobs in their order, several at once where they are next to nothing.
-
-    Handing a job to a thread and waiting for it takes longer than a step of a tiny model.
-    """
-    return bundled(jobs, training_work, BUNDLE, BUNDLED_WORK)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from covey.base.rng import Streams
 from covey.components.parts import Component
 from covey.data.examples import Examples, to_floats
 from covey.engine.recipe import MULTICLASS, Labels, Outputs, Recipe, Task
-from covey.models.build import WHOLE
+from covey.models.build import WHOLE, set_params
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -219,7 +219,7 @@ class EngineFactory(Component):
         """Return the engine.
 
         Args:
-            module: the architecture.
+            module: the architecture, and what is frozen in it.
             task: what the model is asked for.
             apart: whether training needs every client, or every example, by itself.
         """
@@ -312,6 +312,33 @@ class ScoredOnce:
         return [self._found[key][1] for key in keys]
 
 
+class CompletingEngine:
+    """An engine for models that lack entries: those of a client that keeps its own.
+
+    Args:
+        engine: trains and scores whole models.
+        drawn: the entries, where a job has none; a trained model has them too.
+    """
+
+    def __init__(self, engine: Engine, drawn: Params) -> None:
+        self._engine, self._drawn = engine, drawn
+
+    @property
+    def rounds_together(self) -> bool:
+        """Whether the engine that trains rounds several clients together."""
+        return getattr(self._engine, "rounds_together", False)
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        whole = (replace(job, start={**self._drawn, **job.start}) for job in jobs)
+        return self._engine.train(whole)
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        whole = [replace(job, params={**self._drawn, **job.params}) for job in jobs]
+        return self._engine.score(whole)
+
+
 PART_SIZE = 100
 """Examples per forward pass: enough to fill a core, and memory stays bounded."""
 
@@ -329,7 +356,7 @@ def num_parts(job: ScoringJob) -> int:
 
 def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
     """Return the scores of all examples at once; the module takes on the job's params."""
-    module.load_state_dict(job.params)
+    set_params(module, job.params)
     module.eval()
     labels = job.examples.labels
     with torch.no_grad():

@@ -39,6 +39,7 @@ from covey.engine.cpu import (
 from covey.engine.dropout import check_dropout
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.recipe import MULTICLASS, Recipe, Task
+from covey.models.build import frozen_params
 
 
 class Packed(NamedTuple):
@@ -612,7 +613,7 @@ class RayEngine:
     call. Engines with one address and number of workers share their processes.
 
     Args:
-        module: gives the architecture only.
+        module: gives the architecture and what is frozen in it.
         workers: threads per node; 0: one for each of its processors.
         precision: as of the parallel engine.
         task: what the model is asked for.
@@ -635,6 +636,7 @@ class RayEngine:
         self._hosts = shared_hosts(address, workers)
         self._setup = Setup(module, precision, task)
         self._setup_ref: Ref = None
+        self._frozen = num_parameters(frozen_params(module))
         self._examples: WeakKeyDictionary[Examples, Ref] = WeakKeyDictionary()
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
@@ -647,7 +649,7 @@ class RayEngine:
         setup, models = self._ready(), _Models(self._ray)
         bundles = (
             (bundle, [self._sent(job, models) for job in bundle])
-            for bundle in _bundles(jobs, training_work)
+            for bundle in _bundles(jobs, self._training_work)
         )
         for bundle, results in results_of(self._hosts, "train", setup, bundles):
             for job, trained in zip(bundle, results, strict=True):
@@ -666,10 +668,16 @@ class RayEngine:
                 bundle,
                 [SentScoring(models.ref(job.params), self._placed(job.examples)) for job in bundle],
             )
-            for bundle in _bundles(jobs, _scoring_work)
+            for bundle in _bundles(jobs, self._scoring_work)
         )
         found = results_of(self._hosts, "score", setup, bundles)
         return [unpack_scored(each) for _, scored in found for each in scored]
+
+    def _training_work(self, job: TrainingJob) -> float:
+        return training_work(job, self._frozen)
+
+    def _scoring_work(self, job: ScoringJob) -> float:
+        return float((num_parameters(job.params) + self._frozen) * len(job.examples))
 
     def _ready(self) -> Ref:
         """Return what nodes make their engines from, when all of them are there."""
@@ -732,7 +740,3 @@ def _told(job: TrainingJob, trained: Trained) -> Params:
 def _bundles(jobs: Iterable[Job], work_of: Callable[[Job], float]) -> Iterator[list[Job]]:
     """Yield the jobs in their order, several at once where they are soon done."""
     return bundled(jobs, work_of, BUNDLE, BUNDLED_WORK)
-
-
-def _scoring_work(job: ScoringJob) -> float:
-    return float(num_parameters(job.params) * len(job.examples))

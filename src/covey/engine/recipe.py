@@ -616,6 +616,7 @@ class Recipe(RecipeNumbers):
             that was sent to the client, as "shared".
         max_gradient_norm: if positive, the largest L2 norm of a step's gradient.
         keep_losses: whether a client keeps the losses of its records for itself.
+        own_layers: whether a client keeps entries of the model for itself.
 
     Raises:
         ConfigError: noise without a clip, or momentum beside another optimizer.
@@ -628,6 +629,7 @@ class Recipe(RecipeNumbers):
     personal: Objective | None = None
     max_gradient_norm: float = 0.0
     keep_losses: bool = False
+    own_layers: bool = False
     momentum: InitVar[float] = 0.0
 
     def __post_init__(self, momentum: float) -> None:
@@ -673,7 +675,7 @@ class Recipe(RecipeNumbers):
     def keeps_memory(self) -> bool:
         """Whether clients keep anything for their next round."""
         personal = self.personal is not None
-        return self.objective.remembers or personal or self.keep_losses
+        return self.objective.remembers or personal or self.keep_losses or self.own_layers
 
     @property
     def apart(self) -> tuple[str, ...]:

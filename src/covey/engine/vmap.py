@@ -54,7 +54,7 @@ from covey.engine.protocol import (
     sent,
 )
 from covey.engine.recipe import MULTICLASS, PerExample, Recipe, Task
-from covey.models.build import dropout_layers
+from covey.models.build import dropout_layers, frozen_params
 
 Drawn = Sequence[Sequence[Int[Tensor, " _"]]]
 
@@ -441,7 +441,7 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 class VmapEngine:
     """Train many clients at once on one device.
 
-    The module gives the architecture only. All jobs are known before the first result,
+    The module gives the architecture and what is frozen in it. All jobs are known first,
     and results are computed a chunk at a time.
 
     Args:
@@ -519,7 +519,8 @@ class VmapEngine:
         if not len(batch):
             return 0
         start = {name: value.to(self._device) for name, value in job.start.items()}
-        return activation_bytes(lambda: self._training.try_out(start, batch), start)
+        known = {**frozen_params(self._module), **start}
+        return activation_bytes(lambda: self._training.try_out(start, batch), known)
 
     def _asked(self) -> int | None:
         return free_memory(self._device)

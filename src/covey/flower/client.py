@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from covey.aggregation.base import ClientUpdate
 from covey.algorithms.remote import ClientRequest, SumStep
 from covey.algorithms.selection import choice_epsilon
-from covey.algorithms.state import OWN_RECORDS, PERSONAL, with_final_losses
+from covey.algorithms.state import LAYERS, OWN_RECORDS, PERSONAL, with_final_losses
 from covey.base.errors import ConfigError, CoveyError, RunError
 from covey.base.files import check_regular, checked, checked_json, read_bounded, replace_whole
 from covey.base.names import Params
@@ -326,7 +326,7 @@ def _reply(
     """Choose, train or count, as the question asks."""
     if question.name != node.file.name:
         raise InvalidMessageError("the question is for another client")
-    member = node.member(question.classes)
+    member = node.member(question.classes).agreeing(request)
     node.sums(question.run).check_told(request, member)
     if request.task in OF_FEATURES:
         return _plainly(node, question), member.told(request, question.slip)
@@ -334,7 +334,8 @@ def _reply(
     memory, kept = folder.read(), folder.read_tensors(question.slip.memory_round)
     chosen = member.choose(request, question.slip, memory.risks)
     folder.write(_with_spent_epsilon(memory, node.config, request, chosen))
-    in_use = kept.get(PERSONAL, request.models[chosen.cluster])  # its own model, if it has one
+    model = request.models[chosen.cluster]  # its own one, or its own entries, if it has any
+    in_use = kept.get(PERSONAL, {**model, **kept.get(LAYERS, {})})
     tells, file = request.task in (*CHOOSING, "train"), node.file
     threshold = member.client.preference.risk_threshold
     reply = replace(
@@ -383,7 +384,7 @@ def _step(
 
     @cache
     def member() -> ClientRuntime:
-        return node.member(question.classes)
+        return node.member(question.classes).agreeing(request)
 
     def trained() -> ClientUpdate:
         folder = node.memory(question.run)

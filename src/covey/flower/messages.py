@@ -130,6 +130,7 @@ class Question:
         recipe: the numbers of this round; a node knows the rest from its settings.
         broadcast: names of what is sent along for clients' objectives.
         width, features: of heads that are solved (`ClientRequest`).
+        frozen: hash of the model's parameters that do not train.
         sums: the step of secure sums that is asked for.
     """
 
@@ -147,6 +148,7 @@ class Question:
     broadcast: tuple[str, ...] = ()
     width: int = 0
     features: str = ""
+    frozen: str = ""
     sums: SumStep | None = None
 
 
@@ -294,6 +296,7 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
         roots=roots,
         width=question.width,
         features=question.features,
+        frozen=question.frozen,
         sums=question.sums,
         letters={question.name: letter_in(content, inf)},
     )

@@ -401,6 +401,7 @@ class FlowerServer:
             broadcast=tuple(request.broadcast),
             width=request.width,
             features=request.features,
+            frozen=request.frozen,
             sums=request.sums,
         )
         met = {j for j, share in enumerate(context.shares) if share * context.weight}

@@ -146,9 +146,9 @@ def population_scores(judged: Equations, others: Equations) -> Float64[Tensor, "
 
 
 def last_layer_of(module: nn.Module, params: Params, examples: Examples) -> Equations | None:
-    """Return the equations of a network's last linear layer; None: it has none."""
+    """Return the equations of a network's last linear layer; None: it has none that trains."""
     layers = [n for n, each in module.named_modules() if isinstance(each, nn.Linear)]
-    if not layers or examples.labels.dim() != 1:
+    if not layers or f"{layers[-1]}.weight" not in params or examples.labels.dim() != 1:
         return None
     name, inputs = layers[-1], list[Tensor]()
 

@@ -2,7 +2,8 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,9 +15,10 @@ from torch.nn.parameter import is_lazy
 
 from covey.base.errors import ConfigError, ModelError
 from covey.base.names import Params
+from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
-from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, find
+from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, Texts, find
 from covey.models.features import FeatureMap, FrozenFeatures, Gabor, build_features, made_module
 from covey.models.networks import ImageNetwork
 
@@ -38,11 +40,15 @@ class ModelFactory(Component):
             tokens; what `multilabel` lacks, and comparisons of groups, are withheld. None
             of them with `engine.name = "flower"`. Your own model returns a logit per label,
             one output, or (batch, tokens, classes).
+        personal: patterns (`*.bn*`, `head.*`) of parameters and buffers that stay with each
+            client: it trains them from where its own last ended, and its accuracy is with
+            them. They are neither sent nor averaged, and risk is measured with the drawn ones.
     """
 
     is_passed: ClassVar[bool] = False
 
     task: Literal["multiclass", "multilabel", "regression", "tokens"] = "multiclass"
+    personal: Texts = ()
 
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ModelFactory":
@@ -194,9 +200,84 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
-def initial_params(module: nn.Module) -> Params:
-    """Return a copy of the module's parameters and buffers."""
-    return {name: value.clone() for name, value in module.state_dict().items()}
+def frozen_params(module: nn.Module) -> Params:
+    """Return the parameters that do not train: all models of a run have the module's own."""
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: value for name, value in named if not value.requires_grad}
+
+
+def personal_params(module: nn.Module, patterns: Collection[str]) -> Params:
+    """Return the entries that stay with each client, as the module has them.
+
+    Args:
+        module: the model.
+        patterns: of their names, as `fnmatch` reads them.
+
+    Raises:
+        ConfigError: a pattern matches nothing or a tensor that is shared under another name,
+            or nothing that trains is left to be shared.
+    """
+    params = exchanged_params(module)
+    own = {n: v.clone() for n, v in params.items() if any(fnmatchcase(n, p) for p in patterns)}
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in own):
+            raise ConfigError(
+                f"model.personal must match parameters or buffers of the model, found "
+                f"{pattern!r}, which matches none of {len(params)}, such as "
+                f"{next(iter(params))!r}. Correct the pattern."
+            )
+    tensors = dict(module.named_parameters(remove_duplicate=False))
+    kept = {id(tensors[name]) for name in own if name in tensors}
+    if tied := [name for name in params if name not in own and id(tensors.get(name)) in kept]:
+        raise ConfigError(
+            f"model.personal must match all names of a tensor that has several, found "
+            f"{list(patterns)}, which leave {tied[0]}. Match that, too."
+        )
+    if own.keys() >= {name for name, each in module.named_parameters() if each.requires_grad}:
+        raise ConfigError(
+            f"model.personal must leave a parameter that trains to be shared, found "
+            f"{list(patterns)}, which match all of them. Match fewer, or set method.name = "
+            f"'local'."
+        )
+    return own
+
+
+def held_params(module: nn.Module, personal: Collection[str]) -> Params:
+    """Return what is the run's and in no model: what is frozen, and drawn personal entries."""
+    return {**frozen_params(module), **personal_params(module, personal)}
+
+
+def held_hash(module: nn.Module, personal: Collection[str]) -> str:
+    """Return the hash of `held_params`; "": there are none."""
+    held = held_params(module, personal)
+    return model_hash([held]) if held else ""
+
+
+def exchanged_params(module: nn.Module) -> Params:
+    """Return what is trained, kept and sent of a module: all its state but what is frozen."""
+    frozen = frozen_params(module)
+    return {name: value for name, value in module.state_dict().items() if name not in frozen}
+
+
+def set_params(module: nn.Module, params: Params) -> None:
+    """Let a module take on a model; what is frozen in it stays.
+
+    Raises:
+        RuntimeError: it is a model of another module.
+    """
+    module.load_state_dict({**params, **frozen_params(module)})
+
+
+def initial_params(module: nn.Module, personal: Collection[str] = ()) -> Params:
+    """Return a copy of the module's trained parameters and of its buffers.
+
+    Args:
+        module: the model.
+        personal: patterns of those that it lacks, as each client keeps its own.
+    """
+    own = personal_params(module, personal)
+    params = exchanged_params(module)
+    return {name: value.clone() for name, value in params.items() if name not in own}
 
 
 def dropout_layers(module: nn.Module) -> list[nn.Module]:

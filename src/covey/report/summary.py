@@ -248,7 +248,7 @@ def _fairness(history: History) -> dict[str, Any]:
     return {"fairness": gaps or None, "fairness_reason": reason}
 
 
-def _metric(measured: MetricMeasured) -> dict[str, Any]:
+def _metric(measured: events.MetricMeasured) -> dict[str, Any]:
     """Return what a metric says of the clients together, or why that is unknown."""
     values = [value for value in measured.clients.values() if value is not None]
     reason = ""

@@ -46,6 +46,7 @@ from covey.runtime.states import (
     load_state,
     set_aside_from,
     state_problem,
+    whole_models,
 )
 from covey.unlearning.plan import Option, WantedAnswer, replay_kind
 from covey.unlearning.proof import Mark, Served
@@ -287,7 +288,8 @@ def finish_request(
     first = served.option.first_replayed_round
     if served.subtracts and first is not None:
         delete_before(session.folder.checkpoints, first)
-    copies = settle_copies(session.folder, request, state.clusters)
+    models = whole_models(session.folder, session.ledger, state.clusters)
+    copies = settle_copies(session.folder, request, models)
     path, facts = write_proof(session, request, state, leaver, copies)
     if request.after_round is None:  # somebody asked, and waits for it
         handover = Handover(request.id, served.salt, facts.answer, str(path))

@@ -36,7 +36,7 @@ from covey.runtime.loop import Observer, continue_run
 from covey.runtime.planning import unplayed_reason
 from covey.runtime.record_changes import keep_subtracted, owed_change
 from covey.runtime.session import Session, open_session
-from covey.runtime.states import checked_state
+from covey.runtime.states import checked_state, whole_models
 from covey.unlearning.participation import latest_models, latest_sums
 
 
@@ -340,7 +340,7 @@ def _sums(record: LedgerRecord, cluster: int) -> str | None:
 def _superseded(session: Session) -> tuple[str, ...]:
     """Return the exported models on record that are none of today's."""
     state = checked_state(session.folder, session.ledger)
-    models = state.clusters if state else ()
+    models = whole_models(session.folder, session.ledger, state.clusters if state else ())
     current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
     return tuple(
         each.path

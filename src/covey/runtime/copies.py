@@ -37,7 +37,7 @@ from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runtime.evaluation import FIGURES, BestRound, best_round
 from covey.runtime.folder import RunFolder
-from covey.runtime.states import checked_state, checkpointed_rounds, kept_state
+from covey.runtime.states import checked_state, checkpointed_rounds, kept_state, whole_models
 from covey.unlearning.facts import Fate, SettledCopy
 
 LETTER = r"[^\W_]"
@@ -355,13 +355,12 @@ def latest_model(folder: RunFolder, cluster: int, after: int | None = None) -> t
         state = (
             checked_state(folder, ledger) if after is None else kept_state(folder, ledger, after)
         )
+        models = whole_models(folder, ledger, state.clusters if state else ())
     if state is None:
         raise RunError(f"{folder.path} has no checkpoint yet. Resume the run first.")
-    if not 0 <= cluster < len(state.clusters):
-        raise RunError(
-            f"{folder.path} has clusters 0 to {len(state.clusters) - 1}, found {cluster}."
-        )
-    return state.round_index, state.clusters[cluster]
+    if not 0 <= cluster < len(models):
+        raise RunError(f"{folder.path} has clusters 0 to {len(models) - 1}, found {cluster}.")
+    return state.round_index, models[cluster]
 
 
 def export_model(
@@ -519,7 +518,7 @@ def settle_copies(
     Args:
         folder: the run's.
         request: the one that is being served.
-        models: the cluster models after the answer.
+        models: the cluster models after the answer, as they are exported.
     """
     option = request.being_served().option
     first = option.first_replayed_round

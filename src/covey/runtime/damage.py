@@ -15,6 +15,7 @@ from covey.runtime.secrets import lost_secret, restored_marker
 from covey.runtime.session import read_history, settings_hash
 from covey.runtime.states import (
     checkpoint_paths,
+    frozen_problem,
     missing_state,
     round_of,
     state_problem,
@@ -91,6 +92,10 @@ def _of_ledger(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
     yield from _secret(folder, ledger)
     yield from _states(folder, ledger)
     yield from _updates(folder, ledger)
+    used = read_history(ledger).components
+    if used and used.frozen and (problem := frozen_problem(folder, used.frozen)):
+        how = "`covey resume` writes it anew, where the run's model is at hand."
+        yield Damage(folder.frozen, "the parameters that do not train", problem, how)
     for path, problem in record_problems(folder, ledger):
         yield Damage(path, "a client's records", problem, COPY)
     for request in ledger.requests():

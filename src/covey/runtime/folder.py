@@ -45,6 +45,8 @@ class RunFolder:
     """The places inside one run.
 
     config.toml  ledger.sqlite  checkpoints/  report.html  figures/  metrics.csv
+    frozen.safetensors: parameters of the model that do not train, and drawn ones that
+    clients keep to themselves, once for all rounds
     asking/ while the run is played; federation.json where the clients are apart
     exports/ of models; copies/: what was exported or shown where, and for whom
     updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
@@ -127,6 +129,11 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """The states."""
         return self.path / "checkpoints"
+
+    @property
+    def frozen(self) -> Path:
+        """What is one for all models and rounds of the run, if there is anything."""
+        return self.path / "frozen.safetensors"
 
     @property
     def superseded(self) -> Path:

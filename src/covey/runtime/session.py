@@ -21,11 +21,13 @@ from covey.config.settings import Config, that_matter
 from covey.data.examples import Client
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
+from covey.models.build import held_params
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.inputs import check_inputs, note_inputs, with_changed_records
 from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader
 from covey.runtime.receipts import check_anchors
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
+from covey.runtime.states import keep_frozen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +139,8 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     active, history = session.run, session.record().history
     note_secret(folder.secret_marker, ledger)
     note_inputs(inputs, ledger)
+    if active.module is not None:
+        keep_frozen(folder, held_params(active.module, active.config.model.personal))
     ledger.enrol(
         {c.handle: c.name for c in active.population.clients},
         organisations=active.population.organisation_by_handle(),
@@ -344,6 +348,7 @@ TRACES = (
     "checkpoints",
     "copies",
     "exports",
+    "frozen.safetensors",
     "metrics.csv",
     "proofs",
     "records",

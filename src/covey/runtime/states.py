@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
@@ -31,7 +32,7 @@ from covey.base.files import (
     replace_whole,
 )
 from covey.base.names import Handle, Params, another_format
-from covey.base.params import named, safetensors_pieces, unprefixed
+from covey.base.params import model_hash, named, safetensors_pieces, unprefixed
 from covey.components.state import decoded, encoded
 from covey.ledger.hashes import FileHashes
 from covey.ledger.store import Ledger
@@ -371,6 +372,40 @@ def _remedy(folder: RunFolder) -> str:
         f"`covey doctor {folder.path}` says what else is damaged; with --repair it plays "
         f"the lost rounds again, from the last state that is whole."
     )
+
+
+def keep_frozen(folder: RunFolder, frozen: Params) -> None:
+    """Write the parameters that do not train, unless they are there as they must be."""
+    if frozen and frozen_problem(folder, model_hash([frozen])):
+        replace_whole(folder.frozen, b"".join(safetensors_pieces(frozen)), mode=0o600)
+
+
+def frozen_problem(folder: RunFolder, digest: str) -> str:
+    """Say why a run's frozen parameters are not those with this hash; "": they are."""
+    try:
+        check_regular(folder.frozen)
+        found = load_file(folder.frozen)
+    except TORN as error:
+        return f"it cannot be read ({error})"
+    return "" if model_hash([found]) == digest else "its tensors are others"
+
+
+def whole_models(folder: RunFolder, ledger: Ledger, models: Iterable[Params]) -> tuple[Params, ...]:
+    """Return a run's models with the parameters that do not train, as its module has them.
+
+    Raises:
+        RunError: these are gone, or damaged.
+    """
+    used = folder.reader.read(ledger).history.components
+    if used is None or not used.frozen:
+        return tuple(models)
+    if problem := frozen_problem(folder, used.frozen):
+        raise RunError(
+            f"{folder.frozen} must hold the model's parameters that do not train, but "
+            f"{problem}. Resume the run, with its model: that writes them anew."
+        )
+    frozen = load_file(folder.frozen)
+    return tuple({**model, **frozen} for model in models)
 
 
 def write_updates(

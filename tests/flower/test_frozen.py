@@ -1,0 +1,74 @@
+"""What does not train of a model is on no wire, and is the server's at every client."""
+
+import tomli_w
+from torch import Tensor, nn
+
+from covey.base.events import AnswerRefused
+from flower.conftest import all_of, settings_with
+
+
+class Adapted(nn.Module):
+    """A frozen layer that is drawn from the run's seed, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Linear(64, 16).requires_grad_(requires_grad=False)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.backbone(inputs.flatten(1)).relu())
+
+
+def settings():
+    found = settings_with(rounds=2, risk={"name": "none"}, train={"optimizer": {"momentum": 0.0}})
+    own = {"model": {"name": "flower.test_frozen:Adapted"}, "method": {"name": "fedavg"}}
+    return {**found, **own}
+
+
+def test_only_what_trains_is_sent_and_it_ends_as_in_a_simulation(build):
+    federation, names = build(settings()), set[str]()
+
+    def watching(question, reply):
+        for message in (question, reply):
+            for record in message.content.array_records.values():
+                names.update(record)
+        return [reply]
+
+    federation.wire = watching
+    there, here = federation.play(nodes=6), federation.simulated()
+    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert names == {"head.weight", "head.bias"}
+    assert there.params(0).keys() == Adapted().state_dict().keys()
+
+
+def test_a_client_with_other_frozen_parameters_takes_no_part(build):
+    federation = build(settings(), clients=range(3))
+    other = {
+        **settings(),
+        "seed": 7,
+        "engine": {"name": "flower"},
+        "data": federation.settings["data"],
+    }
+    (federation.path / "other.toml").write_text(tomli_w.dumps(other))
+    odd = federation.path / "client-00001" / "node.toml"
+    odd.write_text(odd.read_text().replace("covey.toml", "other.toml"))
+    result = federation.play(nodes=3)
+    refused = all_of(AnswerRefused, result)
+    assert {each.handle for each in refused} == {result.names["client-00001"]}
+
+
+def test_entries_that_stay_with_clients_are_on_no_wire(build):
+    found = {**settings(), "rounds": 3}
+    model = {"name": "flower.test_frozen:Adapted", "personal": ["*.bias"]}
+    federation, names = build({**found, "model": model}), set[str]()
+
+    def watching(question, reply):
+        for message in (question, reply):
+            for record in message.content.array_records.values():
+                names.update(record)
+        return [reply]
+
+    federation.wire = watching
+    there, here = federation.play(nodes=6), federation.simulated()
+    assert names == {"head.weight"}
+    assert there.summary["model_hash"] == here.summary["model_hash"]
