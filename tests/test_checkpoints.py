@@ -21,8 +21,8 @@ from covey.base import files as atomic_io
 from covey.runtime import states as checkpoints
 from covey.runtime.states import (
     checkpoint_of,
-    checkpointed_rounds,
     load_checkpoint,
+    rounds_in,
     save_checkpoint,
     set_aside_from,
     thin,
@@ -167,8 +167,8 @@ def test_states_are_set_aside_from_a_round_on_however_often(tmp_path: Path):
     (folder / "round-00002.safetensors").rename(aside / "round-00002.safetensors")
     for _ in range(2):
         set_aside_from(folder, 2, aside)
-    assert checkpointed_rounds(folder) == (0, 1)
-    assert checkpointed_rounds(aside) == (2, 3)
+    assert rounds_in(folder) == (0, 1)
+    assert rounds_in(aside) == (2, 3)
     assert checkpoint_of(aside, 3) == aside / "round-00003.safetensors"
     assert (aside / "round-00003.safetensors").read_bytes() == bits
     (aside / "round-00003.safetensors").write_bytes(bits[:-1])

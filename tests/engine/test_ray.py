@@ -24,7 +24,6 @@ from covey import (
     DataError,
     EngineError,
     EngineFactory,
-    Examples,
     Objective,
     Params,
     Recipe,
@@ -348,5 +347,3 @@ def test_jobs_of_next_to_nothing_go_in_bundles(make_module, make_jobs, monkeypat
     assert [len(bundle) for bundle in found] == [3, 3, 1]
     assert [job for bundle in found for job in bundle] == jobs
     assert list(on_ray._bundles(list[TrainingJob](), training_work)) == []
-    nobody = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
-    assert on_ray._scoring_work(ScoringJob(jobs[0].start, nobody)) == 0

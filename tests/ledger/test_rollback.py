@@ -182,9 +182,9 @@ def test_a_rewind_to_no_round_is_refused(where: str, body: dict[str, object]):
 
 def test_a_record_of_a_round_is_not_one_between_rounds(where: str):
     with Ledger.create(where, noon) as ledger:
-        with pytest.raises(LedgerError, match="one is of round 3"):
+        with pytest.raises(LedgerError, match=r"between two rounds .* one of round 3"):
             ledger.append_between([LEFT, fact(3)])
-        with pytest.raises(LedgerError, match="round 0 came with events of no round"):
+        with pytest.raises(LedgerError, match=r"of round 0 .* one of no round"):
             ledger.append(0, [fact(0), LEFT])
         with pytest.raises(LedgerError, match="at least one event"):
             ledger.append_between([])

@@ -95,7 +95,7 @@ def told_by(
     with Ledger.open(place / "ledger.sqlite", now) as ledger:
         liar = _liar(ledger, document, mine)
         lie(liar)
-        with ledger._transaction() as connection:
+        with ledger._reading() as connection:
             connection.execute(delete(events))
             connection.execute(delete(participation))
             connection.execute(delete(clock))

@@ -19,7 +19,7 @@ from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS
 from covey.runtime.damage import damages
 from covey.runtime.folder import RunFolder
-from covey.runtime.states import checkpointed_rounds, load_state
+from covey.runtime.states import load_state, rounds_in
 from runtime import solved_runs as runs
 from runtime.solved_runs import LAMBDA, POOLING, model_of, recorded
 
@@ -141,7 +141,7 @@ def test_new_records_take_the_place_of_the_old_ones_or_join_them(solved, config,
     held[OLD] = Examples.joined((held[OLD], new)) if add else new
     assert model_of(solved.folder) == computed(solved.folder, held)
     kept = RunFolder(solved.folder)
-    assert checkpointed_rounds(kept.checkpoints) == (1,)
+    assert rounds_in(kept.checkpoints) == (1,)
     assert not kept.superseded.exists()
     assert not kept.subtracted.exists()
     (event,) = facts(solved.folder, RecordsChanged)

@@ -104,10 +104,9 @@ def test_a_second_time_after_a_crash_tells_the_same(folder: RunFolder, tmp_path:
 
 
 def test_an_export_without_a_record_is_found_where_exports_lie(folder: RunFolder):
-    for path in (folder.path / "cluster-0.safetensors", folder.exports / "x.safetensors"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(model_bytes(OLD))
-    kept = folder.path / "cluster-1.safetensors"
+    folder.exports.mkdir()
+    (folder.exports / "x.safetensors").write_bytes(model_bytes(OLD))
+    kept = folder.exports / "cluster-1.safetensors"
     kept.write_bytes(model_bytes(OTHER))
     assert set(fates(folder, 0).values()) == {("deleted", False), ("unchanged", False)}
     assert list(folder.path.rglob("*.safetensors")) == [kept]

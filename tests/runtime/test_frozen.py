@@ -74,19 +74,19 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, nn.Module]:
 
 
 def test_a_model_is_what_trains_and_its_buffers():
-    module = nn.Sequential(
-        nn.Linear(2, 2).requires_grad_(requires_grad=False), nn.BatchNorm1d(2), nn.Linear(2, 2)
-    )
-    module[2].bias.requires_grad_(requires_grad=False)
+    first, last = nn.Linear(2, 2), nn.Linear(2, 2)
+    module = nn.Sequential(first, nn.BatchNorm1d(2), last)
+    for frozen in (*first.parameters(), last.bias):
+        frozen.requires_grad = False
     assert list(frozen_params(module)) == ["0.weight", "0.bias", "2.bias"]
     params = initial_params(module)
     assert list(params) == [
         *("1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked"),
         "2.weight",
     ]
-    before = module[0].weight.clone()
+    before = first.weight.clone()
     set_params(module, {name: value + 1 for name, value in params.items()})
-    assert torch.equal(module[0].weight, before)
+    assert torch.equal(first.weight, before)
     assert torch.equal(exchanged_params(module)["2.weight"], params["2.weight"] + 1)
     with pytest.raises(RuntimeError, match="Missing key"):
         set_params(module, {"1.weight": before[0]})

@@ -19,7 +19,7 @@ from covey.models.networks import Mlp
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import client_plans, forget
 from covey.runtime.session import read_events
-from covey.runtime.states import read_updates, stored_rounds
+from covey.runtime.states import read_updates, rounds_in
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -295,7 +295,7 @@ STORED = {**FEDAVG, "leaving": {"store_updates": 1}}
 def updates_of(folder: Path):
     place = RunFolder(folder).updates
     noted = Ledger.read(place.parent / "ledger.sqlite").files
-    return {t: read_updates(place, t, noted) for t in stored_rounds(place)}
+    return {t: read_updates(place, t, noted) for t in rounds_in(place)}
 
 
 def test_beside_anonymity_sets_raw_updates_are_stored_and_nothing_is_denied(small, tmp_path):

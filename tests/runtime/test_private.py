@@ -23,7 +23,7 @@ from covey.dp.run_guarantees import representative_noise
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events
-from covey.runtime.states import checkpointed_rounds
+from covey.runtime.states import rounds_in
 
 FEDAVG = {"name": "fedavg"}
 QUIET = {"name": "none"}
@@ -93,7 +93,7 @@ def test_sums_are_hidden_and_survive_a_restart(quick, tmp_path):
     cut = tmp_path / "cut"
     shutil.copytree(result.folder, cut)
     folder = RunFolder(cut).checkpoints
-    assert checkpointed_rounds(folder) == (0, 1, 2, 3)
+    assert rounds_in(folder) == (0, 1, 2, 3)
     for t in (2, 3):
         (folder / f"round-{t:05d}.safetensors").unlink()
     resume(cut)  # replayed rounds are compared with what is recorded

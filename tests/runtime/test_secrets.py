@@ -150,11 +150,11 @@ def test_without_its_secret_a_run_says_so_in_one_sentence(kept, broken):
         lambda: kept.restart_at(0),
         lambda: kept.tombstone("alice"),
     ):
-        with pytest.raises(RunError, match=r"must be in .*restore the file, or start"):
+        with pytest.raises(RunError, match=r"must hold .*restore the file, or start"):
             use()
 
 
 def test_a_run_whose_secret_was_lost_does_not_get_another(kept, marker):
     kept.path.unlink()
-    with pytest.raises(RunError, match=r"must be in .*restore the file, or start"):
+    with pytest.raises(RunError, match=r"must hold .*restore the file, or start"):
         secrets_of(STREAMS, "os", marker).at_round(0)

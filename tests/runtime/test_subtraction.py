@@ -18,7 +18,7 @@ from covey.heads.sums import weight_steps
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import forget
-from covey.runtime.states import checkpointed_rounds, load_state
+from covey.runtime.states import load_state, rounds_in
 from runtime.solved_runs import POOLING, SOLVED, model_of, recorded
 
 ONE, OTHER, THIRD = "client-00003", "client-00005", "client-00001"
@@ -110,7 +110,7 @@ def test_nothing_of_the_client_is_in_the_folder_afterwards(folder):
     handle = load(folder).names[ONE]
     left(folder, ONE)
     kept = RunFolder(folder)
-    assert checkpointed_rounds(kept.checkpoints) == (2,)
+    assert rounds_in(kept.checkpoints) == (2,)
     assert not kept.subtracted.exists()
     assert not kept.superseded.exists()
     for path in folder.rglob("*"):

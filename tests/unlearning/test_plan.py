@@ -292,7 +292,7 @@ def test_all_answers_by_hand():
 
 def test_a_second_leaver_breaks_the_set_of_the_first():
     story = told("ABC DEF", "AD BE CF ")
-    story = replace(story, sets=story.sets[:2])
+    story = replace(story, sets=tuple(story.sets)[:2])
     assert deniable(story, "A")
     assert deniable(after(story, "A"), "D")
     assert by_name(after(story, "A"), "B", HIDDEN)["roll_back"] == Option("roll_back", "", 0, 0, 3)

@@ -210,12 +210,11 @@ def guarantee(
         )
     if noise == "paper" or noise is None:
         return _of_the_paper(sigma, epsilon, delta, rounds)
-    from covey.dp.run_guarantees import NoisePlan, adversary_views, forecast, multiplier, noise_size
+    from covey.dp.run_guarantees import NoisePlan, adversary_views, forecast, multiplier, noise_norm
 
     plan = NoisePlan(noise, rounds, delta, set_size, sets, clients, sampling, steps)
     z = sigma or multiplier(plan, epsilon or 0.0)
-    # of a record's noise, many steps and clients make an average
-    size = None if noise == "record" else noise_size(plan, z, radius, coordinates)
+    averaged = noise == "record"  # of its noise, many steps and clients make an average
     return GuaranteeOfNoise(
         noise=noise,
         rounds=rounds,
@@ -223,8 +222,8 @@ def guarantee(
         guarantee=forecast(plan, z),
         noise_multiplier=z,
         views=dict(adversary_views(plan, z)) if noise == "sound" else None,
-        noise_norm=size.noise if size else None,
-        update_norm=size.update if size else None,
+        noise_norm=None if averaged else noise_norm(plan, z, radius, coordinates),
+        update_norm=None if averaged else radius,
     )
 
 

@@ -16,6 +16,7 @@ from covey.base.events import (
 from covey.base.history import History, of_kinds
 from covey.base.names import Handle
 from covey.heads.perturbed import HeadNoise
+from covey.unlearning.facts import HeadsHeld
 
 Unit = Literal["client", "record"]
 """Whose presence is hidden: all of a client's examples, or one of them."""
@@ -55,39 +56,20 @@ class Guarantee:
     noise_multiplier: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class HeadBound:
-    """A client's records in released heads.
-
-    Attributes:
-        heads: how many they were in.
-        weight: the largest weight that they had.
-        bound: how often anybody is right at most about whether one of them was there, who
-            has all of these heads.
-    """
-
-    heads: int
-    weight: float
-    bound: float
-
-
-def head_bounds(facts: Iterable[Event]) -> Mapping[Handle, HeadBound]:
+def head_bounds(facts: Iterable[Event]) -> Mapping[Handle, HeadsHeld]:
     """Return the bounds of all who use a head under noise, or did."""
     releases: dict[Handle, list[HeadPerturbed]] = {}
     for fact in facts:
         if isinstance(fact, HeadPerturbed):
             for handle in fact.weights:
                 releases.setdefault(handle, []).append(fact)
-    return {handle: _bound(handle, own) for handle, own in sorted(releases.items())}
-
-
-def _bound(handle: Handle, facts: list[HeadPerturbed]) -> HeadBound:
-    inside = [each for each in facts if each.weights[handle] > 0]
-    if not inside:
-        return HeadBound(0, 0.0, 0.5)
-    weight = max(each.weights[handle] for each in inside)
-    bound = weakest_noise(inside).success(weight, len(inside))
-    return HeadBound(len(inside), weight, bound)
+    found: dict[Handle, HeadsHeld] = {}
+    for handle, own in sorted(releases.items()):
+        inside = [each for each in own if each.weights[handle] > 0]
+        weight = max((each.weights[handle] for each in inside), default=0.0)
+        bound = weakest_noise(inside).success(weight, len(inside)) if inside else 0.5
+        found[handle] = HeadsHeld(len(inside), weight, bound)
+    return found
 
 
 def weakest_noise(heads: Sequence[HeadPerturbed]) -> HeadNoise:

@@ -10,24 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import Literal
 
 from covey.base import events
-from covey.base.events import (
-    AnonymitySetsFormed,
-    ChoicesPerturbed,
-    ClientsAssigned,
-    ClusterWaited,
-    DistancesSketched,
-    Event,
-    HeadPerturbed,
-    HeadsSolved,
-    ModelsMerged,
-    RepresentativesPerturbed,
-    RunStarted,
-    StepsPerturbed,
-    SumPerturbed,
-)
+from covey.base.history import of_kinds
 from covey.base.names import Handle
 from covey.components.parts import find, is_known
 from covey.dp.accountant import (
@@ -42,7 +29,7 @@ from covey.dp.accountant import (
 )
 from covey.dp.current_guarantee import UNITS, Guarantee, Unit, aggregations_of, hides, weakest_noise
 
-Noisy = SumPerturbed | HeadPerturbed | RepresentativesPerturbed
+Noisy = events.SumPerturbed | events.HeadPerturbed | events.RepresentativesPerturbed
 NOT_ADDED_UP = "no accountant adds up what this run released"
 HEAVY = "all records of a client together outweigh the noise, or choices had their own"
 BOTH = "records hide in gradients and in sums, and nobody has said what both cost together"
@@ -104,7 +91,7 @@ OWN_FEATURES = (
     "a time, and holds nobody's data"
 )
 AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness, metrics"
-OPEN: Mapping[type[Event], str] = {
+OPEN: Mapping[type[events.Event], str] = {
     events.RiskMeasured: "risk figures, which members' scores make: the rest holds given them",
     events.GroupsSought: "the warm start's split by what clients sent: the rest holds given it",
     events.PricesSet: "prices, which follow what clients wished: the rest holds given them",
@@ -135,36 +122,36 @@ KNOWN = (
     *OPEN,
     events.AnswersMissing,
     events.ClientsJoined,
-    SumPerturbed,
-    HeadPerturbed,
-    RepresentativesPerturbed,
-    StepsPerturbed,
-    ChoicesPerturbed,
-    AnonymitySetsFormed,
-    DistancesSketched,
+    events.SumPerturbed,
+    events.HeadPerturbed,
+    events.RepresentativesPerturbed,
+    events.StepsPerturbed,
+    events.ChoicesPerturbed,
+    events.AnonymitySetsFormed,
+    events.DistancesSketched,
     events.OrganisationsAttested,
-    ClientsAssigned,
-    ModelsMerged,
+    events.ClientsAssigned,
+    events.ModelsMerged,
     # What these tell of anybody is told by another one too, or always named as open.
     events.ClientLeft,
     events.ClusterAbandoned,
-    ClusterWaited,
+    events.ClusterWaited,
     events.ClustersCollapsed,
     events.CohortSampled,
-    HeadsSolved,
+    events.HeadsSolved,
     events.LeaveRequested,
     events.MovesWaited,
     events.RecordsChanged,
     events.RiskUnknown,
     events.RunFinished,
     events.RunRolledBack,
-    RunStarted,
+    events.RunStarted,
     events.SumGivenUp,
     events.ThresholdChanged,
 )
 
 
-def is_known_fact(fact: Event) -> bool:
+def is_known_fact(fact: events.Event) -> bool:
     """Say whether a guarantee accounts for a fact, or names it."""
     if isinstance(fact, events.ComponentsUsed):  # of covey's own it tells options alone
         return _own_code(fact) <= {FEATURES}
@@ -176,15 +163,15 @@ def _own_code(fact: events.ComponentsUsed) -> set[str]:
     return {key for key, used in fact.components.items() if used.get("source") != ""}
 
 
-def _nobody_chooses(method: str) -> bool:
-    """Say whether this algorithm leaves no client a choice; a user's own may not."""
-    if ":" in method or not is_known("algorithm", method):
-        return False
-    found = find("algorithm", method, "method.name")
-    return not found.chooses_clusters
+def _may_choose(method: str) -> bool:
+    """Say whether this algorithm leaves clients a choice, as a user's own may."""
+    known = ":" not in method and is_known("algorithm", method)
+    return not known or find("algorithm", method, "method.name").chooses_clusters
 
 
-def guarantees(facts: Sequence[Event], delta: float, *, secret: bool) -> tuple[Guarantee, ...]:
+def guarantees(
+    facts: Sequence[events.Event], delta: float, *, secret: bool
+) -> tuple[Guarantee, ...]:
     """Return what a run guarantees to a client, and to a record, where noise was added.
 
     Args:
@@ -199,7 +186,7 @@ def guarantees(facts: Sequence[Event], delta: float, *, secret: bool) -> tuple[G
         its `reason` why nothing holds.
     """
     reason = "" if secret else SEEDED
-    heads = any(isinstance(fact, HeadPerturbed) for fact in facts)
+    heads = any(of_kinds(facts, events.HeadPerturbed))
     relations: tuple[Relation, ...] = ("contributes or not", "replaced by another")
     return tuple(
         _guarantee(unit, facts, delta, reason, relation)
@@ -209,9 +196,9 @@ def guarantees(facts: Sequence[Event], delta: float, *, secret: bool) -> tuple[G
     )
 
 
-def _at_server(unit: Unit, facts: Sequence[Event]) -> bool:
+def _at_server(unit: Unit, facts: Sequence[events.Event]) -> bool:
     """Say whether the noise hides from those who see models, and not from the server."""
-    sums = (fact for fact in facts if isinstance(fact, SumPerturbed | HeadPerturbed))
+    sums = of_kinds(facts, events.SumPerturbed, events.HeadPerturbed)
     return unit == "client" or any(hides(fact, unit) for fact in sums)
 
 
@@ -227,10 +214,10 @@ def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float
 
 
 def _guarantee(
-    unit: Unit, facts: Sequence[Event], delta: float, reason: str, relation: Relation
+    unit: Unit, facts: Sequence[events.Event], delta: float, reason: str, relation: Relation
 ) -> Guarantee:
     merges = list(aggregations_of(facts))
-    heads = any(isinstance(fact, HeadPerturbed) for fact in facts)
+    heads = any(of_kinds(facts, events.HeadPerturbed))
     view: Unit = "client" if _at_server(unit, facts) else "record"
     unknown = {type(fact).__name__ for fact in facts if not is_known_fact(fact)}
     if not reason and unknown:
@@ -264,7 +251,7 @@ def _guarantee(
         noise_multiplier=min(
             fact.noise_multiplier
             for fact in facts
-            if isinstance(fact, Noisy | StepsPerturbed) and hides(fact, unit)
+            if isinstance(fact, Noisy | events.StepsPerturbed) and hides(fact, unit)
         ),
     )
 
@@ -281,35 +268,35 @@ class Cost:
 
     mechanisms: tuple[tuple[Mechanism, ...], ...]
     unaccounted_reason: str = ""
-    heads: tuple[tuple[HeadPerturbed, ...], ...] = ()
+    heads: tuple[tuple[events.HeadPerturbed, ...], ...] = ()
 
 
-def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
+def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit) -> Cost:
     """Return the dearest release of every merge, as often as a client may be in one.
 
     A client is in one cluster at a time. Heads that are solved from noisy sums that were
     released before tell nothing new.
     """
-    facts = [fact for merge in merges for fact in merge]
-    if unit == "record" and any(isinstance(f, StepsPerturbed) for f in facts):
+    if unit == "record" and any(of_kinds(chain.from_iterable(merges), events.StepsPerturbed)):
         return Cost((), BOTH)
     released: set[str] = set()
     paid: list[Mechanism] = []
-    heads: list[tuple[HeadPerturbed, ...]] = []
+    heads: list[tuple[events.HeadPerturbed, ...]] = []
     for number, merge in enumerate(merges):
         noisy = [f for f in merge if isinstance(f, Noisy) and hides(f, unit)]
-        waiting = {fact.cluster for fact in merge if isinstance(fact, ClusterWaited)}
-        solved = [fact for fact in merge if isinstance(fact, HeadsSolved)]
+        waiting = {fact.cluster for fact in of_kinds(merge, events.ClusterWaited)}
+        solved = list(of_kinds(merge, events.HeadsSolved))
         hidden = {fact.cluster for fact in noisy}
         # clusters whose noisy sums are those of an earlier release
         hidden |= {j for f in solved for j, s in enumerate(f.sums) if s in released}
-        bare = _merged(merge) - waiting - hidden
+        took = (enumerate(fact.participants) for fact in of_kinds(merge, events.ModelsMerged))
+        bare = {j for one in took for j, clients in one if clients} - waiting - hidden
         if bare:
             return Cost((), f"merge {number} took cluster {min(bare)}'s updates bare")
         released |= {s for f in solved for j, s in enumerate(f.sums) if j in hidden}
-        sums = [fact for fact in noisy if isinstance(fact, SumPerturbed)]
-        sets = [fact for fact in noisy if isinstance(fact, RepresentativesPerturbed)]
-        if own := tuple(fact for fact in noisy if isinstance(fact, HeadPerturbed)):
+        sums = list(of_kinds(noisy, events.SumPerturbed))
+        sets = list(of_kinds(noisy, events.RepresentativesPerturbed))
+        if own := tuple(of_kinds(noisy, events.HeadPerturbed)):
             heads.append(own)
         if sums:
             least = min(fact.noise_multiplier for fact in sums)
@@ -331,38 +318,27 @@ def _heads_bound(
 
         delta(epsilon) <= (1 + exp(epsilon / 2)) delta'(epsilon / 2)
     """
-    facts = [fact for each in cost.heads for fact in each]
     if choices:
         return None
+    facts = list(chain.from_iterable(cost.heads))
     noise = weakest_noise(facts)
     heaviest = max(fact.heaviest for fact in facts)
     single = max((w for fact in facts for w in fact.weights.values()), default=0.0)
     weight, releases = heaviest if unit == "client" else single, len(cost.heads)
-    if relation == "contributes or not":
-        epsilon = noise.epsilon(delta, weight, releases)
-    else:
-        epsilon = noise.epsilon_replaced(delta, weight, releases)
-    finite = math.isfinite(epsilon)
-    return EpsilonBound(epsilon, relation, "closed form") if finite else None
+    there = relation == "contributes or not"
+    epsilon = (noise.epsilon if there else noise.epsilon_replaced)(delta, weight, releases)
+    return EpsilonBound(epsilon, relation, "closed form") if math.isfinite(epsilon) else None
 
 
-def _merged(merge: Sequence[Event]) -> set[int]:
-    return {
-        j
-        for fact in merge
-        if isinstance(fact, ModelsMerged)
-        for j, clients in enumerate(fact.participants)
-        if clients
-    }
-
-
-def _record_cost(merges: Sequence[tuple[Event, ...]]) -> Cost:
+def _record_cost(merges: Sequence[tuple[events.Event, ...]]) -> Cost:
     """Return every client's noisy steps; clients with the same ones are one case."""
     steps: dict[Handle, Counter[Mechanism]] = {}
     for number, merge in enumerate(merges):
-        noisy = [fact for fact in merge if isinstance(fact, StepsPerturbed)]
-        bare = _trainers(merge) - {handle for fact in noisy for handle in fact.steps}
-        if bare:
+        noisy = list(of_kinds(merge, events.StepsPerturbed))
+        chosen = (f.clusters for f in of_kinds(merge, events.ClientsAssigned) if f.by != "final")
+        bare = {*chain.from_iterable(chosen)} - {h for f in noisy for h in f.steps}
+        # after the last merge nobody trains
+        if bare and any(of_kinds(merge, events.ModelsMerged)):
             return Cost((), f"in merge {number}, a client trained without noise")
         for fact in noisy:
             for handle, times in fact.steps.items():
@@ -372,55 +348,38 @@ def _record_cost(merges: Sequence[tuple[Event, ...]]) -> Cost:
     return Cost(tuple(tuple(counted.elements()) for counted in cases.values()))
 
 
-def _trainers(merge: Sequence[Event]) -> set[Handle]:
-    """Return the clients that trained for this aggregation; none after the last one."""
-    if not any(isinstance(fact, ModelsMerged) for fact in merge):
-        return set()
-    return {
-        handle
-        for fact in merge
-        if isinstance(fact, ClientsAssigned) and fact.by != "final"
-        for handle in fact.clusters
-    }
-
-
-def _choices(merges: Sequence[tuple[Event, ...]]) -> tuple[Mechanism, ...]:
+def _choices(merges: Sequence[tuple[events.Event, ...]]) -> tuple[Mechanism, ...]:
     """Return the noisy choices of the client that chose most often."""
     counted: dict[Handle, Counter[float]] = {}
-    for merge in merges:
-        for fact in merge:
-            if isinstance(fact, ChoicesPerturbed):
-                for handle in fact.handles:
-                    counted.setdefault(handle, Counter())[fact.epsilon] += 1
+    for fact in of_kinds(chain.from_iterable(merges), events.ChoicesPerturbed):
+        for handle in fact.handles:
+            counted.setdefault(handle, Counter())[fact.epsilon] += 1
     most: Counter[float] = Counter()
     for own in counted.values():
         most |= own
     return tuple(choice(epsilon) for epsilon in most.elements())
 
 
-def _choices_are_open(merges: Sequence[tuple[Event, ...]]) -> bool:
+def _choices_are_open(merges: Sequence[tuple[events.Event, ...]]) -> bool:
     """Say whether a client chose among several clusters without noise."""
-    for merge in merges:
-        noisy = any(isinstance(fact, ChoicesPerturbed) for fact in merge)
-        by = {fact.by for fact in merge if isinstance(fact, ClientsAssigned)}
-        if not noisy and by & {"clients", "final", "groups", "split"}:
-            return True
-    return False
+    return any(
+        fact.by in ("clients", "final", "groups", "split")
+        for merge in merges
+        if not any(of_kinds(merge, events.ChoicesPerturbed))
+        for fact in of_kinds(merge, events.ClientsAssigned)
+    )
 
 
 def _uncovered(
-    unit: Unit, facts: Sequence[Event], merges: Sequence[tuple[Event, ...]]
+    unit: Unit, facts: Sequence[events.Event], merges: Sequence[tuple[events.Event, ...]]
 ) -> tuple[str, ...]:
     told = dict.fromkeys(OPEN[type(fact)] for fact in facts if type(fact) in OPEN)
-    wide = any(
-        isinstance(fact, AnonymitySetsFormed | DistancesSketched)
-        and any(diameter is not None for diameter in fact.diameters)
-        for fact in facts
-    )
-    began = [fact for fact in facts if isinstance(fact, RunStarted)]
-    chosen = all(f.num_clusters > 1 and not _nobody_chooses(f.method) for f in began)
+    formed = of_kinds(facts, events.AnonymitySetsFormed, events.DistancesSketched)
+    wide = any(diameter is not None for fact in formed for diameter in fact.diameters)
+    began = list(of_kinds(facts, events.RunStarted))
+    chosen = all(f.num_clusters > 1 and _may_choose(f.method) for f in began)
     stored = any(fact.updates_stored for fact in began)
-    used = (fact for fact in facts if isinstance(fact, events.ComponentsUsed))
+    used = of_kinds(facts, events.ComponentsUsed)
     own_features = any(FEATURES in _own_code(fact) for fact in used)
     return (
         SERVER if _at_server(unit, facts) else COUNTS,
@@ -428,7 +387,7 @@ def _uncovered(
         *([DIAMETERS] if wide else []),
         *([OWN_FEATURES] if own_features else []),
         *([STORED] if stored and unit == "client" else []),
-        *([REFUSALS] if any(isinstance(f, HeadPerturbed) for f in facts) else []),
+        *([REFUSALS] if any(of_kinds(facts, events.HeadPerturbed)) else []),
         *told,
         *ALWAYS_OPEN,
     )
@@ -513,42 +472,29 @@ def adversary_views(plan: NoisePlan, noise_multiplier: float) -> Mapping[str, fl
     return {name: cost.epsilon if cost else None for name, cost in costs.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class NoiseSize:
-    """The noise in a released model, beside what it hides.
+def noise_norm(plan: NoisePlan, noise_multiplier: float, bound: float, coordinates: int) -> float:
+    """Return the expected L2 norm of the noise in one release, in a model of so many parameters.
 
-    Attributes:
-        noise: expected L2 norm of the noise.
-        update: the largest L2 norm of one client's update, or one example's gradient; the
-            mean of many that point to different sides is shorter.
+    `bound` is the largest norm of one client's update; the mean of many is shorter.
     """
-
-    noise: float
-    update: float
-
-
-def noise_size(
-    plan: NoisePlan, noise_multiplier: float, bound: float, coordinates: int
-) -> NoiseSize:
-    """Return how large the noise in one release is, in a model of so many parameters."""
     if plan.noise == "sound":
         std = 2 * bound * noise_multiplier / math.sqrt(plan.sets)
     else:
         std = bound * noise_multiplier / (plan.clients * plan.sampling)
-    return NoiseSize(std * math.sqrt(coordinates), bound)
+    return std * math.sqrt(coordinates)
 
 
-def _facts(plan: NoisePlan, z: float) -> list[Event]:
+def _facts(plan: NoisePlan, z: float) -> list[events.Event]:
     """Return what one round would record."""
-    merged = ModelsMerged("", (plan.clients,))
+    merged = events.ModelsMerged("", (plan.clients,))
     if plan.noise == "sound":
         sizes = (plan.set_size,) * plan.sets
-        return [RepresentativesPerturbed(0, sizes, 1.0, z), merged]
+        return [events.RepresentativesPerturbed(0, sizes, 1.0, z), merged]
     if plan.noise == "client":
-        return [SumPerturbed(0, 1.0, z, plan.sampling), merged]
+        return [events.SumPerturbed(0, 1.0, z, plan.sampling), merged]
     somebody = {"": plan.steps}
     return [
-        ClientsAssigned({"": 0}, "shared"),
-        StepsPerturbed(z, somebody, {"": plan.sampling}),
+        events.ClientsAssigned({"": 0}, "shared"),
+        events.StepsPerturbed(z, somebody, {"": plan.sampling}),
         merged,
     ]

@@ -46,23 +46,17 @@ def resolved(location: str | Path) -> str | Path:
     if isinstance(location, Path):
         return location
     if location.startswith(ENVIRONMENT):
-        return _from_environment(location.removeprefix(ENVIRONMENT))
-    if location.startswith(FILE):
-        return _from_file(Path(location.removeprefix(FILE)))
-    return location
-
-
-def _from_environment(name: str) -> str:
-    url = os.environ.get(name, "").strip()
-    if not url:
-        raise LedgerUnavailable(
-            f"The ledger's URL is to be in the environment variable {name}, but that is "
-            f"not set. Set it, for example to postgresql://USER@HOST/DATABASE?run=NAME."
-        )
-    return url
-
-
-def _from_file(path: Path) -> str:
+        name = location.removeprefix(ENVIRONMENT)
+        url = os.environ.get(name, "").strip()
+        if not url:
+            raise LedgerUnavailable(
+                f"The ledger's URL is to be in the environment variable {name}, but that is "
+                f"not set. Set it, for example to postgresql://USER@HOST/DATABASE?run=NAME."
+            )
+        return url
+    if not location.startswith(FILE):
+        return location
+    path = Path(location.removeprefix(FILE))
     try:
         mode, url = path.stat().st_mode, read_text(path).strip()
     except (OSError, ValueError) as error:
@@ -148,7 +142,11 @@ class SqliteFile:
         if not place.is_file():
             return False
         if sys.platform == "win32":
-            return self._is_refused()
+            try:
+                self.lock().close()
+            except LedgerLocked:
+                return True
+            return False
         import fcntl  # which Windows has not
 
         handle = os.open(place, os.O_RDONLY)
@@ -158,13 +156,6 @@ class SqliteFile:
             return True
         finally:
             os.close(handle)  # and with it what was locked
-        return False
-
-    def _is_refused(self) -> bool:
-        try:
-            self.lock().close()
-        except LedgerLocked:
-            return True
         return False
 
     def writer(self) -> Engine:

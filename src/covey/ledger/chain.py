@@ -86,6 +86,10 @@ class Link:
 
 def no_event(position: int | None, problem: str) -> LedgerError:
     """Return what is raised where something else than an event of a run was sealed."""
+    if position is None:
+        return LedgerError(
+            f"What is recorded must be an event of this run, but {problem}. Correct it."
+        )
     return LedgerError(
         f"The ledger is broken at position {position}: what was sealed there cannot be an "
         f"event of this run, since {problem}. Restore the ledger from a copy."
@@ -317,13 +321,10 @@ def rewound_to(record: Record) -> int | None:
     match record.body:
         case {"round_index": int(first)} if first >= 0 and not isinstance(first, bool):
             return first
-    if record.position is not None:
-        raise no_event(record.position, "it names no round to go on before")
-    raise LedgerError(
-        f"A record {REWIND} must name a round to go on before, 0 or later, as "
-        f"`round_index`, but it holds {record.body.get('round_index')!r} there. "
-        f"Record the first round that no longer counts."
+    found = (
+        f"a {REWIND} must name a round to go on before, found {record.body.get('round_index')!r}"
     )
+    raise no_event(record.position, found)
 
 
 def superseded_up_to(rewinds: Iterable[tuple[int, int]], round_index: int) -> int:

@@ -39,21 +39,20 @@ class FileHashes:
                 position = read_round(connection, round_index)[-1].position
                 connection.execute(insert(states).values(hash=digest, position=position))
 
-    def round_of_state(self, digest: str) -> int | None:
-        """Return after which round the state with this hash was written, if any was."""
+    def round_of_state(self, digest: str) -> tuple[bool, int | None]:
+        """Return whether a state with this hash was written, and after which round.
+
+        None: after one whose events are not there, or that was not of a round.
+        """
         query = (
             select(events.c.round_index)
-            .join(states, states.c.position == events.c.position)
+            .select_from(states)
+            .outerjoin(events, states.c.position == events.c.position)
             .where(states.c.hash == digest)
         )
         with self.reading() as connection:
-            return connection.scalar(query)
-
-    def knows_state(self, digest: str) -> bool:
-        """Return whether a state with this hash was written, of whatever round."""
-        query = select(states.c.position).where(states.c.hash == digest)
-        with self.reading() as connection:
-            return bool(connection.scalar(query))
+            row = connection.execute(query).first()
+        return row is not None, row[0] if row else None
 
     def newest_state(self) -> int | None:
         """Return the last round after which a state was written that still counts."""

@@ -228,34 +228,16 @@ def serve(connection: Connection, served: ServedRequest, served_at: str) -> None
     own = requests.c.handle == handle
     connection.execute(update(requests).where(own).values(sealed=None))
     advance(connection, served.request.id, "pending", changes)
-    if served.tombstone is not None:
-        erase(connection, handle, served.tombstone)
-
-
-def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
-    """Erase what is known of a handle, and keep a tombstone to recognise the client by.
-
-    Raises:
-        LedgerError: nobody is behind it.
-    """
+    if served.tombstone is None:
+        return
     gone = connection.execute(delete(clients).where(clients.c.handle == handle))
     if gone.rowcount != 1:
         raise LedgerError(
             f"A client is erased once, but nobody is behind the handle {handle}. "
             f"Check the handle; it may be erased already."
         )
-    if tombstone not in read_tombstones(connection):
-        connection.execute(insert(tombstones).values(mark=tombstone))
-
-
-def replace_names(connection: Connection, changed: Mapping[Handle, ClientName | None]) -> None:
-    """Put other names in the place of some, or nothing, and keep no tombstone."""
-    for handle, name in changed.items():
-        row = clients.c.handle == handle
-        if name is None:
-            connection.execute(delete(clients).where(row))
-        else:
-            connection.execute(update(clients).where(row).values(name=name))
+    if served.tombstone not in read_tombstones(connection):
+        connection.execute(insert(tombstones).values(mark=served.tombstone))
 
 
 def read_tombstones(connection: Connection) -> frozenset[str]:

@@ -7,11 +7,11 @@ follows a run, and can be made of them anew.
 """
 
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Select, insert, select
 
 from covey.base.errors import LedgerError
 from covey.base.names import Handle
@@ -33,7 +33,7 @@ MOST_ROWS = 50
 
 def add(connection: Connection, records: Sequence[Record], written_at: str) -> str:
     """Carry the chain on with at least one record, and return its new head."""
-    links = seal(records, after=last_link(connection))
+    sealed = seal(records, after=last_link(connection))
     cells = [
         {
             "position": one.position,
@@ -42,19 +42,26 @@ def add(connection: Connection, records: Sequence[Record], written_at: str) -> s
             "body": zlib.compress(one.body.encode()),
             "hash": one.hash,
         }
-        for one in links
+        for one in sealed
     ]
     connection.execute(insert(events), cells)
-    add_places(connection, ((a.position, b) for a, b in zip(links, records, strict=True)))
-    stamp = {"position": links[-1].position, "written_at": written_at}
+    add_places(connection, ((a.position, b) for a, b in zip(sealed, records, strict=True)))
+    stamp = {"position": sealed[-1].position, "written_at": written_at}
     connection.execute(insert(clock), stamp)
-    return links[-1].hash
+    return sealed[-1].hash
 
 
-def each_link(connection: Connection, after: int = 0) -> Iterator[Link]:
-    """Yield the whole chain in order, or what stands after a position, one by one."""
-    query = select(events).where(events.c.position > after) if after else select(events)
-    return _links(connection, query)
+def links(connection: Connection, *where: ColumnElement[bool]) -> Iterator[Link]:
+    """Yield the events in order, one by one: the whole chain, or those of which this holds."""
+    query = select(events).where(*where).order_by(events.c.position)
+    options = {"stream_results": True, "max_row_buffer": MOST_ROWS}
+    with connection.execute(query, execution_options=options) as result:
+        yield from (_link(tuple(row)) for row in result)
+
+
+def between(connection: Connection, kind: str) -> Iterator[Link]:
+    """Yield what was recorded of one kind between rounds, in order."""
+    return links(connection, events.c.round_index.is_(None), events.c.kind == kind)
 
 
 def read_piece(connection: Connection, position: int, most_bytes: int) -> tuple[list[Link], bool]:
@@ -64,17 +71,12 @@ def read_piece(connection: Connection, position: int, most_bytes: int) -> tuple[
     """
     piece: list[Link] = []
     before: int | None = None
-    for one in each_link(connection, position):
+    for one in links(connection, events.c.position > position):
         if most_bytes <= 0 and (one.round_index is None or one.round_index != before):
             return piece, False
         piece.append(one)
         most_bytes, before = most_bytes - len(one.body), one.round_index
     return piece, True
-
-
-def read_at(connection: Connection, position: int) -> list[Link]:
-    """Return the event at a position, if there is one."""
-    return list(_links(connection, select(events).where(events.c.position == position)))
 
 
 def hash_at(connection: Connection, position: int) -> str | None:
@@ -100,11 +102,6 @@ def last_link(connection: Connection) -> Link | None:
     return None if row is None else _link(tuple(row))
 
 
-def times(connection: Connection) -> dict[int, str]:
-    """Return when each entry was written, by the position of its last event, in order."""
-    return dict(map(tuple, connection.execute(select(clock).order_by(clock.c.position))))
-
-
 def newest_time(connection: Connection) -> str | None:
     """Return when the last entry was written."""
     query = select(clock.c.written_at).order_by(clock.c.position.desc())
@@ -113,9 +110,9 @@ def newest_time(connection: Connection) -> str | None:
 
 def read_round(connection: Connection, round_index: int) -> list[Link]:
     """Return what still counts of one round, in order."""
-    superseded = superseded_up_to(read_rewinds(connection), round_index)
-    ours = select(events).where(events.c.round_index == round_index, events.c.position > superseded)
-    return list(_links(connection, ours))
+    after = superseded_up_to(read_rewinds(connection), round_index)
+    ours = events.c.round_index == round_index, events.c.position > after
+    return list(links(connection, *ours))
 
 
 def last_round(connection: Connection) -> int | None:
@@ -141,36 +138,13 @@ def last_round(connection: Connection) -> int | None:
     return newest[0] if newest else None
 
 
-def furthest_round(connection: Connection) -> int | None:
-    """Return the largest round that was ever recorded, superseded or not."""
-    return connection.scalar(select(func.max(events.c.round_index)))
-
-
 def read_rewinds(connection: Connection) -> list[tuple[int, int]]:
     """Return the position of each rewind, and the round that it rewinds to."""
     return [
         (one.position, first)
-        for one in read_between(connection, REWIND)
+        for one in between(connection, REWIND)
         if (first := rewound_to(one.record())) is not None
     ]
-
-
-def read_between(connection: Connection, kind: str) -> list[Link]:
-    """Return what was recorded of one kind between rounds, in order."""
-    query = select(events).where(events.c.round_index.is_(None), events.c.kind == kind)
-    return list(_links(connection, query))
-
-
-def read_others(connection: Connection, kinds: Collection[str]) -> list[Link]:
-    """Return what was recorded of all other kinds, in order."""
-    return list(_links(connection, select(events).where(events.c.kind.not_in(list(kinds)))))
-
-
-def _links(connection: Connection, query: Select[*tuple[Any, ...]]) -> Iterator[Link]:
-    options = {"stream_results": True, "max_row_buffer": MOST_ROWS}
-    ordered = query.order_by(events.c.position)
-    with connection.execute(ordered, execution_options=options) as result:
-        yield from (_link(tuple(row)) for row in result)
 
 
 def _link(cells: tuple[Any, ...]) -> Link:
@@ -230,12 +204,6 @@ def add_places(connection: Connection, records: Iterable[tuple[int, Record]]) ->
         connection.execute(insert(participation), values)
 
 
-def rebuild_places(connection: Connection, links: Iterable[Link]) -> None:
-    """Make the whole table anew, of the whole chain."""
-    connection.execute(delete(participation))
-    add_places(connection, ((one.position, one.record()) for one in links))
-
-
 def places_of(connection: Connection, client: Handle) -> list[Place]:
     """Return a client's places in order, those in superseded rounds too."""
     # The rows of a round stand together, so that a round is added at the end of the table
@@ -250,30 +218,25 @@ def places_of(connection: Connection, client: Handle) -> list[Place]:
     return [Place(*row) for row in connection.execute(query)]
 
 
-def count_places(connection: Connection) -> int:
-    """Return how many rows there are."""
-    return connection.scalar(select(func.count()).select_from(participation)) or 0
-
-
-def places_between(connection: Connection, links: Sequence[Link]) -> list[tuple[Any, ...]]:
+def places_between(connection: Connection, piece: Sequence[Link]) -> list[tuple[Any, ...]]:
     """Return the rows of events that follow each other, as they stand."""
-    rounds = [one.round_index for one in links if one.round_index is not None]
+    rounds = [one.round_index for one in piece if one.round_index is not None]
     if not rounds:
         return []
     query = select(participation).where(
         participation.c.round_index.between(min(rounds), max(rounds)),
-        participation.c.position.between(links[0].position, links[-1].position),
+        participation.c.position.between(piece[0].position, piece[-1].position),
     )
     return [tuple(row) for row in connection.execute(query).all()]
 
 
-def check_places(links: Iterable[Link], rows: Iterable[tuple[Any, ...]]) -> None:
+def check_places(piece: Iterable[Link], rows: Iterable[tuple[Any, ...]]) -> None:
     """Compare rows with the whole, verified rounds that they were made of.
 
     Raises:
         LedgerError: they say something else.
     """
-    records = ((one.position, one.record()) for one in links)
+    records = ((one.position, one.record()) for one in piece)
     expected = set(chain.from_iterable(_rows_by_round(records)))
     if wrong := expected.symmetric_difference(rows):
         raise not_the_events(f"in round {min(str(row[0]) for row in wrong)}")

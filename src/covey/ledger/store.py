@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, delete, func, select, update
 
 from covey.base.errors import LedgerError, LedgerMismatch
 from covey.base.names import ClientName, Handle
@@ -25,6 +24,7 @@ from covey.ledger.hashes import FileHashes, check_tables, seal_tables
 from covey.ledger.requests import NewRequest, Request, ServedRequest
 from covey.ledger.rows import Place
 
+EVENTS = tables.events.c
 ENDED = "RunEndedEarly"
 """The kind of a record between rounds after which no further round is played."""
 
@@ -56,27 +56,6 @@ class Overview:
     clients: int
 
 
-class Piece(NamedTuple):
-    """Links that follow each other, verified.
-
-    Attributes:
-        is_last: nothing followed them when they were read.
-        places: how many rows say who took part in them.
-    """
-
-    links: list[Link]
-    is_last: bool
-    places: int
-
-
-@dataclass(frozen=True, slots=True)
-class _WriteAccess:
-    """What only a writer has."""
-
-    lock: Lock
-    clock: Callable[[], str]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Ledger:
     """The record of one run; close it, or use it in a `with` block.
@@ -94,7 +73,8 @@ class Ledger:
     location: str
     _backend: Backend = field(repr=False)
     _engine: Engine = field(repr=False)
-    _write_access: _WriteAccess | None = field(repr=False)
+    _lock: Lock | None = field(default=None, repr=False)
+    _clock: Callable[[], str] = field(default=str, repr=False)
 
     @classmethod
     def create(cls, location: str | Path, clock: Callable[[], str]) -> "Ledger":
@@ -106,7 +86,7 @@ class Ledger:
         """
         backend = backend_of(location)
         with cls._writing(backend, clock) as ledger:
-            with ledger._transaction() as connection:
+            with ledger._reading() as connection:
                 backend.prepare(connection)
                 tables.lay_out(connection, ledger.location)
                 seal_tables(connection)
@@ -121,12 +101,12 @@ class Ledger:
             LedgerLocked: another process is writing it.
         """
         with cls._writing(_existing(location), clock) as ledger:
-            with ledger._transaction() as connection:
+            with ledger._reading() as connection:
                 tables.check_version(connection, ledger.location)
                 tables.check_writable(connection)
                 ledger._backend.check(connection)
                 check_tables(connection)
-                verify(rows.each_link(connection))
+                verify(rows.links(connection))
             return ledger
 
     @classmethod
@@ -137,8 +117,8 @@ class Ledger:
             LedgerError: there is no ledger, or it cannot be read.
         """
         backend = _existing(location)
-        ledger = cls(str(backend), backend, backend.reader(), None)
-        with ledger._transaction() as connection:
+        ledger = cls(str(backend), backend, backend.reader())
+        with ledger._reading() as connection:
             tables.check_version(connection, ledger.location)
             check_tables(connection)
         return ledger
@@ -160,7 +140,7 @@ class Ledger:
     @property
     def files(self) -> FileHashes:
         """The hashes of the run's states and other files."""
-        return FileHashes(self._transaction, self._write_transaction)
+        return FileHashes(self._reading, self._writing_now)
 
     def append(self, round_index: int, records: Sequence[Record]) -> str:
         """Record a round, all of it or nothing, and return the new head.
@@ -169,9 +149,8 @@ class Ledger:
             LedgerError: the round is recorded already, comes before the last one of
                 the current story, is empty, or cannot be written.
         """
-        _check_round(round_index, records)
-        written_at = self._writer().clock()
-        with self._transaction() as connection:
+        _check_entry(records, round_index)
+        with self._writing_now() as connection:
             last = rows.last_round(connection)
             if last is not None and round_index <= last:
                 raise LedgerError(
@@ -179,7 +158,7 @@ class Ledger:
                     f"comes after round {last} in {self.location}. Compare a replayed "
                     f"round instead of appending it."
                 )
-            return rows.add(connection, records, written_at)
+            return rows.add(connection, records, self._clock())
 
     def append_between(
         self, records: Sequence[Record], joined: Mapping[Handle, ClientName] | None = None
@@ -196,13 +175,12 @@ class Ledger:
             LedgerError: there is no record, one belongs to a round, a client cannot be
                 enrolled, or it cannot be written.
         """
-        _check_between(records)
-        written_at = self._writer().clock()
-        with self._transaction() as connection:
+        _check_entry(records)
+        with self._writing_now() as connection:
             if joined:
                 clients_and_requests.bind_names(connection, joined, self.location)
                 seal_tables(connection)
-            return rows.add(connection, records, written_at)
+            return rows.add(connection, records, self._clock())
 
     def replace_names(
         self, changed: Mapping[Handle, ClientName | None], records: Sequence[Record]
@@ -222,12 +200,17 @@ class Ledger:
         Raises:
             LedgerError: there is no record, or it cannot be written.
         """
-        _check_between(records)
-        written_at = self._writer().clock()
-        with self._transaction() as connection:
-            clients_and_requests.replace_names(connection, changed)
+        _check_entry(records)
+        with self._writing_now() as connection:
+            for handle, name in changed.items():
+                row = tables.clients.c.handle == handle
+                connection.execute(
+                    delete(tables.clients).where(row)
+                    if name is None
+                    else update(tables.clients).where(row).values(name=name)
+                )
             seal_tables(connection, [tables.clients])
-            return rows.add(connection, records, written_at)
+            return rows.add(connection, records, self._clock())
 
     def links(self, after: Link | None = None) -> list[Link]:
         """Return the whole chain in order, once it is verified.
@@ -239,23 +222,29 @@ class Ledger:
         Raises:
             LedgerError: it is broken; the message names the first bad position.
         """
-        with self._transaction() as connection:
+        with self._reading() as connection:
             if after and rows.hash_at(connection, after.position) != after.hash:
                 after = None
-            links = list(rows.each_link(connection, after.position if after else 0))
+            later = [EVENTS.position > after.position] if after else []
+            links = list(rows.links(connection, *later))
         verify(links, after)
         return links
 
-    def piece(self, after: Link | None, most_bytes: int = MOST_BYTES) -> Piece:
+    def piece(
+        self, after: Link | None, most_bytes: int = MOST_BYTES
+    ) -> tuple[list[Link], bool, int]:
         """Return some links that follow a verified one, verified.
 
         The table of who took part is compared with them.
+
+        Returns:
+            The links, whether nothing followed them, and how many rows say who took part.
 
         Raises:
             LedgerError: either is broken, or `after` is not in the chain any more.
         """
         position = after.position if after else 0
-        with self._transaction() as connection:
+        with self._reading() as connection:
             known = rows.hash_at(connection, position) if after else GENESIS
             links, is_last = rows.read_piece(connection, position, most_bytes)
             places = rows.places_between(connection, links)
@@ -266,30 +255,31 @@ class Ledger:
             )
         verify(links, after)
         rows.check_places(links, places)
-        return Piece(links, is_last, len(places))
+        return links, is_last, len(places)
 
     def places(self, client: Handle) -> list[Place]:
         """Return where a client took part, as far as it still counts, fast and not verified."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             rewinds = rows.read_rewinds(connection)
             places = rows.places_of(connection, client)
         return [each for each in places if counts(rewinds, each.position, each.round_index)]
 
     def links_at(self, positions: Iterable[int]) -> list[Link]:
         """Return what stands at these positions, not verified."""
-        with self._transaction() as connection:
-            return [one for at in positions for one in rows.read_at(connection, at)]
+        with self._reading() as connection:
+            found = (rows.links(connection, EVENTS.position == at) for at in positions)
+            return list(chain.from_iterable(found))
 
     def without(self, kinds: Collection[str]) -> list[Link]:
         """Return what still counts of all other kinds, fast and not verified."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             rewinds = rows.read_rewinds(connection)
-            links = rows.read_others(connection, kinds)
+            links = list(rows.links(connection, EVENTS.kind.not_in(list(kinds))))
         return [one for one in links if counts(rewinds, one.position, one.round_index)]
 
     def rewinds(self) -> list[tuple[int, int]]:
         """Return the position of each rewind, and the round that it rewinds to."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return rows.read_rewinds(connection)
 
     def replay(self) -> list[Record]:
@@ -302,7 +292,7 @@ class Ledger:
         Raises:
             LedgerMismatch: it is not.
         """
-        with self._transaction() as connection:
+        with self._reading() as connection:
             recorded = [one.record() for one in rows.read_round(connection, round_index)]
         difference = first_difference(recorded, records)
         if difference:
@@ -314,17 +304,17 @@ class Ledger:
 
     def last_round(self) -> int | None:
         """Return the index of the newest round that counts."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return rows.last_round(connection)
 
     def furthest_round(self) -> int | None:
         """Return the largest index ever recorded, of a superseded round or not."""
-        with self._transaction() as connection:
-            return rows.furthest_round(connection)
+        with self._reading() as connection:
+            return connection.scalar(select(func.max(EVENTS.round_index)))
 
     def head(self) -> str:
         """Return the newest hash, which commits to the whole history."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return rows.end(connection)[1]
 
     def is_being_written(self) -> bool:
@@ -334,7 +324,7 @@ class Ledger:
 
     def overview(self) -> Overview:
         """Return how far the run is, without reading or verifying what came before."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             last = rows.last_link(connection)
             return Overview(
                 events=last.position if last else 0,
@@ -343,18 +333,18 @@ class Ledger:
                 written_at=rows.newest_time(connection) or "",
                 last_round=rows.last_round(connection),
                 first_round=tuple(one.record() for one in rows.read_round(connection, 0)),
-                ended=tuple(one.record() for one in rows.read_between(connection, ENDED)),
+                ended=tuple(one.record() for one in rows.between(connection, ENDED)),
                 clients=connection.scalar(select(func.count()).select_from(tables.clients)) or 0,
             )
 
     def end(self) -> tuple[int, str, str | None]:
         """Return the last position, its hash, and when it was written."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return *rows.end(connection), rows.newest_time(connection)
 
     def head_of(self, round_index: int) -> str | None:
         """Return the hash of the last event that still counts of one round."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             links = rows.read_round(connection, round_index)
         return links[-1].hash if links else None
 
@@ -365,8 +355,9 @@ class Ledger:
 
     def times(self) -> dict[int, str]:
         """Return when each entry was written, by the position of its last event."""
-        with self._transaction() as connection:
-            return rows.times(connection)
+        with self._reading() as connection:
+            query = select(tables.clock).order_by(tables.clock.c.position)
+            return dict(map(tuple, connection.execute(query)))
 
     def hashes(self) -> list[str]:
         """Return the hash of every event, in order, once the whole is verified."""
@@ -386,7 +377,7 @@ class Ledger:
         Raises:
             LedgerError: a page or an index is damaged.
         """
-        with self._transaction() as connection:
+        with self._reading() as connection:
             self._backend.check(connection)
 
     def check_participation(self) -> None:
@@ -399,14 +390,17 @@ class Ledger:
         while not is_last:
             links, is_last, places = self.piece(last)
             count, last = count + places, links[-1] if links else last
-        with self._transaction() as connection:
-            if rows.count_places(connection) > count:
+        with self._reading() as connection:
+            every = connection.scalar(select(func.count()).select_from(tables.participation))
+            if (every or 0) > count:
                 raise rows.not_the_events("of rounds that were not played")
 
     def rebuild_participation(self) -> None:
         """Make the table of who took part anew, of all events."""
-        with self._write_transaction() as connection:
-            rows.rebuild_places(connection, rows.each_link(connection))
+        with self._writing_now() as connection:
+            connection.execute(delete(tables.participation))
+            records = ((one.position, one.record()) for one in rows.links(connection))
+            rows.add_places(connection, records)
 
     def enrol(
         self,
@@ -425,10 +419,9 @@ class Ledger:
             LedgerError: a handle or a name is already bound to another one, or the
                 client was erased.
         """
-        self._writer()
         keys_of = {h: keys[name] for h, name in handles.items() if keys and name in keys}
         columns = tables.clients.c
-        with self._transaction() as connection:
+        with self._writing_now() as connection:
             changed = [
                 clients_and_requests.bind_names(connection, handles, self.location),
                 clients_and_requests.bind(connection, columns.key, keys_of),
@@ -439,25 +432,25 @@ class Ledger:
 
     def names(self) -> dict[Handle, ClientName]:
         """Return the name of each handle's client, where it is still known."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return clients_and_requests.bound(connection, tables.clients.c.name)
 
     def name_of(self, handle: Handle) -> ClientName | None:
         """Return the name of one handle's client, where it is still known."""
         query = select(tables.clients.c.name).where(tables.clients.c.handle == handle)
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return connection.scalar(query)
 
     def keys(self) -> dict[ClientName, str]:
         """Return the fingerprint of the key that each client's name is bound to."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             names = clients_and_requests.bound(connection, tables.clients.c.name)
             keys = clients_and_requests.bound(connection, tables.clients.c.key)
         return {names[handle]: key for handle, key in keys.items()}
 
     def organisations(self) -> dict[Handle, str]:
         """Return whose client each one is, where that is attested and not erased."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return clients_and_requests.bound(connection, tables.clients.c.organisation)
 
     def ask_all(
@@ -472,8 +465,8 @@ class Ledger:
         Raises:
             LedgerError: there is no such answer or basis, or it cannot be written.
         """
-        asked_at = self._writer().clock()
-        with self._transaction() as connection:
+        with self._writing_now() as connection:
+            asked_at = self._clock()
             asked = [clients_and_requests.ask(connection, each, asked_at) for each in new_requests]
             seal_tables(connection, [tables.requests])
             if records:
@@ -482,7 +475,7 @@ class Ledger:
 
     def requests(self) -> list[Request]:
         """Return every request to leave, in order of asking."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return clients_and_requests.read_requests(connection)
 
     def serve(self, served: Sequence[ServedRequest], records: Sequence[Record]) -> str:
@@ -501,9 +494,9 @@ class Ledger:
             LedgerError: a request is not pending, nobody is behind its handle, or it
                 cannot be written.
         """
-        _check_between(records)
-        written_at = self._writer().clock()
-        with self._transaction() as connection:
+        _check_entry(records)
+        with self._writing_now() as connection:
+            written_at = self._clock()
             for each in served:
                 clients_and_requests.serve(connection, each, written_at)
             seal_tables(connection)
@@ -527,7 +520,7 @@ class Ledger:
 
     def tombstones(self) -> frozenset[str]:
         """Return the tombstones of clients that left."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return clients_and_requests.read_tombstones(connection)
 
     def scrub(self) -> None:
@@ -536,14 +529,14 @@ class Ledger:
         Afterwards an SQLite ledger's files hold them nowhere. On PostgreSQL its
         write-ahead log, backups and replicas are not covered, nor the server's own log.
         """
-        self._writer()
+        self._check_writer()
         with errors_explained(self._backend):
             self._backend.scrub()
 
     def close(self) -> None:
         """Let another process write."""
-        if self._write_access:
-            self._write_access.lock.close()
+        if self._lock:
+            self._lock.close()
 
     def __enter__(self) -> "Ledger":
         return self
@@ -557,37 +550,36 @@ class Ledger:
         """Lend a ledger for writing, closed again if the block fails."""
         with errors_explained(backend):
             engine, lock = backend.writer(), backend.lock()
-        ledger = cls(str(backend), backend, engine, _WriteAccess(lock, clock))
+        ledger = cls(str(backend), backend, engine, lock, clock)
         try:
             yield ledger
         except BaseException:
             ledger.close()
             raise
 
-    def _writer(self) -> _WriteAccess:
-        if self._write_access is None:
+    def _check_writer(self) -> None:
+        if self._lock is None:
             raise LedgerError(
                 f"{self.location} was opened to be read. Use Ledger.open to write it."
             )
-        self._write_access.lock.check()
-        return self._write_access
+        self._lock.check()
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _reading(self) -> Iterator[Connection]:
         with errors_explained(self._backend), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def _write_transaction(self) -> Iterator[Connection]:
-        self._writer()
-        with self._transaction() as connection:
+    def _writing_now(self) -> Iterator[Connection]:
+        self._check_writer()
+        with self._reading() as connection:
             yield connection
 
     def _close_request(
         self, request_id: str, before: clients_and_requests.State, changes: Mapping[str, str]
     ) -> None:
-        settled = {**changes, "answered_at": self._writer().clock(), "note": None}
-        with self._transaction() as connection:
+        settled = {**changes, "answered_at": self._clock(), "note": None}
+        with self._writing_now() as connection:
             clients_and_requests.advance(connection, request_id, before, settled)
             seal_tables(connection, [tables.requests])
 
@@ -603,35 +595,16 @@ def _existing(location: str | Path) -> Backend:
     )
 
 
-def _check_round(round_index: int, records: Sequence[Record]) -> None:
-    if not records:
-        raise LedgerError(
-            f"A round must leave at least one event, but round {round_index} has "
-            f"none, and could not be told from a round that was never played. "
-            f"Record what happened, even if nothing moved."
-        )
+def _check_entry(records: Sequence[Record], round_index: int | None = None) -> None:
+    """Refuse what cannot be one entry: of this round or, None, between two of them."""
+    where = "between two rounds" if round_index is None else f"of round {round_index}"
     strays = [one.round_index for one in records if one.round_index != round_index]
-    if strays:
+    if strays or not records:
+        other = "no round" if None in strays else f"round {strays[0]}" if strays else ""
+        found = f"one of {other}" if other else "none"
         raise LedgerError(
-            f"Events must be appended with their own round, but round {round_index} "
-            f"came with events of {_round(strays[0])}. Append them apart."
-        )
-
-
-def _check_between(records: Sequence[Record]) -> None:
-    if not records:
-        raise LedgerError(
-            "What happened between two rounds must be at least one event, but there is "
-            "none. Record what happened, or nothing at all."
+            f"What is recorded {where} must be at least one event, and all of them from there, "
+            f"but there is {found}. Record what happened, each round by itself."
         )
     for one in records:
-        if one.round_index is not None:
-            raise LedgerError(
-                f"Events between two rounds must be of none, but one is of "
-                f"{_round(one.round_index)}. Append that round by itself."
-            )
         rewound_to(one)  # refuses a rewind that no reader could follow
-
-
-def _round(round_index: int | None) -> str:
-    return "no round" if round_index is None else f"round {round_index}"

@@ -142,15 +142,15 @@ def exposed_records(
         )
     if (path / "node.toml").is_file():
         file = NodeFile.read(path / "node.toml")
-        listed, _ = _listed(file.name, _of_node(path), share, ON_NODE)
+        listed = _listed(file.name, _of_node(path), share, ON_NODE)
         rows = _rows_of(path, file)
         if len(rows) != listed.held:  # not known, or the file holds others by now
             return listed
         named = (replace(each, row=rows[each.place]) for each in listed.records)
         return replace(listed, records=tuple(named), rows_known=True)
     memory = _of_run(path, client, overrides or Overrides())
-    listed, to_model = _listed(client, memory, share, ON_OPERATOR)
-    parts = "" if to_model else WITH_PARTS
+    listed = _listed(client, memory, share, ON_OPERATOR)
+    parts = WITH_PARTS if listed.score_told == TO_LAST else ""
     return replace(listed, run=path, score_told=listed.score_told + parts)
 
 
@@ -232,8 +232,7 @@ def _rows_of(path: Path, file: NodeFile) -> tuple[int, ...]:
 
 def _listed(
     client: ClientName, memory: Mapping[str, Params], share: float, kept_in: str
-) -> tuple[ExposedRecords, bool]:
-    """Return the records, and whether their losses under the newest model are known."""
+) -> ExposedRecords:
     trace = loss_trace(memory)
     if trace is None or len(trace) < MIN_ROUNDS:
         found = "none" if trace is None else f"{len(trace)} rounds"
@@ -248,7 +247,7 @@ def _listed(
     scores = loss_drop(losses, final.double().numpy() if final is not None and to_model else last)
     order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     listed = top_share(scores, share)
-    records = ExposedRecords(
+    return ExposedRecords(
         client=client,
         held=trace.shape[1],
         rounds=len(trace),
@@ -268,4 +267,3 @@ def _listed(
             if listed[place]
         ),
     )
-    return records, to_model

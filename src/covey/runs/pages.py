@@ -176,36 +176,22 @@ def in_notebook() -> bool:
 
 def live_line(title: str) -> Observer:
     """Return what shows the newest round of a run in one line, and changes that line."""
-    write = _write_in_notebook([]) if in_notebook() else _write_at_terminal()
-
-    def observe(history: History) -> None:
-        done = history.finished is not None
-        line = round_line(history) if history.rounds else "round 1 is under way"
-        write(f"{title}: {'finished, ' if done and history.rounds else ''}{line}", done)
-
-    return observe
-
-
-def _write_in_notebook(shown: list[Any]) -> Callable[[str, bool], None]:
-    display: Any = import_module("IPython.display").display
-
-    def write(line: str, _: bool) -> None:  # noqa: FBT001 - as the other one takes it
-        text = {"text/plain": line}
-        if not shown:
-            shown.append(display(text, raw=True, display_id=True))
-        else:
-            shown[0].update(text, raw=True)
-
-    return write
-
-
-def _write_at_terminal() -> Callable[[str, bool], None]:
+    display: Any = import_module("IPython.display").display if in_notebook() else None
+    shown: Any = None
     longest = 0
 
-    def write(line: str, last: bool) -> None:  # noqa: FBT001 - as above
-        nonlocal longest
-        longest = max(longest, len(line))
-        sys.stderr.write("\r" + line.ljust(longest) + ("\n" if last else ""))
-        sys.stderr.flush()
+    def observe(history: History) -> None:
+        nonlocal longest, shown
+        done = history.finished is not None
+        line = round_line(history) if history.rounds else "round 1 is under way"
+        line = f"{title}: {'finished, ' if done and history.rounds else ''}{line}"
+        if display is None:
+            longest = max(longest, len(line))
+            sys.stderr.write("\r" + line.ljust(longest) + ("\n" if done else ""))
+            sys.stderr.flush()
+        elif shown is None:
+            shown = display({"text/plain": line}, raw=True, display_id=True)
+        else:
+            shown.update({"text/plain": line}, raw=True)
 
-    return write
+    return observe

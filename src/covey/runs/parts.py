@@ -14,9 +14,8 @@ from covey.components.own_code import only_from
 from covey.components.parts import PASSED, Component, Unread, components_in, is_missing, pass_again
 from covey.config.settings import Config
 from covey.data.arrays import read_client
-from covey.data.source import DataSource
 from covey.ledger.store import Ledger
-from covey.models.build import NETWORKS, ModelFactory
+from covey.models.build import NETWORKS
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, rebuilt_run
 from covey.runtime.planning import ClientPlan, RecordedRun, recorded_run, unplayed_reason
@@ -99,20 +98,22 @@ def check_answerable(run: BuiltRun, folder: RunFolder, plan: ClientPlan) -> None
 
 
 def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
-    config: Config = folder.config()
-    model = _is_passed(config.model) and overrides.model is None
-    clients = _is_passed(config.data) and overrides.clients is None
-    apart = FederationMetadata.of(folder) is not None
-    return (
-        *(("model",) if model else ()),
-        *(("clients",) if clients and not apart else ()),
-        *(("config",) if any(is_missing(part.name) for _, part in _own(config)) else ()),
-    )
+    config, given = folder.config(), {"model": overrides.model, "clients": overrides.clients}
+    named = {"model": config.model, "clients": config.data}
+    if FederationMetadata.of(folder) is not None:  # its clients bring their data themselves
+        del named["clients"]
+    found = [
+        what
+        for what, component in named.items()
+        if not isinstance(component, Unread) and component.is_passed and given[what] is None
+    ]
+    return (*found, *_missing_parts(folder))
 
 
-def _is_passed(component: ModelFactory | DataSource | Unread) -> bool:
-    """Say whether what the settings name lives in a program alone."""
-    return not isinstance(component, Unread) and component.is_passed
+def _missing_parts(folder: RunFolder) -> tuple[str, ...]:
+    """Return what to pass again where the settings name parts of a program: the settings."""
+    parts = _own(folder.config())
+    return ("config",) if any(is_missing(part.name) for _, part in parts) else ()
 
 
 def _own(config: Config) -> Iterator[tuple[str, Component]]:
@@ -143,8 +144,7 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
 
 
 def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> str:
-    config = any(is_missing(part.name) for _, part in _own(folder.config()))
-    what = missing or ("model", "clients", *(("config",) if config else ()))
+    what = missing or ("model", "clients", *_missing_parts(folder))
     passed = ", ".join(f"{each}=..." for each in what)
     return (
         f"This needs the run's {' and '.join(what)}, which came from a program: call "

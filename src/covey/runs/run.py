@@ -1,6 +1,7 @@
 """A run on disk, and everything that can be asked of it or done with it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from covey.runs.parts import (
 )
 from covey.runs.sweeps import tracked
 from covey.runtime.answers import AnsweredRequest
-from covey.runtime.auditing import DEFAULT_ATTACKS, AuditRequest, audit_run, record_attacks
+from covey.runtime.auditing import DEFAULT_ATTACKS, audit_run, record_attacks
 from covey.runtime.changing import ChangedRecords, NewRecords, change_records, join_run
 from covey.runtime.copies import Copy, best_kept_round, export_model, latest_model
 from covey.runtime.evaluation import BestRound
@@ -260,8 +261,7 @@ class Run:
         wanted, clients = wanted_answer(answer, basis), listed(names)
         run = available_parts(self._folder, self._overrides, "forget(...)")
         check = partial(check_answerable, run, self._folder)
-        self._record = None
-        with tracked(self._folder, observe) as told:
+        with self._writing(observe) as told:
             args = (told, on_answer, check, on_receipt)
             return forget(run, self._folder, clients, *wanted, *args)[1]
 
@@ -274,8 +274,7 @@ class Run:
             CoveyError: rounds would have to be played that cannot be played here.
         """
         run = available_parts(self._folder, self._overrides, "finish_requests()")
-        self._record = None
-        with tracked(self._folder, observe) as told:
+        with self._writing(observe) as told:
             return finish_requests(run, self._folder, told, on_answer)
 
     def join(
@@ -301,10 +300,8 @@ class Run:
         Raises:
             CoveyError: nobody can join this run, or the name or the data do not fit.
         """
-        brought = NewRecords(
-            name, examples_in(data), risk_threshold=threshold, risk_weight=risk_weight
-        )
-        return self._with_records(join_run, brought, "join(...)", observe)
+        new = NewRecords(name, examples_in(data), risk_threshold=threshold, risk_weight=risk_weight)
+        return self._with_records(join_run, new, "join(...)", observe)
 
     def update(
         self,
@@ -326,20 +323,20 @@ class Run:
             CoveyError: models are not solved from sums, or the name or the data do not
                 fit.
         """
-        brought = NewRecords(name, examples_in(data), add=add)
-        return self._with_records(change_records, brought, "update(...)", observe)
+        new = NewRecords(name, examples_in(data), add=add)
+        return self._with_records(change_records, new, "update(...)", observe)
 
     def _with_records(
-        self,
-        change: Callable[..., ChangedRecords],
-        brought: NewRecords,
-        call: str,
-        observe: Observer,
+        self, change: Callable[..., ChangedRecords], new: NewRecords, call: str, observe: Observer
     ) -> ChangedRecords:
         run = playable(self._folder, self._overrides, call)
+        with self._writing(observe) as told:
+            return change(run, self._folder, new, told)
+
+    def _writing(self, observe: Observer) -> AbstractContextManager[Observer]:
+        """Follow the run while it is written; what was read of it is read again next."""
         self._record = None
-        with tracked(self._folder, observe) as told:
-            return change(run, self._folder, brought, told)
+        return tracked(self._folder, observe)
 
     @property
     def unacknowledged(self) -> tuple[Handover, ...]:
@@ -431,9 +428,8 @@ class Run:
         observe: Callable[[int, int], None] = quiet,
     ) -> dict[str, Any]:
         """Attack every final cluster model; arguments as of `covey.audit`."""
-        request = AuditRequest(tuple(attacks), references, observe)
         run = playable(self._folder, self._overrides, "audit(...)")
-        found = audit_run(run, self._folder, request)
+        found = audit_run(run, self._folder, attacks, references, observe)
         record_attacks(self._folder, self.history, found)
         self._record = read_run_record(self._folder)
         return write_audit(found, self.folder)
@@ -465,10 +461,7 @@ class Run:
         """
         run = playable(self._folder, self._overrides, "resume()")
         self._record = None
-        self.answered = (
-            *self.answered,
-            *run_to_end(run, self._folder, observe, on_answer, on_round),
-        )
+        self.answered += run_to_end(run, self._folder, observe, on_answer, on_round)
         return self
 
     def _current_record(self) -> RunRecord:

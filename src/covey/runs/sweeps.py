@@ -178,27 +178,21 @@ def repair(path: Path, overrides: Overrides | None = None) -> Examination:
                 ledger.rebuild_participation()
             for mend in mendable:
                 mend()
-    _play_again(folder, overrides or Overrides())
-    after = tuple(damages(folder))
-    return Examination(after, tuple(each for each in before if each not in after))
-
-
-def _play_again(folder: RunFolder, overrides: Overrides) -> None:
-    """Play the rounds whose state was lost, and no other."""
     with Ledger.read(folder.ledger) as ledger:
         lost, last = missing_state(folder, ledger), ledger.last_round()
         waiting = any(r.state in ("pending", "serving") for r in ledger.requests())
-    if lost is None or last is None:
-        return
-    run = playable(folder, overrides, "resume()")
-    if run.client_backend is not None or waiting:
-        raise RunError(
-            f"The rounds after the last whole state are played by `covey resume "
-            f"{folder.path}`: its clients are apart, or requests to leave wait for an "
-            f"answer. Everything else is repaired."
-        )
-    with open_session(run, folder) as session:
-        continue_run(session, min(last + 1, run.config.rounds))
+    if lost is not None and last is not None:  # these rounds are played, and no other
+        run = playable(folder, overrides or Overrides(), "resume()")
+        if run.client_backend is not None or waiting:
+            raise RunError(
+                f"The rounds after the last whole state are played by `covey resume "
+                f"{folder.path}`: its clients are apart, or requests to leave wait for an "
+                f"answer. Everything else is repaired."
+            )
+        with open_session(run, folder) as session:
+            continue_run(session, min(last + 1, run.config.rounds))
+    after = tuple(damages(folder))
+    return Examination(after, tuple(each for each in before if each not in after))
 
 
 Axis = tuple[str, Sequence[Any]]

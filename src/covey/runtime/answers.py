@@ -7,19 +7,19 @@ plays the rounds again, once for all, and signs a proof for each.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from covey.algorithms.state import ServerState
-from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack, kind_and_body
+from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack
 from covey.base.files import delete_whole
-from covey.base.names import Basis, ClientName, Handle, Params
+from covey.base.names import Basis, Handle, Params
 from covey.build.aggregators import anonymity_of, sums_of
 from covey.build.algorithms import has_independent_clusters
 from covey.config.settings import Config
 from covey.data.examples import Client
-from covey.ledger.chain import Record
 from covey.ledger.requests import NewRequest, Request, ServedRequest
 from covey.runtime.copies import (
     RENDERED,
@@ -28,8 +28,8 @@ from covey.runtime.copies import (
     outcome_lines,
     settle_copies,
 )
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import input_hashes, note_inputs
+from covey.runtime.inputs import input_hashes
+from covey.runtime.ledger_record import records_of
 from covey.runtime.planning import current_rules
 from covey.runtime.proofs import served_request, write_proof
 from covey.runtime.receipts import key_of
@@ -41,7 +41,6 @@ from covey.runtime.states import (
     checkpoint_of,
     delete_before,
     delete_from,
-    delete_updates,
     drop_client,
     load_state,
     set_aside_from,
@@ -49,7 +48,7 @@ from covey.runtime.states import (
     whole_models,
 )
 from covey.unlearning.plan import Option, WantedAnswer, replay_kind
-from covey.unlearning.proof import Mark, Served
+from covey.unlearning.proof import Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +102,8 @@ def simulated_request(session: Session, t: int) -> Request | None:
         after_round=t - 1,
         id=hashlib.sha256(drawn.encode()).hexdigest()[:16],
     )
-    known = session.ledger.requests()
-    if any(each.after_round == new.after_round for each in known):
-        (request,) = session.ledger.ask_all([new])
-    else:
-        (request,) = put_down(session, [new])
+    known = (each for each in session.ledger.requests() if each.after_round == new.after_round)
+    request = next(known, None) or put_down(session, [new])[0]
     return request if request.state == "pending" else None
 
 
@@ -198,31 +194,22 @@ def _serve(
     for request, _ in answers:
         if request.handle in names:
             erase_from_copies(session.folder, names[request.handle], names.values())
-    note_inputs(input_hashes(rest.run), session.ledger)
-    session.ledger.serve(
-        [_serving(session, answer, names, state) for answer in marked],
-        [Record(None, *kind_and_body(event)) for event in events],
-    )
+    session.ledger.files.note_all(input_hashes(rest.run))
+    serving = [
+        ServedRequest(
+            request=request,
+            tombstone=session.secrets.tombstone(names[request.handle])
+            if request.handle in names
+            else None,
+            served=served_request(
+                session, request, option, mark, state, _independent_cluster(session, state, request)
+            ),
+            sealed=None if option.answer == "retrain" else mark.sealed,
+        )
+        for request, option, mark in marked
+    ]
+    session.ledger.serve(serving, records_of(events))
     return rest
-
-
-def _serving(
-    session: Session,
-    answered: tuple[Request, Option, Mark],
-    names: Mapping[Handle, ClientName],
-    state: ServerState,
-) -> ServedRequest:
-    """Return what is kept of one request until it is answered, and what after that."""
-    request, option, mark = answered
-    name = names.get(request.handle)
-    return ServedRequest(
-        request=request,
-        tombstone=None if name is None else session.secrets.tombstone(name),
-        served=served_request(
-            session, answered, state, _independent_cluster(session, state, request.handle)
-        ),
-        sealed=None if option.answer == "retrain" else mark.sealed,
-    )
 
 
 def cleanup(session: Session) -> None:
@@ -231,36 +218,31 @@ def cleanup(session: Session) -> None:
     States that still hold for the other clusters, or of which sums were subtracted, are
     set aside until the answer is signed.
     """
-    served = _being_served(session)
+    served, folder = _being_served(session), session.folder
     subtracting = is_subtracting(session)
     changing = tend_change(session)
     if not (subtracting or changing):  # what a kill left of what was never recorded
-        delete_whole(session.folder.subtracted)
+        delete_whole(folder.subtracted)
     if served:
         session.ledger.scrub()
-        for path in _obsolete_files(session.folder):
+        shown = (folder.path / name for name in RENDERED)
+        cut_off = (place.glob("*.unfinished") for place in (folder.copies, folder.exports))
+        for path in (*shown, *chain.from_iterable(cut_off)):
             delete_whole(path)
     for each in served:
         first, last = each.option.first_replayed_round, session.ledger.last_round()
         if first is not None and (last is None or last < first):
             if each.cluster is not None or subtracting:
-                set_aside_from(session.folder.checkpoints, first, session.folder.superseded)
-            delete_from(session.folder.checkpoints, first)
+                set_aside_from(folder.checkpoints, first, folder.superseded)
+            delete_from(folder.checkpoints, first)
             if each.option.answer != "calibrate":
-                delete_updates(session.folder.updates, first)
+                delete_from(folder.updates, first)
             session.secrets.restart_at(first)
 
 
 def _being_served(session: Session) -> list[Served]:
     requests = session.ledger.requests()
     return [each.served for each in requests if each.served is not None]
-
-
-def _obsolete_files(folder: RunFolder) -> Iterator[Path]:
-    """Yield what shows the run as it was, and files whose writing a kill cut off."""
-    yield from (folder.path / name for name in RENDERED)
-    for place in (folder.copies, folder.path / "exports"):
-        yield from place.glob("*.unfinished")
 
 
 def unaffected_models(session: Session, t: int) -> Mapping[int, Params]:
@@ -308,7 +290,7 @@ def finish_request(
     )
 
 
-def _independent_cluster(session: Session, state: ServerState, handle: Handle) -> int | None:
+def _independent_cluster(session: Session, state: ServerState, request: Request) -> int | None:
     """Return the one cluster that ever met this client; None where there may be more.
 
     Where an update was ever refused, a replay may not take its sender as in.
@@ -316,4 +298,4 @@ def _independent_cluster(session: Session, state: ServerState, handle: Handle) -
     if any(isinstance(event, AnswerRefused) for _, event in session.record().events):
         return None
     independent = has_independent_clusters(session.run.config, session.run.engine)
-    return state.assignment.get(handle) if independent else None
+    return state.assignment.get(request.handle) if independent else None

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from covey.base.errors import ConfigError, RunError
-from covey.base.events import CohortSampled, ModelAttacked, kind_and_body
-from covey.base.history import History, history_of
+from covey.base.events import CohortSampled, ModelAttacked
+from covey.base.history import History
 from covey.base.names import Handle, Params
 from covey.base.risk import DIVERGED
 from covey.build.run import BuiltRun
@@ -17,7 +17,6 @@ from covey.components.built_ins import USUAL_ATTACKS
 from covey.components.parts import create, known_names
 from covey.data.examples import Examples
 from covey.engine.protocol import ScoringJob
-from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Attack, Scorer
 from covey.membership.audit import FEDMIA, WEIGHTS, Auditor, ClusterAuditResult, examine_cluster
@@ -26,16 +25,8 @@ from covey.membership.truth import Candidates, Target, has_finite_examples, no_b
 from covey.membership.weights_attack import MAX_POOL
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.head_attacks import weights_attacks
-from covey.runtime.inputs import check_inputs, with_changed_records
-from covey.runtime.session import (
-    check_data,
-    check_same,
-    read_events,
-    read_history,
-    recorded_secrets,
-    rounds_of,
-    with_recorded_handles,
-)
+from covey.runtime.ledger_record import records_of
+from covey.runtime.session import read_history, reading_session, rounds_of
 from covey.runtime.states import checked_state
 
 
@@ -75,23 +66,18 @@ def load_completed(run: BuiltRun, folder: RunFolder, purpose: str) -> CompletedR
     Raises:
         RunError: the run is not finished, or its settings or data are others now.
     """
-    with Ledger.read(folder.ledger) as ledger:
-        entries = read_events(ledger)
-        secrets = recorded_secrets(run, folder, ledger)
-        run = with_changed_records(run, folder, ledger)
-        history, whole = history_of(entries), run
-        run = with_recorded_handles(run, ledger, secrets)
-        check_same(run, history, folder)
-        check_data(whole, run, history, ledger)
-        check_inputs(run, history, ledger)
-    participants = frozenset(
-        handle
-        for _, events in entries
-        for event in events
-        if isinstance(event, CohortSampled)
-        for handle in event.handles
-    )
-    return CompletedRun(run, history, participants, final_models(folder, history, purpose))
+    if not Ledger.exists(folder.ledger):
+        raise _unfinished(folder, purpose)
+    with reading_session(run, folder) as session:
+        record = session.record()
+        participants = frozenset(
+            handle
+            for _, event in record.events
+            if isinstance(event, CohortSampled)
+            for handle in event.handles
+        )
+        models = final_models(folder, record.history, purpose)
+        return CompletedRun(session.run, record.history, participants, models)
 
 
 def final_models(folder: RunFolder, history: History, purpose: str) -> tuple[Params, ...]:
@@ -103,11 +89,15 @@ def final_models(folder: RunFolder, history: History, purpose: str) -> tuple[Par
     with Ledger.read(folder.ledger) as ledger:
         state = checked_state(folder, ledger) if history.finished else None
     if state is None:
-        raise RunError(
-            f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
-            f"`covey resume {folder.path}`."
-        )
+        raise _unfinished(folder, purpose)
     return state.clusters
+
+
+def _unfinished(folder: RunFolder, purpose: str) -> RunError:
+    return RunError(
+        f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
+        f"`covey resume {folder.path}`."
+    )
 
 
 DEFAULT_ATTACKS = USUAL_ATTACKS
@@ -119,26 +109,6 @@ MIDDLE = 0.5
 
 NOT_BY_ANSWERS = (FEDMIA, SOURCE, WEIGHTS)
 """Attacks that look at more than what models say of a record."""
-
-
-def no_progress(_: int, __: int) -> None:
-    """Watch nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRequest:
-    """What to audit with.
-
-    Attributes:
-        attacks: names of attacks, "fedmia", "source", "weights", a user's own as
-            `package.module:name`, or attacks themselves.
-        references: federations played again per cluster.
-        observe: called with the cluster and the number of its references played so far.
-    """
-
-    attacks: tuple[str | Scorer, ...] = DEFAULT_ATTACKS
-    references: int = 4
-    observe: Callable[[int, int], None] = no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,48 +127,57 @@ class Audit:
     source: Attribution | None
 
 
-def audit_run(run: BuiltRun, folder: RunFolder, request: AuditRequest) -> Audit:
+def audit_run(
+    run: BuiltRun,
+    folder: RunFolder,
+    attacks: Sequence[str | Scorer],
+    references: int,
+    observe: Callable[[int, int], None],
+) -> Audit:
     """Attack every final cluster model of a run; all randomness is the run's seed's.
+
+    Args:
+        run: as its settings make it, those who left included.
+        folder: the run's.
+        attacks: names of attacks, "fedmia", "source", "weights", a user's own as
+            `package.module:name`, or attacks themselves.
+        references: federations played again per cluster.
+        observe: called with the cluster and the number of its references played so far.
 
     Raises:
         ConfigError: an attack is unknown, or there are too few references.
         RunError: the run is not finished, or its settings or data are others now.
     """
-    attacks = _attacks(request)
+    if references < 2:
+        raise ConfigError(
+            f"An audit needs at least 2 references, so that every record has one that "
+            f"learnt it and one that did not; found {references}."
+        )
+    by_answers = [each for each in attacks if each not in NOT_BY_ANSWERS]
+    named = dict(map(named_attack, by_answers))
     found = load_completed(run, folder, "An audit")
     run, targets = found.run, _targets(found)
-    references = request.references if set(request.attacks) - {WEIGHTS} else 0
+    references = references if set(attacks) - {WEIGHTS} else 0
     auditor = Auditor(
-        attacks=attacks,
-        from_updates=FEDMIA in request.attacks,
+        attacks=named,
+        from_updates=FEDMIA in attacks,
         references=references,
         retrain_recipe=run.retrain_recipe,
-        observe=request.observe,
-        from_weights=_from_weights(run) if WEIGHTS in request.attacks else None,
+        observe=observe,
+        from_weights=_from_weights(run) if WEIGHTS in attacks else None,
     )
     streams = run.streams.at("audit of a finished run")
     clusters = tuple(
         examine_cluster(run.engine, each, run.reference, auditor, streams.at(each.cluster))
         for each in targets
     )
-    asked = SOURCE in request.attacks
     none = any(each.reason.startswith(DIVERGED) for each in clusters)
     return Audit(
         references=references,
         groups=tuple(group.name for group in run.population.groups),
         clusters=clusters,
-        source=_source(run, targets) if asked and not none else None,
+        source=_source(run, targets) if SOURCE in attacks and not none else None,
     )
-
-
-def _attacks(request: AuditRequest) -> Mapping[str, Scorer]:
-    if request.references < 2:
-        raise ConfigError(
-            f"An audit needs at least 2 references, so that every record has one that "
-            f"learnt it and one that did not; found {request.references}."
-        )
-    names = [each for each in request.attacks if each not in NOT_BY_ANSWERS]
-    return dict(map(named_attack, names))
 
 
 def _from_weights(run: BuiltRun) -> Callable[[Target, Candidates], Mapping[str, np.ndarray]]:
@@ -267,10 +246,9 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
             name,
             found.value,
             found.standard_error(),
-            of_models,
+            history.finished.model_hash,
             tpr_at_1=figures.overall.tpr_at_1_percent.value,
         )
-        for of_models in [history.finished.model_hash]
         for each in audit.clusters
         for name, figures in each.attacks.items()
         if (found := figures.overall.balanced_accuracy).value is not None
@@ -278,7 +256,7 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
     new = [each for each in facts if each not in history.attacks]
     if new:
         with Ledger.open(folder.ledger, now) as ledger:
-            ledger.append_between([Record(None, *kind_and_body(each)) for each in new])
+            ledger.append_between(records_of(new))
 
 
 def _targets(found: CompletedRun) -> list[Target]:

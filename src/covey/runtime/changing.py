@@ -20,18 +20,16 @@ from covey.base.events import (
     Event,
     RecordsChanged,
     RunRolledBack,
-    kind_and_body,
 )
 from covey.base.names import ClientName, Handle
 from covey.build.aggregators import sums_of
 from covey.build.run import BuiltRun, brought_client
 from covey.data.examples import Client, Examples
 from covey.data.population import weight_from_threshold
-from covey.ledger.chain import Record
 from covey.runtime.copies import copies_of, model_bytes
 from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import input_hashes, keep_records, note_inputs
-from covey.runtime.ledger_record import LedgerRecord
+from covey.runtime.inputs import input_hashes, keep_records
+from covey.runtime.ledger_record import LedgerRecord, records_of
 from covey.runtime.loop import Observer, continue_run
 from covey.runtime.planning import unplayed_reason
 from covey.runtime.record_changes import keep_subtracted, owed_change
@@ -311,7 +309,7 @@ def _record(session: Session, state: ServerState, change: Change) -> None:
     now = run.with_clients(change.among(run.population.clients))
     keep_records(session.folder, ledger, session.record().events, client)
     keep_subtracted(session, state, () if change.joins else (client.handle,))
-    note_inputs(input_hashes(now), ledger)
+    ledger.files.note_all(input_hashes(now))
     t, accepts = state.round_index, client.preference if change.joins else None
     facts: list[Event] = [
         *change.choice,
@@ -326,10 +324,7 @@ def _record(session: Session, state: ServerState, change: Change) -> None:
         ),
         RunRolledBack(t - 1, t, "changed"),
     ]
-    ledger.append_between(
-        [Record(None, *kind_and_body(fact)) for fact in facts],
-        {client.handle: client.name} if change.joins else None,
-    )
+    ledger.append_between(records_of(facts), {client.handle: client.name} if change.joins else None)
 
 
 def _sums(record: LedgerRecord, cluster: int) -> str | None:

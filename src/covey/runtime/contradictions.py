@@ -240,14 +240,13 @@ def _request(answer: Answer) -> Iterator[str]:
 
 def _moments(answer: Answer, facts: Facts, times: Mapping[int, str]) -> Iterator[str]:
     """Compare when it was answered with when the ledger was written before and after."""
-    later = [when for position, when in times.items() if position > answer.at]
-    earlier = [when for position, when in times.items() if position <= answer.at]
-    closed = answer.request.answered_at
-    after = [*later[:1], *([closed] if closed else [])]
     moment = instant(facts.answered)
     if moment is None:
         return  # its own check says so
+    later = [when for position, when in times.items() if position > answer.at]
+    earlier = [when for position, when in times.items() if position <= answer.at]
     if any(moment < then for then in map(instant, earlier[-1:]) if then):
         yield "answered: before the ledger was written as the proof saw it"
-    if any(moment > then for then in map(instant, after) if then):
+    after = map(instant, (*later[:1], answer.request.answered_at))
+    if any(moment > then for then in after if then):
         yield "answered: after the ledger went on, or the request was closed"

@@ -36,8 +36,8 @@ from covey.base.names import ClientName, Handle, Params
 from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runtime.evaluation import FIGURES, BestRound, best_round
-from covey.runtime.folder import RunFolder
-from covey.runtime.states import checked_state, checkpointed_rounds, kept_state, whole_models
+from covey.runtime.folder import RunFolder, now
+from covey.runtime.states import checked_state, kept_state, rounds_in, whole_models
 from covey.unlearning.facts import Fate, SettledCopy
 
 LETTER = r"[^\W_]"
@@ -92,23 +92,16 @@ class Mention:
         ):
             if not any(content.find(each) >= 0 for each in _spelt(self.name)):
                 return False
-            apart = b"\0" not in content[:SAMPLE] or len(self.name) < SHORT
+            every = (s for each in (*self.longer, self.name) for s in _spelt(each))
+            names, letter = b"|".join(map(re.escape, every)), LETTER.encode()
+            if b"\0" not in content[:SAMPLE] or len(self.name) < SHORT:
+                names = rb"(?<!%b)(?:%b)(?!%b)" % (letter, names, letter)
             wanted = set(_spelt(self.name))
-            return any(
-                found[0] in wanted for found in self._bytes_pattern(apart=apart).finditer(content)
-            )
+            return any(found[0] in wanted for found in re.finditer(names, content))
 
     def _pattern(self) -> re.Pattern[str]:
         names = "|".join(map(re.escape, (*self.longer, self.name)))
         return re.compile(rf"(?<!{LETTER})(?:{names})(?!{LETTER})")
-
-    def _bytes_pattern(self, *, apart: bool) -> re.Pattern[bytes]:
-        every = (s for each in (*self.longer, self.name) for s in _spelt(each))
-        names = b"|".join(map(re.escape, every))
-        letter = LETTER.encode()
-        if apart:
-            return re.compile(rb"(?<!%b)(?:%b)(?!%b)" % (letter, names, letter))
-        return re.compile(names)
 
 
 def masked(text: str, names: Collection[ClientName], instead: str) -> str:
@@ -196,11 +189,7 @@ def copies_of(folder: RunFolder) -> tuple[Copy, ...]:
 
 
 def record_copy(
-    folder: RunFolder,
-    kind: CopyKind,
-    path: Path,
-    sha256: str,
-    more: Mapping[str, Any] | None = None,
+    folder: RunFolder, kind: CopyKind, path: Path, sha256: str, more: Mapping[str, Any]
 ) -> Copy:
     """Record that something is written to a path; to be called before it is.
 
@@ -218,13 +207,17 @@ def record_copy(
         RunError: the record cannot be read or written.
     """
     known = copies_of(folder)
+    # behind all others, whatever a clock says; two processes at once differ by chance
+    number = int(known[-1].id.partition("-")[0]) + 1 if known else 1
+    whole, home = path.resolve(), folder.path.resolve()
+    inside = whole.is_relative_to(home)
     copy = Copy(
-        id=_next_id(known),
+        id=f"{number:08d}-{secrets.token_hex(4)}",
         what=kind,
-        path=_recorded_path(folder, path),
+        path=whole.relative_to(home).as_posix() if inside else str(whole),
         sha256=sha256,
-        written=timestamp(),
-        **(more or {}),
+        written=now(),
+        **more,
     )
     keep_copy(folder, copy)
     for each in (each for each in known if each.path == copy.path):
@@ -234,15 +227,6 @@ def record_copy(
         elif not each.deleted:
             keep_copy(folder, replace(each, deleted=copy.written))
     return copy
-
-
-def _next_id(known: Sequence[Copy]) -> str:
-    """Return an id behind all of these, whatever a clock says; the rest is chance.
-
-    Two processes that write at once get two ids, in any order.
-    """
-    last = known[-1].id.partition("-")[0] if known else "0"
-    return f"{int(last) + 1:08d}-{secrets.token_hex(4)}"
 
 
 def keep_copy(folder: RunFolder, copy: Copy) -> None:
@@ -294,25 +278,7 @@ def hash_of(path: Path) -> str | None:
     Raises:
         OSError: it cannot be read.
     """
-    if not path.is_file():
-        return None
-    return file_hash(path)
-
-
-def timestamp() -> str:
-    """Return the time, as the ledger writes it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def moved_up(copy: Copy, inner: str) -> Copy:
-    """Return a copy of a run inside a run's folder as one of the outer run's."""
-    path = f"{inner}/{copy.path}" if copy.is_inside else copy.path
-    return replace(copy, path=path, round_index=None)
-
-
-def _recorded_path(folder: RunFolder, path: Path) -> str:
-    whole, home = path.resolve(), folder.path.resolve()
-    return whole.relative_to(home).as_posix() if whole.is_relative_to(home) else str(whole)
+    return file_hash(path) if path.is_file() else None
 
 
 def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRound:
@@ -327,7 +293,7 @@ def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRou
             f"Rounds are compared by one of {', '.join(FIGURES)}, found {figure!r}. Take "
             f"one of these."
         )
-    kept = set(checkpointed_rounds(folder.checkpoints))
+    kept = set(rounds_in(folder.checkpoints))
     rows = (row for row in history.rounds if row.round_index in kept)
     best = best_round(rows, figure)
     if best is None:
@@ -391,21 +357,17 @@ def export_model(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         copy = record_copy(folder, "model", path, hashlib.sha256(payload).hexdigest(), told)
+        try:
+            replace_whole(path, payload)
+        except OSError:
+            erase_copy(folder, copy)
+            raise
     except OSError as error:
-        raise _unwritable(path, error) from error
-    try:
-        replace_whole(path, payload)
-    except OSError as error:
-        erase_copy(folder, copy)
-        raise _unwritable(path, error) from error
+        raise RunError(
+            f"An export is a file that can be written, and a record of it in the run's folder, "
+            f"but {path}: {error.strerror}. Give another --out, or the right to write there."
+        ) from error
     return copy
-
-
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError(
-        f"An export is a file that can be written, and a record of it in the run's folder, "
-        f"but {path}: {error.strerror}. Give another --out, or the right to write there."
-    )
 
 
 BASELINE = "baseline"
@@ -423,9 +385,6 @@ FATE_WORDS: Mapping[Fate, str] = MappingProxyType(
 
 REQUESTER = "[requester]"
 """What replaces a leaving client's name in a record."""
-
-LEGACY_EXPORTS = "cluster-[0-9]*.safetensors"
-"""Where exports lay by default before they had a folder and a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,7 +448,8 @@ def erase_from_copies(folder: RunFolder, leaver: ClientName, known: Collection[C
     """
     inner = RunFolder(folder.path / BASELINE)
     for copy in copies_of(inner):
-        outer = moved_up(copy, BASELINE)
+        path = f"{BASELINE}/{copy.path}" if copy.is_inside else copy.path
+        outer = replace(copy, path=path, round_index=None)
         keep_copy(folder, _deleted(folder, outer) if outer.is_inside else outer)
         erase_copy(inner, copy)
     mention = Mention.of(leaver, known)
@@ -539,34 +499,25 @@ def settle_copies(
 def _outcome(
     folder: RunFolder, copy: Copy, first: int | None, current: Collection[str]
 ) -> CopyOutcome:
-    obsolete = copy.what != "model" or _is_superseded(copy, first, current)
+    # a model that is none of today's, and saw a round that was played again
+    seen = copy.round_index is None or (first is not None and copy.round_index > first)
+    superseded = first is not None and copy.sha256 not in current and seen
+    obsolete = copy.what != "model" or superseded
     notify = copy.what == "model" and obsolete and bool(copy.recipient)
     if copy.deleted:
         return CopyOutcome(copy, "deleted", notify and first is not None)
     if not obsolete:
         return CopyOutcome(copy, "unchanged", notify=False)
-    if not _is_there(folder, copy):
-        return CopyOutcome(copy, "missing", notify)
+    if REQUESTER not in copy.path:  # else who answers knows the name, and covey not any more
+        try:
+            found = hash_of(copy.location(folder))
+        except OSError:
+            found = copy.sha256  # there, and not for covey to read
+        if found is None or copy.sha256 not in ("", found):
+            return CopyOutcome(copy, "missing", notify)
     if copy.is_inside:
         return CopyOutcome(_deleted(folder, copy), "deleted", notify)
     return CopyOutcome(copy, "outside", notify)
-
-
-def _is_superseded(copy: Copy, first: int | None, current: Collection[str]) -> bool:
-    """Say whether a model is none of today's, and saw a round that was played again."""
-    if first is None or copy.sha256 in current:
-        return False
-    return copy.round_index is None or copy.round_index > first
-
-
-def _is_there(folder: RunFolder, copy: Copy) -> bool:
-    if REQUESTER in copy.path:
-        return True  # who gives the answer knows the name, and covey does not any more
-    try:
-        found = hash_of(copy.location(folder))
-    except OSError:
-        return True  # there, and not for covey to read
-    return found is not None and (not copy.sha256 or found == copy.sha256)
 
 
 def _deleted(folder: RunFolder, copy: Copy) -> Copy:
@@ -575,7 +526,7 @@ def _deleted(folder: RunFolder, copy: Copy) -> Copy:
     beside = [each for pattern in copy.beside for each in path.parent.glob(pattern)]
     for each in (path, *beside):
         delete_whole(each)
-    deleted = replace(copy, deleted=timestamp())
+    deleted = replace(copy, deleted=now())
     keep_copy(folder, deleted)
     return deleted
 
@@ -583,18 +534,12 @@ def _deleted(folder: RunFolder, copy: Copy) -> Copy:
 def unrecorded(folder: RunFolder) -> Iterator[Copy]:
     """Yield the models in the run's folder that lie where exports do, without a record."""
     known = {copy.location(folder) for copy in copies_of(folder) if not copy.deleted}
-    places = (*folder.path.glob(LEGACY_EXPORTS), *folder.exports.glob("*.safetensors"))
-    for path in sorted(set(places) - known):
-        sha256 = hash_of(path) or ""
+    for path in sorted(set(folder.exports.glob("*.safetensors")) - known):
+        written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         yield Copy(
             id=f"00000000-{hashlib.sha256(path.name.encode()).hexdigest()[:16]}",
             what="model",
             path=path.relative_to(folder.path).as_posix(),
-            sha256=sha256,
-            written=_written(path),
+            sha256=hash_of(path) or "",
+            written=written.isoformat(timespec="milliseconds"),
         )
-
-
-def _written(path: Path) -> str:
-    stamp = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return stamp.isoformat(timespec="milliseconds")

@@ -4,10 +4,12 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from covey.base.errors import CoveyError, LedgerError
 from covey.base.files import delete_whole, read_bounded, replace_whole
+from covey.config.settings import Config
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import record_problems
@@ -18,8 +20,8 @@ from covey.runtime.states import (
     frozen_problem,
     missing_state,
     round_of,
+    rounds_in,
     state_problem,
-    stored_rounds,
     updates_problem,
 )
 from covey.unlearning.proof import check_proof, read_proof
@@ -68,7 +70,7 @@ def damages(folder: RunFolder) -> Iterator[Damage]:
     yield from _leftovers(folder)
     yield from _modes(folder)
     try:
-        folder.config()
+        config = folder.config()
     except (CoveyError, ValueError, OSError) as error:
         yield Damage(folder.config_path, "the settings", _line(error), COPY)
         return
@@ -77,21 +79,36 @@ def damages(folder: RunFolder) -> Iterator[Damage]:
         with Ledger.read(folder.ledger) as ledger:
             ledger.verify()
             ledger.check()
-            yield from _of_ledger(folder, ledger)
+            yield from _of_ledger(folder, config, ledger)
     except CoveyError as error:
         yield Damage(folder.ledger_path, "the ledger", _line(error), COPY)
 
 
-def _of_ledger(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
+def _of_ledger(folder: RunFolder, config: Config, ledger: Ledger) -> Iterator[Damage]:
     try:
         ledger.check_participation()
     except LedgerError as error:
         what, how = "the table of who took part", "It is made anew of the ledger's events."
         yield Damage(folder.ledger_path, what, _line(error), how, _nothing)
-    yield from _settings(folder, ledger)
-    yield from _secret(folder, ledger)
-    yield from _states(folder, ledger)
-    yield from _updates(folder, ledger)
+    began, marker = read_history(ledger).started, folder.secret_marker
+    if began is not None and began.config_hash != settings_hash(config):
+        found = "they are not those that began the run"
+        yield Damage(folder.config_path, "the settings", found, COPY)
+    hidden = config.secrets.source == "os"
+    if hidden and (problem := lost_secret(marker, ledger)):
+        how = "The ledger knows which of your secrets it named, if that is still there."
+        repair = partial(restored_marker, marker, ledger)
+        yield Damage(marker, "the name of the run's secret", problem, how, repair)
+    yield from _states(folder, ledger, hidden=hidden)
+    for t in rounds_in(folder.updates):
+        if problem := updates_problem(folder.updates, t, ledger.files):
+            path = folder.updates / f"round-{t:05d}.safetensors"
+            how = (
+                "It is deleted: nobody can be answered by calibration any more from that "
+                "round on; a retraining needs no stored updates."
+            )
+            repair = partial(delete_whole, path)
+            yield Damage(path, f"the updates of round {t}", problem, how, repair)
     used = read_history(ledger).components
     if used and used.frozen and (problem := frozen_problem(folder, used.frozen)):
         how = "`covey resume` writes it anew, where the run's model is at hand."
@@ -105,30 +122,7 @@ def _of_ledger(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
             yield Damage(path, "a proof", "it is gone", lost)
 
 
-def _settings(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
-    began, config = read_history(ledger).started, folder.config()
-    if began is not None and began.config_hash != settings_hash(config):
-        found = "they are not those that began the run"
-        yield Damage(folder.config_path, "the settings", found, COPY)
-
-
-def _secret(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
-    marker = folder.secret_marker
-    if folder.config().secrets.source != "os":
-        return
-    if problem := lost_secret(marker, ledger):
-        how = "The ledger knows which of your secrets it named, if that is still there."
-        yield Damage(
-            marker,
-            "the name of the run's secret",
-            problem,
-            how,
-            lambda: restored_marker(marker, ledger),
-        )
-
-
-def _states(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
-    hidden = folder.config().secrets.source == "os"
+def _states(folder: RunFolder, ledger: Ledger, *, hidden: bool) -> Iterator[Damage]:
     found = {path: state_problem(path, ledger) for path in checkpoint_paths(folder.checkpoints)}
     newest = max(map(round_of, found), default=-1)
     for path, problem in found.items():
@@ -137,7 +131,7 @@ def _states(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
         how = REPLAY if round_of(path) == newest else "It is deleted: a later one is whole."
         what = f"the state after round {round_of(path)}"
         last = hidden and round_of(path) == newest
-        repair = None if last else _deletion(path)
+        repair = None if last else partial(delete_whole, path)
         yield Damage(path, what, problem, HIDDEN if last else how, repair)
     missing = missing_state(folder, ledger)
     if missing is not None:
@@ -147,51 +141,34 @@ def _states(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
         yield Damage(path, f"the state after round {missing}", "it is gone", how, repair)
 
 
-def _updates(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
-    for t in stored_rounds(folder.updates):
-        if problem := updates_problem(folder.updates, t, ledger.files):
-            path = folder.updates / f"round-{t:05d}.safetensors"
-            how = (
-                "It is deleted: nobody can be answered by calibration any more from that "
-                "round on; a retraining needs no stored updates."
-            )
-            yield Damage(path, f"the updates of round {t}", problem, how, _deletion(path))
-
-
 def proof_damages(folder: RunFolder) -> Iterator[Damage]:
     """Yield the proofs whose own signature does not hold, and pages that are others."""
     for path in sorted(folder.proofs.glob("*.json")):
-        if problem := _proof_problem(path):
+        try:
+            _, checks = check_proof(read_bounded(path))
+            problem = next((each.detail for each in checks if each.ok is False), "")
+        except OSError as error:
+            problem = str(error)
+        if problem:
             lost = "Who asked has a copy of it; a second one is not signed."
             yield Damage(path, "a proof", problem, lost)
             continue
-        page, whole = path.with_suffix(".html"), _page(path)
+        page, whole = path.with_suffix(".html"), proof_page(read_proof(read_bounded(path))).encode()
         if not page.is_file() or read_bounded(page) != whole:
             yield Damage(
                 page,
                 "a proof's page",
                 "it is gone, or is another page than the proof makes",
                 "It is written anew from the signed proof beside it.",
-                lambda page=page, whole=whole: replace_whole(page, whole, mode=0o600),
+                partial(replace_whole, page, whole, mode=0o600),
             )
-
-
-def _proof_problem(path: Path) -> str:
-    try:
-        _, checks = check_proof(read_bounded(path))
-    except OSError as error:
-        return str(error)
-    return next((each.detail for each in checks if each.ok is False), "")
-
-
-def _page(proof: Path) -> bytes:
-    return proof_page(read_proof(read_bounded(proof))).encode()
 
 
 def _leftovers(folder: RunFolder) -> Iterator[Damage]:
     for path in sorted(folder.path.rglob("*.unfinished")):
         how = "It is deleted: the file itself is whole."
-        yield Damage(path, "a file", "its writing was cut off", how, _deletion(path))
+        repair = partial(delete_whole, path)
+        yield Damage(path, "a file", "its writing was cut off", how, repair)
 
 
 def _modes(folder: RunFolder) -> Iterator[Damage]:
@@ -207,10 +184,6 @@ def _modes(folder: RunFolder) -> Iterator[Damage]:
             "It is made 0700.",
             lambda: folder.path.chmod(0o700),
         )
-
-
-def _deletion(path: Path) -> Callable[[], object]:
-    return lambda: delete_whole(path)
 
 
 def _nothing() -> None:

@@ -87,7 +87,9 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
         cases, facts = release_draws(noise, draws, streams)
         return _audited("client", cases, facts, privacy.delta)
     if privacy.client_noise > 0:
-        merge = aggregator_of(_all_taking_part(config), clients)
+        settings = config.model_dump()
+        settings["train"] |= {"participation": 1.0, "cohort_size": 0}  # everybody takes part
+        merge = aggregator_of(Config.of(settings), clients)
         loud = CANARY_SCALE * privacy.client_clip
         cases, facts = aggregation_draws(merge, (loud, 0.0), 2, draws, streams)
         return _audited("client", cases, facts, privacy.delta)
@@ -266,9 +268,3 @@ def _audited(
     found = least_epsilon(*cases, delta, is_gaussian=mechanism != "sound")
     accounted = guarantee.epsilon if guarantee.epsilon is not None else math.inf
     return CanaryAudit(mechanism, delta, accounted, found, found.epsilon <= accounted)
-
-
-def _all_taking_part(config: Config) -> Config:
-    settings = config.model_dump()
-    settings["train"] |= {"participation": 1.0, "cohort_size": 0}
-    return Config.of(settings)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import NamedTuple
 
 from covey.aggregation.base import NOT_FINITE
 from covey.algorithms.round_steps import Stalled, divergences
@@ -21,7 +20,6 @@ from covey.base.events import (
     RiskMeasured,
     RunFinished,
     RunRolledBack,
-    kind_and_body,
 )
 from covey.base.history import History, of_kinds, pooled_clusters, trained_clusters
 from covey.base.metrics import fairness
@@ -33,7 +31,6 @@ from covey.build.clients import ClientReports
 from covey.build.run import BuiltRun
 from covey.data.examples import Client
 from covey.engine.protocol import ScoredOnce
-from covey.ledger.chain import Record
 from covey.membership.truth import (
     Membership,
     audit_clusters,
@@ -54,36 +51,28 @@ from covey.runtime.evaluation import (
 )
 from covey.runtime.folder import QueuedRequest
 from covey.runtime.head_attacks import head_attacks
+from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import is_subtracting
 from covey.runtime.requests import ask
 from covey.runtime.session import Session
 from covey.unlearning.plan import WantedAnswer
 
 
-class PresentClients(NamedTuple):
-    """The clients present before a round.
+def gather_present(session: Session) -> tuple[Session, Cohort, tuple[Event, ...]]:
+    """Let newcomers join, unless they have left.
 
-    Attributes:
-        session: the run with everybody who ever came, but those who have left.
-        present: who can be asked now.
-        joined: what is told of those who came since the last round.
+    Returns:
+        The run with everybody who ever came, who can be asked now, and what is to be recorded
+        of those who came since the last round.
     """
-
-    session: Session
-    present: Cohort
-    joined: tuple[Event, ...] = ()
-
-
-def gather_present(session: Session) -> PresentClients:
-    """Return the clients present; newcomers join, unless they have left."""
     if session.run.client_backend is None:
-        return PresentClients(session, session.run.population.clients)
+        return session, session.run.population.clients, ()
     known = {client.handle for client in session.run.population.clients}
     names = session.run.client_backend.available_clients()
     session = session.with_newcomers(names)
     present = tuple(c for c in session.run.population.clients if c.name in names)
     new = tuple(c.handle for c in present if c.handle not in known)
-    return PresentClients(session, present, (ClientsJoined(new),) if new else ())
+    return session, present, (ClientsJoined(new),) if new else ()
 
 
 def roll_back_lost_rounds(session: Session, round_index: int) -> None:
@@ -97,7 +86,7 @@ def roll_back_lost_rounds(session: Session, round_index: int) -> None:
     if round_index > last or round_index == session.rounds:
         return
     fact = RunRolledBack(round_index, last + 1, "anew")
-    session.ledger.append_between([Record(None, *kind_and_body(fact))])
+    session.ledger.append_between(records_of([fact]))
     session.secrets.restart_at(round_index)
 
 
@@ -148,7 +137,8 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     audits = audit_clusters(
         run.engine, final.clusters, membership, run.reference, streams.at("audit")
     )
-    users = Counter(final.assignment[c.handle] for c in _assigned(run, final))
+    present = {c.handle for c in run.population.clients}
+    users = Counter(j for handle, j in final.assignment.items() if handle in present)
     audits = tuple(replace(audit, clients=users[audit.cluster]) for audit in audits)
     audits = tuple(
         without_estimate(audit, diverged[audit.cluster].reason)
@@ -168,11 +158,19 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     metrics = measured_metrics(run.engine, *args[1:], run.config.metrics)
     exposed = tuple(
         replace(each, squared_error=errors.get(each.handle))
-        for each in _exposed(run, final, history, (found, audits))
+        for each in _exposed(run, final, history, found, audits)
     )
     new = (each for each in diverged.values() if each not in last.events)
     measured = (_voided(each, diverged) for each in last.events)
-    finished = _finished(run, final, found, errors)
+    overall = round_measured(found, final.assignment, run.population, run.num_clusters, errors)
+    finished = RunFinished(
+        model_hash=model_hash(final.clusters),
+        accuracy=overall.accuracy,
+        accuracy_by_group=overall.accuracy_by_group,
+        adjusted_rand_index=adjusted_rand_index(final.assignment, run.population.clients),
+        squared_error=overall.squared_error,
+        squared_error_by_group=overall.squared_error_by_group,
+    )
     told = (*reports.events, *measured, *new)
     on_heads = (
         each
@@ -189,10 +187,6 @@ def _voided(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
     reason = f"{DIVERGED}: {diverged[fact.cluster].reason}"
     unknown = replace(fact, risk=None, standard_error=None, auc=None)
     return replace(unknown, members=0, non_members=0, calibrated=False, reason=reason)
-
-
-def _assigned(run: BuiltRun, final: ServerState) -> Cohort:
-    return tuple(c for c in run.population.clients if c.handle in final.assignment)
 
 
 def _diverged(
@@ -258,10 +252,10 @@ def _exposed(
     run: BuiltRun,
     final: ServerState,
     history: History,
-    measured: tuple[Accuracies, tuple[ClusterAudited, ...]],
+    found: Accuracies,
+    audits: Sequence[ClusterAudited],
 ) -> tuple[ClientExposed, ...]:
     """Return each client's risk at the end, and the highest that it was ever part of."""
-    found, audits = measured
     reached = pooled_clusters(history, run.num_clusters)
 
     def exposed(handle: Handle) -> ClientExposed:
@@ -283,18 +277,4 @@ def _exposed(
         exposed(client.handle)
         for client in run.population.clients
         if client.handle in final.assignment
-    )
-
-
-def _finished(
-    run: BuiltRun, final: ServerState, found: Accuracies, errors: Mapping[Handle, float]
-) -> RunFinished:
-    overall = round_measured(found, final.assignment, run.population, run.num_clusters, errors)
-    return RunFinished(
-        model_hash=model_hash(final.clusters),
-        accuracy=overall.accuracy,
-        accuracy_by_group=overall.accuracy_by_group,
-        adjusted_rand_index=adjusted_rand_index(final.assignment, run.population.clients),
-        squared_error=overall.squared_error,
-        squared_error_by_group=overall.squared_error_by_group,
     )

@@ -24,7 +24,6 @@ from covey.base.history import History, RoundRow
 from covey.base.metrics import ByModel, Judged
 from covey.base.names import Handle, Params
 from covey.build.training import user_function
-from covey.config.sections import StoppingConfig
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples
 from covey.data.population import Population
@@ -86,11 +85,11 @@ def squared_errors(
     examples = (*population.test, *(client.holdout for client in population.clients))
     if not any(each.labels.is_floating_point() for each in examples):
         return {}
-    return _measured(engine, models, population, _squared_error)
 
+    def figure(scored: Scored, labels: Tensor) -> float:
+        return float((scored.predictions.double() - labels.double()).square().mean())
 
-def _squared_error(scored: Scored, labels: Tensor) -> float:
-    return float((scored.predictions.double() - labels.double()).square().mean())
+    return _measured(engine, models, population, figure)
 
 
 def _measured(
@@ -100,16 +99,18 @@ def _measured(
     figure: Callable[[Scored, Tensor], T | None],
 ) -> Mapping[Handle, T]:
     """Return a figure of the model that each client uses, on unseen examples."""
-    if not population.groups:
-        return _on_holdouts(engine, models, population.clients, figure)
-    of_pairs = {
-        pair: figure(scored, population.test[pair[0]].labels)
-        for pair, scored in _answers(engine, models, population).items()
-    }
-    pairs = {client.handle: _pair(client, models) for client in population.clients}
-    return {
-        handle: value for handle, pair in pairs.items() if (value := of_pairs[pair]) is not None
-    }
+    if population.groups:
+        of_pairs = {
+            pair: figure(scored, population.test[pair[0]].labels)
+            for pair, scored in _answers(engine, models, population).items()
+        }
+        found = {client.handle: of_pairs[_pair(client, models)] for client in population.clients}
+    else:
+        testable = [client for client in population.clients if len(client.holdout)]
+        jobs = [ScoringJob(models.params(models.name(c)), c.holdout) for c in testable]
+        scored = zip(testable, engine.score(jobs), strict=True)
+        found = {client.handle: figure(each, client.holdout.labels) for client, each in scored}
+    return {handle: value for handle, value in found.items() if value is not None}
 
 
 def measured_metrics(
@@ -302,21 +303,6 @@ def _answers(
     return dict(zip(pairs, engine.score(jobs), strict=True))
 
 
-def _on_holdouts(
-    engine: Engine,
-    models: ModelsInUse,
-    clients: Sequence[Client],
-    figure: Callable[[Scored, Tensor], T | None],
-) -> Mapping[Handle, T]:
-    testable = [client for client in clients if len(client.holdout)]
-    jobs = [ScoringJob(models.params(models.name(client)), client.holdout) for client in testable]
-    return {
-        client.handle: value
-        for client, each in zip(testable, engine.score(jobs), strict=True)
-        if (value := figure(each, client.holdout.labels)) is not None
-    }
-
-
 NO_FIGURE = "none"
 
 
@@ -334,6 +320,8 @@ class BestRound(NamedTuple):
 
 def best_round(rows: Iterable[RoundRow], figure: str, min_change: float = 0.0) -> BestRound | None:
     """Return the best of these rounds; None: of none is the figure known."""
+    if figure == NO_FIGURE:
+        return None
     value_of, sign = FIGURES[figure]
     best: BestRound | None = None
     for row in rows:
@@ -346,10 +334,12 @@ def best_round(rows: Iterable[RoundRow], figure: str, min_change: float = 0.0) -
 def early_end(history: History, config: Config) -> RunEndedEarly | None:
     """Return that a run ends with its latest round, if the settings want it to."""
     wanted, rows = config.stopping, history.rounds
-    if wanted.figure == NO_FIGURE or len(rows) >= config.rounds:
-        return None
     best = best_round(rows, wanted.figure, wanted.min_change)
-    if best is None or _known_since(rows, best, wanted) < wanted.patience:
+    if best is None or len(rows) >= config.rounds:
+        return None
+    value_of, _ = FIGURES[wanted.figure]
+    known_since = sum(row.round_index > best.round and value_of(row) is not None for row in rows)
+    if known_since < wanted.patience:
         return None
     return RunEndedEarly(
         rounds=len(rows),
@@ -362,21 +352,6 @@ def early_end(history: History, config: Config) -> RunEndedEarly | None:
     )
 
 
-def _known_since(rows: Sequence[RoundRow], best: BestRound, wanted: StoppingConfig) -> int:
-    """Count the rounds after the best one of which the figure is known."""
-    value_of, _ = FIGURES[wanted.figure]
-    later = (row for row in rows if row.round_index > best.round)
-    return sum(value_of(row) is not None for row in later)
-
-
-def _accuracy(row: RoundRow) -> float | None:
-    return row.accuracy
-
-
-def _lowest_accuracy(row: RoundRow) -> float | None:
-    return min(row.accuracy_by_group.values(), default=None)
-
-
 def _highest_risk(row: RoundRow) -> float | None:
     """Return the highest risk among clusters with clients, if all of these are known."""
     risks = [r for r, n in zip(row.risks, row.clients, strict=True) if n]
@@ -384,14 +359,10 @@ def _highest_risk(row: RoundRow) -> float | None:
     return max(known) if known and len(known) == len(risks) else None
 
 
-def _over(row: RoundRow) -> float | None:
-    return None if row.over is None else float(row.over)
-
-
 FIGURES: Mapping[str, tuple[Callable[[RoundRow], float | None], int]] = {
-    "accuracy": (_accuracy, 1),
-    "lowest-accuracy": (_lowest_accuracy, 1),
+    "accuracy": (lambda row: row.accuracy, 1),
+    "lowest-accuracy": (lambda row: min(row.accuracy_by_group.values(), default=None), 1),
     "highest-risk": (_highest_risk, -1),
-    "over": (_over, -1),
+    "over": (lambda row: None if row.over is None else float(row.over), -1),
 }
 """How each figure is read off a round, and whether more of it is better (1) or less."""

@@ -24,7 +24,6 @@ from covey.ledger.requests import Request
 from covey.runtime.ledger_record import LedgerRecord, event_of
 from covey.unlearning.facts import (
     WORD,
-    EarlierHeads,
     Facts,
     HeldRound,
     SubtractedSums,
@@ -201,7 +200,6 @@ def facts(
     hashes = record.hashes[: answer.at]
     leaves = entries_of(hashes)
     subtracts = kind == "subtract"
-    bound = head_bounds(history.told).get(handle) if subtracts else None
     derived: dict[str, Any] = {
         "subject": answer.event.subject or word.subject,
         "model_before": latest_models(answer.before) or word.model_before,
@@ -237,7 +235,7 @@ def facts(
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
         "own_sums_kept": False,
-        "earlier_heads": bound and EarlierHeads(**asdict(bound)),
+        "earlier_heads": head_bounds(history.told).get(handle) if subtracts else None,
     }
     if subtracts and "own_sums_kept" not in unknown:
         derived["own_sums_kept"] = getattr(config.method, "keep_sums", False)

@@ -40,21 +40,37 @@ _reader = TypeAdapter(QueuedRequest).validate_json
 _origins = TypeAdapter(dict[str, str]).validate_json
 
 
+class _Inside:
+    """A place in a run's folder, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder", _: type) -> Path:
+        return folder.path / self._name
+
+
+@contextmanager
+def as_written(path: Path, what: str, remedy: str = "Restore the file.") -> Generator[None]:
+    """Where the block cannot read a file of a run, say what it must hold.
+
+    Raises:
+        RunError: the block failed; a KeyError and a TypeError are of its content.
+    """
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RunError(
+            f"{path} must hold {what}, as covey wrote it, but: {error}. {remedy}"
+        ) from error
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The places inside one run.
 
-    config.toml  ledger.sqlite  checkpoints/  report.html  figures/  metrics.csv
-    frozen.safetensors: parameters of the model that do not train, and drawn ones that
-    clients keep to themselves, once for all rounds
-    asking/ while the run is played; federation.json where the clients are apart
-    exports/ of models; copies/: what was exported or shown where, and for whom
-    updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
-    imports.json: where the user's own code lay
-    records/ of clients that joined, or that changed theirs
-    receipts/ of who asked to; unacknowledged/ salts, sealed
-    superseded/ while rounds are played again
-    tracking/: what trackers were told, by tracker
+    Beside those below: report.html, figures/, metrics.csv, and, where they were asked for,
+    baseline/ and audit/.
     """
 
     path: Path
@@ -76,7 +92,12 @@ class RunFolder:
                 f"{path} already holds a run. Carry it on with `covey resume {path}`, "
                 f"or give another folder: --out, or out= in Python."
             )
-        if path.exists() and (not path.is_dir() or _holds_anything(path)):
+        # what a start that was cut off leaves
+        begun = {"config.unfinished", "imports.unfinished", "imports.json"}
+        empty = not path.exists() or (
+            path.is_dir() and all(each.name in begun for each in path.iterdir())
+        )
+        if not empty:
             raise RunError(
                 f"{path} exists and is not a covey run. Give another --out, or an empty folder."
             )
@@ -115,85 +136,42 @@ class RunFolder:
             with suppress(OSError):  # something else was put there meanwhile
                 folder.rmdir()
 
-    @property
-    def config_path(self) -> Path:
-        """The resolved settings: complete, and able to be run again."""
-        return self.path / "config.toml"
-
-    @property
-    def ledger_path(self) -> Path:
-        """The events."""
-        return self.path / "ledger.sqlite"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The states."""
-        return self.path / "checkpoints"
-
-    @property
-    def frozen(self) -> Path:
-        """What is one for all models and rounds of the run, if there is anything."""
-        return self.path / "frozen.safetensors"
-
-    @property
-    def superseded(self) -> Path:
-        """States of rounds that are played again, if a part of them still holds."""
-        return self.path / "superseded"
-
-    @property
-    def subtracted(self) -> Path:
-        """The state without the sums of who leaves, until that was answered."""
-        return self.path / "subtracted"
-
-    @property
-    def records(self) -> Path:
-        """Records of clients that joined, or that changed them."""
-        return self.path / "records"
-
-    @property
-    def updates(self) -> Path:
-        """What clients sent, if that is stored."""
-        return self.path / "updates"
-
-    @property
-    def proofs(self) -> Path:
-        """What was answered to those who left."""
-        return self.path / "proofs"
-
-    @property
-    def receipts(self) -> Path:
-        """What was signed when somebody asked to leave."""
-        return self.path / "receipts"
-
-    @property
-    def tracking(self) -> Path:
-        """What trackers were told that keep it here."""
-        return self.path / "tracking"
-
-    @property
-    def unacknowledged(self) -> Path:
-        """Salts that were given out, sealed until somebody says that they arrived."""
-        return self.path / "unacknowledged"
-
-    @property
-    def exports(self) -> Path:
-        """Models that were written for others, unless a path was given."""
-        return self.path / "exports"
-
-    @property
-    def copies(self) -> Path:
-        """The record of what was exported or shown where, and for whom."""
-        return self.path / "copies"
-
-    @property
-    def request_queue(self) -> Path:
-        """Who asked to leave while another process played the run."""
-        return self.path / "asking"
-
-    @property
-    def secret_marker(self) -> Path:
-        """Which of the user's secrets is this run's, if it has one."""
-        return self.path / "secret"
+    config_path = _Inside("config.toml")
+    """The resolved settings: complete, and able to be run again."""
+    ledger_path = _Inside("ledger.sqlite")
+    """The events."""
+    checkpoints = _Inside("checkpoints")
+    """The states."""
+    frozen = _Inside("frozen.safetensors")
+    """What is one for all models and rounds of the run, if there is anything."""
+    superseded = _Inside("superseded")
+    """States of rounds that are played again, if a part of them still holds."""
+    subtracted = _Inside("subtracted")
+    """The state without the sums of who leaves, until that was answered."""
+    records = _Inside("records")
+    """Records of clients that joined, or that changed them."""
+    updates = _Inside("updates")
+    """What clients sent, if that is stored."""
+    proofs = _Inside("proofs")
+    """What was answered to those who left."""
+    receipts = _Inside("receipts")
+    """What was signed when somebody asked to leave."""
+    tracking = _Inside("tracking")
+    """What trackers were told that keep it here."""
+    unacknowledged = _Inside("unacknowledged")
+    """Salts that were given out, sealed until somebody says that they arrived."""
+    exports = _Inside("exports")
+    """Models that were written for others, unless a path was given."""
+    copies = _Inside("copies")
+    """The record of what was exported or shown where, and for whom."""
+    request_queue = _Inside("asking")
+    """Who asked to leave while another process played the run."""
+    secret_marker = _Inside("secret")
+    """Which of the user's secrets is this run's, if it has one."""
+    imports = _Inside("imports.json")
+    """Where the user's own code lay when the run was started."""
+    federation = _Inside("federation.json")
+    """What is known of the clients, where they are on machines of their own."""
 
     @property
     def ledger(self) -> str | Path:
@@ -209,9 +187,10 @@ class RunFolder:
     def queued_requests(self) -> Iterator[QueuedRequest]:
         """Yield the queued requests to leave."""
         for path in sorted(self.request_queue.glob("*.json")):
-            request = _queued(path)
-            if path != self._request_path(request.client):
-                raise _unreadable(path, "its name is not that of the client's request")
+            with as_written(path, "a request to leave", "Delete it, and ask again."):
+                request = _reader(read_bounded(path))
+                if path != self._request_path(request.client):
+                    raise ValueError("its name is not that of the client's request")
             yield request
 
     def take_requests(self) -> Iterator[QueuedRequest]:
@@ -256,67 +235,31 @@ class RunFolder:
                 Ledger.read(self.ledger_path)
             raise
 
-    @property
-    def imports(self) -> Path:
-        """Where the user's own code lay when the run was started."""
-        return self.path / "imports.json"
-
     def origins(self) -> dict[str, str]:
         """Return where the user's code lay.
 
         Raises:
             RunError: the record cannot be read.
         """
-        try:
+        with as_written(self.imports, "where the code of this run's settings lay"):
             return _origins(read_bounded(self.imports))
-        except (OSError, ValueError) as error:
-            raise RunError(
-                f"{self.imports} must hold where the code of this run's settings lay, as "
-                f"covey wrote it, but: {error}. Restore the file."
-            ) from error
 
     def _settings(self) -> dict[str, Any]:
-        try:
+        with as_written(self.config_path, "the settings of this run"):
             return tomllib.loads(read_text(self.config_path))
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunError(
-                f"{self.config_path} must hold the settings of this run, as covey wrote "
-                f"them, but: {error}. Restore the file."
-            ) from error
 
 
 def _own_code(settings: object) -> Iterator[str]:
     """Yield every setting that may name a user's code."""
     if isinstance(settings, Mapping):
-        for each in cast("Mapping[str, object]", settings).values():
-            yield from _own_code(each)
-    elif isinstance(settings, list):
+        settings = list(cast("Mapping[str, object]", settings).values())
+    if isinstance(settings, list):
         for each in cast("list[object]", settings):
             yield from _own_code(each)
     elif isinstance(settings, str) and OWN.fullmatch(settings):
         yield settings
 
 
-def _queued(path: Path) -> QueuedRequest:
-    try:
-        return _reader(read_bounded(path))
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, problem: object) -> RunError:
-    return RunError(
-        f"{path} must hold a request to leave, as covey wrote it, but: {problem}. Delete "
-        f"it, and ask again."
-    )
-
-
 def now() -> str:
     """Return the time, as a ledger writes it down."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _holds_anything(path: Path) -> bool:
-    """Return whether a folder holds more than what a start that was cut off leaves."""
-    begun = {"config.unfinished", "imports.unfinished", "imports.json"}
-    return any(each.name not in begun for each in path.iterdir())

@@ -15,7 +15,7 @@ deleted once the ledger says that it no longer counts.
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import safetensors.torch
@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from covey.algorithms.remote import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import RunError
-from covey.base.events import Event, RecordsChanged, RunStarted
+from covey.base.events import Event, RecordsChanged
 from covey.base.files import (
     check_regular,
     checked,
@@ -41,7 +41,7 @@ from covey.build.clients import ClientReports, DataProfile, Overrides
 from covey.build.run import BuiltRun, build_run
 from covey.data.examples import Client, Examples, Preference
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, as_written
 
 PREFERENCES = "input:preferences"
 
@@ -63,26 +63,25 @@ def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str
     Raises:
         RunError: naming what changed.
     """
-    began = history.started
-    unhashed = bool(history.left) and history.left[-1].data_hash is None
-    found = input_hashes(run)
-    for name, digest in found.items():
-        if began is None or digest in ledger.files.of(name):
-            continue
-        if unhashed and name == PREFERENCES and _as_recorded(run, began):
-            continue
+    began, found = history.started, input_hashes(run)
+    if began is None:
+        return found
+    others = {name for name, digest in found.items() if digest not in ledger.files.of(name)}
+    if history.left and history.left[-1].data_hash is None:
+        known = began.risk_thresholds
+        accepted = {c.handle: c.preference.risk_threshold for c in run.population.clients}
+        if all(known.get(handle, tau) == tau for handle, tau in accepted.items()):
+            others -= {PREFERENCES}
+    for name in sorted(others):
+        what = "The data of which no client has any (the non-members)"
+        if name == PREFERENCES:
+            path = run.config.population.preferences
+            what = f"The file {path} of population.preferences" if path else "What clients accept"
         raise RunError(
-            f"{_described(run, name)} must be what began the run in {ledger.location}, "
-            f"but it was changed since. Put it back, or start a new run."
+            f"{what} must be what began the run in {ledger.location}, but it was changed since. "
+            f"Put it back, or start a new run."
         )
-
     return found
-
-
-def note_inputs(found: Mapping[str, str], ledger: Ledger) -> None:
-    """Note the hashes of what the run reads, with the clients that it has now."""
-    if found:
-        ledger.files.note_all(found)
 
 
 def input_hashes(run: BuiltRun) -> Mapping[str, str]:
@@ -101,22 +100,6 @@ def input_hashes(run: BuiltRun) -> Mapping[str, str]:
         PREFERENCES: hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
         "input:others": nobodys.hexdigest(),
     }
-
-
-def _as_recorded(run: BuiltRun, began: RunStarted) -> bool:
-    """Compare thresholds with those of the first event, all that is known then."""
-    told = began.risk_thresholds
-    return all(
-        told.get(c.handle, c.preference.risk_threshold) == c.preference.risk_threshold
-        for c in run.population.clients
-    )
-
-
-def _described(run: BuiltRun, name: str) -> str:
-    path = run.config.population.preferences
-    if name == PREFERENCES:
-        return f"The file {path} of population.preferences" if path else "What clients accept"
-    return "The data of which no client has any (the non-members)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,20 +123,15 @@ class FederationMetadata:
         Raises:
             RunError: it cannot be read.
         """
-        path = _place(folder)
+        path = folder.federation
         if not path.is_file():
             return None
-        try:
+        with as_written(path, "what this run knows of its federation"):
             return _metadata_reader(checked(read_bounded(path)))
-        except (OSError, ValueError) as error:
-            raise RunError(
-                f"{path} must hold what this run knows of its federation, as covey wrote "
-                f"it, but: {error}. Restore the file."
-            ) from error
 
     def write(self, folder: RunFolder) -> None:
         """Keep it in a run's folder."""
-        replace_whole(_place(folder), checked_json(asdict(self)))
+        replace_whole(folder.federation, checked_json(asdict(self)))
 
 
 _metadata_reader = TypeAdapter(FederationMetadata).validate_json
@@ -202,7 +180,10 @@ def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltR
     roster = FederationMetadata.of(folder)
     if roster is None or roster.profile is None:
         return build_run(folder.checked_config(), overrides)
-    names = _known(folder)
+    names: Collection[ClientName] = ()
+    if Ledger.exists(folder.ledger):
+        with Ledger.read(folder.ledger) as ledger:
+            names = tuple(ledger.names().values())
     if not names:
         raise RunError(
             f"{folder.path} must know its clients before anything can be told of them, and "
@@ -211,17 +192,6 @@ def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltR
     unreachable = Unreachable(roster.profile, names)
     model = overrides.model if overrides else None
     return build_run(folder.checked_config(), Overrides(model=model, client_backend=unreachable))
-
-
-def _known(folder: RunFolder) -> Collection[ClientName]:
-    if not Ledger.exists(folder.ledger):
-        return ()
-    with Ledger.read(folder.ledger) as ledger:
-        return tuple(ledger.names().values())
-
-
-def _place(folder: RunFolder) -> Path:
-    return folder.path / "federation.json"
 
 
 Told = Iterable[tuple[int | None, Event]]
@@ -262,10 +232,10 @@ def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Bu
     for handle, file in current:
         name, joined = names[handle], changes[handle][0]
         train, holdout = _read(folder.records / file, ledger)
-        client = known.get(name)
-        accepts = client.preference if client else _accepted(joined)
-        group = client.group if client else None
-        known[name] = Client(name, handle, group, train, holdout, accepts)
+        tau, beta = joined.risk_threshold, joined.risk_weight
+        accepted = Preference(0.0 if beta is None else beta, 1.0 if tau is None else tau)
+        client = known.get(name) or Client(name, handle, None, train, holdout, accepted)
+        known[name] = replace(client, handle=handle, train=train, holdout=holdout)
     return run.with_clients(tuple(known.values()))
 
 
@@ -309,11 +279,6 @@ def _changes(events: Told) -> Mapping[Handle, Sequence[RecordsChanged]]:
         if isinstance(event, RecordsChanged):
             found.setdefault(event.handle, []).append(event)
     return found
-
-
-def _accepted(joined: RecordsChanged) -> Preference:
-    tau, beta = joined.risk_threshold, joined.risk_weight
-    return Preference(0.0 if beta is None else beta, 1.0 if tau is None else tau)
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:

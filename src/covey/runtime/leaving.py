@@ -21,7 +21,7 @@ from covey.runtime.planning import ClientPlan, plans_for
 from covey.runtime.receipts import Receipt, receipts_of
 from covey.runtime.requests import OnReceipt, Returning, ask, find_clients
 from covey.runtime.session import Session, open_session, reading_session
-from covey.runtime.states import checkpointed_rounds, stored_rounds
+from covey.runtime.states import rounds_in
 from covey.unlearning.plan import WantedAnswer
 
 CheckPlan = Callable[[ClientPlan], None]
@@ -172,7 +172,7 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict
         client_data = next(c for c in session.run.population.clients if c.handle == handle)
         trained = held.trained.get(handle, {})
         first = held.first_round(handle)
-        states = checkpointed_rounds(folder.checkpoints)
+        states = rounds_in(folder.checkpoints)
         known = frozenset(session.ledger.names().values())
         search = search_places(
             SearchTarget(folder, session.run.config, client, handle, known, first)
@@ -195,7 +195,7 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict
             "risk_figures_that_count_it": list(held.counted["risks"]),
             "prices_that_count_it": list(held.counted["prices"]),
             "states_that_depend_on_it": [t for t in states if first is not None and t >= first],
-            "raw_updates_stored": [t for t in stored_rounds(folder.updates) if t in trained],
+            "raw_updates_stored": [t for t in rounds_in(folder.updates) if t in trained],
             "requests": [
                 {"wanted": r.wanted, "basis": r.basis, "state": r.state, "asked": r.asked_at}
                 for r in session.ledger.requests()

@@ -23,6 +23,7 @@ from covey.base.events import (
     RunStarted,
     SumGivenUp,
     event_from,
+    kind_and_body,
 )
 from covey.base.history import History, HistoryFold, history_of
 from covey.base.names import Handle
@@ -51,6 +52,11 @@ def event_of(record: Record) -> Event:
         return event_from(record.kind, record.body)
     except (ValueError, TypeError, RecursionError) as error:
         raise no_event(record.position, str(error)) from error
+
+
+def records_of(events: Iterable[Event], round_index: int | None = None) -> list[Record]:
+    """Return events as a ledger records them: of a round or, None, between two."""
+    return [Record(round_index, *kind_and_body(event)) for event in events]
 
 
 class EventReader:
@@ -168,21 +174,6 @@ Entry = tuple[int | None, list[Event]]
 """What was recorded at once: of one round, or between two (None)."""
 
 
-class _Events:
-    """The events of one ledger's records, each read once and in order."""
-
-    def __init__(self) -> None:
-        self._reader = EventReader()
-        self._events: dict[int, Event] = {}  # by what a record is: two can say the same
-
-    def of(self, records: Sequence[Record], wanted: Record) -> Event:
-        known = self._events
-        while id(wanted) not in known and len(known) < len(records):
-            one = records[len(known)]
-            known[id(one)] = self._reader.read(one)
-        return known[id(wanted)]
-
-
 @dataclass(frozen=True, eq=False)
 class LedgerRecord:
     """All that was in a ledger when it was read, and what follows from it.
@@ -196,7 +187,8 @@ class LedgerRecord:
     hashes: Sequence[str]
     records: list[Record]
     last: Link | None = None
-    _read: _Events = field(default_factory=_Events, repr=False)
+    _reader: EventReader = field(default_factory=EventReader, repr=False)
+    _events: list[Event] = field(default_factory=list[Event], repr=False)
     _answers: dict[tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[AnswerChoice, ...]] = field(
         default_factory=dict, repr=False
     )
@@ -250,14 +242,19 @@ class LedgerRecord:
             (*self.hashes, *(each.hash for each in links)),
             [*self.records, *(each.record() for each in links)],
             links[-1] if links else self.last,
-            self._read,
+            self._reader,
+            self._events,
         )
 
     def _folded(self, entries: Sequence[Entry]) -> History:
         return history_of(entries, map(self._event, superseded(self.records)))
 
     def _event(self, record: Record) -> Event:
-        return self._read.of(self.records, record)
+        """Return a record's event; all of them are read once, in order, as far as asked."""
+        position = record.position or 0
+        for each in self.records[len(self._events) : position]:
+            self._events.append(self._reader.read(each))
+        return self._events[position - 1]
 
 
 class RecordReader:

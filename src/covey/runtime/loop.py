@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from itertools import compress
 
@@ -10,14 +11,7 @@ from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.round_steps import divergences
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.errors import LedgerError, RunError
-from covey.base.events import (
-    ClientsAssigned,
-    CohortSampled,
-    Event,
-    ModelDiverged,
-    RunStarted,
-    kind_and_body,
-)
+from covey.base.events import ClientsAssigned, CohortSampled, Event, ModelDiverged, RunStarted
 from covey.base.history import History, with_entry
 from covey.base.names import Handle
 from covey.base.rng import Streams
@@ -25,11 +19,9 @@ from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import ReplayOptions
 from covey.build.clients import ClientReports
 from covey.build.run import BuiltRun
-from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.protocol import ScoredOnce
-from covey.ledger.chain import Record
 from covey.ledger.requests import Request
 from covey.runtime.answers import (
     AnsweredRequest,
@@ -48,7 +40,6 @@ from covey.runtime.ending import (
     with_stalled_clusters,
 )
 from covey.runtime.evaluation import (
-    NO_FIGURE,
     ModelsInUse,
     accuracies,
     best_round,
@@ -58,6 +49,7 @@ from covey.runtime.evaluation import (
     with_fewer_tests,
 )
 from covey.runtime.folder import RunFolder
+from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import (
     Replay,
     replay_of,
@@ -68,10 +60,10 @@ from covey.runtime.record_changes import (
 from covey.runtime.session import (
     OnRound,
     Session,
-    config_hash,
     open_session,
     played_round,
     rounds_of,
+    settings_hash,
 )
 from covey.runtime.states import (
     checkpoint_of,
@@ -187,65 +179,53 @@ def _play_segment(
     session: Session, until: int, observe: Observer, on_round: OnRound | None
 ) -> Segment:
     """Replay rounds without a checkpoint, then run on until a request is due."""
-    state, on_disk = _begun(session)
+    cleanup(session)
+    queue_requests(session, ())
+    state, on_disk = _restored(session)
+    roll_back_lost_rounds(session, state.round_index)
     last, replay = session.ledger.last_round(), replay_of(session)
+    recorded = 0 if last is None else last + 1
     test_sample = with_fewer_tests(session.run.population, TESTS_PER_ROUND)
-    history = _history_until(session, state.round_index)
+    record, finished = session.record(), last == session.rounds == state.round_index
+    history = record.history if finished else record.history_before(state.round_index)
     observe(history)
     while True:
         t = state.round_index
         is_end = t == rounds_of(session.run.config, history)
         waits = replay is not None and replay.waits(t)
-        if not waits and (_is_new(last, t) or is_end):
+        if not waits and (t >= recorded or is_end):
             served, pending = _next_requests(session, t)
             if served or pending:
                 if not on_disk:
                     _save(session, state)
                 return Segment(session, state, history, pending, served)
             goes_on = t < until and (replay is None or t >= replay.until)
-            history = _perhaps_ended(session, history) if goes_on else history
+            may_end = goes_on and history.rounds and not history.ended_early
+            if may_end and (ended := early_end(history, session.run.config)):
+                session.ledger.append_between(records_of([ended]))
+                history = with_entry(history, None, [ended])
             if t >= min(until, rounds_of(session.run.config, history)):
-                _save_if_lost(session, state)
+                if checkpoint_of(session.folder.checkpoints, t - 1) is None:
+                    _save(session, state)  # or it may be a request's that is there
                 break
         session, replay, played = _next_round(
             session, state, test_sample, replay, wants_losses=on_round is not None
         )
-        history = _record(session, (t, played.events), last, history)
+        history = _record(session, t, played.events, recorded, history)
         on_disk = _store_round(session, played, replay, history)
         observe(history)
-        _tell(on_round if _is_new(last, t) else None, session, history, played, replay)
+        if on_round is not None and t >= recorded:
+            again = replay is not None and t < replay.until
+            on_round(played_round(session, history, played.losses, again=again))
         state = played.state
     if t == rounds_of(session.run.config, history) and last != t:
-        history = _finalized(session, state, history)
+        # every client chooses once more
+        streams = session.secrets.at_round(t).at("round", t)
+        events = finalize(session.run, state, history, streams).events
+        history = _record(session, t, events, recorded, history)
+        session.secrets.forget_before(t + 1)
         observe(history)
     return Segment(session, state, history)
-
-
-def _begun(session: Session) -> tuple[ServerState, bool]:
-    """Return the state to go on from, with everything before it in order."""
-    cleanup(session)
-    queue_requests(session, ())
-    state, on_disk = _restored(session)
-    roll_back_lost_rounds(session, state.round_index)
-    return state, on_disk
-
-
-def _is_new(last: int | None, t: int) -> bool:
-    """Say whether a round is not recorded yet."""
-    return last is None or t > last
-
-
-def _tell(
-    on_round: OnRound | None,
-    session: Session,
-    history: History,
-    played: RoundResult,
-    replay: Replay | None,
-) -> None:
-    """Tell a program of the round that a story ends with, if it asked to be."""
-    if on_round is not None:
-        again = replay is not None and played.state.round_index <= replay.until
-        on_round(played_round(session, history, played.losses, again=again))
 
 
 def _next_round(
@@ -265,34 +245,6 @@ def _next_round(
     played = _round(session, present, state, tested, replay, wants_losses=wants_losses)
     new = joined if state.round_index else ()
     return session, replay, played.preceded_by(new)
-
-
-def _finalized(session: Session, state: ServerState, history: History) -> History:
-    """Let every client choose once more, and record the end."""
-    t = state.round_index
-    streams = session.secrets.at_round(t).at("round", t)
-    events = finalize(session.run, state, history, streams).events
-    history = _record(session, (t, events), session.ledger.last_round(), history)
-    session.secrets.forget_before(t + 1)
-    return history
-
-
-def _history_until(session: Session, round_index: int) -> History:
-    """Fold what is recorded, up to this round; a finished run to its end."""
-    finished = session.ledger.last_round() == session.rounds == round_index
-    record = session.record()
-    return record.history if finished else record.history_before(round_index)
-
-
-def _perhaps_ended(session: Session, history: History) -> History:
-    """Record that the run ends here, if its figures say so; return the story then."""
-    if history.ended_early or not history.rounds:
-        return history
-    found = early_end(history, session.run.config)
-    if found is None:
-        return history
-    session.ledger.append_between([Record(None, *kind_and_body(found))])
-    return with_entry(history, None, [found])
 
 
 def _next_requests(session: Session, t: int) -> tuple[Request | None, Sequence[Request]]:
@@ -389,7 +341,7 @@ def _started(run: BuiltRun) -> RunStarted:
     return RunStarted(
         covey_version=version("covey"),
         method=config.method.name,
-        config_hash=config_hash(run),
+        config_hash=settings_hash(config),
         data_hash=run.data_hash or "",
         num_clusters=run.num_clusters,
         rounds=config.rounds,
@@ -437,16 +389,12 @@ def _restored(session: Session) -> tuple[ServerState, bool]:
 
 
 def _record(
-    session: Session, played: tuple[int, Sequence[Event]], last: int | None, history: History
+    session: Session, t: int, events: Sequence[Event], recorded: int, history: History
 ) -> History:
-    """Append a new round, or compare a replayed one with what is recorded."""
-    round_index, events = played
-    records = [Record(round_index, *kind_and_body(event)) for event in events]
-    if last is not None and round_index <= last:
-        session.ledger.compare(round_index, records)
-    else:
-        session.ledger.append(round_index, records)
-    return with_entry(history, round_index, events)
+    """Append a new round, or compare one of those that are recorded with what is."""
+    write = session.ledger.compare if t < recorded else session.ledger.append
+    write(t, records_of(events, t))
+    return with_entry(history, t, events)
 
 
 def _store_round(
@@ -460,7 +408,8 @@ def _store_round(
         noted = session.ledger.files
         write_updates(session.folder.updates, done - 1, played.stored, noted)
     changed = replay is not None and replay.changed and done == replay.until
-    best = _best_kept(config, history)
+    found = best_round(history.rounds, config.checkpoints.best)
+    best = found and found.round
     due = changed or done == config.rounds or done % config.checkpoints.every == 0
     if due or best == done - 1:
         _save(session, played.state)
@@ -470,27 +419,10 @@ def _store_round(
     return due or best == done - 1
 
 
-def _best_kept(config: Config, history: History) -> int | None:
-    """Return the round whose state is kept as it is the best one; None: none is."""
-    if config.checkpoints.best == NO_FIGURE:
-        return None
-    found = best_round(history.rounds, config.checkpoints.best)
-    return found and found.round
-
-
-def _save_if_lost(session: Session, state: ServerState) -> None:
-    """Save the state that rounds end in, unless it is there; it may be a request's."""
-    if checkpoint_of(session.folder.checkpoints, state.round_index - 1) is None:
-        _save(session, state)
-
-
 def _save(session: Session, state: ServerState) -> None:
-    head = session.ledger.head_of(state.round_index - 1)
+    t = state.round_index - 1
+    head = session.ledger.head_of(t)
     if head is not None:  # before round 0 there is nothing to save
-        t = state.round_index - 1
-
-        def announce(digest: str) -> None:
-            session.ledger.files.note_state(t, digest)
-
+        announce = partial(session.ledger.files.note_state, t)
         save_state(session.folder.checkpoints, state, head, announce)
-        session.secrets.forget_before(state.round_index)
+        session.secrets.forget_before(t + 1)

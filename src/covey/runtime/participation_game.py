@@ -13,7 +13,6 @@ from covey.base.names import Params
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of
 from covey.build.run import BuiltRun
-from covey.config.sections import StoppingConfig
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples
 from covey.engine.protocol import Engine, ScoringJob
@@ -25,7 +24,7 @@ from covey.membership.references import (
     reserved_clients,
 )
 from covey.membership.truth import blind_risk, has_finite_examples, mismatch
-from covey.runtime.auditing import CompletedRun, final_models, load_completed
+from covey.runtime.auditing import final_models, load_completed
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, run_rounds
 from covey.runtime.session import rounds_of
@@ -156,6 +155,7 @@ def play_game(
     gone = [client for client in all_clients if client.name not in stay]
     left = comparison.outcome(models, gone, "left")
     asked = _control_clients(run, participants, streams) if control else []
+    rounds = rounds_of(run.config, found.history)
     return Game(
         auc=met.auc,
         low=met.low,
@@ -164,7 +164,7 @@ def play_game(
         reserved=comparison.against(participants),
         left=left,
         left_reason="" if left else NO_MATCH if gone else NOBODY_LEFT,
-        control=_control(_as_long(found), comparison, models, asked, observe) if asked else None,
+        control=_control(run, rounds, comparison, models, asked, observe) if asked else None,
     )
 
 
@@ -199,14 +199,24 @@ def _control_clients(
 
 def _control(
     run: BuiltRun,
+    rounds: int,
     comparison: _Comparison,
     models: Sequence[Params],
     clients: Sequence[Client],
     observe: Observer,
 ) -> Control:
-    """Play the run without these clients, and ask about them under both runs' models."""
+    """Play the run as if it had never met these clients, and ask about them under both."""
+    # nothing of it may outlive its folder or reach the run's own database, nobody leaves it
+    # half-way, and it has as many rounds as the run came to
+    settings = run.config.model_dump()
+    settings["rounds"], settings["stopping"], settings["leaving"] = rounds, {}, {}
+    settings["secrets"]["source"] = "seeded"
+    settings["ledger"]["url"] = ""
+    settings["checkpoints"] = {"every": rounds, "keep": "thin"}
+    names = {client.name for client in clients}
+    rest = tuple(c for c in run.population.clients if c.name not in names)
+    without = replace(run, config=Config.of(settings)).with_clients(rest)
     with TemporaryDirectory(prefix="covey-control-") as place:
-        without = _without(run, clients)
         folder = RunFolder.create(Path(place), without.config)
         history = run_rounds(without, folder, observe)
         without_them = final_models(folder, history, GAME)
@@ -215,29 +225,6 @@ def _control(
     assert never_met is not None  # noqa: S101 - all asked have reserved clients
     assert met is not None  # noqa: S101 - the same
     return Control(never_met.auc, never_met.low, never_met.high, met.clients, met)
-
-
-def _as_long(found: CompletedRun) -> BuiltRun:
-    """Return the run as one of as many rounds from the start as it had."""
-    rounds = rounds_of(found.run.config, found.history)
-    told = {"rounds": rounds, "stopping": StoppingConfig()}
-    return replace(found.run, config=found.run.config.model_copy(update=told))
-
-
-def _without(run: BuiltRun, clients: Sequence[Client]) -> BuiltRun:
-    """Return the run as if it had never met these clients.
-
-    Nothing of it may outlive its folder or reach the run's own database, and nobody
-    leaves it half-way.
-    """
-    settings = run.config.model_dump()
-    settings["secrets"]["source"] = "seeded"
-    settings["ledger"]["url"] = ""
-    settings["leaving"] = {}
-    settings["checkpoints"] = {"every": run.config.rounds, "keep": "thin"}
-    names = {client.name for client in clients}
-    rest = tuple(c for c in run.population.clients if c.name not in names)
-    return replace(run, config=Config.of(settings)).with_clients(rest)
 
 
 def _check_alike(config: Config) -> None:

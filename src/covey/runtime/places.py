@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ from covey.runtime.copies import BASELINE, RENDERED, Copy, Mention, copies_of, m
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, records_of
 from covey.runtime.secrets import secret_path
-from covey.runtime.states import checkpointed_rounds, stored_rounds
+from covey.runtime.states import rounds_in
 
 Kind = Literal[
     "ledger",
@@ -96,12 +96,20 @@ class SearchTarget:
         return Mention.of(self.name, self.known)
 
     def display_path(self, path: Path, root: Path | None = None) -> str:
-        """Return a path for the client's eyes: what lies below `root` names nobody else."""
-        top = root.absolute() if root is not None else Path(path.anchor)
-        whole = path.absolute()
+        """Return a path for the client's eyes: what lies below `root` names nobody else.
+
+        By default that is the run's folder; of what lies elsewhere, the whole path is masked.
+        """
+        top, whole = (root or self.folder.path).absolute(), path.absolute()
         if not whole.is_relative_to(top):
             top = Path(whole.anchor)
         return str(top / self.without_other_names(str(whole.relative_to(top))))
+
+    def place(
+        self, path: Path, what: str, kind: Kind, who: Actor, how: str, root: Path | None = None
+    ) -> Place:
+        """Return a place, its path for the client's eyes."""
+        return Place(self.display_path(path, root), what, kind, who, how)
 
     def without_other_names(self, text: str) -> str:
         """Return a text without the names of the other clients."""
@@ -133,77 +141,88 @@ def mentions_below(
     Args:
         target: whom to look for.
         top: the folder.
-        template: what every place is; its path and what stands there are filled in.
+        template: what every place is; its path is filled in.
         without: files and folders that were searched already.
         data: of files that are no text, only the names are looked at.
     """
-    done = {path.absolute() for path in without}
-    skipped: list[Path] = []
+    mention, skipped = target.mention, list[Path]()
     shown = target.display_path(top, top)
-    for count, path in enumerate(_below(top.absolute(), target, done, skipped)):
+    done = {path.absolute() for path in without}
+    for count, path in enumerate(_below(top.absolute(), mention, done, skipped)):
         if count == MAX_FILES:
-            yield (f"More than {MAX_FILES:,} files in {shown}: the others were not searched.")
+            yield f"More than {MAX_FILES:,} files in {shown}: the others were not searched."
             break
-        yield from _mentions_in(target, path, top, template, data=data, skipped=skipped)
+        named = path.is_dir() or mention.in_text(path.name)
+        if not named and data and path.suffix not in TEXT:
+            continue
+        try:
+            too_large = not named and path.stat().st_size > MAX_FILE_SIZE
+            found = named or (not too_large and mention.in_file(path))
+        except OSError:
+            too_large, found = True, False
+        if too_large:
+            skipped.append(path)
+        if found:
+            what = f"{template.what}, in its own name" if named else template.what
+            yield replace(template, path=target.display_path(path, top), what=what)
     if skipped:
-        first = target.display_path(skipped[0], top)
         yield (
             f"{len(skipped)} files and folders in {shown} that are larger than "
-            f"{MAX_FILE_SIZE >> 20} MiB or cannot be read, first {first}."
+            f"{MAX_FILE_SIZE >> 20} MiB or cannot be read, first "
+            f"{target.display_path(skipped[0], top)}."
         )
 
 
 def _below(
-    top: Path, target: SearchTarget, done: Collection[Path], skipped: list[Path]
+    top: Path, mention: Mention, done: Collection[Path], skipped: list[Path]
 ) -> Iterator[Path]:
-    def aside(error: OSError) -> None:
-        skipped.append(Path(str(error.filename)))
-
-    mention = target.mention
-    for folder, inner, files in os.walk(top, onerror=aside):
+    """Yield folders of the name, and files; what cannot be listed is put aside."""
+    aside: list[OSError] = []
+    for folder, inner, files in os.walk(top, onerror=aside.append):
         here = Path(folder)
         named = [each for each in sorted(inner) if mention.in_text(each)]
         yield from (here / each for each in named if here / each not in done)
         inner[:] = sorted(each for each in inner if each not in named and here / each not in done)
-        for each in sorted(files):
-            path = here / each
-            if path not in done and not path.is_symlink():
-                yield path
+        paths = (here / each for each in sorted(files))
+        yield from (path for path in paths if path not in done and not path.is_symlink())
+    skipped += [Path(str(error.filename)) for error in aside]
 
 
-def _mentions_in(
-    target: SearchTarget, path: Path, top: Path, template: Place, *, data: bool, skipped: list[Path]
-) -> Iterator[Finding]:
-    """Yield the place if there is one; what cannot be searched is put aside."""
-    if path.is_dir() or target.mention.in_text(path.name):
-        what = f"{template.what}, in its own name"
-    elif data and path.suffix not in TEXT:
-        return
-    else:
-        try:
-            if path.stat().st_size > MAX_FILE_SIZE:
-                skipped.append(path)
-                return
-            if not target.mention.in_file(path):
-                return
-        except OSError:
-            skipped.append(path)
-            return
-        what = template.what
-    shown = target.display_path(path, top)
-    yield Place(shown, what, template.kind, template.who_must_act, template.how)
-
-
-def inside_run(target: SearchTarget) -> Findings:
+def _inside_run(target: SearchTarget) -> Findings:
     """Yield what is in the run's folder, and in its ledger wherever that is."""
+    folder, place = target.folder, target.place
     yield from _ledger(target)
-    yield from _queued(target)
-    yield from _records(target)
+    if any(request.client == target.name for request in folder.queued_requests()):
+        how = "Whoever plays the run takes it away, and answers."
+        yield place(folder.request_queue, "its name, in a request to leave", "request", COVEY, how)
+    for path in records_of(folder, target.handle):
+        how = "Every answer deletes it."
+        yield place(path, "its records, as it brought them", "data", COVEY, how)
     yield from _trained(target)
-    yield from _rendered(target)
+    for path in (folder.path / name for name in RENDERED):
+        if path.exists():
+            how = "Every answer deletes it; it can be made again, without the client."
+            if path.name == BASELINE:
+                yield place(path, "a run on the same data", "run", COVEY, how)
+            else:
+                yield place(path, "what shows the run with it", "page", COVEY, how)
     yield from _copied(target)
-    yield from _secret(target)
-    yield from _mentioned(target)
+    if target.config.secrets.source == "seeded":
+        what = "the seed: with it, who guesses the name computes its handle"
+        how = "Delete the whole run; for real clients set secrets.source = 'os'."
+        yield place(folder.config_path, what, "secret", YOU, how)
+    elif (path := secret_path(folder.secret_marker)) is not None:
+        what = "the key by which covey knows the name again after it left"
+        how = "Delete it together with the run, which cannot go on without it."
+        yield place(path, what, "secret", YOU, how, path.parent)
+    if folder.copies.is_dir():
+        record = Place("", "its name", "copy", COVEY, "Every answer takes it out.")
+        yield from mentions_below(target, folder.copies, record)
+    searched = [folder.request_queue, folder.copies, *(folder.path / each for each in RENDERED)]
+    if isinstance(own := folder.ledger, Path):
+        searched += [own.with_name(own.name + each) for each in ("", "-journal", "-wal", "-shm")]
+    other = Place("", "its name", "file", YOU, "Take it out, or delete the file.")
+    yield from mentions_below(target, folder.path, other, searched)
 
 
 def _ledger(target: SearchTarget) -> Findings:
@@ -213,72 +232,41 @@ def _ledger(target: SearchTarget) -> Findings:
     except CoveyError as error:
         yield f"The run's own ledger: {error}"
         return
-    path = where if "://" in where else target.display_path(Path(where), target.folder.path)
+    path = where if "://" in where else target.display_path(Path(where))
     if target.name in names.values():
         how = "Every answer deletes the row, and overwrites what is left of it."
         yield Place(path, "its name, in the table of names", "ledger", COVEY, how)
-    yield Place(
-        path,
-        "what it did, in events under its handle",
-        "ledger",
-        YOU,
-        "No answer deletes an event, and the handle then leads to no name. Delete the "
-        "whole run to delete them.",
+    how = (
+        "No answer deletes an event, and the handle then leads to no name. Delete the whole run "
+        "to delete them."
     )
-
-
-def _queued(target: SearchTarget) -> Findings:
-    if any(word.client == target.name for word in target.folder.queued_requests()):
-        path = target.display_path(target.folder.request_queue, target.folder.path)
-        how = "Whoever plays the run takes it away, and answers."
-        yield Place(path, "its name, in a request to leave", "request", COVEY, how)
-
-
-def _records(target: SearchTarget) -> Findings:
-    for path in records_of(target.folder, target.handle):
-        shown = target.display_path(path, target.folder.path)
-        how = "Every answer deletes it."
-        yield Place(shown, "its records, as it brought them", "data", COVEY, how)
+    yield Place(path, "what it did, in events under its handle", "ledger", YOU, how)
 
 
 def _trained(target: SearchTarget) -> Findings:
     folder, first = target.folder, target.first_round
     if first is None:
         return
-    replaced = (
+    how = (
         "A retraining deletes them and plays the rounds again, a subtraction solves the "
         "newest one again; a roll back deletes only the later ones, and a denial nothing."
     )
     for inner in (folder.checkpoints, folder.superseded):
-        states = [t for t in checkpointed_rounds(inner) if t >= first]
-        if states:
-            what = f"{len(states)} states of models that trained on its data"
-            shown = target.display_path(inner, folder.path)
-            yield Place(shown, what, "model", COVEY, replaced)
-    if kept := [t for t in stored_rounds(folder.updates) if t >= first]:
-        what = f"updates that clients sent, in {len(kept)} rounds since it came"
+        if states := sum(t >= first for t in rounds_in(inner)):
+            what = f"{states} states of models that trained on its data"
+            yield target.place(inner, what, "model", COVEY, how)
+    if kept := sum(t >= first for t in rounds_in(folder.updates)):
+        what = f"updates that clients sent, in {kept} rounds since it came"
         how = "Every answer takes its own ones out."
-        shown = target.display_path(folder.updates, folder.path)
-        yield Place(shown, what, "updates", COVEY, how)
-
-
-def _rendered(target: SearchTarget) -> Findings:
-    folder = target.folder
-    how = "Every answer deletes it; it can be made again, without the client."
-    for name in RENDERED:
-        path = folder.path / name
-        if not path.exists():
-            continue
-        run = name == BASELINE
-        what = "a run on the same data" if run else "what shows the run with it"
-        shown = target.display_path(path, folder.path)
-        yield Place(shown, what, "run" if run else "page", COVEY, how)
+        yield target.place(folder.updates, what, "updates", COVEY, how)
 
 
 def _copied(target: SearchTarget) -> Findings:
-    folder = target.folder
+    folder, first = target.folder, target.first_round
     for copy in (*copies_of(folder), *unrecorded(folder)):
-        if _depends(copy, target):
+        seen = copy.round_index is None or (first is not None and copy.round_index > first)
+        about = copy.subject in ("", target.handle) and (copy.what != "model" or seen)
+        if about and not copy.deleted:
             yield _copy_place(copy, target, folder)
     inner = RunFolder(folder.path / BASELINE)
     for copy in copies_of(inner):
@@ -286,71 +274,32 @@ def _copied(target: SearchTarget) -> Findings:
             yield _copy_place(copy, target, inner)
 
 
-def _depends(copy: Copy, target: SearchTarget) -> bool:
-    if copy.deleted or copy.subject not in ("", target.handle):
-        return False
-    first = target.first_round
-    if copy.what != "model" or copy.round_index is None:
-        return True
-    return first is not None and copy.round_index > first
-
-
 def _copy_place(copy: Copy, target: SearchTarget, folder: RunFolder) -> Place:
-    root = folder.path if copy.is_inside else None
-    path = target.display_path(copy.location(folder), root)
     model = copy.what == "model"
     what = "an exported model" if model else f"a page: {copy.what}"
     if copy.recipient:
         what += ", given to a recipient on record"
-    if copy.is_inside:
-        when = "An answer that changes the model" if model else "Every answer"
-        return Place(path, what, "copy", COVEY, f"{when} deletes it.")
-    how = "Delete it; `covey forget` lists it, with the recipient who is to be told."
-    return Place(path, what, "copy", YOU, how)
+    when = "An answer that changes the model" if model else "Every answer"
+    who, how = COVEY, f"{when} deletes it."
+    if not copy.is_inside:
+        who, how = YOU, "Delete it; `covey forget` lists it, with the recipient who is to be told."
+    return target.place(copy.location(folder), what, "copy", who, how, folder.path)
 
 
-def _secret(target: SearchTarget) -> Findings:
-    if target.config.secrets.source == "seeded":
-        yield Place(
-            target.display_path(target.folder.config_path, target.folder.path),
-            "the seed: with it, who guesses the name computes its handle",
-            "secret",
-            YOU,
-            "Delete the whole run; for real clients set secrets.source = 'os'.",
-        )
-    elif (path := secret_path(target.folder.secret_marker)) is not None:
-        yield Place(
-            target.display_path(path, path.parent),
-            "the key by which covey knows the name again after it left",
-            "secret",
-            YOU,
-            "Delete it together with the run, which cannot go on without it.",
-        )
-
-
-def _mentioned(target: SearchTarget) -> Findings:
-    folder = target.folder
-    record = Place("", "its name", "copy", COVEY, "Every answer takes it out.")
-    if folder.copies.is_dir():
-        yield from mentions_below(target, folder.copies, record)
-    found = Place("", "its name", "file", YOU, "Take it out, or delete the file.")
-    yield from mentions_below(target, folder.path, found, list(_searched(folder)))
-
-
-def _searched(folder: RunFolder) -> Iterator[Path]:
-    yield from (folder.request_queue, folder.copies)
-    yield from (folder.path / name for name in RENDERED)
-    if isinstance(folder.ledger, Path):
-        yield folder.ledger
-        for more in ("-journal", "-wal", "-shm"):
-            yield folder.ledger.with_name(folder.ledger.name + more)
-
-
-def outside_run(target: SearchTarget) -> Findings:
+def _outside_run(target: SearchTarget) -> Findings:
     """Yield what is in the data, preferences, deployment and runs beside this one."""
+    named = target.config.population
     yield from _data(target)
-    yield from _preferences(target)
-    yield from _organisations(target)
+    yield from _listed_in(
+        target, "preferences", named.preferences, read_preferences, "its name and what it accepts"
+    )
+    yield from _listed_in(
+        target,
+        "organisations",
+        named.organisations,
+        read_organisations,
+        "its name and organisation",
+    )
     yield from _deployment(target)
     try:
         beside = list(_sibling_runs(target.folder))
@@ -363,14 +312,13 @@ def outside_run(target: SearchTarget) -> Findings:
 
 def _data(target: SearchTarget) -> Findings:
     source = target.config.data
-    name = source.name
     if FederationMetadata.of(target.folder) is not None:
         yield (
             "The machine of the client's own node: its data, its node.toml, its key and its logs."
         )
     elif isinstance(source, Unread):
-        kind_of_data, how = ("where its data come from", "Look where this function reads them.")
-        yield Place(name, kind_of_data, "data", YOU, how)
+        how = "Look where this function reads them."
+        yield Place(source.name, "where its data come from", "data", YOU, how)
     elif source.is_passed:
         yield "Where the program that played this run has the client's data from."
     elif not source.simulates:
@@ -378,7 +326,7 @@ def _data(target: SearchTarget) -> Findings:
         yield from _files(target, folder, source.file_of(target.name, folder))
     else:
         yield (
-            f"The published data set {name!r}, of which the settings make this simulated "
+            f"The published data set {source.name!r}, of which the settings make this simulated "
             f"client: it does not have its name."
         )
 
@@ -389,43 +337,29 @@ def _files(target: SearchTarget, folder: Path, client_file: Path | None) -> Find
         return
     if client_file is not None and client_file.is_file():
         how = "Delete the file after the answer: the run goes on without it."
-        yield Place(target.display_path(client_file, folder), "its data", "data", YOU, how)
-    how = "Delete the file, or take the name out of it."
-    template = Place("", "its name", "data", YOU, how)
+        yield target.place(client_file, "its data", "data", YOU, how, folder)
+    template = Place("", "its name", "data", YOU, "Delete the file, or take the name out of it.")
     without = [target.folder.path, *([client_file] if client_file else [])]
     yield from mentions_below(target, folder, template, without, data=True)
 
 
-def _preferences(target: SearchTarget) -> Findings:
-    held = "its name and what it accepts"
-    yield from _listed_in(target, "preferences", read_preferences, held)
-
-
-def _organisations(target: SearchTarget) -> Findings:
-    held = "its name and organisation"
-    yield from _listed_in(target, "organisations", read_organisations, held)
-
-
 def _listed_in(
     target: SearchTarget,
-    setting: Literal["preferences", "organisations"],
+    setting: str,
+    file: str,
     read: Callable[[Path], Mapping[ClientName, object]],
     held: str,
 ) -> Findings:
     """Look for the client in a file that the population's settings name."""
-    told = getattr(target.config.population, setting)
-    if not told:
-        return
-    path = Path(told)
+    path = Path(file)
     try:
-        known = target.name in read(path) or target.mention.in_file(path)
+        known = bool(file) and (target.name in read(path) or target.mention.in_file(path))
     except (CoveyError, OSError):
         yield f"The file of population.{setting}, {path.absolute()}: it cannot be read."
         return
     if known:
         how = "Delete the client's entry after the answer."
-        shown = target.display_path(path, path.parent)
-        yield Place(shown, held, "preferences", YOU, how)
+        yield target.place(path, held, "preferences", YOU, how, path.parent)
 
 
 def _deployment(target: SearchTarget) -> Findings:
@@ -433,16 +367,14 @@ def _deployment(target: SearchTarget) -> Findings:
     if roster is None:
         return
     yield "Flower's own database and logs, of the server and of every node."
-    if not roster.home:
-        return
     home = Path(roster.home)
-    if not home.is_dir():
+    if roster.home and home.is_dir():
+        how = "Delete it, or take the name out of it, and make the node's key invalid."
+        template = Place("", "its name", "deployment", YOU, how)
+        played = [target.folder.path.parent]  # each run in it is looked at by itself
+        yield from mentions_below(target, home, template, played)
+    elif roster.home:
         yield f"The deployment's folder {home}: it is not there."
-        return
-    how = "Delete it, or take the name out of it, and make the node's key invalid."
-    template = Place("", "its name", "deployment", YOU, how)
-    played = [target.folder.path.parent]  # each run in it is looked at by itself
-    yield from mentions_below(target, home, template, played)
 
 
 def _sibling_runs(folder: RunFolder) -> Iterator[Path]:
@@ -458,36 +390,28 @@ def _sibling_runs(folder: RunFolder) -> Iterator[Path]:
 
 def _in_run(target: SearchTarget, path: Path) -> Findings:
     """Yield what another run knows of the client, if it is over the same data."""
-    folder, shown = RunFolder(path), target.display_path(path, path.parent.parent)
+    folder, root = RunFolder(path), path.parent.parent
     try:
-        config = folder.config()
-        if not _same_data(config, target.config):
+        config, own = folder.config(), target.config
+        # a client of some name has the same examples in both
+        same_clients = config.brings_clients or config.seed == own.seed
+        if config.data != own.data or not same_clients:
             return
         if target.name in config.population.exclude:
-            where = target.display_path(folder.config_path, path.parent.parent)
             how = "Take the name out, or delete that run."
-            yield Place(where, "population.exclude", "settings", YOU, how)
+            yield target.place(folder.config_path, "population.exclude", "settings", YOU, how, root)
         if not Ledger.exists(folder.ledger):
             return
         with Ledger.read(folder.ledger) as ledger:
             knows = target.name in ledger.names().values()
     except (CoveyError, ValueError, OSError) as error:
+        shown = target.display_path(path, root)
         yield f"The run in {shown}: it cannot be read ({type(error).__name__})."
         return
     if knows:
-        yield Place(
-            shown,
-            "another run over the same data, which knows it",
-            "run",
-            YOU,
-            "Let the client leave that run too, with `covey forget`.",
-        )
-
-
-def _same_data(one: Config, other: Config) -> bool:
-    """Say whether a client of some name has the same examples under both settings."""
-    same = one.data == other.data
-    return same and (one.brings_clients or one.seed == other.seed)
+        what = "another run over the same data, which knows it"
+        how = "Let the client leave that run too, with `covey forget`."
+        yield target.place(path, what, "run", YOU, how, root)
 
 
 NEVER_SEARCHED = (
@@ -511,15 +435,11 @@ def search_places(target: SearchTarget) -> Search:
 
     Nobody else is named in what is returned.
     """
-    places: list[Place] = []
-    open_ends: list[str] = []
-    for finder in (inside_run, outside_run):
-        for found in finder(target):
-            if isinstance(found, str):
-                open_ends.append(found)
-            elif found not in places:
-                places.append(found)
-    if target.config.ledger.url:
-        open_ends.append(POSTGRES)
-    unique = tuple(dict.fromkeys((*open_ends, *NEVER_SEARCHED)))
-    return Search(tuple(places), tuple(map(target.without_other_names, unique)))
+    findings = dict.fromkeys((*_inside_run(target), *_outside_run(target)))
+    open_ends = [each for each in findings if isinstance(each, str)]
+    postgres = [POSTGRES] if target.config.ledger.url else []
+    unique = dict.fromkeys((*open_ends, *postgres, *NEVER_SEARCHED))
+    return Search(
+        places=tuple(each for each in findings if not isinstance(each, str)),
+        not_searched=tuple(map(target.without_other_names, unique)),
+    )

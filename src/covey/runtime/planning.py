@@ -26,7 +26,6 @@ from covey.base.events import (
     Event,
     OrganisationsAttested,
     RunEndedEarly,
-    RunStarted,
 )
 from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle, Params
@@ -37,7 +36,7 @@ from covey.build.run import BuiltRun
 from covey.components.own_code import no_foreign_code, only_from
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples, Preference
-from covey.data.population import Population, absent_population
+from covey.data.population import absent_population
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
@@ -50,11 +49,10 @@ from covey.runtime.receipts import check_anchors
 from covey.runtime.session import Session, check_settings, rounds_of
 from covey.runtime.states import (
     checkpoint_paths,
-    checkpointed_rounds,
     load_state,
     newest_whole_state,
     round_of,
-    stored_rounds,
+    rounds_in,
 )
 from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import (
@@ -151,8 +149,8 @@ def answer_rules(
     terms = anonymity_of(config)
     return AnswerRules(
         deniability_threshold=(x or terms.deniability_threshold) if terms else None,
-        stored_updates=bool(stored_rounds(folder.updates)),
-        restorable=(0, *(t + 1 for t in checkpointed_rounds(folder.checkpoints))),
+        stored_updates=bool(rounds_in(folder.updates)),
+        restorable=(0, *(t + 1 for t in rounds_in(folder.checkpoints))),
         next_round=next_round,
         prefix_independent=not depends_on_population(config),
         min_organisations=terms.min_organisations if terms else 1,
@@ -302,7 +300,10 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
             config = folder.checked_config()
     except ConfigError:
         config = folder.config()
-    began, names = _recorded(folder)
+    began, names = None, dict[Handle, ClientName]()
+    if Ledger.exists(folder.ledger):
+        with Ledger.read(folder.ledger) as ledger:
+            began, names = folder.reader.read(ledger).history.started, ledger.names()
     streams = Streams(config.seed)
     if began is None or not names:
         raise RunError(
@@ -310,14 +311,23 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
             f"none has taken part yet. Play the run first: covey resume {folder.path}"
         )
     absent = _MissingModel(reason)
-    population = _population(names, began.risk_thresholds, streams)
-    setup = Setup(absent.refuse, population.clients, config.rounds, layers=(), chance_loss=0.0)
+    handles = {name: handle for handle, name in names.items()}
+    population = absent_population(names.values(), NOTHING, streams, 0)
+    clients = tuple(
+        replace(
+            client,
+            handle=handles[client.name],
+            preference=Preference(0.0, began.risk_thresholds.get(handles[client.name], 1.0)),
+        )
+        for client in population.clients
+    )
+    setup = Setup(absent.refuse, clients, config.rounds, layers=(), chance_loss=0.0)
     roster = FederationMetadata.of(folder)
     profile = roster.profile if roster else None
     return RecordedRun(
         config=config,
         streams=streams,
-        population=population,
+        population=replace(population, clients=clients),
         engine=absent,
         init=absent.refuse,
         algorithm=RunAlgorithm(config.method, setup),
@@ -351,28 +361,6 @@ def unplayed_reason(folder: RunFolder) -> str:
     if last == rounds - 1:
         return "its last round is played, and its end is not recorded yet"
     return ""
-
-
-def _population(
-    names: Mapping[Handle, str], thresholds: Mapping[Handle, float], streams: Streams
-) -> Population:
-    population = absent_population(names.values(), NOTHING, streams, 0)
-    handles = {name: handle for handle, name in names.items()}
-
-    def known(client: Client) -> Client:
-        handle = handles[client.name]
-        accepted = Preference(0.0, thresholds.get(handle, 1.0))
-        return replace(client, handle=handle, preference=accepted)
-
-    return replace(population, clients=tuple(map(known, population.clients)))
-
-
-def _recorded(folder: RunFolder) -> tuple[RunStarted | None, Mapping[Handle, str]]:
-    """Return how the run began, and its clients' names, as far as anything is recorded."""
-    if not Ledger.exists(folder.ledger):
-        return None, {}
-    with Ledger.read(folder.ledger) as ledger:
-        return folder.reader.read(ledger).history.started, ledger.names()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

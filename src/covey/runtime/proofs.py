@@ -1,7 +1,6 @@
 """A proof of what was answered: what no event holds is measured, then the facts are signed."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from covey.membership.estimators import self_estimates
 from covey.membership.truth import no_better_than_guessing
 from covey.runtime.copies import RENDERED, CopyOutcome
 from covey.runtime.facts import facts, find_answer
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, now
 from covey.runtime.receipts import anchors_of, key_of
 from covey.runtime.session import Session
-from covey.runtime.states import checkpointed_rounds, stored_rounds
+from covey.runtime.states import rounds_in
 from covey.unlearning.facts import (
     AttackFigure,
     Facts,
@@ -37,7 +36,9 @@ from covey.unlearning.proof_text import proof_page
 
 def served_request(
     session: Session,
-    answered: tuple[Request, Option, Mark],
+    request: Request,
+    option: Option,
+    mark: Mark,
     state: ServerState,
     cluster: int | None,
 ) -> Served:
@@ -45,11 +46,12 @@ def served_request(
 
     Args:
         session: the run, the leaver included.
-        answered: the request, its answer, and the requester's mark.
+        request: what was asked.
+        option: its answer.
+        mark: the requester's.
         state: the newest one.
         cluster: the one cluster that ever met the client; None: there may be more.
     """
-    request, option, mark = answered
     placed, handle = state, request.handle
     trained = session.record().participation.trained.get(handle)
     if handle not in state.assignment and trained:  # who comes back, where it was last
@@ -61,7 +63,7 @@ def served_request(
         subject=mark.subject,
         model_before=model_hash(placed.clusters),
         measured_before=_measured(session, session.client(handle), placed, "diverged-before"),
-        updates_stored=bool(stored_rounds(session.folder.updates)),
+        updates_stored=bool(rounds_in(session.folder.updates)),
         superseded=_superseded(session.folder, option),
         cluster=cluster,
     )
@@ -110,9 +112,9 @@ def _superseded(folder: RunFolder, option: Option) -> Mapping[Superseded, int]:
     if first is None:
         return counts
     from_ = 0 if option.answer == "subtract" else first
-    counts["states"] = sum(t >= from_ for t in checkpointed_rounds(folder.checkpoints))
+    counts["states"] = sum(t >= from_ for t in rounds_in(folder.checkpoints))
     if option.answer != "calibrate":
-        counts["updates"] = sum(t >= first for t in stored_rounds(folder.updates))
+        counts["updates"] = sum(t >= first for t in rounds_in(folder.updates))
     return counts
 
 
@@ -140,7 +142,7 @@ def write_proof(
     receipt, consistency = anchors_of(session.folder, request.id, record.hashes)
     word = Word(
         covey_version=version("covey"),
-        answered=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        answered=now(),
         subject=served.subject,
         model_before=served.model_before,
         model_after=model_hash(state.clusters),

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from covey.config.settings import Config
 from covey.ledger.chain import consistency_proof, entries_of, is_consistent, root_of
 from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, now
 from covey.unlearning.proof import Proof, proof_json
 from covey.unlearning.signature import (
     Check,
@@ -94,7 +93,7 @@ def sign_receipt(
         "request": request.id,
         "run": hashes[0][:16],
         "asked": request.asked_at,
-        "signed": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "signed": now(),
         "wanted": request.wanted,
         "basis": request.basis,
         "subject": subject,
@@ -187,7 +186,13 @@ def _misfits(
         yield f"wanted: {receipt.get('wanted')!a} was asked for, another answer given"
     if proof.receipt != digest:
         yield "the proof refers to another receipt, or to none"
-    if not _grew(head, proof):
+    try:
+        path = [bytes.fromhex(each) for each in proof.consistency]
+        roots = head.root, bytes.fromhex(proof.tree_root)
+        grew = is_consistent((head.size, proof.ledger_events), roots, path)
+    except ValueError:
+        grew = False
+    if not grew:
         yield "the ledger's tree at the proof does not begin with the receipt's"
     if head.origin != origin_of(proof.run):
         yield "its tree head is of another ledger"
@@ -201,15 +206,6 @@ def _misfits(
             f"the history up to event {head.size} is not the one that it was signed for: "
             f"the ledger was rewritten"
         )
-
-
-def _grew(head: TreeHead, proof: Proof) -> bool:
-    try:
-        root = bytes.fromhex(proof.tree_root)
-        path = [bytes.fromhex(each) for each in proof.consistency]
-    except ValueError:
-        return False
-    return is_consistent((head.size, proof.ledger_events), (head.root, root), path)
 
 
 def _path(folder: RunFolder, request: str) -> Path:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from covey.base.errors import LedgerError, RunError
-from covey.base.events import LeaveRequested, kind_and_body
+from covey.base.events import LeaveRequested
 from covey.base.names import ClientName, Handle
 from covey.build.run import BuiltRun
-from covey.ledger.chain import Record
 from covey.ledger.requests import NewRequest, Request
+from covey.runtime.ledger_record import records_of
 from covey.runtime.receipts import Receipt, key_of, sign_receipt
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
@@ -115,8 +115,8 @@ def put_down(session: Session, new: Sequence[NewRequest]) -> list[Request]:
 
     Before anything is recorded there is no chain: then they enter it with their answers.
     """
-    records = [Record(None, *kind_and_body(_event(each))) for each in new]
-    return session.ledger.ask_all(new, records if session.record().hashes else ())
+    records = records_of(map(_event, new)) if session.record().hashes else ()
+    return session.ledger.ask_all(new, records)
 
 
 def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveRequested]:

@@ -19,15 +19,12 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from covey.base.errors import RunError
 from covey.base.files import (
@@ -44,12 +41,12 @@ from covey.base.files import (
 from covey.base.names import ClientName, Handle
 from covey.base.rng import Streams
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, as_written
+from covey.unlearning.proof import seal, unseal
 from covey.unlearning.signature import SigningKey
 
 BYTES = 32
 NAME = re.compile("[0-9a-f]{16}")
-UNREADABLE = (*(OSError, ValueError, TypeError, KeyError), *(AttributeError, RecursionError))
 MARKER = "secret"
 """What the ledger calls the file that names a run's secret."""
 
@@ -78,7 +75,7 @@ class Secrets:
         kept = self._kept()
         key = bytes.fromhex(kept["key"])
         for _ in range(kept["round"], round_index):
-            key = _ratcheted(key)
+            key = hashlib.sha256(key).digest()
         return replace(self.streams, secret=int.from_bytes(key, "big"))
 
     def forget_before(self, round_index: int) -> None:
@@ -96,7 +93,7 @@ class Secrets:
         if self.path is None:
             return
         kept = self._kept()
-        key = _ratcheted(bytes.fromhex(kept["key"])).hex()
+        key = hashlib.sha256(bytes.fromhex(kept["key"])).hexdigest()
         _write(self.path, {**kept, "round": round_index, "key": key})
 
     def tombstone(self, name: ClientName) -> str:
@@ -118,13 +115,9 @@ class Secrets:
 
     def _kept(self) -> dict[str, Any]:
         assert self.path is not None  # noqa: S101 - callers have looked
-        try:
+        remedy = "Without it the run cannot go on; restore the file, or start a new run."
+        with as_written(self.path, "the secret of a run", remedy):
             return _whole(json.loads(checked(read_bounded(self.path))))
-        except UNREADABLE as error:
-            raise RunError(
-                f"The secret of this run must be in {self.path}, but: {error}. Without it "
-                f"the run cannot go on; restore the file, or start a new run."
-            ) from error
 
 
 def secrets_of(streams: Streams, source: Literal["seeded", "os"], marker: Path) -> Secrets:
@@ -140,10 +133,11 @@ def secrets_of(streams: Streams, source: Literal["seeded", "os"], marker: Path) 
     if not marker.is_file():
         name = secrets.token_hex(8)
         fresh = {"key": secrets.token_hex(BYTES), "tombstones": secrets.token_hex(BYTES)}
-        _write(_created_secret_folder() / f"{name}.json", {"round": 0, **fresh})
+        make_folder(_secret_folder())
+        _write(_secret_folder() / f"{name}.json", {"round": 0, **fresh})
         # only now: a run that has had a secret must not get another one unnoticed
         replace_whole(marker, name.encode("ascii"), mode=0o600)
-    return Secrets(streams, _created_secret_folder() / f"{_name_in(marker)}.json")
+    return Secrets(streams, _secret_folder() / f"{_name_in(marker)}.json")
 
 
 def secret_path(marker: Path) -> Path | None:
@@ -223,18 +217,8 @@ def _whole(kept: dict[str, Any]) -> dict[str, Any]:
     return {name: kept[name] for name in ("round", "key", "tombstones")}
 
 
-def _ratcheted(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
-
-
 def _secret_folder() -> Path:
     return user_folder() / "runs"
-
-
-def _created_secret_folder() -> Path:
-    folder = _secret_folder()
-    make_folder(folder)
-    return folder
 
 
 def _write(path: Path, kept: Mapping[str, Any]) -> None:
@@ -242,7 +226,6 @@ def _write(path: Path, kept: Mapping[str, Any]) -> None:
     replace_whole(path, checked_json(kept), mode=0o600)
 
 
-NONCE = 12
 PURPOSE = b"covey: salts that nobody has acknowledged"
 
 
@@ -266,10 +249,9 @@ class Handover:
 def keep_handover(folder: RunFolder, key: SigningKey, handover: Handover) -> None:
     """Seal what is to be handed over, before it is told to anybody."""
     folder.unacknowledged.mkdir(mode=0o700, exist_ok=True)
-    nonce = secrets.token_bytes(NONCE)
-    told = json.dumps(asdict(handover)).encode()
-    opened = _cipher(key).encrypt(nonce, told, handover.request.encode())
-    replace_whole(_path(folder, handover.request), nonce + opened, mode=0o600)
+    content, beside = json.dumps(asdict(handover)).encode(), handover.request.encode()
+    sealed = seal(key.private_bytes_raw(), PURPOSE, content, beside)
+    replace_whole(_path(folder, handover.request), sealed, mode=0o600)
 
 
 def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
@@ -278,7 +260,19 @@ def unacknowledged(folder: RunFolder, key: SigningKey) -> tuple[Handover, ...]:
     Raises:
         RunError: a file cannot be opened with this key.
     """
-    return tuple(_opened(folder, key))
+    found: list[Handover] = []
+    for path in sorted(folder.unacknowledged.glob("*.sealed")):
+        try:
+            sealed, beside = read_bounded(path), path.stem.encode()
+            content = unseal(key.private_bytes_raw(), PURPOSE, sealed, beside)
+        except (InvalidTag, OSError, ValueError) as error:
+            raise RunError(
+                f"{path} must open with the signing key that it was sealed with, but it "
+                f"does not: the key was replaced, or the file is damaged. Put the old key "
+                f"back (its file ends in .retired), or delete the file."
+            ) from error
+        found.append(Handover(**json.loads(content)))
+    return tuple(found)
 
 
 def acknowledge(folder: RunFolder, request: str) -> None:
@@ -298,23 +292,5 @@ def acknowledge(folder: RunFolder, request: str) -> None:
     flush_folder(path.parent)
 
 
-def _opened(folder: RunFolder, key: SigningKey) -> Iterator[Handover]:
-    for path in sorted(folder.unacknowledged.glob("*.sealed")):
-        try:
-            written = read_bounded(path)
-            told = _cipher(key).decrypt(written[:NONCE], written[NONCE:], path.stem.encode())
-        except (InvalidTag, OSError, ValueError) as error:
-            raise RunError(
-                f"{path} must open with the signing key that it was sealed with, but it "
-                f"does not: the key was replaced, or the file is damaged. Put the old key "
-                f"back (its file ends in .retired), or delete the file."
-            ) from error
-        yield Handover(**json.loads(told))
-
-
 def _path(folder: RunFolder, request: str) -> Path:
     return folder.unacknowledged / f"{request}.sealed"
-
-
-def _cipher(key: SigningKey) -> AESGCM:
-    return AESGCM(HKDF(SHA256(), 32, salt=None, info=PURPOSE).derive(key.private_bytes_raw()))

@@ -2,14 +2,14 @@
 
 import hashlib
 from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 
 from covey.base.errors import LedgerError, RunError
-from covey.base.events import ComponentsUsed, RunStarted, ThresholdChanged, kind_and_body
+from covey.base.events import ComponentsUsed, ThresholdChanged
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.base.risk import RiskEstimate
@@ -19,12 +19,11 @@ from covey.build.run import BuiltRun, build_run, data_hash
 from covey.components.own_code import ForeignCodeError, only_from
 from covey.config.settings import Config, that_matter
 from covey.data.examples import Client
-from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
 from covey.runtime.folder import RunFolder, now
-from covey.runtime.inputs import check_inputs, note_inputs, with_changed_records
-from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader
+from covey.runtime.inputs import check_inputs, with_changed_records
+from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader, records_of
 from covey.runtime.receipts import check_anchors
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
@@ -138,14 +137,19 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     session, inputs = _checked(run, folder, ledger)
     active, history = session.run, session.record().history
     note_secret(folder.secret_marker, ledger)
-    note_inputs(inputs, ledger)
+    ledger.files.note_all(inputs)
     if active.module is not None:
         keep_frozen(folder, held_params(active.module, active.config.model.personal))
     ledger.enrol(
         {c.handle: c.name for c in active.population.clients},
         organisations=active.population.organisation_by_handle(),
     )
-    _note_threshold(active, ledger, history.started)
+    x = history.started.deniability_threshold if history.started else None
+    with suppress(ForeignCodeError):  # who only reads the run judges no request
+        terms = anonymity_of(active.config)
+        if x is not None and terms and terms.deniability_threshold != x:
+            # it judges requests, not training
+            ledger.append_between(records_of([ThresholdChanged(terms.deniability_threshold)]))
     return session
 
 
@@ -155,49 +159,31 @@ def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session,
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
     run = with_changed_records(run, folder, ledger)
-    secrets = recorded_secrets(run, folder, ledger)
+    source = run.config.secrets.source
+    if source == "os":
+        check_secret(folder.secret_marker, ledger)
+    secrets = secrets_of(run.streams, source, folder.secret_marker)
     active = with_recorded_handles(run, ledger, secrets)
     history = folder.reader.read(ledger).history
     check_same(active, history, folder)
     check_data(run, active, history, ledger)
     inputs = check_inputs(active, history, ledger)
-    _check_organisations(active, ledger)
+    if run.client_backend is None:  # on Flower they are the operator's to change
+        now = active.population.organisation_by_handle()
+        present = {client.handle for client in active.population.clients}
+        for handle, before in ledger.organisations().items():
+            if handle in present and now.get(handle) != before:
+                raise RunError(
+                    f"Whose client each one is must be what population.organisations said "
+                    f"when this run began, found another organisation of the client {handle}. "
+                    f"Put the file back, or start a new run."
+                )
     return Session(active, folder, ledger, secrets), inputs
 
 
 def rounds_of(config: Config, history: History) -> int:
     """Return how many rounds a run has: those that were planned, or where it ended."""
     return history.ended_early.rounds if history.ended_early else config.rounds
-
-
-def recorded_secrets(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Secrets:
-    """Return a run's secrets; before anything is recorded, they may be made.
-
-    Raises:
-        RunError: they are lost.
-    """
-    source = run.config.secrets.source
-    if source == "os":
-        check_secret(folder.secret_marker, ledger)
-    return secrets_of(run.streams, source, folder.secret_marker)
-
-
-def _check_organisations(run: BuiltRun, ledger: Ledger) -> None:
-    """Refuse other organisations than those that a simulated run began with.
-
-    On Flower they are the operator's to change: from then on, the new ones count.
-    """
-    now = run.population.organisation_by_handle()
-    if run.client_backend is not None:
-        return
-    present = {client.handle for client in run.population.clients}
-    for handle, before in ledger.organisations().items():
-        if handle in present and now.get(handle) != before:
-            raise RunError(
-                f"Whose client each one is must be what population.organisations said "
-                f"when this run began, found another organisation of the client {handle}. "
-                f"Put the file back, or start a new run."
-            )
 
 
 def _is_unrecorded(folder: RunFolder) -> bool:
@@ -212,18 +198,6 @@ def _is_unrecorded(folder: RunFolder) -> bool:
 def read_events(ledger: Ledger) -> list[Entry]:
     """Return the current story, entry by entry; None: between two rounds."""
     return RecordReader().read(ledger).entries
-
-
-def _note_threshold(run: BuiltRun, ledger: Ledger, began: RunStarted | None) -> None:
-    """Record that x is another one than before; it judges requests, not training."""
-    before = began.deniability_threshold if began else None
-    try:
-        terms = anonymity_of(run.config)
-    except ForeignCodeError:  # who only reads the run judges no request
-        return
-    x = terms.deniability_threshold if terms else before
-    if before is not None and x is not None and before != x:
-        ledger.append_between([Record(None, *kind_and_body(ThresholdChanged(x)))])
 
 
 def read_history(ledger: Ledger) -> History:
@@ -316,13 +290,8 @@ def _mismatch(what: str, where: object, before: str, now: str) -> str:
     )
 
 
-def config_hash(run: BuiltRun) -> str:
-    """Hash the settings that can change a result: not how many workers found it."""
-    return settings_hash(run.config)
-
-
 def settings_hash(config: Config) -> str:
-    """Hash the settings that can change a result."""
+    """Hash the settings that can change a result: not how many workers found it."""
     settings = sorted(that_matter(config).items())
     return hashlib.sha256(repr(settings).encode()).hexdigest()
 

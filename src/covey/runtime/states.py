@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -78,7 +79,8 @@ def save_checkpoint(
     """
     header = {"format": FORMAT, "round": round_index, "state": state}
     # one key only: safetensors writes several in an order that changes
-    metadata = {"covey": _dumps(header)}
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    metadata = {"covey": text}
     payload = b"".join(safetensors_pieces(tensors, metadata))
     make_folder(folder)
     path = _path(folder, round_index)
@@ -123,8 +125,8 @@ def round_of(path: Path) -> int:
     return int(path.stem.removeprefix("round-"))
 
 
-def checkpointed_rounds(folder: Path) -> tuple[int, ...]:
-    """Return the rounds whose states are there, in order."""
+def rounds_in(folder: Path) -> tuple[int, ...]:
+    """Return the rounds whose states, or whose stored updates, are there, in order."""
     return tuple(round_of(path) for path in checkpoint_paths(folder))
 
 
@@ -144,21 +146,19 @@ def set_aside_from(folder: Path, first: int, aside: Path) -> None:
 
 
 def delete_from(folder: Path, first: int) -> None:
-    """Delete the states after round `first` and all later ones, torn ones too."""
-    for path in checkpoint_paths(folder):
-        if round_of(path) >= first:
-            delete(path)
-    for unfinished in folder.glob("round-*.unfinished"):
-        delete(unfinished)
-    if folder.is_dir():
-        flush_folder(folder)
+    """Delete what is kept of round `first` and of all later ones, torn files too."""
+    gone = [path for path in checkpoint_paths(folder) if round_of(path) >= first]
+    _delete(folder, [*gone, *folder.glob("round-*.unfinished")])
 
 
 def delete_before(folder: Path, first: int) -> None:
-    """Delete the states after all rounds before `first`."""
-    for path in checkpoint_paths(folder):
-        if round_of(path) < first:
-            delete(path)
+    """Delete what is kept of all rounds before `first`."""
+    _delete(folder, [path for path in checkpoint_paths(folder) if round_of(path) < first])
+
+
+def _delete(folder: Path, paths: Iterable[Path]) -> None:
+    for path in paths:
+        delete(path)
     if folder.is_dir():
         flush_folder(folder)
 
@@ -171,10 +171,6 @@ def thin(folder: Path, keep: Keep, spared: int | None = None) -> None:
         index = round_of(path)
         if index & (index - 1) != 0 and index != spared:  # neither 0 nor a power of two
             delete(path)
-
-
-def _dumps(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
@@ -238,9 +234,11 @@ def load_state(path: Path) -> tuple[ServerState, str]:
     """
     checkpoint = load_checkpoint(path)
     try:
+        found = unprefixed(checkpoint.tensors, "cluster")
+        names = checkpoint.state["parameters"]  # in the order in which they were written
         state = ServerState(
             round_index=checkpoint.round_index + 1,
-            clusters=_models(checkpoint),
+            clusters=tuple({name: model[name] for name in names} for model in found),
             assignment=checkpoint.state["assignment"],
             states=decoded(checkpoint.state["states"], checkpoint.tensors),
         )
@@ -250,13 +248,6 @@ def load_state(path: Path) -> tuple[ServerState, str]:
             f"{path} must be a state that covey wrote, but it cannot be read as one "
             f"({type(error).__name__}). Run `covey doctor` on the run's folder."
         ) from error
-
-
-def _models(checkpoint: Checkpoint) -> tuple[Params, ...]:
-    """Return the models, their parameters in the order in which they were written."""
-    found = unprefixed(checkpoint.tensors, "cluster")
-    names = checkpoint.state["parameters"]
-    return tuple({name: model[name] for name in names} for model in found)
 
 
 log = logging.getLogger(__name__)
@@ -272,11 +263,11 @@ def state_problem(path: Path, ledger: Ledger) -> str:
         digest = file_hash(path)
     except OSError as error:
         return f"it cannot be read ({error})"
-    written_after = ledger.files.round_of_state(digest)
+    known, written_after = ledger.files.round_of_state(digest)
     if written_after is not None:
         same = written_after == round_of(path)
         return "" if same else f"it is the state after round {written_after}"
-    if ledger.files.knows_state(digest):
+    if known:
         raise LedgerError(
             f"The ledger must hold every round that a checkpoint has seen, but the last "
             f"one that {path} has seen is not there. Events were removed or exchanged: "
@@ -324,13 +315,7 @@ def checked_state(folder: RunFolder, ledger: Ledger) -> ServerState | None:
             f"The state after round {missing} must be in {folder.checkpoints}, but it is "
             f"gone. {_remedy(folder)}"
         )
-    if not paths:
-        return None
-    if problem := state_problem(paths[-1], ledger):
-        raise RunError(
-            f"{paths[-1]} must be the state that the run wrote, but {problem}. {_remedy(folder)}"
-        )
-    return load_state(paths[-1])[0]
+    return _whole_state(folder, paths[-1], ledger) if paths else None
 
 
 def kept_state(folder: RunFolder, ledger: Ledger, round_index: int) -> ServerState:
@@ -348,6 +333,10 @@ def kept_state(folder: RunFolder, ledger: Ledger, round_index: int) -> ServerSta
             f"{round_index}. Take one of these; checkpoints.every and checkpoints.best say "
             f"which are kept."
         )
+    return _whole_state(folder, path, ledger)
+
+
+def _whole_state(folder: RunFolder, path: Path, ledger: Ledger) -> ServerState:
     if problem := state_problem(path, ledger):
         raise RunError(
             f"{path} must be the state that the run wrote, but {problem}. {_remedy(folder)}"
@@ -361,10 +350,8 @@ def missing_state(folder: RunFolder, ledger: Ledger) -> int | None:
     None while another process plays the run: it may be just about to write it.
     """
     expected = ledger.files.newest_state()
-    there = {round_of(path) for path in checkpoint_paths(folder.checkpoints)}
-    if expected is None or expected in there or ledger.is_being_written():
-        return None
-    return expected
+    there = expected is None or expected in rounds_in(folder.checkpoints)
+    return None if there or ledger.is_being_written() else expected
 
 
 def _remedy(folder: RunFolder) -> str:
@@ -415,12 +402,9 @@ def write_updates(
     tensors = {
         f"{each.handle}/{name}": value for each in updates for name, value in each.update.items()
     }
-
-    def announce(digest: str) -> None:
-        noted.note(_noted_name(round_index), digest)
-
-    path = save_checkpoint(folder, round_index, tensors, {}, announce)
-    noted.settle(_noted_name(round_index), file_hash(path))
+    name = _noted_name(round_index)
+    path = save_checkpoint(folder, round_index, tensors, {}, partial(noted.note, name))
+    noted.settle(name, file_hash(path))
 
 
 def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[Handle, Params]:
@@ -429,7 +413,7 @@ def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[H
     Raises:
         RunError: the file is not what was written.
     """
-    if round_index not in stored_rounds(folder):
+    if round_index not in rounds_in(folder):
         return {}
     if problem := updates_problem(folder, round_index, noted):
         raise RunError(
@@ -451,28 +435,12 @@ def updates_problem(folder: Path, round_index: int, noted: FileHashes) -> str:
     return f"{path} was changed after it was written" if changed else ""
 
 
-def stored_rounds(folder: Path) -> tuple[int, ...]:
-    """Return the rounds whose updates are on disk, in order."""
-    names = (NAME.fullmatch(path.name) for path in folder.glob("round-*"))
-    return tuple(sorted(int(name[1]) for name in names if name))
-
-
 def drop_client(folder: Path, handle: Handle, noted: FileHashes) -> None:
     """Take one client's updates out of every round."""
-    for t in stored_rounds(folder):
+    for t in rounds_in(folder):
         kept = read_updates(folder, t, noted)
         rest = [ClientUpdate(h, 0, u, 1.0) for h, u in kept.items() if h != handle]
         write_updates(folder, t, rest, noted)
-
-
-def delete_updates(folder: Path, first: int) -> int:
-    """Delete the updates of this round and all later ones; return how many files."""
-    gone = [t for t in stored_rounds(folder) if t >= first]
-    for t in gone:
-        delete(_path(folder, t))
-    if gone:
-        flush_folder(folder)
-    return len(gone)
 
 
 def _noted_name(round_index: int) -> str:

@@ -75,7 +75,16 @@ def verify(
     document, checks = check_proof(written, trusted)
     if document is None:
         return checks
-    checks.append(_check_head(document))
+    at = document.ledger_events
+    try:
+        (leaf,), root = entries_of([document.ledger_head]), bytes.fromhex(document.tree_root)
+        path = [bytes.fromhex(each) for each in document.inclusion]
+        is_last = is_included(leaf, at - 1, at, path, root)
+    except ValueError:
+        is_last = False
+    found = f"it is event {at} of {at} in the tree that is signed"
+    other = f"the tree that is signed does not end with it as event {at}"
+    checks.append(Check("head", is_last, found if is_last else other))
     seen = _Seen((), None, "all facts", _MINE)
     if run is not None:
         with no_foreign_code():
@@ -83,8 +92,8 @@ def verify(
     checks += seen.checks
     if mine is not None:
         mark = subject_mark(*mine)
-        other = Check.failed("subject", "the proof is about somebody else, or another salt")
-        checks.append(seen.subject if _is_same(mark, document.subject) else other)
+        stranger = Check.failed("subject", "the proof is about somebody else, or another salt")
+        checks.append(seen.subject if _is_same(mark, document.subject) else stranger)
     anchored = f"Nothing is anchored. {_NO_ANCHOR}"
     if given is not None or witness is not None:
         from covey.runtime.receipts import check_receipt
@@ -100,20 +109,6 @@ def verify(
             anchored = f"Anchored: {'; '.join(held)}.{'' if last else f' {_LATER}'}"
     word = f"on the signer's word alone: {seen.word}. {anchored}"
     return [*checks, Check("operator", None, word)]
-
-
-def _check_head(proof: Proof) -> Check:
-    """Check that the ledger's head is the last leaf of the tree that the proof names."""
-    at = proof.ledger_events
-    try:
-        (leaf,), root = entries_of([proof.ledger_head]), bytes.fromhex(proof.tree_root)
-        path = [bytes.fromhex(each) for each in proof.inclusion]
-        is_last = is_included(leaf, at - 1, at, path, root)
-    except ValueError:
-        is_last = False
-    if is_last:
-        return Check.passed("head", f"it is event {at} of {at} in the tree that is signed")
-    return Check.failed("head", f"the tree that is signed does not end with it as event {at}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +150,10 @@ def _compared_with(
 
     record, at = place.reader.read(ledger), proof.ledger_events
     _, count = record.entries, len(record.hashes)  # a chain can hold what is no event
-    if not 1 <= at <= count:
+    if not 1 <= at <= count or record.hashes[at - 1] != proof.ledger_head:
         problem = f"the proof was made at event {at}, but the ledger has {count}"
-    elif record.hashes[at - 1] != proof.ledger_head:
-        problem = f"event {at} of the ledger is not the one that the proof was made at"
-    else:
-        problem = ""
-    if problem:
+        if 1 <= at <= count:
+            problem = f"event {at} of the ledger is not the one that the proof was made at"
         return _Seen([Check.failed("ledger", problem)], record.hashes, "all facts", _MINE)
     checks = [Check.passed("ledger", f"the proof was made at event {at} of {count}")]
 
@@ -184,7 +176,12 @@ def _compared_with(
     unknown = unknown_facts(answer, config)
     problems = [*of_ledger(answer, record.records, names), *of_answer(answer, config, proof, times)]
     try:
-        problems += _differences(facts(answer, record, config, proof, unknown), proof)
+        found = facts(answer, record, config, proof, unknown)
+        problems += [
+            f"{name}: the ledger gives {brief(value)}, the proof says {brief(other)}"
+            for name in (each.name for each in fields(Facts))
+            if (value := getattr(found, name)) != (other := getattr(proof, name))
+        ]
     except RunError as error:
         problems.append(f"subtracted: {error}")
     if problems:
@@ -195,15 +192,6 @@ def _compared_with(
         checks.append(Check.passed("record", f"{number} facts follow from the ledger's events"))
     subject = _MINE if mine is None else _subject(answer, [*names.values()], *mine)
     return _Seen(checks, record.hashes, ", ".join((*_ON_WORD, *unknown)), subject)
-
-
-def _differences(found: Facts, proof: Proof) -> list[str]:
-    return [
-        f"{each.name}: the ledger gives {brief(value)}, the proof says "
-        f"{brief(getattr(proof, each.name))}"
-        for each in fields(Facts)
-        if (value := getattr(found, each.name)) != getattr(proof, each.name)
-    ]
 
 
 def _subject(answer: Answer, names: Sequence[ClientName], name: ClientName, salt: bytes) -> Check:

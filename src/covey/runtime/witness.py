@@ -117,16 +117,13 @@ def witness_head(
         LedgerError: the head is not signed by the operator, or it is of another history
             than the one that was seen; nothing was kept.
     """
-    head = update.head
-    _witness_path(place, head.origin)
-    key = signing_key(place / _KEY)
-    known = _known(place, head.origin)
-    seconds = int(clock())
+    head, seconds = update.head, int(clock())
+    note = _witness_path(place, head.origin)
+    key, known = signing_key(place / _KEY), _known(place, head.origin)
     _check_signed(place, head, operator, datetime.fromtimestamp(seconds, UTC))
     if known is not None:
         _check_grown(known, update)
     cosigned = head.cosigned(f"witness-{fingerprint(key.public_key())[:9]}", key, seconds)
-    note = _witness_path(place, head.origin)
     replace_whole(note, cosigned.note().encode())
     return cosigned
 
@@ -151,15 +148,14 @@ def _check_signed(place: Path, head: TreeHead, operator: Path | None, moment: da
 
 
 def _check_grown(known: TreeHead, update: HeadUpdate) -> None:
-    head = update.head
-    sizes, roots = (known.size, head.size), (known.root, head.root)
-    path = () if known.size == head.size else update.path
-    if update.since not in (known.size, head.size) and known.size != head.size:
+    head, same = update.head, known.size == update.head.size
+    if not same and update.since not in (known.size, head.size):
         raise LedgerError(
             f"The path must begin at the {known.size} events that this witness saw, but it "
             f"begins at {update.since}. Make it with `covey head RUN --since {known.size}`."
         )
-    if not is_consistent(sizes, roots, path):
+    roots, path = (known.root, head.root), () if same else update.path
+    if not is_consistent((known.size, head.size), roots, path):
         raise LedgerError(
             f"The history of {head.origin} must continue the {known.size} events that this "
             f"witness saw, but its {head.size} do not begin with them: it was cut off or "
@@ -209,27 +205,21 @@ def check_witness(note: Path, key: Path, proof: Proof, hashes: Sequence[str] | N
         return Anchored(Check.failed("witness", "no key that you trust cosigned the head"))
     witness, moment, spoke = seen
     by = f"witness {fingerprint(witness.public)}, {moment.isoformat()}"
-    found = _compared(head, by, proof, hashes)
-    if spoke.ok or found.check.ok is False:
-        return found
-    return Anchored(Check("witness", spoke.ok, f"{by}, cosigned it, but {spoke.detail}"))
-
-
-def _compared(head: TreeHead, by: str, proof: Proof, hashes: Sequence[str] | None) -> Anchored:
-    """Compare a head that a witness saw with the proof, and with the ledger."""
     at = proof.ledger_events
     if head.origin != origin_of(proof.run):
         return Anchored(Check.failed("witness", "the head is of another ledger"))
     if hashes is not None:
         holds = begins_with(hashes, head)
-    elif head.size == at:
-        holds = head.root.hex() == proof.tree_root
     else:
-        detail = f"{by} saw events 1 to {head.size}: give --ledger to compare them"
-        return Anchored(Check("witness", None, detail))
-    if not holds:
+        holds = head.root.hex() == proof.tree_root if head.size == at else None
+    if holds is False:
         problem = f"the history that {by} saw up to event {head.size} is another one"
         return Anchored(Check.failed("witness", problem))
+    if not spoke.ok:
+        return Anchored(Check("witness", spoke.ok, f"{by}, cosigned it, but {spoke.detail}"))
+    if holds is None:
+        detail = f"{by} saw events 1 to {head.size}: give --ledger to compare them"
+        return Anchored(Check("witness", None, detail))
     where = "among them" if at <= head.size else "later"
     detail = f"{by} saw events 1 to {head.size}; the proof's event {at} is {where}"
     return Anchored(Check.passed("witness", detail), head.size, by)

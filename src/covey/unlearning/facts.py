@@ -140,13 +140,14 @@ class SubtractedSums:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierHeads:
-    """Ridge heads under noise that the requester's records were in, and are out there.
+class HeadsHeld:
+    """Ridge heads under noise that a client's records were in, and that are out there.
 
     Attributes:
         heads: how many.
         weight: the largest with which they were in one.
-        bound: how often anybody who has all of them is right at most about one record.
+        bound: how often anybody who has all of them is right at most about whether one of
+            its records was there.
     """
 
     __pydantic_config__ = STRICT
@@ -261,7 +262,7 @@ class Facts(Word):
     sealed_record_kept: bool
     subtracted: tuple[SubtractedSums, ...]
     own_sums_kept: bool
-    earlier_heads: EarlierHeads | None
+    earlier_heads: HeadsHeld | None
 
     @property
     def model_changed(self) -> bool:
@@ -283,7 +284,11 @@ _REPLAYS: Mapping[AnswerKind, tuple[ReplayKind, ...]] = {
 
 def contradictions(facts: Facts) -> Iterator[str]:
     """Yield which facts contradict each other, whatever a ledger says; one line each."""
-    yield from _of_times(facts)
+    asked, answered = instant(facts.asked), instant(facts.answered)
+    if asked is None or answered is None:
+        yield "asked and answered must be moments, as ISO 8601 with an offset"
+    elif answered < asked:
+        yield "answered: before it was asked"
     yield from _of_replay(facts)
     yield from _of_sets(facts)
     yield from _of_sums(facts)
@@ -301,14 +306,6 @@ def contradictions(facts: Facts) -> Iterator[str]:
                 yield f"{name}: it belongs to answers that subtract sums"
     if facts.sealed_record_kept and facts.answer == "retrain":
         yield "sealed_record_kept: after a retraining no sealed record is kept"
-
-
-def _of_times(facts: Facts) -> Iterator[str]:
-    asked, answered = instant(facts.asked), instant(facts.answered)
-    if asked is None or answered is None:
-        yield "asked and answered must be moments, as ISO 8601 with an offset"
-    elif answered < asked:
-        yield "answered: before it was asked"
 
 
 def _of_replay(facts: Facts) -> Iterator[str]:

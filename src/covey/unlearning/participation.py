@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import overload
 
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -93,7 +92,7 @@ class _Formed:
         )
 
 
-class FormedSets(Sequence[AnonymitySet]):
+class FormedSets(Collection[AnonymitySet]):
     """All anonymity sets of a run, in order; each is made when it is looked at."""
 
     def __init__(self) -> None:
@@ -117,7 +116,8 @@ class FormedSets(Sequence[AnonymitySet]):
 
     def of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
         """Return the sets that held this client, oldest first."""
-        return tuple(self[i] for i in self._of.get(handle, ()))
+        found = (self._at(i) for i in self._of.get(handle, ()))
+        return tuple(formed.made(c) for formed, c in found)
 
     def _at(self, index: int) -> tuple[_Formed, int]:
         chunk = bisect_right(self._ends, index)
@@ -126,25 +126,12 @@ class FormedSets(Sequence[AnonymitySet]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
+    def __contains__(self, found: object) -> bool:
+        return any(each == found for each in self)
+
     def __iter__(self) -> Iterator[AnonymitySet]:
         for formed in self._formed:
             yield from map(formed.made, range(len(formed.event.sets)))
-
-    @overload
-    def __getitem__(self, index: int) -> AnonymitySet: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[AnonymitySet]: ...
-    def __getitem__(self, index: int | slice) -> AnonymitySet | Sequence[AnonymitySet]:
-        places = range(len(self))[index]
-        if isinstance(places, range):
-            return tuple(self[i] for i in places)
-        formed, c = self._at(places)
-        return formed.made(c)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FormedSets | tuple) and tuple(self) == tuple(other)
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType] - sets can still be added
 
 
 class TrainedRounds(Mapping[Handle, Mapping[int, int]]):
@@ -185,7 +172,7 @@ class Participation:
             that others had made in its presence, the first one.
     """
 
-    sets: Sequence[AnonymitySet] = ()
+    sets: Collection[AnonymitySet] = ()
     trained: Mapping[Handle, Mapping[int, int]] = field(
         default_factory=dict[Handle, Mapping[int, int]]
     )
@@ -209,13 +196,15 @@ class Participation:
 
     def first_round(self, handle: Handle) -> int | None:
         """Return the first round that this client took part in."""
-        found = {*self.trained.get(handle, {}), self.first_handed_out(handle)}
-        return min((t for t in found if t is not None), default=None)
+        return _first(*self.trained.get(handle, {}), self.first_handed_out(handle))
 
     def first_trace(self, handle: Handle) -> int | None:
         """Return the first round that is other than it would be without this client."""
-        found = {self.first_round(handle), self.lingering.get(handle)}
-        return min((t for t in found if t is not None), default=None)
+        return _first(self.first_round(handle), self.lingering.get(handle))
+
+
+def _first(*rounds: int | None) -> int | None:
+    return min((t for t in rounds if t is not None), default=None)
 
 
 def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participation:
@@ -231,7 +220,10 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
             case None, ClientLeft(handle):
                 left[handle] = None
             case None, RunRolledBack():
-                lingering = _lingering(lingering, left, event)
+                # played anew, nothing of them is left; else what others chose beside them is
+                first, anew = event.round_index, event.how == "anew"
+                before = {handle: t for handle, t in lingering.items() if t < first}
+                lingering = before if anew else dict.fromkeys(left, first) | before
             case int(t), AnonymitySetsFormed():
                 sets.add(t, event)
             case int(), OrganisationsAttested(_, organisations):
@@ -275,21 +267,7 @@ def latest_models(events: Iterable[tuple[int | None, Event]]) -> str | None:
 
 def latest_sums(events: Iterable[tuple[int | None, Event]]) -> HeadsSolved | None:
     """Return the newest sums that models were solved from; None: none were."""
-    found = [event for _, event in events if isinstance(event, HeadsSolved)]
-    return found[-1] if found else None
-
-
-def _lingering(
-    found: Mapping[Handle, int], left: Iterable[Handle], rewind: RunRolledBack
-) -> dict[Handle, int]:
-    """Return the first round that still shows the clients that left, after a replay.
-
-    Played anew, nothing of them is left; else what the others chose beside them is.
-    """
-    first = rewind.round_index
-    if rewind.how == "anew":
-        return {handle: t for handle, t in found.items() if t < first}
-    return {handle: min(first, found.get(handle, first)) for handle in left}
+    return ([None, *(event for _, event in events if isinstance(event, HeadsSolved))])[-1]
 
 
 MAX_SET_SIZE = 32
@@ -378,7 +356,18 @@ def rollback_probability(clients: int, k: int, x: int, rounds: int, requests: in
     Raises:
         ValueError: not 1 <= x <= k <= N, R not in 0..N, or T negative.
     """
-    _check(clients, k, x, rounds, requests)
+    if not 1 <= x <= k <= clients:
+        raise ValueError(
+            f"expected 1 <= x <= k <= N, found x = {x}, k = {k}, N = {clients}: "
+            "let no more members remain than a set has, and a set no more than there are"
+        )
+    if not 0 <= requests <= clients:
+        raise ValueError(
+            f"expected 0 to {clients} requests of {clients} clients, found {requests}: "
+            "count each client that leaves once"
+        )
+    if rounds < 0:
+        raise ValueError(f"expected 0 or more rounds, found {rounds}: give their count")
     drawn = math.comb(clients, requests) ** rounds
     borne = _ways_to_leave(clients, clients // k, x, requests) ** rounds
     return (drawn - borne) / drawn
@@ -439,27 +428,7 @@ def _ways_to_leave(clients: int, sets: int, x: int, requests: int) -> int:
     bits = math.comb(clients, min(requests, clients // 2)).bit_length()
     end = 1 << bits * (requests + 1)
     sizes = Counter(len(range(c, clients, sets)) for c in range(sets))
-    value = math.prod(
-        pow(_losses(size, size - x, bits), count, end) for size, count in sizes.items()
-    )
+    # sum_{j <= size - x} binom(size, j) z^j at z = 2^bits
+    losses = {n: sum(math.comb(n, j) << bits * j for j in range(n - x + 1)) for n in sizes}
+    value = math.prod(pow(losses[size], count, end) for size, count in sizes.items())
     return value % end >> bits * requests
-
-
-def _losses(size: int, spare: int, bits: int) -> int:
-    """Return sum_{j <= spare} binom(size, j) z^j at z = 2^bits."""
-    return sum(math.comb(size, j) << bits * j for j in range(spare + 1))
-
-
-def _check(clients: int, k: int, x: int, rounds: int, requests: int) -> None:
-    if not 1 <= x <= k <= clients:
-        raise ValueError(
-            f"expected 1 <= x <= k <= N, found x = {x}, k = {k}, N = {clients}: "
-            "let no more members remain than a set has, and a set no more than there are"
-        )
-    if not 0 <= requests <= clients:
-        raise ValueError(
-            f"expected 0 to {clients} requests of {clients} clients, found {requests}: "
-            "count each client that leaves once"
-        )
-    if rounds < 0:
-        raise ValueError(f"expected 0 or more rounds, found {rounds}: give their count")

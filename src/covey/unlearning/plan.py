@@ -79,20 +79,14 @@ def influences_on(
             if state is not None and now != state:
                 yield Influence(t, "cluster left", state)
             state = now
-        elif state is not None:
-            yield from _published(t, event, state)
-
-
-def _published(t: int, event: Event, state: int) -> Iterator[Influence]:
-    match event:
-        case RiskMeasured() if event.cluster == state:
+        elif state is None:
+            continue
+        elif isinstance(event, RiskMeasured) and event.cluster == state:
             yield Influence(t, "risk", state, event.risk)
-        case PricesSet():
+        elif isinstance(event, PricesSet):
             yield Influence(t, "price", state, event.prices[state])
-        case RoundMeasured():
+        elif isinstance(event, RoundMeasured):
             yield Influence(t, "cluster size", state, event.clients[state])
-        case _:
-            return
 
 
 SumKind = Literal["none", "exact", "noisy"]
@@ -276,11 +270,9 @@ def _deny(broken: int | None, rules: AnswerRules, in_the_open: int | None) -> Op
             f"roll_back or retrain.",
         )
     if broken is not None:
-        members = (
-            "members of other attested organisations, one of each,"
-            if rules.min_organisations > 1
-            else "members"
-        )
+        attested = rules.min_organisations > 1
+        other = "members of other attested organisations, one of each,"
+        members = other if attested else "members"
         return Option(
             "deny",
             f"A denial must leave at least {x} {members} in every anonymity set that held "
@@ -465,25 +457,24 @@ def _choose_alone(
 ) -> AnswerChoice:
     found = options(participation, wanted_answer.handle, rules)
     if wanted_answer.handle in participation.left:
-        gone = wanted_answer.handle in participation.lingering
-        found = tuple(_stronger(each, subtracted=gone) for each in found)
+        # neither deny it a second time, nor subtract one that a replay left out
+        weak = {"deny": "denial"}
+        if wanted_answer.handle in participation.lingering:
+            weak["subtract"] = "subtraction"
+        found = tuple(
+            Option(
+                each.answer,
+                f"Who left a run can be given a stronger answer than the one it was given, and a "
+                f"{weak[each.answer]} is none. Ask with --answer retrain.",
+            )
+            if each.answer in weak
+            else each
+            for each in found
+        )
     try:
         return AnswerChoice(found, answer_for(found, wanted_answer.wanted, wanted_answer.basis))
     except RunError as error:
         return AnswerChoice(found, None, str(error))
-
-
-def _stronger(option: Option, *, subtracted: bool) -> Option:
-    """Refuse to deny a client a second time, or to subtract one that a replay left out."""
-    weak = {"deny": "denial"} | ({"subtract": "subtraction"} if subtracted else {})
-    which = weak.get(option.answer)
-    if which is None:
-        return option
-    return Option(
-        option.answer,
-        f"Who left a run can be given a stronger answer than the one it was given, and a "
-        f"{which} is none. Ask with --answer retrain.",
-    )
 
 
 def _in_one_replay(

@@ -57,7 +57,6 @@ FORBIDDEN = (
 """What no proof may say, in lower case: none of it can be known from a run's record."""
 
 NONCE = 12
-PURPOSE = b"covey: the handle of "
 SALT_BYTES = 16
 
 
@@ -94,23 +93,38 @@ def subject_mark(name: ClientName, salt: bytes) -> str:
 
 def sealed(handle: Handle, name: ClientName, salt: bytes) -> str:
     """Return the handle in hex digits that only name and salt together open."""
-    nonce = secrets.token_bytes(NONCE)
-    return (nonce + _cipher(name, salt).encrypt(nonce, handle.encode(), None)).hex()
+    return seal(salt, _purpose(name), handle.encode()).hex()
 
 
 def unsealed(record: str, name: ClientName, salt: bytes) -> Handle | None:
     """Return the handle; None: the record is of another name, or of another salt."""
-    written = bytes.fromhex(record)
     try:
-        opened = _cipher(name, salt).decrypt(written[:NONCE], written[NONCE:], None)
+        return unseal(salt, _purpose(name), bytes.fromhex(record)).decode()
     except InvalidTag:
         return None
-    return opened.decode()
 
 
-def _cipher(name: ClientName, salt: bytes) -> AESGCM:
-    info = PURPOSE + name.encode("utf-8", "surrogatepass")
-    return AESGCM(HKDF(SHA256(), 32, salt=None, info=info).derive(salt))
+def _purpose(name: ClientName) -> bytes:
+    return b"covey: the handle of " + name.encode("utf-8", "surrogatepass")
+
+
+def seal(secret: bytes, purpose: bytes, content: bytes, beside: bytes | None = None) -> bytes:
+    """Return the content so that only the secret opens it, for this purpose and beside this."""
+    nonce = secrets.token_bytes(NONCE)
+    return nonce + _cipher(secret, purpose).encrypt(nonce, content, beside)
+
+
+def unseal(secret: bytes, purpose: bytes, sealed: bytes, beside: bytes | None = None) -> bytes:
+    """Return what was sealed.
+
+    Raises:
+        InvalidTag: with another secret, for another purpose or beside something else.
+    """
+    return _cipher(secret, purpose).decrypt(sealed[:NONCE], sealed[NONCE:], beside)
+
+
+def _cipher(secret: bytes, purpose: bytes) -> AESGCM:
+    return AESGCM(HKDF(SHA256(), 32, salt=None, info=purpose).derive(secret))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +221,9 @@ def read_proof(written: bytes) -> Proof:
     """
     try:
         document = json.loads(written.decode("ascii"))
-        if isinstance(document, dict) and document.get("format") == "covey-proof":
-            _check_version(document.get("version"))
+        is_proof = isinstance(document, dict) and document.get("format") == "covey-proof"
+        if is_proof and (version := document.get("version")) != VERSION:
+            raise ValueError(another_format("it", brief(version), VERSION))  # noqa: TRY301
         proof = _reader()(written)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
@@ -224,11 +239,6 @@ def read_proof(written: bytes) -> Proof:
 @cache
 def _reader() -> Callable[[bytes], Proof]:
     return TypeAdapter(Proof).validate_json
-
-
-def _check_version(version: object) -> None:
-    if version != VERSION:
-        raise ValueError(another_format("it", brief(version), VERSION))
 
 
 def brief(value: object) -> str:
@@ -264,7 +274,9 @@ def check_proof(
         if problem
         else Check.passed("facts", "they do not contradict each other"),
         _check_set_sizes(proof),
-        _check_model(proof),
+        Check.failed("model", "a denial must not change the model")
+        if proof.model_changed and proof.answer == "deny"
+        else Check.passed("model", "changed" if proof.model_changed else "not changed"),
     ]
 
 
@@ -282,9 +294,3 @@ def _check_set_sizes(proof: Proof) -> Check:
             f"remain, fewer than {x}",
         )
     return Check.passed("set sizes", f"at least {x} members remain in every set")
-
-
-def _check_model(proof: Proof) -> Check:
-    if proof.model_changed and proof.answer == "deny":
-        return Check.failed("model", "a denial must not change the model")
-    return Check.passed("model", "changed" if proof.model_changed else "not changed")

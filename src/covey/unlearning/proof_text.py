@@ -84,55 +84,47 @@ def _reason(code: str) -> str:
 
 def _summary(facts: Facts) -> tuple[str, str, str]:
     left = "A client asked to leave this run, and takes part in no later round of it."
-    start, count = facts.first_replayed_round, facts.rounds_replayed
-    again = f"{_were(count)} played again without it, {_beginning(start)}"
-    if start is None and facts.answer in ("subtract", "retrain", "calibrate"):
-        nothing = "No round that counts holds its data, so none was played again."
-        return left, nothing, _copies_left(facts)
+    first, start, copies = facts.first_round, facts.first_replayed_round, _copies_left(facts)
+    again = f"{_were(facts.rounds_replayed)} played again without it, {_beginning(start)}"
     match facts.answer:
         case "deny":
-            return (
-                left,
-                "The model was not changed: what it learnt from the client, it still holds.",
-                _hidden(facts),
-            )
+            hidden = "No recorded round held the client in an anonymity set."
+            if facts.rounds:
+                hidden = (
+                    "In every recorded round whose anonymity set held it, at least "
+                    f"{facts.deniability_threshold} other clients remain to whom what was "
+                    "released can be attributed."
+                )
+            done = "The model was not changed: what it learnt from the client, it still holds."
+            return left, done, hidden
+        case "subtract" | "retrain" | "calibrate" if start is None:
+            return left, "No round that counts holds its data, so none was played again.", copies
         case "subtract":
-            return (
-                left,
+            done = (
                 "Its records were subtracted from the sums that the models are solved "
-                "from, and the models solved again.",
-                _copies_left(facts),
+                "from, and the models solved again."
             )
-        case "roll_back":
-            return left, f"{again}.", _before(facts)
+            return left, done, copies
         case "retrain":
-            return left, f"{again}; the model is what came of that.", _copies_left(facts)
+            return left, f"{again}; the model is what came of that.", copies
         case "calibrate":
-            return (
-                left,
-                f"Its contribution was estimated and taken out of "
-                f"{_counted(count, 'round')}, {_beginning(start)}.",
+            unbounded = (
                 "The model is an approximation, and how far it is from one without the "
-                "client is not bounded.",
+                "client is not bounded."
             )
+            return left, f"Its contribution was estimated and {_taken_out(facts)}", unbounded
+        case "roll_back":
+            before = "No round before them includes it."
+            if first is not None and start is not None and first < start:
+                several = f"rounds {round_number(first)} to {start}"
+                rounds = f"round {start}" if first == start - 1 else several
+                before = f"The model was not rid of what it learnt from the client in {rounds}."
+            return left, f"{again}.", before
 
 
-def _hidden(facts: Facts) -> str:
-    if not facts.rounds:
-        return "No recorded round held the client in an anonymity set."
-    return (
-        "In every recorded round whose anonymity set held it, at least "
-        f"{facts.deniability_threshold} other clients remain to whom what was released "
-        f"can be attributed."
-    )
-
-
-def _before(facts: Facts) -> str:
-    first, start = facts.first_round, facts.first_replayed_round
-    if first is None or start is None or first >= start:
-        return "No round before them includes it."
-    rounds = f"round {start}" if first == start - 1 else f"rounds {round_number(first)} to {start}"
-    return f"The model was not rid of what it learnt from the client in {rounds}."
+def _taken_out(facts: Facts) -> str:
+    beginning = _beginning(facts.first_replayed_round)
+    return f"taken out of {_counted(facts.rounds_replayed, 'round')}, {beginning}."
 
 
 def _copies_left(facts: Facts) -> str:
@@ -196,12 +188,11 @@ def _replayed(facts: Facts) -> Iterator[str]:
 
 def _deleted(facts: Facts) -> Iterator[str]:
     updates = facts.raw_updates_deleted
-    if updates.value is None:
-        yield f"No raw updates were deleted: {_reason(updates.reason)}."
-    elif updates.value:
-        yield "The requester's raw updates that the run had stored were deleted."
-    else:
-        yield "Raw updates were not deleted."
+    yield {
+        None: f"No raw updates were deleted: {_reason(updates.reason)}.",
+        True: "The requester's raw updates that the run had stored were deleted.",
+        False: "Raw updates were not deleted.",
+    }[updates.value]
     counts = sorted((_KINDS.get(kind, kind), n) for kind, n in facts.superseded_deleted.items())
     kinds = "; ".join(f"{n} {kind}" for kind, n in counts)
     yield f"Superseded artefacts deleted before this was signed: {kinds or 'none'}."
@@ -248,14 +239,21 @@ def _claim(facts: Facts) -> str:
             )
         case "calibrate":
             return (
-                "The requester's contribution was estimated from stored updates and "
-                f"taken out of {_counted(count, 'round')}, {_beginning(start)}."
+                f"The requester's contribution was estimated from stored updates and "
+                f"{_taken_out(facts)}"
             )
 
 
 def _limits(facts: Facts) -> Iterator[str]:
     yield from _not_claimed(facts)
-    yield from _earlier_rounds(facts)
+    first, start = facts.first_round, facts.first_replayed_round
+    # a model that is solved from sums begins with no earlier one
+    trained = facts.answer != "subtract"
+    if trained and first is not None and start is not None and first < start:
+        yield (
+            f"Every round from {round_number(first)} to {start}, before the first replayed one, "
+            "still includes the requester, and so do the models that the replay began with."
+        )
     yield (
         "The requester's mark stays in the ledger, with its request and the answer: "
         "only its name and salt together make it again."
@@ -312,7 +310,19 @@ def _not_claimed(facts: Facts) -> Iterator[str]:
         case "subtract":
             yield from _subtracted(facts)
         case "retrain":
-            yield from _retrained(facts)
+            seeded = (
+                "The replay equals a run without the requester bit for bit only on the same "
+                "engine and with the same version of covey."
+            )
+            drawn_anew = (
+                "The replay drew new secrets: it is a run without the requester, but nobody "
+                "can repeat it bit for bit."
+            )
+            yield seeded if facts.secrets == "seeded" else drawn_anew
+            yield (
+                "The same parameters can come from different data: this document records what "
+                "was done, and the parameters alone cannot confirm it."
+            )
         case "calibrate":
             yield (
                 "This is approximate. It is not an erasure, and not equivalent to retraining "
@@ -320,23 +330,6 @@ def _not_claimed(facts: Facts) -> Iterator[str]:
             )
     yield "Nothing is claimed about membership inference against the model."
     yield "Nothing here says that the requester took no part in the run."
-
-
-def _retrained(facts: Facts) -> Iterator[str]:
-    if facts.secrets == "seeded":
-        yield (
-            "The replay equals a run without the requester bit for bit only on the same "
-            "engine and with the same version of covey."
-        )
-    else:
-        yield (
-            "The replay drew new secrets: it is a run without the requester, but nobody "
-            "can repeat it bit for bit."
-        )
-    yield (
-        "The same parameters can come from different data: this document records what "
-        "was done, and the parameters alone cannot confirm it."
-    )
 
 
 def _subtracted(facts: Facts) -> Iterator[str]:
@@ -361,17 +354,6 @@ def _subtracted(facts: Facts) -> Iterator[str]:
             "The heads equal those of a run in which the requester's sums never came, and "
             "the others chose as recorded, bit for bit only on the same kind of machine "
             "and with the same version of covey; the sums themselves are exact."
-        )
-
-
-def _earlier_rounds(facts: Facts) -> Iterator[str]:
-    first, start = facts.first_round, facts.first_replayed_round
-    if facts.answer == "subtract":
-        return  # a model that is solved from sums begins with no earlier one
-    if first is not None and start is not None and first < start:
-        yield (
-            f"Every round from {round_number(first)} to {start}, before the first replayed one, "
-            "still includes the requester, and so do the models that the replay began with."
         )
 
 

@@ -109,8 +109,13 @@ def check_key(record: KeyRecord, moment: datetime | None) -> Check:
     """
     if moment is None:
         return Check.failed("key", "the document does not say when it was signed")
-    if problem := _out_of_time(record, moment):
-        return Check.failed("key", problem)
+    if record.revoked is not None and moment >= record.revoked:
+        return Check.failed("key", f"it was revoked at {record.revoked.isoformat()}")
+    # some dates are written to the second
+    if record.since is not None and moment < record.since.replace(microsecond=0):
+        return Check.failed("key", f"it came into use at {record.since.isoformat()} only")
+    if record.until is not None and moment > record.until:
+        return Check.failed("key", f"it was replaced at {record.until.isoformat()}")
     if record.revoked is None:
         return Check.passed("key", "it was in use when this was signed")
     return Check(
@@ -119,18 +124,6 @@ def check_key(record: KeyRecord, moment: datetime | None) -> Check:
         f"it was revoked at {record.revoked.isoformat()}: that this was signed before is "
         f"the signer's word, unless a witness saw it",
     )
-
-
-def _out_of_time(record: KeyRecord, moment: datetime) -> str:
-    since = record.since
-    if record.revoked is not None and moment >= record.revoked:
-        return f"it was revoked at {record.revoked.isoformat()}"
-    # some dates are written to the second
-    if since is not None and moment < since.replace(microsecond=0):
-        return f"it came into use at {since.isoformat()} only"
-    if record.until is not None and moment > record.until:
-        return f"it was replaced at {record.until.isoformat()}"
-    return ""
 
 
 def instant(written: object) -> datetime | None:
@@ -191,24 +184,20 @@ def check_signature(
     except (*UNREADABLE, KeyError, LedgerError) as error:
         return _failed_check(f"there is no {ALGORITHM} signature in covey's form: {error!r}")
     valid = Check.passed("signature", f"valid, by {fingerprint(signer)}")
-    known = next((each for each in trusted or () if each.public == signer), None)
-    spoke = (check_key(known, instant(document.get(dated))),) if known else ()
-    return valid, _trust(signer, trusted), *spoke
+    mark = fingerprint(signer)
+    if trusted is None:
+        return valid, Check("trust", None, f"signed by {mark}, not known to you")
+    own = next((each for each in trusted if each.public == signer), None)
+    if own is None:
+        known = ", ".join(fingerprint(each.public) for each in trusted) or "none"
+        return valid, Check.failed("trust", f"signed by {mark}, but you trust: {known}")
+    by_own = Check.passed("trust", f"signed by {mark}, a key that you trust")
+    return valid, by_own, check_key(own, instant(document.get(dated)))
 
 
 def _failed_check(detail: str) -> tuple[Check, Check]:
     nothing = Check.failed("trust", "there is no valid signature to trust")
     return Check.failed("signature", detail), nothing
-
-
-def _trust(signer: PublicKey, trusted: Sequence[KeyRecord] | None) -> Check:
-    mark = fingerprint(signer)
-    if trusted is None:
-        return Check("trust", None, f"signed by {mark}, not known to you")
-    if any(each.public == signer for each in trusted):
-        return Check.passed("trust", f"signed by {mark}, a key that you trust")
-    known = ", ".join(fingerprint(each.public) for each in trusted) or "none"
-    return Check.failed("trust", f"signed by {mark}, but you trust: {known}")
 
 
 def _signer(document: Mapping[str, Any]) -> PublicKey:
