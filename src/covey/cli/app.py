@@ -28,8 +28,8 @@ import typer
 from rich.console import Console
 
 from covey.base.errors import ConfigError, CoveyError, LedgerError, LedgerLocked, LedgerUnavailable
-from covey.cli.answer import Commands, has_answered
-from covey.cli.commands import CommandGroup, all_commands
+from covey.cli.answer import has_answered
+from covey.cli.commands import all_commands, app
 
 literal = partial(Console, stderr=True, markup=False, emoji=False, highlight=False)
 
@@ -166,15 +166,6 @@ def _reached(path: Path) -> str:
         return "before the first round was complete"
     return f"after round {min(last + 1, folder.config().rounds)}"
 
-
-app = Commands(
-    name="covey",
-    cls=CommandGroup,
-    help="Federated learning in which every client chooses how exposed it is.",
-    no_args_is_help=True,
-    suggest_commands=False,  # click does
-    pretty_exceptions_enable=False,
-)
 
 READING = (
     *("explain", "export", "head", "keys", "records", "report", "runs", "serve"),

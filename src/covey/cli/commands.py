@@ -15,6 +15,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from covey.base.errors import ConfigError
+from covey.cli.answer import Commands
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -29,7 +30,7 @@ EVERYWHERE = frozenset({"quiet", "verbose", "log_file"})
 class Row(NamedTuple):
     """Where a command is defined, and the first line of its help.
 
-    Importing the module adds the command to `covey.cli.app`.
+    Importing the module adds the command to `app`.
     """
 
     module: str
@@ -108,10 +109,18 @@ def take_too(params: Sequence[click.Parameter], command: click.Command) -> None:
             take_too(params, each)
 
 
+app = Commands(
+    name="covey",
+    cls=CommandGroup,
+    help="Federated learning in which every client chooses how exposed it is.",
+    no_args_is_help=True,
+    suggest_commands=False,  # click does
+    pretty_exceptions_enable=False,
+)
+
+
 def all_commands() -> CommandGroup:
     """Return the group of all commands; another package's stay unloaded."""
-    from covey.cli.app import app
-
     for module in MODULES:
         import_module(f"covey.cli.{module}")
     group = typer.main.get_command(app)

@@ -14,7 +14,7 @@ from covey.base.errors import CoveyError, LedgerError, LedgerUnavailable, RunErr
 from covey.base.events import RunEndedEarly, RunStarted
 from covey.base.history import History
 from covey.components.own_code import no_foreign_code
-from covey.dp.current_guarantee import guarantee_status
+from covey.dp import guarantee_status
 from covey.ledger.backends import resolved
 from covey.ledger.store import Ledger, Overview
 from covey.report.summary import early_end_told
