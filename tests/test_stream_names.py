@@ -29,6 +29,7 @@ NAMES = [
     "folds / ...",
     "folds / ... / ...",
     "gabor",
+    "gradients",
     "groups",
     "half / ... / ...",
     "halves",

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from covey import Algorithm, Clients, Params, RoundResult, ServerState, Setup, Streams
+from covey.algorithms.algorithm import Opening
 from covey.algorithms.fedavg import FedAvg, LocalTraining
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import BY_LOSS, SelectionConfig
-from covey.algorithms.start import Opening
 from covey.algorithms.state import Cohort
 from covey.build.algorithms import RunAlgorithm
 from covey.components.parts import create

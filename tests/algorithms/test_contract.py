@@ -26,12 +26,12 @@ from covey import (
     select_by_threshold,
     select_weighted,
 )
+from covey.algorithms.algorithm import Opening
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.local_clients import LocalClients, Training, evaluate_with, train_with
 from covey.algorithms.redteam import RedTeamed
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import Selection, SelectionConfig
-from covey.algorithms.start import Opening
 from covey.algorithms.state import Cohort
 from covey.algorithms.sums import RecordsHere
 from covey.base.events import (

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from algorithms.playing import Playing, begun, fedavg, setup_of
 from covey import Clients, Examples, Params, RiskEstimate, RoundResult, ServerState, Streams
+from covey.algorithms.algorithm import Opening
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.pooling import START, STEP, PoolingShares, head_first, pooled, share_by_risk
 from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import LatestLosses
-from covey.algorithms.start import Opening
 from covey.algorithms.state import OwnRisks, RiskEstimates, initial_state
 from covey.base.events import ModelsPooled
 from covey.base.params import model_hash

@@ -16,9 +16,9 @@ from covey import ClientUpdate, Examples, Params, RoundResult, Streams, mean_per
 from covey.aggregation.anonymity import anonymity_aggregator
 from covey.aggregation.base import finite_updates, refusal_events, with_stored_updates
 from covey.aggregation.mean import Clipping, noised_mean
+from covey.algorithms.algorithm import Opening
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps, divergences
-from covey.algorithms.start import Opening
 from covey.algorithms.state import Cohort, initial_state
 from covey.base.events import (
     AnonymitySetsFormed,

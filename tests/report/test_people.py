@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,6 +108,7 @@ def recorded(given_answers: Sequence[tuple[str, str]]) -> LedgerRecord:
         records += [Record(None, *kind_and_body(each)) for each in facts]
         if first is not None:
             records += rounds(present, first)
+    records = [replace(each, position=i) for i, each in enumerate(records, start=1)]
     return LedgerRecord([f"{i:064x}" for i in range(len(records))], records)
 
 

@@ -29,8 +29,11 @@ from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
 from covey.components.parts import Component, Positive
+from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
+from covey.heads.perturbed import HeadNoise
 from covey.heads.state import ClusterSums
+from covey.membership.references import PlayRound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +56,27 @@ class Setup:
     layers: Sequence[Sequence[str]]
     chance_loss: float
     min_cohort: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The rounds before clients choose for themselves.
+
+    Attributes:
+        how: `random`: there are none; `groups`: every client is put into its true group, an
+            oracle for simulations; `warm`: the server splits the cohort by what it sends.
+        shared_rounds: of FedAvg, before a cohort is split.
+        kept_rounds: in which clients keep their first cluster.
+    """
+
+    how: Literal["random", "warm", "groups"]
+    shared_rounds: int
+    kept_rounds: int
+
+    @property
+    def split_round(self) -> int | None:
+        """The round in which clients are told apart; None: none is."""
+        return self.shared_rounds if self.how == "warm" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +302,11 @@ class Algorithm(Component):
         """Whether groups are sought in what clients send."""
         return False
 
+    def opening(self, rounds: int) -> Opening:
+        """How a run of so many rounds begins: here clients choose from the first one on."""
+        del rounds
+        return Opening("random", 0, 0)
+
     def init(self, setup: Setup, streams: Streams) -> ServerState:
         """Return the state before the first round: one model, drawn once."""
         model = setup.draw_model(streams.at("initial model", 0))
@@ -323,6 +352,11 @@ class Clustered(Algorithm):
         return self.initialisation == "warm" and self.num_clusters > 1
 
     @property
+    def enters_at_will(self) -> bool:
+        """Whether clients enter any cluster by their loss alone, once groups were found."""
+        return False
+
+    @property
     def note(self) -> str:
         """What a reader must know: who told the groups."""
         known = self.initialisation == "groups" and self.num_clusters > 1
@@ -349,6 +383,18 @@ class Subtractable(Clustered):
     def reads_population(self) -> bool:
         """Sums are over whoever chose so far, whether it is there or not."""
         return True
+
+    def head_noise(self, clip: float, multiplier: float, classes: int) -> HeadNoise | None:
+        """Return what hides records in heads that are solved; None: nothing does."""
+        del clip, multiplier, classes
+
+    def reference_round(self, records: LocalRecords) -> PlayRound | None:
+        """Return how an auditor plays a round with one model; None: as clients train.
+
+        Args:
+            records: how examples become features.
+        """
+        del records
 
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
         """Return the state in which the sums lack what these clients added.

@@ -16,10 +16,10 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from covey.algorithms.algorithm import Clients, Clustered, Setup
+from covey.algorithms.algorithm import Clients, Clustered, Opening, Setup
 from covey.algorithms.pooling import pooled, shares_of
 from covey.algorithms.selection import ClusterSelection, SelectionResult, Weighted
-from covey.algorithms.start import Opening, opening_round
+from covey.algorithms.start import opening_round
 from covey.algorithms.state import RoundResult, ServerState, initial_state
 from covey.base.events import ClientsAssigned, Event, NewcomersWaited, PricesSet, RiskUnknown
 from covey.base.names import Handle

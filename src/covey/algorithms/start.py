@@ -9,7 +9,6 @@ models are still so alike that chance would decide, and the groups would be lost
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
 from covey.aggregation.base import ClientUpdate, finite_updates
-from covey.algorithms.algorithm import Clients
+from covey.algorithms.algorithm import Clients, Opening
 from covey.algorithms.local_clients import no_noise_events
 from covey.algorithms.round_steps import Stalled
 from covey.algorithms.state import ClientMemory, Cohort, RoundResult, ServerState, initial_state
@@ -115,27 +114,6 @@ def _k_means(
     labels = found.fit_predict(points)
     total = ((points - points.mean(axis=0)) ** 2).sum()
     return labels.astype(np.int64), (found.inertia_ or 0.0) / max(float(total), 1e-300)
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The rounds before clients choose for themselves.
-
-    Attributes:
-        how: `random`: there are none; `groups`: every client is put into its true group, an
-            oracle for simulations; `warm`: the server splits the cohort by what it sends.
-        shared_rounds: of FedAvg, before a cohort is split.
-        kept_rounds: in which clients keep their first cluster.
-    """
-
-    how: Literal["random", "warm", "groups"]
-    shared_rounds: int
-    kept_rounds: int
-
-    @property
-    def split_round(self) -> int | None:
-        """The round in which clients are told apart; None: none is."""
-        return self.shared_rounds if self.how == "warm" else None
 
 
 def opening_round(

@@ -18,7 +18,7 @@ from covey.aggregation.base import (
 )
 from covey.aggregation.mean import Clipping, arrived_mean, noised_mean
 from covey.aggregation.server import ServerStep
-from covey.algorithms.solved import Solved
+from covey.algorithms.algorithm import Subtractable
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
 from covey.base.names import Handle
@@ -97,7 +97,7 @@ def sum_noise_of(config: Config) -> SumNoise | None:
 def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
     """Return the noise on heads that are solved; None: there is none."""
     privacy, method = config.privacy, config.method
-    if not isinstance(method, Solved):
+    if not isinstance(method, Subtractable):
         return None
     return method.head_noise(privacy.record_clip, privacy.record_noise, classes)
 

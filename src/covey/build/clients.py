@@ -11,7 +11,6 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from covey.algorithms.algorithm import Clustered
-from covey.algorithms.ifca import Ifca
 from covey.algorithms.remote import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError, ModelError
@@ -307,7 +306,8 @@ def _refuse_other_starts(config: Config) -> None:
     """Refuse clusters that are to start from different draws where nothing is drawn."""
     algorithm = config.method
     if (
-        isinstance(algorithm, Ifca)
+        isinstance(algorithm, Clustered)
+        and algorithm.trains
         and algorithm.initialisation == "random"
         and algorithm.num_clusters > 1
     ):

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import compress, starmap
 
 from covey.aggregation.base import finite_updates
-from covey.algorithms.ifca import Ifca
+from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.local_clients import train_with
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import Send, loss_counter, masked_counts
-from covey.algorithms.solved import Solved
 from covey.base.errors import ConfigError
 from covey.base.names import Handle, Params
 from covey.base.risk import Finding, RiskEstimate, Withheld
@@ -186,7 +185,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         play_round=_round_of(components),
         streams=Streams(config.seed),
         population_profile=tuple((c.group or 0, len(c.train)) for c in population.clients),
-        shared_rounds=_split_round(config) or 0,
+        shared_rounds=config.method.opening(config.rounds).split_round or 0,
     )
 
 
@@ -222,12 +221,13 @@ def _round_of(components: Components) -> PlayRound:
     """Return a round of this run's own steps, for data that the server holds."""
     config, population, engine = (components.config, components.population, components.engine)
     records, algorithm = components.records, config.method
-    if records is not None and isinstance(algorithm, Solved):
-        return algorithm.reference_round(records)
+    own = isinstance(algorithm, Subtractable) and records and algorithm.reference_round(records)
+    if own:
+        return own
     usual = replace(recipe_of(config), personal=None)  # shared models alone
     private = config.privacy.client_noise > 0
     aggregate = aggregator_of(config, len(population.clients))
-    split_round = _split_round(config)
+    split_round = algorithm.opening(config.rounds).split_round
     accounted = noise_on_clients(config)
 
     def play_round(
@@ -247,12 +247,6 @@ def _round_of(components: Components) -> PlayRound:
         return alike((params,), updates, streams.at("merge")).clusters[0]
 
     return play_round
-
-
-def _split_round(config: Config) -> int | None:
-    """Return the round of a warm start in which clients are told apart; None: none is."""
-    method = config.method
-    return method.opening(config.rounds).split_round if isinstance(method, Ifca) else None
 
 
 def _pseudo_client(index: int, examples: Examples) -> Client:

@@ -32,7 +32,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
-from covey.algorithms.ifca import Ifca
+from covey.algorithms.algorithm import Clustered
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
 from covey.build.aggregators import anonymity_of
@@ -247,7 +247,7 @@ def bounds_newcomers(config: Config) -> bool:
     Who weighs a cluster's risk moves late and honestly, and would sit out.
     """
     return (
-        isinstance(config.method, Ifca)
+        isinstance(config.method, Clustered)
         and config.method.enters_at_will
         and config.train.participation == 1
         and not config.train.cohort_size

@@ -251,10 +251,10 @@ class LedgerRecord:
 
     def _event(self, record: Record) -> Event:
         """Return a record's event; all of them are read once, in order, as far as asked."""
-        position = record.position or 0
-        for each in self.records[len(self._events) : position]:
+        assert record.position is not None  # what was read of a ledger has one  # noqa: S101
+        for each in self.records[len(self._events) : record.position]:
             self._events.append(self._reader.read(each))
-        return self._events[position - 1]
+        return self._events[record.position - 1]
 
 
 class RecordReader:
