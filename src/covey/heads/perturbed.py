@@ -29,6 +29,7 @@ References:
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -215,14 +216,10 @@ def _least(delta_of: Callable[[float], float], delta: float) -> float:
 
 @cache
 def _weight_for(noise: HeadNoise, accepted: float, releases: int) -> int:
-    low, high = 0, WEIGHT_STEPS + 1  # accepted at low, not known to be at high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if noise.success(middle / WEIGHT_STEPS, releases) <= accepted:
-            low = middle
-        else:
-            high = middle
-    return low
+    def success(steps: int) -> float:
+        return noise.success(steps / WEIGHT_STEPS, releases)
+
+    return bisect_right(range(1, WEIGHT_STEPS + 1), accepted, key=success)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
