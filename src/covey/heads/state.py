@@ -42,6 +42,7 @@ from covey.heads.sums import (
     Sums,
     blocks,
     bounded_client,
+    diagonal_of,
     solved_head,
     target_norm,
 )
@@ -107,8 +108,7 @@ class SumNoise:
         d, classes = sums.targets.shape
         on_gram = self._std() * (MAX_NORM * FEATURE_STEPS) ** 2
         drawn = draws.normal(0.0, on_gram, (d * (d + 1) // 2,))
-        ends = np.arange(1, d + 1)
-        drawn[ends * (ends + 1) // 2 - 1] *= math.sqrt(2)  # the diagonal
+        drawn[diagonal_of(d).numpy()] *= math.sqrt(2)
         std = self._std() * MAX_NORM * FEATURE_STEPS * math.sqrt(2)
         std *= target_norm(classes)
         on_targets = draws.normal(0.0, std, (d, classes))
