@@ -33,13 +33,7 @@ from covey import (
 from covey.components.parts import create
 from covey.config.settings import that_matter
 from covey.engine import ray as on_ray
-from covey.engine.cpu import (
-    ParallelEngine,
-    Precision,
-    RecordedJob,
-    training_work,
-    without_recording,
-)
+from covey.engine.cpu import ParallelEngine, Precision, RecordedJob, without_recording
 from covey.engine.ray import RayEngine, pack, unpack
 from covey.engine.recipe import MULTICLASS, OwnLoss
 
@@ -338,12 +332,3 @@ def test_the_same_object_goes_to_the_store_once():
     assert models.ref(each[-1]) == len(each)  # which takes the place of the second
     assert models.ref(each[0]) == 1
     assert models.ref(each[1]) == len(each) + 1
-
-
-def test_jobs_of_next_to_nothing_go_in_bundles(make_module, make_jobs, monkeypatch):
-    monkeypatch.setattr(on_ray, "BUNDLE", 3)
-    jobs = make_jobs(make_module(), (5,) * 7, RECIPE)
-    found = list(on_ray._bundles(iter(jobs), training_work))
-    assert [len(bundle) for bundle in found] == [3, 3, 1]
-    assert [job for bundle in found for job in bundle] == jobs
-    assert list(on_ray._bundles(list[TrainingJob](), training_work)) == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey import ModelError
-from covey.heads.sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of, weight_steps
+from covey.heads.sums import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of
 
 D, CLASSES = 5, 3
 CLIENTS = st.lists(
@@ -101,8 +101,3 @@ def test_features_that_do_not_fit_the_grid_are_refused(feature: float):
 def test_the_bias_is_one_and_large_features_are_cut():
     found = feature_grid(torch.tensor([[0.5, -100.0, 100.0]]))
     assert found.tolist() == [[512, -32767, 32767, 1024]]
-
-
-@pytest.mark.parametrize(("weight", "steps"), [(0.0, 0), (1.0, 256), (0.5, 128), (1e-6, 1)])
-def test_whoever_enters_at_all_enters_by_a_step(weight: float, steps: int):
-    assert weight_steps(weight) == steps

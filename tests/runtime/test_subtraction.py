@@ -14,7 +14,7 @@ from covey.base.params import model_hash
 from covey.build.run import build_run
 from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
-from covey.heads.sums import weight_steps
+from covey.heads.sums import WEIGHT_STEPS
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import forget
@@ -54,7 +54,7 @@ def computed(folder: Path, whole: Path, *gone: str) -> str:
         if isinstance(event, ClientsAssigned) and event.by != "final":
             chosen |= event.clusters
     stay = [c for c in built.population.clients if c.name not in gone]
-    weight, records = weight_steps(1.0), built.records
+    weight, records = WEIGHT_STEPS, built.records
     fresh = built.algorithm.init(built.streams).clusters
     d = fresh[0]["head.weight"].shape[1] + 1
     assert records is not None

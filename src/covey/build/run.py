@@ -48,7 +48,6 @@ from covey.data.clients import brought_population
 from covey.data.examples import Client, Examples, Layout, Preference
 from covey.data.population import Population, absent_population, normalised_population
 from covey.engine.fixed_features import (
-    BoundedRecords,
     FeatureCache,
     FixedFeatureEngine,
     LocalRecords,
@@ -343,10 +342,8 @@ def _on_fixed_features(
     cache, task = FeatureCache(module), TASKS[config.model.task]
     scale = float(getattr(module, "scale", 1.0))
     scoring = FixedFeatureEngine(engine, cache, scale, task)
-    of_records = (cache, scale, task, population.num_classes)
     noise = sum_noise_of(config) or head_noise_of(config, population.num_classes)
-    records = BoundedRecords(*of_records, noise) if noise else LocalRecords(*of_records)
-    return scoring, records
+    return scoring, LocalRecords(cache, scale, task, population.num_classes, noise)
 
 
 def _sender(config: Config, backend: ClientBackend | None, module: nn.Module | None) -> Send | None:

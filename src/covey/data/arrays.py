@@ -104,13 +104,12 @@ def _check_expansion(file: BufferedReader) -> None:
             raise ValueError(f"it unpacks to more than {EXPANSION} times its {size:,} bytes")
         for each in archive.infolist():
             with archive.open(each) as member:
-                first = np.lib.format.read_magic(member) == (1, 0)
-                header = (
-                    np.lib.format.read_array_header_1_0
-                    if first
-                    else np.lib.format.read_array_header_2_0
+                old = np.lib.format.read_magic(member) == (1, 0)
+                shape, _, dtype = (
+                    np.lib.format.read_array_header_1_0(member)
+                    if old
+                    else np.lib.format.read_array_header_2_0(member)
                 )
-                shape, _, dtype = header(member)
             if math.prod(shape) * dtype.itemsize > each.file_size:
                 raise ValueError(f"an array of shape {shape} has more numbers than bytes")
     file.seek(0)
@@ -238,7 +237,9 @@ def from_pair(who: str, inputs: object, labels: object) -> Examples:
     y, layout = y if y.is_floating_point() else y.long(), None
     if is_frame(inputs):
         x = _stacked(who, _columns(inputs))
-    elif isinstance(inputs, Mapping) or _are_several(inputs, y):
+    elif isinstance(inputs, Mapping) or (
+        are_arrays(inputs) and all(len(each) == len(y) for each in inputs)
+    ):  # several inputs by name or by position, and no tuple of examples
         x, layout = _packed(who, inputs)
     else:
         x = _as_seen(who, "its inputs", inputs)
@@ -266,11 +267,6 @@ def _as_seen(who: str, what: str, found: object) -> Tensor:
     if x.dtype == torch.uint8 and not isinstance(found, Tensor):
         return images_of(x.numpy(), who)
     return x
-
-
-def _are_several(inputs: object, labels: Tensor) -> bool:
-    """Say whether these are several inputs by position, and no tuple of examples."""
-    return are_arrays(inputs) and all(len(each) == len(labels) for each in inputs)
 
 
 def are_arrays(found: object) -> TypeGuard[tuple[Any, ...]]:
@@ -307,12 +303,8 @@ def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a
                 f"2^53, found {int(each.max())} and {int(each.min())}. Number what they stand "
                 f"for 0, 1, 2 ..."
             )
-    layout = Layout(
-        tuple(
-            Input(name, tuple(x.shape[1:]), x.dtype)
-            for (name, _), x in zip(pairs, found, strict=True)
-        )
-    )
+    named = zip((name for name, _ in pairs), found, strict=True)
+    layout = Layout(tuple(Input(name, tuple(x.shape[1:]), x.dtype) for name, x in named))
     return layout.packed(found), layout
 
 

@@ -68,11 +68,7 @@ def clients_of(clients: object, label: str = "") -> dict[ClientName, Examples | 
     return found
 
 
-def held_by(
-    name: ClientName,
-    found: Any,  # noqa: ANN401 - anything
-    label: str = "",
-) -> Examples | TrainTest:
+def held_by(name: ClientName, found: Any, label: str = "") -> Examples | TrainTest:  # noqa: ANN401
     """Return one client's data, with what it holds out where it says so."""
     if isinstance(found, Mapping) and "train" in found and PARTS.issuperset(found):
         if set(found) != {"train", "test"}:
@@ -84,11 +80,9 @@ def held_by(
     parted = isinstance(found, (tuple, list)) and len(found) == 2 and not _is_pair(found)
     if not (parted and all(map(_is_set, found))):
         return examples_of(name, found, label)
+    train, test = found
     halves = TrainTest(
-        *(
-            examples_of(f"{name} ({part})", each, label)
-            for part, each in zip(("train", "test"), found, strict=True)
-        )
+        examples_of(f"{name} (train)", train, label), examples_of(f"{name} (test)", test, label)
     )
     ours, theirs = (
         (each.inputs.shape[1:], each.inputs.dtype, each.labels.shape[1:], each.layout)
@@ -102,11 +96,7 @@ def held_by(
     return halves
 
 
-def examples_of(
-    name: ClientName,
-    found: Any,  # noqa: ANN401 - anything
-    label: str = "",
-) -> Examples:
+def examples_of(name: ClientName, found: Any, label: str = "") -> Examples:  # noqa: ANN401
     """Return one client's data as examples, without a part that it holds out.
 
     Raises:
@@ -135,7 +125,19 @@ def _named(clients: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401
     if isinstance(clients, Mapping):
         yield from _by_name(clients)
     elif hasattr(clients, "load_partition") and hasattr(clients, "num_partitions"):
-        yield from _partitions(clients)
+        # its natural ids are names where it has any
+        try:
+            ids = getattr(clients, "partition_id_to_natural_id", None) or {}
+            parts = [
+                (str(ids.get(index, f"client-{index:05}")), clients.load_partition(index))
+                for index in range(int(clients.num_partitions))
+            ]
+        except Exception as error:
+            raise DataError(
+                f"clients: your partitioner {type(clients).__name__} raised "
+                f"{type(error).__name__}: {error}. Give it its data set before you pass it."
+            ) from error
+        yield from parts
     elif isinstance(clients, (list, tuple)) and not _is_pair(clients):
         for index, each in enumerate(clients):
             yield f"client-{index:05}", each
@@ -163,23 +165,6 @@ def _by_name(clients: Mapping[Any, object]) -> Iterator[tuple[ClientName, object
             )
         seen.add(name)
         yield name, each
-
-
-def _partitions(partitioner: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401
-    """Yield a partitioner's parts; its natural ids are names where it has any."""
-    try:
-        count = int(partitioner.num_partitions)
-        ids = getattr(partitioner, "partition_id_to_natural_id", None) or {}
-        parts = [
-            (str(ids.get(index, f"client-{index:05}")), partitioner.load_partition(index))
-            for index in range(count)
-        ]
-    except Exception as error:
-        raise DataError(
-            f"clients: your partitioner {type(partitioner).__name__} raised "
-            f"{type(error).__name__}: {error}. Give it its data set before you pass it."
-        ) from error
-    yield from parts
 
 
 def _is_set(found: object) -> bool:

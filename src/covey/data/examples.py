@@ -264,12 +264,7 @@ class NoShift(Shift):
 
     changes_nothing: ClassVar[bool] = True
 
-    def apply(
-        self,
-        images: Images,
-        amounts: Amounts,  # noqa: ARG002
-        generator: np.random.Generator,  # noqa: ARG002
-    ) -> Images:
+    def apply(self, images: Images, amounts: Amounts, generator: np.random.Generator) -> Images:  # noqa: ARG002
         """Return the images as they are."""
         return images
 
@@ -317,12 +312,7 @@ class Brightness(Shift):
     clip(f x) for f >= 0; 1 - clip(|f| x) for f < 0.
     """
 
-    def transform(
-        self,
-        pixels: Pixels,
-        amounts: Amounts,
-        generator: np.random.Generator,  # noqa: ARG002
-    ) -> Pixels:
+    def transform(self, pixels: Pixels, amounts: Amounts, generator: np.random.Generator) -> Pixels:  # noqa: ARG002
         """Multiply every pixel by the factor."""
         factors = amounts.view(-1, 1, 1, 1)
         bright = (pixels * factors.abs()).clamp_(0, 255)
@@ -332,12 +322,7 @@ class Brightness(Shift):
 class Rotation(Shift):
     """Amounts are degrees, counter-clockwise."""
 
-    def transform(
-        self,
-        pixels: Pixels,
-        amounts: Amounts,
-        generator: np.random.Generator,  # noqa: ARG002
-    ) -> Pixels:
+    def transform(self, pixels: Pixels, amounts: Amounts, generator: np.random.Generator) -> Pixels:  # noqa: ARG002
         """Rotate about the centre, bilinearly; what enters is black."""
         # An output pixel reads the input where it came from, so the matrix is the inverse
         # rotation; rows count downwards, and each axis is scaled to [-1, 1] by its own size.

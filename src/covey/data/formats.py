@@ -67,11 +67,9 @@ def _read_idx(publication: Publication, part: str, folder: Path, num_classes: in
         DataError: a file is missing or malformed, or they do not fit together.
         ChecksumError: a file is not the published one.
     """
-    name = f"{part}-images-idx3-ubyte.gz"
-    content, path = read_file(publication, name, folder)
+    content, path = read_file(publication, f"{part}-images-idx3-ubyte.gz", folder)
     images = parse_idx(content, path, dimensions=3).unsqueeze(1)
-    name = f"{part}-labels-idx1-ubyte.gz"
-    content, path = read_file(publication, name, folder)
+    content, path = read_file(publication, f"{part}-labels-idx1-ubyte.gz", folder)
     labels = parse_idx(content, path, dimensions=1).long()
     if len(labels) != len(images):
         raise DataError(

@@ -213,8 +213,7 @@ def deal(source: Source, spec: PopulationSpec, group_of: list[int], streams: Str
     own: dict[int, Indices] = {}
     for name, table in tables.items():
         if spec.images == "per-group":
-            (order,) = divide(len(cards), [len(cards)], streams.at(name).generator())
-            cards = cards[order]
+            cards = cards[streams.at(name).generator().permutation(len(cards))]
         wanted, generator = [sizes[c] for c in table], streams.at(name, "hands").generator()
         hands = spec.partition.deal(source, cards, wanted, generator)
         counts, everything = [len(hand) for hand in hands], torch.cat(list(hands))
@@ -366,8 +365,7 @@ def population_of(
 def brought_order(name: ClientName, count: int, streams: Streams) -> Int[Tensor, " count"]:
     """Return in which order a client's own examples stand once some are held out."""
     generator = streams.at("partition", name).generator()
-    (order,) = divide(count, [count], generator)
-    return order
+    return torch.from_numpy(generator.permutation(count))
 
 
 def absent_population(

@@ -182,9 +182,7 @@ def clipped_sum(
     clip_C(v) = v min(1, C / ||v||), with the L2 norm over all parameters together. What is
     not finite in a gradient counts as 0: nothing else would bound it.
     """
-    weights = {
-        name: value.detach() for name, value in module.named_parameters() if value.requires_grad
-    }
+    weights = {name: value.detach() for name, value in trainable(module).items()}
     if len(batch) == 0:  # vmap needs somebody
         return [torch.zeros_like(value) for value in weights.values()]
 

@@ -16,7 +16,7 @@ itself, and handed in.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -179,14 +179,9 @@ class _Combined(AbstractContextManager[None]):
         self._outer.__enter__()
         self._inner.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._inner.__exit__(kind, error, trace)
-        self._outer.__exit__(kind, error, trace)
+    def __exit__(self, *raised: Any) -> None:  # noqa: ANN401 - as a mode of torch takes it
+        self._inner.__exit__(*raised)
+        self._outer.__exit__(*raised)
 
 
 @dataclass(frozen=True, slots=True)

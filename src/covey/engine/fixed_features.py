@@ -51,7 +51,9 @@ class FeatureCache:
         self._features: nn.Module = module.features  # pyright: ignore[reportAttributeAccessIssue]
         self._kept: OrderedDict[int, tuple[Examples, Int16[Tensor, "n d"]]] = OrderedDict()
         self._bytes = 0
-        self.fingerprint = _fingerprint(self._features)
+        known = [str(getattr(self._features, each, "")) for each in ("tensors", "source")]
+        text = " ".join(known).encode()
+        self.fingerprint = hashlib.sha256(text).hexdigest() if any(known) else ""
 
     def of(self, examples: Examples) -> Int16[Tensor, "n d"]:
         """Return the features of every example, and 1 last."""
@@ -66,15 +68,12 @@ class FeatureCache:
                     for part in examples.inputs.split(CHUNK)
                 ]
             )
-        self._keep(examples, features)
-        return features
-
-    def _keep(self, examples: Examples, features: Int16[Tensor, "n d"]) -> None:
         self._kept[id(examples)] = examples, features  # which keeps the id from others
         self._bytes += features.nbytes
         while self._bytes > CACHE and len(self._kept) > 1:
             _, (_, oldest) = self._kept.popitem(last=False)
             self._bytes -= oldest.nbytes
+        return features
 
 
 class FixedFeatureEngine:
@@ -101,9 +100,9 @@ class FixedFeatureEngine:
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
-        return [self._scored(job) for job in jobs]
+        return [self._score_one(job) for job in jobs]
 
-    def _scored(self, job: ScoringJob) -> Scored:
+    def _score_one(self, job: ScoringJob) -> Scored:
         weight, bias = job.params["head.weight"], job.params["head.bias"]
         parts = self._cache.of(job.examples)[:, :-1].split(CHUNK)
         outputs = self._scale * torch.cat(
@@ -115,26 +114,32 @@ class FixedFeatureEngine:
 class LocalRecords:
     """Clients' records, as a model's fixed features have them.
 
+    Under noise none of them, and no client, adds much to a sum.
+
     Args:
         features: computes them, and keeps them.
         scale: by which a head's scores become logits.
         task: its losses are told in nats.
         classes: how many outputs the head has.
-
-    Attributes:
         noise: on sums over them, or on heads; None: there is none.
     """
 
-    noise: SumNoise | HeadNoise | None = None
-
-    def __init__(self, features: FeatureCache, scale: float, task: Task, classes: int) -> None:
+    def __init__(
+        self,
+        features: FeatureCache,
+        scale: float,
+        task: Task,
+        classes: int,
+        noise: SumNoise | HeadNoise | None = None,
+    ) -> None:
         self._features, self._scale, self._task = features, scale, task
-        self.classes = classes
+        self.classes, self.noise = classes, noise
         self.fingerprint = features.fingerprint
 
     def rows(self, examples: Examples, weight: int = WEIGHT_STEPS) -> Rows:
         """Return a client's records, by which its sums are made."""
-        return Rows(self._features.of(examples), examples.labels, weight)
+        rows = Rows(self._features.of(examples), examples.labels, weight)
+        return self.noise.bounded(rows, self.classes) if self.noise else rows
 
     def sums(self, clients: Iterable[tuple[Examples, int]], d: int) -> Sums:
         """Return the sums over these clients' examples, each at its weight."""
@@ -152,11 +157,6 @@ class LocalRecords:
         return self._task.losses(self._scale * scores, labels)
 
 
-def _fingerprint(features: nn.Module) -> str:
-    known = [str(getattr(features, each, "")) for each in ("tensors", "source")]
-    return hashlib.sha256(" ".join(known).encode()).hexdigest() if any(known) else ""
-
-
 def params_of(theta: Float64[Tensor, "d classes"]) -> Params:
     """Return a head as the parameters of the model that it is the last layer of."""
     theta = theta.float()
@@ -166,30 +166,3 @@ def params_of(theta: Float64[Tensor, "d classes"]) -> Params:
 def width_of(model: Params) -> int:
     """Return d: how many features a head has, and its bias."""
     return model["head.weight"].shape[1] + 1
-
-
-class BoundedRecords(LocalRecords):
-    """Simulated clients' records of which none, and no client, adds much to a sum.
-
-    Args:
-        features: computes them, and keeps them.
-        scale: by which a head's scores become logits.
-        task: its losses are told in nats.
-        classes: how many outputs the head has.
-        noise: on the sums, or on heads.
-    """
-
-    def __init__(
-        self,
-        features: FeatureCache,
-        scale: float,
-        task: Task,
-        classes: int,
-        noise: SumNoise | HeadNoise,
-    ) -> None:
-        super().__init__(features, scale, task, classes)
-        self.noise = self._bound = noise
-
-    def rows(self, examples: Examples, weight: int = WEIGHT_STEPS) -> Rows:
-        """Return a client's records, bounded, by which its sums are made."""
-        return self._bound.bounded(super().rows(examples, weight), self.classes)

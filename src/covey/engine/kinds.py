@@ -1,5 +1,6 @@
 """The engines by name."""
 
+from contextlib import suppress
 from typing import ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from covey.engine.cpu import ParallelEngine, Precision, ReferenceEngine
 from covey.engine.protocol import Engine, EngineFactory
 from covey.engine.ray import RayEngine
 from covey.engine.recipe import Task
-from covey.engine.vmap import VmapEngine, check_batchable
+from covey.engine.vmap import VmapEngine
 
 
 class Parallel(EngineFactory):
@@ -104,14 +105,7 @@ class Auto(Parallel):
 
     def build(self, module: nn.Module, task: Task, *, apart: bool = False) -> Engine:
         """Return the engine."""
-        if torch.cuda.is_available() and not apart and _batchable(module):
-            return Vmap(precision=self.precision, chunk=self.chunk).build(module, task)
+        if torch.cuda.is_available() and not apart:
+            with suppress(ModelError):  # it has layers that cannot be batched
+                return Vmap(precision=self.precision, chunk=self.chunk).build(module, task)
         return super().build(module, task)
-
-
-def _batchable(module: nn.Module) -> bool:
-    try:
-        check_batchable(module)
-    except ModelError:
-        return False
-    return True

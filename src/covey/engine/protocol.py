@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -149,8 +149,7 @@ class ScoringJob:
     examples: Examples
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scored:
+class Scored(NamedTuple):
     """One model's answer on every example.
 
     Attributes:
@@ -279,9 +278,6 @@ def batches(job: TrainingJob) -> Iterator[Examples]:
         yield Examples(to_floats(batch.inputs), batch.labels)
 
 
-Key = tuple[int, int]
-
-
 class ScoredOnce:
     """An engine that scores a model on the same examples once, however often it is asked.
 
@@ -294,7 +290,7 @@ class ScoredOnce:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._found: dict[Key, tuple[ScoringJob, Scored]] = {}
+        self._found: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
@@ -308,7 +304,7 @@ class ScoredOnce:
         scored = self._engine.score(list(new.values()))
         for (key, job), found in zip(new.items(), scored, strict=True):
             # the job beside it keeps both ids taken
-            self._found[key] = job, replace(found, log_probs=None)
+            self._found[key] = job, found._replace(log_probs=None)
         return [self._found[key][1] for key in keys]
 
 
@@ -358,9 +354,9 @@ def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> S
     """Return the scores of all examples at once; the module takes on the job's params."""
     set_params(module, job.params)
     module.eval()
-    labels = job.examples.labels
     with torch.no_grad():
-        return scored(model_outputs(module, to_floats(job.examples.inputs)), labels, task)
+        outputs = model_outputs(module, to_floats(job.examples.inputs))
+        return scored(outputs, job.examples.labels, task)
 
 
 def scored(outputs: Outputs, labels: Labels, task: Task) -> Scored:
@@ -377,21 +373,10 @@ def scored(outputs: Outputs, labels: Labels, task: Task) -> Scored:
 
 def concatenated(parts: Iterable[Scored]) -> Scored:
     """Undo `split_job` on the scores."""
-    scored = list(parts)
-    return Scored(
-        torch.cat([part.losses for part in scored]),
-        torch.cat([part.predictions for part in scored]),
-        _concatenated_if_known([part.correct for part in scored]),
-        _concatenated_if_known([part.log_probs for part in scored]),
-        _concatenated_if_known([part.num_tokens for part in scored]),
-    )
+    columns = zip(*parts, strict=True)
+    return Scored._make(None if each[0] is None else torch.cat(each) for each in columns)
 
 
 def score_whole(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
     """Score one job, part after part."""
     return concatenated(score_part(module, part, task) for part in split_job(job))
-
-
-def _concatenated_if_known(parts: Sequence[Tensor | None]) -> Tensor | None:
-    known = [part for part in parts if part is not None]
-    return torch.cat(known) if known else None

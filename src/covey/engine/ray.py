@@ -10,10 +10,11 @@ import os
 import socket
 import threading
 import warnings
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -50,23 +51,6 @@ class Packed(NamedTuple):
     shape: tuple[int, ...]
 
 
-class PackedExamples(NamedTuple):
-    """`Examples`."""
-
-    inputs: Packed
-    labels: Packed
-
-
-class PackedScored(NamedTuple):
-    """`Scored`."""
-
-    losses: Packed
-    predictions: Packed
-    correct: Packed | None
-    log_probs: Packed | None
-    num_tokens: Packed | None
-
-
 PackedParams = Mapping[str, Packed]
 
 
@@ -94,37 +78,10 @@ def unpack_params(packed: PackedParams, *, copy: bool = True) -> Params:
     return {name: unpack(value, copy=copy) for name, value in packed.items()}
 
 
-def pack_examples(examples: Examples) -> PackedExamples:
-    """Return examples to be moved."""
-    return PackedExamples(pack(examples.inputs), pack(examples.labels))
-
-
-def unpack_examples(packed: PackedExamples) -> Examples:
+def unpack_examples(packed: Sequence[Packed]) -> Examples:
     """Return examples that lie where Ray keeps them; nobody may write to them."""
     inputs, labels = (unpack(each, copy=False) for each in packed)
     return Examples(inputs, labels)
-
-
-def pack_scored(scored: Scored) -> PackedScored:
-    """Return scores to be moved."""
-    return PackedScored(
-        losses=pack(scored.losses),
-        predictions=pack(scored.predictions),
-        correct=None if scored.correct is None else pack(scored.correct),
-        log_probs=None if scored.log_probs is None else pack(scored.log_probs),
-        num_tokens=None if scored.num_tokens is None else pack(scored.num_tokens),
-    )
-
-
-def unpack_scored(packed: PackedScored) -> Scored:
-    """Return the scores."""
-    return Scored(
-        losses=unpack(packed.losses),
-        predictions=unpack(packed.predictions),
-        correct=None if packed.correct is None else unpack(packed.correct),
-        log_probs=None if packed.log_probs is None else unpack(packed.log_probs),
-        num_tokens=None if packed.num_tokens is None else unpack(packed.num_tokens),
-    )
 
 
 Ref = Any
@@ -132,14 +89,6 @@ Ref = Any
 
 SETUPS = 2
 """Engines that a host keeps; another one is made anew when it is asked for again."""
-
-
-class Setup(NamedTuple):
-    """What makes the parallel engine of a node; threads it has by the node."""
-
-    module: nn.Module
-    precision: Precision
-    task: Task
 
 
 class SentTraining(NamedTuple):
@@ -159,27 +108,12 @@ class SentTraining(NamedTuple):
     is_recorded: bool
 
 
-class SentScoring(NamedTuple):
-    """A scoring job whose tensors Ray keeps."""
-
-    params: Ref
-    examples: Ref
-
-
 class Trained(NamedTuple):
     """A trained model, and the losses that somebody asks for."""
 
     params: PackedParams
     losses: Sequence[Packed]
     recorded: Sequence[Packed]
-
-
-class _Training(NamedTuple):
-    """A job as it is trained here, and where its losses gather."""
-
-    job: TrainingJob
-    losses: list[Tensor]
-    recorded: list[Tensor]
 
 
 def versions() -> tuple[str, str]:
@@ -207,51 +141,37 @@ class Host:
 
     def train(self, setup: Sequence[Ref], jobs: Sequence[SentTraining]) -> list[Trained]:
         """Return what each job comes to. `setup` is one reference."""
-        known = _known([ref for job in jobs for ref in _refs(job)])
+        known = _known(r for job in jobs for r in (job.start, job.examples, *job.memory.values()))
         here = [_training(job, known) for job in jobs]
-        engine = self._engine(setup[0])
-        trained = engine.train(each.job for each in here)
+        trained = self._engine(setup[0]).train(job for job, _, _ in here)
         return [
-            Trained(
-                pack_params(params),
-                [pack(losses) for losses in each.losses],
-                [pack(losses) for losses in each.recorded],
-            )
-            for each, params in zip(here, trained, strict=True)
+            Trained(pack_params(params), list(map(pack, losses)), list(map(pack, recorded)))
+            for (_, losses, recorded), params in zip(here, trained, strict=True)
         ]
 
-    def score(self, setup: Sequence[Ref], jobs: Sequence[SentScoring]) -> list[PackedScored]:
-        """Return each job's scores. `setup` is one reference."""
-        known = _known([ref for job in jobs for ref in job])
+    def score(
+        self, setup: Sequence[Ref], jobs: Sequence[tuple[Ref, Ref]]
+    ) -> list[list[Packed | None]]:
+        """Return the scores of each model on its examples. `setup` is one reference."""
+        known = _known(ref for job in jobs for ref in job)
         here = [
-            ScoringJob(
-                unpack_params(known[job.params], copy=False), unpack_examples(known[job.examples])
-            )
-            for job in jobs
+            ScoringJob(unpack_params(known[params], copy=False), unpack_examples(known[examples]))
+            for params, examples in jobs
         ]
-        return [pack_scored(each) for each in self._engine(setup[0]).score(here)]
+        scored = self._engine(setup[0]).score(here)
+        return [[None if each is None else pack(each) for each in one] for one in scored]
 
     def _engine(self, setup: Ref) -> ParallelEngine:
         with self._making:
             key = setup.hex()
-            engine = self._engines.pop(key, None) or self._made(setup)
+            engine = self._engines.pop(key, None) or _known([setup])[setup](workers=self._workers)
             self._engines[key] = engine
             while len(self._engines) > SETUPS:
                 self._engines.popitem(last=False)
             return engine
 
-    def _made(self, setup: Ref) -> ParallelEngine:
-        import ray
 
-        found: Setup = ray.get(setup)
-        return ParallelEngine(found.module, self._workers, found.precision, found.task)
-
-
-def _refs(job: SentTraining) -> list[Ref]:
-    return [job.start, job.examples, *job.memory.values()]
-
-
-def _known(refs: Sequence[Ref]) -> dict[Ref, Any]:
+def _known(refs: Iterable[Ref]) -> dict[Ref, Any]:
     """Return what Ray keeps under these references, each asked for once."""
     import ray
 
@@ -259,7 +179,10 @@ def _known(refs: Sequence[Ref]) -> dict[Ref, Any]:
     return dict(zip(asked, ray.get(asked), strict=True))
 
 
-def _training(sent: SentTraining, known: Mapping[Ref, Any]) -> _Training:
+def _training(
+    sent: SentTraining, known: Mapping[Ref, Any]
+) -> tuple[TrainingJob, list[Tensor], list[Tensor]]:
+    """Return a job as it is trained here, and where its losses gather."""
     losses: list[Tensor] = []
     job = TrainingJob(
         start=unpack_params(known[sent.start], copy=False),
@@ -271,9 +194,7 @@ def _training(sent: SentTraining, known: Mapping[Ref, Any]) -> _Training:
         on_losses=losses.append if sent.wants_losses else None,
     )
     watched = RecordedJob(job)
-    if sent.is_recorded:
-        job = watched.recorded
-    return _Training(job, losses, watched.batches)
+    return watched.recorded if sent.is_recorded else job, losses, watched.batches
 
 
 START_SECONDS = 120.0
@@ -391,17 +312,16 @@ def _connected(address: str) -> Any:  # noqa: ANN401 - a module
             f"outside. Run covey on a node of the cluster."
         )
     ray = library()
-    if not ray.is_initialized():
-        _connect(ray, address or os.environ.get("RAY_ADDRESS") or "local")
-    return ray
-
-
-def _connect(ray: Any, address: str) -> None:  # noqa: ANN401 - a module
+    if ray.is_initialized():
+        return ray
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
     # what Ray would tell its makers of a cluster that is started here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     here: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    host, colon, port = address.rpartition(":")
     try:
-        _check_answers(address)
+        if colon:
+            socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice about later versions of Ray
             ray.init(address, log_to_driver=False, logging_level="ERROR", **here)
@@ -411,12 +331,7 @@ def _connect(ray: Any, address: str) -> None:  # noqa: ANN401 - a module
             f"one (ray start --head), correct engine.address or RAY_ADDRESS, or "
             f"leave both out for one on this machine."
         ) from error
-
-
-def _check_answers(address: str) -> None:
-    host, colon, port = address.rpartition(":")
-    if colon:
-        socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+    return ray
 
 
 def _processors(ray: Any) -> dict[str, int]:  # noqa: ANN401 - a module
@@ -534,15 +449,9 @@ class _Dispatch(Generic[Own]):
         sent = {each.ref: each.node for each in self.on_the_way if each.ref is not None}
         if not sent:
             return {}
-        _, unfinished = library().wait(
-            list(sent), num_returns=len(sent), timeout=0, fetch_local=False
-        )
-        found: dict[str, int] = {}
-        for ref in unfinished:
-            node = sent[ref]
-            if node is not None:
-                found[node.name] = found.get(node.name, 0) + 1
-        return found
+        refs = list(sent)
+        _, unfinished = library().wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+        return Counter(node.name for ref in unfinished if (node := sent[ref]) is not None)
 
     def _send_again(self, lost: Node | None, reason: Exception) -> None:
         """Send all that a lost node had to do to others.
@@ -594,8 +503,6 @@ def results_of(
         dispatch.abandon()
 
 
-Job = TypeVar("Job", TrainingJob, ScoringJob)
-
 BUNDLE = 32
 """Jobs that go to a node at once, at most."""
 
@@ -634,7 +541,8 @@ class RayEngine:
         check_dropout(module)
         self._ray = library()
         self._hosts = shared_hosts(address, workers)
-        self._setup = Setup(module, precision, task)
+        # what makes the engine of a node, which has threads by the node
+        self._setup = partial(ParallelEngine, module, precision=precision, task=task)
         self._setup_ref: Ref = None
         self._frozen = num_parameters(frozen_params(module))
         self._examples: WeakKeyDictionary[Examples, Ref] = WeakKeyDictionary()
@@ -649,7 +557,9 @@ class RayEngine:
         setup, models = self._ready(), _Models(self._ray)
         bundles = (
             (bundle, [self._sent(job, models) for job in bundle])
-            for bundle in _bundles(jobs, self._training_work)
+            for bundle in bundled(
+                jobs, lambda job: training_work(job, self._frozen), BUNDLE, BUNDLED_WORK
+            )
         )
         for bundle, results in results_of(self._hosts, "train", setup, bundles):
             for job, trained in zip(bundle, results, strict=True):
@@ -663,34 +573,33 @@ class RayEngine:
             EngineError: clients' work was lost as often as it was sent.
         """
         setup, models = self._ready(), _Models(self._ray)
+
+        def work_of(job: ScoringJob) -> float:
+            return float((num_parameters(job.params) + self._frozen) * len(job.examples))
+
         bundles = (
-            (
-                bundle,
-                [SentScoring(models.ref(job.params), self._placed(job.examples)) for job in bundle],
-            )
-            for bundle in _bundles(jobs, self._scoring_work)
+            (bundle, [(models.ref(job.params), self._placed(job.examples)) for job in bundle])
+            for bundle in bundled(jobs, work_of, BUNDLE, BUNDLED_WORK)
         )
         found = results_of(self._hosts, "score", setup, bundles)
-        return [unpack_scored(each) for _, scored in found for each in scored]
-
-    def _training_work(self, job: TrainingJob) -> float:
-        return training_work(job, self._frozen)
-
-    def _scoring_work(self, job: ScoringJob) -> float:
-        return float((num_parameters(job.params) + self._frozen) * len(job.examples))
+        return [
+            Scored._make(None if each is None else unpack(each) for each in one)
+            for _, scored in found
+            for one in scored
+        ]
 
     def _ready(self) -> Ref:
         """Return what nodes make their engines from, when all of them are there."""
         self._hosts.refresh()
-        if self._setup_ref is None:
-            self._setup_ref = self._ray.put(self._setup)
+        self._setup_ref = self._setup_ref or self._ray.put(self._setup)
         return self._setup_ref
 
     def _placed(self, examples: Examples) -> Ref:
         """Return where Ray keeps examples, for as long as somebody here has them."""
         ref = self._examples.get(examples)
         if ref is None:
-            ref = self._examples[examples] = self._ray.put(pack_examples(examples))
+            packed = pack(examples.inputs), pack(examples.labels)
+            ref = self._examples[examples] = self._ray.put(packed)
         return ref
 
     def _sent(self, job: TrainingJob, models: "_Models") -> SentTraining:
@@ -715,11 +624,9 @@ class _Models:
 
     def ref(self, params: Params) -> Ref:
         """Return where Ray keeps a model."""
-        key = id(params)
-        kept = self._kept.pop(key, None)
-        if kept is None:  # the model is kept beside, which keeps its id from others
-            kept = params, self._ray.put(pack_params(params))
-        self._kept[key] = kept
+        # the model is kept beside, which keeps its id from others
+        kept = self._kept.pop(id(params), None) or (params, self._ray.put(pack_params(params)))
+        self._kept[id(params)] = kept
         if len(self._kept) > MODELS:
             self._kept.popitem(last=False)
         return kept[1]
@@ -735,8 +642,3 @@ def _told(job: TrainingJob, trained: Trained) -> Params:
         if job.on_losses is not None:
             job.on_losses(unpack(losses))
     return unpack_params(trained.params)
-
-
-def _bundles(jobs: Iterable[Job], work_of: Callable[[Job], float]) -> Iterator[list[Job]]:
-    """Yield the jobs in their order, several at once where they are soon done."""
-    return bundled(jobs, work_of, BUNDLE, BUNDLED_WORK)

@@ -43,7 +43,6 @@ from covey.engine.protocol import (
     ScoringJob,
     TrainingJob,
     float32_exact,
-    free_memory,
     job_indices,
     joined_on,
     model_outputs,
@@ -53,7 +52,8 @@ from covey.engine.protocol import (
     score_whole,
     sent,
 )
-from covey.engine.recipe import MULTICLASS, PerExample, Recipe, Task
+from covey.engine.protocol import free_memory as free_on
+from covey.engine.recipe import MULTICLASS, PerExample, Task
 from covey.models.build import dropout_layers, frozen_params
 
 Drawn = Sequence[Sequence[Int[Tensor, " _"]]]
@@ -234,110 +234,6 @@ class _FloatNorms(TorchFunctionMode):
         return func(inputs.float(), *args[1:], **kwargs).to(inputs.dtype)
 
 
-class StackedTraining:
-    """Steps of many clients on one device; a client's own steps are the reference's.
-
-    Args:
-        module: the architecture, on the device.
-        device: where everything is.
-        task: what the model is asked for.
-        precision: what forward and backward passes multiply in.
-    """
-
-    def __init__(
-        self, module: nn.Module, device: torch.device, task: Task, precision: Precision
-    ) -> None:
-        self._module = module
-        self._device = device
-        self._task = task
-        self._precision = precision
-        self._trainable = list(trainable(module))
-        self._drops = bool(dropout_layers(module))
-        self._shapes: dict[tuple[int, ...], list[MaskShape]] = {}
-
-    def train(self, jobs: Sequence[TrainingJob]) -> list[Params]:
-        """Return the trained params of jobs of one recipe, most steps first."""
-        self._module.train()
-        clients = _Clients(jobs, self._trainable, self._device)
-        step = self._step(jobs, list(clients.weights.values()))
-        losses = jobs[0].recipe.loss.of(self._task)
-        gradients_of = vmap(grad(partial(self._loss, losses), has_aux=True))
-        generators = [mask_generator(job) for job in jobs] if self._drops else []
-        for groups in lockstep(clients.drawn, clients.sizes, self._device):
-            clients.finish(sum(len(group.clients) for group in groups))
-            gradients = [
-                gradients_of(*clients.of(group), self._masks(jobs[0], group, generators))
-                for group in groups
-            ]
-            step(clients.told(groups, gradients))
-        return clients.trained()
-
-    def try_out(self, start: Params, batch: Examples) -> list[MaskShape]:
-        """Run one client's forward pass, and return the masks of dropout that it takes."""
-        moved = {name: value.to(self._device) for name, value in start.items()}
-        params = {name: value.clone() for name, value in moved.items()}
-        for name in self._trainable:  # in their own place, by which they are known
-            params[name] = moved[name].detach().requires_grad_()
-        inputs = to_floats(sent(batch.inputs, self._device))
-        self._module.train()
-        call = partial(functional_call, self._module, params)
-        with multiplying_in(self._precision, self._device):
-            return mask_shapes(lambda: model_outputs(self._module, inputs, call))
-
-    def _masks(
-        self, job: TrainingJob, group: Together, generators: Sequence[torch.Generator]
-    ) -> list[Tensor]:
-        """Return the masks of one step, drawn where clients draw them by themselves."""
-        if not self._drops:
-            return []
-        size = group.examples.shape[1]
-        batch = job.examples.take(torch.arange(size) % len(job.examples))
-        if batch.inputs.shape not in self._shapes:
-            with torch.no_grad():
-                found = self.try_out(job.start, batch)
-            self._shapes[batch.inputs.shape] = found
-        drawn = drawn_masks(
-            self._shapes[batch.inputs.shape],
-            [generators[client] for client in group.clients],
-            pinned=self._device.type == "cuda",
-        )
-        return [sent(mask, self._device) for mask in drawn]
-
-    def _step(self, jobs: Sequence[TrainingJob], weights: list[Tensor]) -> Step:
-        """Return what changes the stacked weights in place."""
-        recipe = jobs[0].recipe
-        own = [in_order(job, self._trainable) for job in jobs]
-        memory = {
-            key: [
-                _stacked(each, self._device)
-                for each in zip(*(kept[key] for kept in own), strict=True)
-            ]
-            for key in own[0]
-        }
-        step = recipe.optimizer.begin_together(weights, recipe.learning_rate)
-        return reshaping(step, recipe, weights, memory, clipped_apart)
-
-    def _loss(
-        self,
-        losses: PerExample,
-        weights: Params,
-        buffers: Params,
-        inputs: Shaped[Tensor, "batch ..."],
-        labels: Shaped[Tensor, "batch *label"],
-        masks: list[Tensor],
-    ) -> tuple[Float[Tensor, ""], tuple[Params, Float[Tensor, ""]]]:
-        """Return one client's loss, and its buffers as BatchNorm leaves them.
-
-        Twice: what is differentiated is not returned beside its gradient.
-        """
-        call = partial(functional_call, self._module, {**weights, **buffers})
-        with multiplying_in(self._precision, self._device):
-            with handing_out(masks) if self._drops else nullcontext():
-                outputs = model_outputs(self._module, inputs, call)
-            loss = losses(outputs, labels).mean()
-        return loss, (buffers, loss.detach())
-
-
 class _Clients:
     """What a chunk's clients have on the device; those that are done are taken off."""
 
@@ -429,9 +325,6 @@ def _unstacked(stacked: Params) -> list[Params]:
     ]
 
 
-BatchKey = tuple[int, frozenset[str]]
-FreeMemory = Callable[[], int | None]
-
 CHUNK = 32
 """Clients at once where no card's memory bounds them."""
 
@@ -466,23 +359,29 @@ class VmapEngine:
         chunk: int = 0,
         task: Task = MULTICLASS,
         precision: Precision = "float32",
-        free_memory: FreeMemory | None = None,
+        free_memory: Callable[[], int | None] | None = None,
     ) -> None:
         check_batchable(module)
         self._device = torch.device(device)
         self._module = copy.deepcopy(module).to(self._device)
         self._chunk = chunk
         self._task = task
-        self._free_memory = free_memory or self._asked
+        self._precision = precision
+        self._free_memory = free_memory or partial(free_on, self._device)
         self._trainable = list(trainable(module))
-        self._training = StackedTraining(self._module, self._device, task, precision)
+        self._drops = bool(dropout_layers(module))
+        self._shapes: dict[tuple[int, ...], list[MaskShape]] = {}
         self._most: int | None = None
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
         known = list(jobs)
-        for recipe in {id(job.recipe): job.recipe for job in known}.values():
-            self._check(recipe)
+        for part in (part for job in known for part in job.recipe.apart):
+            raise ConfigError(
+                f"The recipe's {part} needs every client to be trained by itself, with the "
+                f"gradient of every example, but the vmap engine trains many as one tensor. "
+                f"Use the parallel engine."
+            )
         chunk_of = {i: chunk for chunk in self._chunks(known) for i in chunk}
         trained: dict[int, Params] = {}
         for index in range(len(known)):
@@ -500,7 +399,8 @@ class VmapEngine:
     def _chunks(self, jobs: Sequence[TrainingJob]) -> list[list[int]]:
         """Return the positions of the jobs that train together."""
         return grouped(
-            [_batch_key(job) for job in jobs],
+            # the recipe itself: its parts may have options that cannot be hashed
+            [(id(job.recipe), frozenset(job.memory)) for job in jobs],
             [num_steps(len(job.examples), job.recipe) for job in jobs],
             lambda positions: self._size([jobs[i] for i in positions]),
         )
@@ -520,10 +420,7 @@ class VmapEngine:
             return 0
         start = {name: value.to(self._device) for name, value in job.start.items()}
         known = {**frozen_params(self._module), **start}
-        return activation_bytes(lambda: self._training.try_out(start, batch), known)
-
-    def _asked(self) -> int | None:
-        return free_memory(self._device)
+        return activation_bytes(lambda: self._try_out(start, batch), known)
 
     def _in_pieces(self, jobs: Sequence[TrainingJob]) -> list[Params]:
         """Train a chunk, in halves from then on where the memory is too small for it."""
@@ -546,7 +443,7 @@ class VmapEngine:
         """
         try:
             with float32_exact(self._device):
-                return self._training.train(jobs)
+                return self._train_together(jobs)
         except Exception as error:
             if not out_of_memory(error):
                 raise
@@ -559,27 +456,94 @@ class VmapEngine:
                 ) from error
         return None
 
-    def _check(self, recipe: Recipe) -> None:
-        """Refuse a recipe that needs clients apart, or single examples."""
-        for part in recipe.apart:
-            raise ConfigError(
-                f"The recipe's {part} needs every client to be trained by itself, with the "
-                f"gradient of every example, but the vmap engine trains many as one tensor. "
-                f"Use the parallel engine."
-            )
+    def _train_together(self, jobs: Sequence[TrainingJob]) -> list[Params]:
+        """Return the trained params of jobs of one recipe, most steps first."""
+        self._module.train()
+        clients = _Clients(jobs, self._trainable, self._device)
+        step = self._step(jobs, list(clients.weights.values()))
+        losses = jobs[0].recipe.loss.of(self._task)
+        gradients_of = vmap(grad(partial(self._loss, losses), has_aux=True))
+        generators = [mask_generator(job) for job in jobs] if self._drops else []
+        for groups in lockstep(clients.drawn, clients.sizes, self._device):
+            clients.finish(sum(len(group.clients) for group in groups))
+            gradients = [
+                gradients_of(*clients.of(group), self._masks(jobs[0], group, generators))
+                for group in groups
+            ]
+            step(clients.told(groups, gradients))
+        return clients.trained()
+
+    def _try_out(self, start: Params, batch: Examples) -> list[MaskShape]:
+        """Run one client's forward pass, and return the masks of dropout that it takes."""
+        moved = {name: value.to(self._device) for name, value in start.items()}
+        params = {name: value.clone() for name, value in moved.items()}
+        for name in self._trainable:  # in their own place, by which they are known
+            params[name] = moved[name].detach().requires_grad_()
+        inputs = to_floats(sent(batch.inputs, self._device))
+        self._module.train()
+        call = partial(functional_call, self._module, params)
+        with multiplying_in(self._precision, self._device):
+            return mask_shapes(lambda: model_outputs(self._module, inputs, call))
+
+    def _masks(
+        self, job: TrainingJob, group: Together, generators: Sequence[torch.Generator]
+    ) -> list[Tensor]:
+        """Return the masks of one step, drawn where clients draw them by themselves."""
+        if not self._drops:
+            return []
+        size = group.examples.shape[1]
+        batch = job.examples.take(torch.arange(size) % len(job.examples))
+        if batch.inputs.shape not in self._shapes:
+            with torch.no_grad():
+                found = self._try_out(job.start, batch)
+            self._shapes[batch.inputs.shape] = found
+        drawn = drawn_masks(
+            self._shapes[batch.inputs.shape],
+            [generators[client] for client in group.clients],
+            pinned=self._device.type == "cuda",
+        )
+        return [sent(mask, self._device) for mask in drawn]
+
+    def _step(self, jobs: Sequence[TrainingJob], weights: list[Tensor]) -> Step:
+        """Return what changes the stacked weights in place."""
+        recipe = jobs[0].recipe
+        own = [in_order(job, self._trainable) for job in jobs]
+        memory = {
+            key: [
+                _stacked(each, self._device)
+                for each in zip(*(kept[key] for kept in own), strict=True)
+            ]
+            for key in own[0]
+        }
+        step = recipe.optimizer.begin_together(weights, recipe.learning_rate)
+        return reshaping(step, recipe, weights, memory, clipped_apart)
+
+    def _loss(
+        self,
+        losses: PerExample,
+        weights: Params,
+        buffers: Params,
+        inputs: Shaped[Tensor, "batch ..."],
+        labels: Shaped[Tensor, "batch *label"],
+        masks: list[Tensor],
+    ) -> tuple[Float[Tensor, ""], tuple[Params, Float[Tensor, ""]]]:
+        """Return one client's loss, and its buffers as BatchNorm leaves them.
+
+        Twice: what is differentiated is not returned beside its gradient.
+        """
+        call = partial(functional_call, self._module, {**weights, **buffers})
+        with multiplying_in(self._precision, self._device):
+            with handing_out(masks) if self._drops else nullcontext():
+                outputs = model_outputs(self._module, inputs, call)
+            loss = losses(outputs, labels).mean()
+        return loss, (buffers, loss.detach())
 
     def _score_one(self, job: ScoringJob) -> Scored:
         examples = Examples(
             sent(job.examples.inputs, self._device), sent(job.examples.labels, self._device)
         )
         found = score_whole(self._module, ScoringJob(job.params, examples), self._task)
-        return Scored(
-            losses=found.losses.cpu(),
-            predictions=found.predictions.cpu(),
-            correct=None if found.correct is None else found.correct.cpu(),
-            log_probs=None if found.log_probs is None else found.log_probs.cpu(),
-            num_tokens=None if found.num_tokens is None else found.num_tokens.cpu(),
-        )
+        return Scored._make(None if each is None else each.cpu() for each in found)
 
 
 def check_batchable(module: nn.Module) -> None:
@@ -598,11 +562,3 @@ def check_batchable(module: nn.Module) -> None:
                 f"but the model has {layer} with none. "
                 "Set momentum, or use nn.GroupNorm or the parallel engine."
             )
-
-
-def _batch_key(job: TrainingJob) -> BatchKey:
-    """Return what jobs must share to train together.
-
-    The recipe itself: its parts may have options that cannot be hashed.
-    """
-    return id(job.recipe), frozenset(job.memory)

@@ -29,6 +29,7 @@ References:
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -142,9 +143,14 @@ class HeadNoise:
         """
         return _least(lambda e: (1 + math.exp(e / 2)) * self.delta(e / 2, weight, releases), delta)
 
+    @cache  # noqa: B019 - few settings, and frozen
     def weight_for(self, accepted: float, releases: int = 1) -> int:
         """Return the largest weight, in steps, at which nobody succeeds more often."""
-        return _weight_for(self, accepted, releases)
+
+        def success(steps: int) -> float:
+            return self.success(steps / WEIGHT_STEPS, releases)
+
+        return bisect_right(range(1, WEIGHT_STEPS + 1), accepted, key=success)
 
     def least_weight(self, success: float) -> float:
         """Return the weight at which somebody may be right so often, and no smaller."""
@@ -211,18 +217,6 @@ def _least(delta_of: Callable[[float], float], delta: float) -> float:
         step *= 2
         epsilon += step
     return epsilon
-
-
-@cache
-def _weight_for(noise: HeadNoise, accepted: float, releases: int) -> int:
-    low, high = 0, WEIGHT_STEPS + 1  # accepted at low, not known to be at high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if noise.success(middle / WEIGHT_STEPS, releases) <= accepted:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,10 +20,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Int64
 from pydantic import PrivateAttr
 from torch import Tensor
 
@@ -41,6 +42,7 @@ from covey.heads.sums import (
     Sums,
     blocks,
     bounded_client,
+    diagonal_of,
     solved_head,
     target_norm,
 )
@@ -62,20 +64,13 @@ def scores_without_client(head: Head | SentHead, rows: Rows, share: float) -> Sc
     if not weight or not len(rows):
         return scores
     targets = targets_of(rows.labels, scores)
-    rooted = _times_root(phi, head.root)
+    # R has nothing below its diagonal, which is not multiplied
+    edges = blocks(len(head.root))
+    rooted = torch.cat([phi[:, :end] @ head.root[:end, start:end] for start, end in edges], dim=1)
     hat = (rooted @ rooted.T).double() * weight
     rest = torch.eye(len(hat), dtype=torch.float64) - hat
     errors = torch.linalg.solve(rest, (targets - scores).double())
     return targets - errors.float()
-
-
-def _times_root(
-    phi: Float32[Tensor, "rows d"], root: Float32[Tensor, "d d"]
-) -> Float32[Tensor, "rows d"]:
-    """Return phi R; R has nothing below its diagonal, which is not multiplied."""
-    d = len(root)
-    parts = [phi[:, :end] @ root[:end, start:end] for start, end in blocks(d)]
-    return torch.cat(parts, dim=1)
 
 
 def targets_of(labels: Int64[Tensor, " rows"], scores: Scores) -> Scores:
@@ -113,8 +108,7 @@ class SumNoise:
         d, classes = sums.targets.shape
         on_gram = self._std() * (MAX_NORM * FEATURE_STEPS) ** 2
         drawn = draws.normal(0.0, on_gram, (d * (d + 1) // 2,))
-        ends = np.arange(1, d + 1)
-        drawn[ends * (ends + 1) // 2 - 1] *= math.sqrt(2)  # the diagonal
+        drawn[diagonal_of(d).numpy()] *= math.sqrt(2)
         std = self._std() * MAX_NORM * FEATURE_STEPS * math.sqrt(2)
         std *= target_norm(classes)
         on_targets = draws.normal(0.0, std, (d, classes))
@@ -157,20 +151,12 @@ def noisy_head(own: Sums, others: Sums, pooling: float, regularisation: float, e
     return Head(theta, lower)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Solved:
+class _Solved(NamedTuple):
     """A head, and what it was solved from."""
 
     sums: tuple[Tensor, ...]
     dials: tuple[float, float]
     head: Head
-
-    def is_of(self, sums: tuple[Tensor, ...], dials: tuple[float, float]) -> bool:
-        """Say whether it is the head of these very tensors, which nobody writes into."""
-        same = len(sums) == len(self.sums) and all(
-            one is other for one, other in zip(sums, self.sums, strict=True)
-        )
-        return same and dials == self.dials
 
 
 class ClusterSums(ComponentState):
@@ -228,7 +214,8 @@ class ClusterSums(ComponentState):
         dials = self.pooling[cluster], self.regularisation[cluster]
         sums = (*self.gram, *self.targets)
         known = self._solved.get(cluster)
-        if known is None or not known.is_of(sums, dials):
+        # the head of these very tensors, which nobody writes into
+        if not known or known.dials != dials or [*map(id, known.sums)] != [*map(id, sums)]:
             head = solved_head(*self.own_and_others(cluster), *dials)
             self._solved[cluster] = known = _Solved(sums, dials, head)
         return known.head

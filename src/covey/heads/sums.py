@@ -66,11 +66,6 @@ def feature_grid(features: Float[Tensor, "rows d"]) -> Int16[Tensor, "rows d_and
     return torch.cat([steps, bias.to(steps)], dim=1).to(torch.int16)
 
 
-def weight_steps(weight: float) -> int:
-    """Return an exposure weight in [0, 1] as steps of its grid, at least one above 0."""
-    return max(round(weight * WEIGHT_STEPS), int(weight > 0))
-
-
 BLOCKS = 8
 """More of them leave more out, in smaller products that each take longer."""
 
@@ -92,7 +87,7 @@ class Rows:
     Attributes:
         features: in steps of the grid, the bias last (`feature_grid`).
         labels: the class of each record.
-        weight: how much they enter, in steps of its grid (`weight_steps`).
+        weight: how much they enter, in steps of its grid.
     """
 
     features: Int16[Tensor, "rows d"]
@@ -190,16 +185,11 @@ def sums_of(clients: Iterable[Rows], d: int, classes: int) -> Sums:
     for features, labels, weights in _chunks(clients):
         onehot = torch.nn.functional.one_hot(labels, classes).double()
         weighted = features * weights[:, None]
-        _add_lower(gram, weighted, features)
+        for top, bottom in blocks(d):  # nobody reads what is above the blocks of the diagonal
+            gram[top:bottom, :bottom].addmm_(weighted[:, top:bottom].T, features[:, :bottom])
         targets.addmm_(weighted.T, onehot)
         _check_exact(float(gram.diagonal().max()))
     return Sums(gram[_half(d)].long(), targets.long())
-
-
-def _add_lower(gram: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left^T right to the blocks on and below the diagonal; nobody reads the others."""
-    for top, bottom in blocks(len(gram)):
-        gram[top:bottom, :bottom].addmm_(left[:, top:bottom].T, right[:, :bottom])
 
 
 def _chunks(clients: Iterable[Rows]) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
@@ -218,9 +208,8 @@ def _joined(clients: list[Rows]) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
         return
     features = torch.cat([c.features for c in clients])
     labels = torch.cat([c.labels for c in clients])
-    weights = torch.cat(
-        [torch.full((len(c),), float(c.weight), dtype=torch.float64) for c in clients]
-    )
+    each = torch.tensor([c.weight for c in clients], dtype=torch.float64)
+    weights = each.repeat_interleave(torch.tensor([len(c) for c in clients]))
     for start in range(0, len(labels), CHUNK):
         part = slice(start, start + CHUNK)
         yield features[part].double(), labels[part], weights[part]
@@ -307,13 +296,9 @@ def joint_norm(rows: Rows, classes: int) -> float:
     """
     features = rows.features.double()
     products = features @ features.T / (MAX_NORM * FEATURE_STEPS) ** 2
-    alike = _alike(rows.labels) - 1 / classes
+    alike = (rows.labels[:, None] == rows.labels).double() - 1 / classes
     squares = products.square() + products * alike / target_norm(classes) ** 2
     return math.sqrt(max(0.0, float(squares.sum()) / 2)) / len(rows)
-
-
-def _alike(labels: Int64[Tensor, " rows"]) -> Float64[Tensor, "rows rows"]:
-    return (labels[:, None] == labels[None]).double()
 
 
 @dataclass(frozen=True, eq=False)
@@ -453,8 +438,7 @@ def _is_square(sums: Sums) -> bool:
     """Say whether the sums over features and classes together have no direction below 0."""
     d, classes = sums.targets.shape
     whole = torch.zeros(d + classes, d + classes, dtype=torch.float64)
-    below = torch.ones(d, d, dtype=torch.bool).tril()
-    whole[:d, :d].masked_scatter_(below, sums.gram.double())
+    whole[:d, :d].masked_scatter_(_half(d), sums.gram.double())
     whole[d:, :d] = sums.targets.T.double() * FEATURE_STEPS
     counts = sums.targets[-1].double() * FEATURE_STEPS
     whole.diagonal()[d:] = counts

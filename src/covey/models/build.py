@@ -69,12 +69,7 @@ class ModelFactory(Component):
         """
         raise NotImplementedError
 
-    def build_for(
-        self,
-        input_shape: tuple[int, ...],
-        num_classes: int,
-        seed: int,  # noqa: ARG002 - for what all models of a run share
-    ) -> nn.Module:
+    def build_for(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:  # noqa: ARG002
         """Return a freshly initialised network of the run with this seed.
 
         Override it where all of the run's models have something in common that is drawn.
@@ -118,33 +113,6 @@ def copied(module: nn.Module) -> nn.Module:
         ) from error
 
 
-def check_sizes(module: nn.Module) -> None:
-    """Refuse a module whose sizes are not known yet.
-
-    Raises:
-        ModelError: naming the module.
-    """
-    name = type(module).__name__
-    if any(is_lazy(each) for each in (*module.parameters(), *module.buffers())):
-        raise ModelError(
-            f"A model must know its sizes when it is made, but {name} has lazy layers. "
-            f"Give every layer its sizes."
-        )
-
-
-def check_parameters(module: nn.Module) -> None:
-    """Refuse a module that has nothing to train.
-
-    Raises:
-        ModelError: naming the module.
-    """
-    if not any(each.requires_grad for each in module.parameters()):
-        raise ModelError(
-            f"A model must have a parameter to train, but {type(module).__name__} has "
-            f"none that requires a gradient. Add one, or unfreeze it."
-        )
-
-
 def factory_of(model: object) -> Callable[[], nn.Module]:
     """Return what builds a fresh module out of what a program passes as its model.
 
@@ -163,10 +131,8 @@ def factory_of(model: object) -> Callable[[], nn.Module]:
             f"nn.Module, found a {type(model).__name__}. A network by name is a setting: "
             f"model.name."
         )
-    name = getattr(model, "__qualname__", type(model).__name__)
-
-    remedy = "It is called without arguments: correct it."
-    return partial(made_module, f"model function {name}", model, remedy)
+    what = f"model function {getattr(model, '__qualname__', type(model).__name__)}"
+    return partial(made_module, what, model, "It is called without arguments: correct it.")
 
 
 def tried(module: nn.Module, inputs: Shaped[Tensor, "batch ..."]) -> Tensor:
@@ -324,9 +290,14 @@ def check_model(
     Raises:
         ModelError: a batch of two examples does not give two rows of `num_classes`
             floating-point numbers, or as many for every token, or the module draws from
-            torch's global generator other than by dropout layers.
+            torch's global generator other than by dropout layers, has lazy layers, or
+            nothing to train.
     """
-    check_sizes(module)
+    if any(is_lazy(each) for each in (*module.parameters(), *module.buffers())):
+        raise ModelError(
+            f"A model must know its sizes when it is made, but {type(module).__name__} has lazy "
+            f"layers. Give every layer its sizes."
+        )
     trial = copied(module).train()
     for layer in (*dropout_layers(trial), *fused_dropout_layers(trial)):
         layer.eval()
@@ -351,7 +322,11 @@ def check_model(
             f"{expected}, but {type(module).__name__} gave {shape} of "
             f"{outputs.dtype}. Give its last layer{least} {num_classes} outputs."
         )
-    check_parameters(module)
+    if not any(each.requires_grad for each in module.parameters()):
+        raise ModelError(
+            f"A model must have a parameter to train, but {type(module).__name__} has "
+            f"none that requires a gradient. Add one, or unfreeze it."
+        )
 
 
 class LinearHeadNetwork(nn.Module):
@@ -413,11 +388,7 @@ class PassedModel(ModelFactory):
 
     is_passed: ClassVar[bool] = True
 
-    def build(
-        self,
-        input_shape: tuple[int, ...],  # noqa: ARG002
-        num_classes: int,  # noqa: ARG002
-    ) -> nn.Module:
+    def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:  # noqa: ARG002
         """Refuse: the model is not here.
 
         Raises:
@@ -445,12 +416,21 @@ class ModelFunction(ModelFactory, OwnFunction):
         """Return a freshly initialised network."""
         factory, sizes = self.function, (input_shape, num_classes)
         if inspect.isclass(factory) and issubclass(factory, ImageNetwork):
-            _check_image(self.name, factory, input_shape)
+            side = factory.smallest_side
+            if len(input_shape) != 3 or min(input_shape[1:]) < side:
+                raise ModelError(
+                    f"{self.name} needs images (channels, height, width) of at least {side}x{side} "
+                    f"pixels, but the inputs are {input_shape}. Use larger images or another "
+                    f"model, for example mlp."
+                )
         try:
             signature = inspect.signature(factory)
         except (TypeError, ValueError):  # some builtins have none
             signature = inspect.Signature()
-        arguments = sizes if _takes_sizes(signature, self.options) else ()
+        # two arguments are left to be given, by their number or as the needed
+        left = [each for name, each in signature.parameters.items() if name not in self.options]
+        needed = [each for each in left if each.default is each.empty]
+        arguments = sizes if 2 in (len(left), len(needed)) else ()
         try:
             signature.bind(*arguments, **self.options)
         except TypeError as error:
@@ -491,21 +471,3 @@ def build_model(
     with streams.lent_to_torch():
         build = partial(model.build_for, input_shape, num_classes, streams.seed)
         return made_module(f"model function {model.name}", build, REMEDY)
-
-
-def _check_image(name: str, network: type[ImageNetwork], input_shape: tuple[int, ...]) -> None:
-    """Refuse inputs that an image network cannot pool."""
-    side = network.smallest_side
-    if len(input_shape) != 3 or min(input_shape[1:]) < side:
-        raise ModelError(
-            f"{name} needs images (channels, height, width) of at least {side}x{side} "
-            f"pixels, but the inputs are {input_shape}. "
-            f"Use larger images or another model, for example mlp."
-        )
-
-
-def _takes_sizes(signature: inspect.Signature, options: Mapping[str, Any]) -> bool:
-    """Say whether two arguments are left to be given, by their number or as the needed."""
-    left = [each for name, each in signature.parameters.items() if name not in options]
-    needed = [each for each in left if each.default is each.empty]
-    return 2 in (len(left), len(needed))

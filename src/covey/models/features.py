@@ -213,11 +213,7 @@ def _covariance(channels: int, size: int) -> np.ndarray:
 class AsTheyAre(FeatureMap):
     """The numbers of every example, in one row: nothing is drawn, nothing normalised."""
 
-    def build(
-        self,
-        input_shape: tuple[int, ...],  # noqa: ARG002
-        streams: Streams,  # noqa: ARG002
-    ) -> nn.Module:
+    def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:  # noqa: ARG002
         """Return the flattening."""
         return nn.Flatten()
 
