@@ -378,9 +378,9 @@ def _accuracy_mismatch(side: str, accuracies: Sequence[float], target: float, re
 
 
 class ShadowEstimator(RiskEstimator):
-    """Attack shadow federations of the cluster's size and kind (Algorithm 2, TrainMIA).
+    """Attack federations of the server's own that play this run's rounds.
 
-    They play this run's rounds on the server's own examples. The threshold that judges a
+    They are of the cluster's size and kind (Algorithm 2, TrainMIA). The threshold that judges a
     shadow is fitted on the others; the gap between train and test accuracy is the target's
     own, as its clients report it. The figure is withheld when the shadows do not behave
     like the cluster's model.
