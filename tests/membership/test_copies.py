@@ -13,10 +13,10 @@ from covey import Engine, Examples, RiskContext, RiskEstimate, Streams, Withheld
 from covey.data.examples import Client
 from covey.membership.controls import copied
 from covey.membership.estimators import (
+    ClientEstimator,
     FederatedEstimator,
     masked_loss_counter,
     own_counts,
-    self_estimates,
 )
 from covey.membership.truth import Membership, Reference, audit_clusters
 
@@ -78,7 +78,7 @@ def test_who_counts_by_itself_counts_nothing_on_copies(
 
 
 def test_who_judges_itself_on_copies_knows_no_risk(look_up: Engine, cheats: list[Client]):
-    found = self_estimates(look_up, ({},), cheats, STREAMS)
+    found = ClientEstimator().judge(({},), cheats, RiskContext(look_up), STREAMS)
     assert found["C"] == [None]
     assert found["D"] != [None]
 

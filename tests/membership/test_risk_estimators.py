@@ -10,12 +10,7 @@ from covey import Engine, Examples, RiskContext, RiskEstimate, Streams, Target, 
 from covey.base.risk import Finding
 from covey.data.examples import Client
 from covey.membership.attacks import auc, cross_fitted
-from covey.membership.estimators import (
-    ClientEstimator,
-    FederatedEstimator,
-    OracleEstimator,
-    self_estimates,
-)
+from covey.membership.estimators import ClientEstimator, FederatedEstimator, OracleEstimator
 from covey.membership.intervals import stratified
 from covey.membership.truth import Reference, true_risk
 
@@ -204,7 +199,7 @@ def test_a_client_judges_itself_by_hand(look_up: Engine, lossy: Lossy, make_clie
     # "member" from 0.01 down: TPR 1/2, TNR 1. B's held-out examples are too few.
     a = make_client("a", lossy([0.01, 1.0] * 10), lossy([1.0] * 20))
     b = make_client("b", lossy([0.01] * 20), lossy([1.0] * 9))
-    found = self_estimates(look_up, ({}, {}), (a, b), STREAMS)
+    found = ClientEstimator().judge(({}, {}), (a, b), RiskContext(look_up), STREAMS)
     assert found["B"] == [None, None]
     for figure in found["A"]:
         assert figure is not None
@@ -221,7 +216,7 @@ def test_a_client_that_is_not_remembered_finds_a_coin_toss(
     cohort = [
         make_client(f"c{i}", lossy(draw.random(25)), lossy(draw.random(25))) for i in range(200)
     ]
-    found = self_estimates(look_up, ({},), cohort, STREAMS)
+    found = ClientEstimator().judge(({},), cohort, RiskContext(look_up), STREAMS)
     risks = [figures[0].risk for figures in found.values() if figures[0]]
     assert len(risks) == 200
     assert abs(np.mean(risks) - 0.5) < 0.015  # SE of the mean below 0.005

@@ -30,12 +30,12 @@ from covey import (
 )
 from covey.base.params import model_hash, subtract
 from covey.data.examples import Client, NoShift, Rotation, ShiftRange
+from covey.membership.estimators import RiskContext
 from covey.membership.shadow import (
+    ShadowEstimator,
     ShadowFederation,
     ShadowFederations,
-    ShadowSetup,
     plan_shadows,
-    shadow,
 )
 from covey.membership.truth import Assessment, Reference, true_risk
 from covey.models.build import initial_params
@@ -52,6 +52,10 @@ def shadows_of(found: Assessment) -> tuple[ShadowFederation, ...]:
     return found.state.clusters[0]
 
 
+def look(target: Target, setup: RiskContext, shadows: int = 3) -> Assessment:
+    return ShadowEstimator(shadows=shadows).assess(target, setup, ROUND_STREAMS)
+
+
 def architecture() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
 
@@ -65,7 +69,7 @@ def init(streams: Streams) -> Params:
 class World:
     engine: Engine
     members: tuple[Client, ...]
-    setup: ShadowSetup
+    setup: RiskContext
     reference: Reference
 
     def play_round(self, params: Params, sets: tuple[Examples, ...], streams: Streams) -> Params:
@@ -102,13 +106,13 @@ def world(digits: Examples, make_client: Callable[..., Client]) -> World:
     def play(_: int, params: Params, sets: tuple[Examples, ...], streams: Streams) -> Params:
         return here.play_round(params, sets, streams)
 
-    setup = ShadowSetup(
+    setup = RiskContext(
+        engine=engine,
         pool=images(600, 1000),
         shifts=SHIFTS,
-        shadows=3,
         start=(init(Streams(0).at("model")),),
         play_round=play,
-        streams=Streams(0).at("shadow"),
+        streams=Streams(0),
     )
     here = World(engine, members, setup, Reference((images(1000, 1400),)))
     return here
@@ -121,7 +125,7 @@ def trained(world: World) -> Target:
 
 @pytest.fixture(scope="module")
 def assessed(world: World, trained: Target) -> Assessment:
-    return shadow(world.engine, world.setup)(trained, ROUND_STREAMS)
+    return look(trained, world.setup)
 
 
 def test_the_figure_is_near_the_truth(world: World, trained: Target, assessed: Assessment):
@@ -151,7 +155,7 @@ def test_shadows_copy_the_clients_sizes_and_groups_and_have_played_as_many_round
 
 
 def test_a_figure_is_deterministic(world: World, trained: Target, assessed: Assessment):
-    again = shadow(world.engine, world.setup)(trained, ROUND_STREAMS)
+    again = look(trained, world.setup)
     assert again.finding == assessed.finding
     for one, other in zip(shadows_of(again), shadows_of(assessed), strict=True):
         assert model_hash([one.params]) == model_hash([other.params])
@@ -160,10 +164,10 @@ def test_a_figure_is_deterministic(world: World, trained: Target, assessed: Asse
 class Diary:
     """Counts the rounds that shadows play; their models stay as they are."""
 
-    def __init__(self, setup: ShadowSetup) -> None:
+    def __init__(self, setup: RiskContext) -> None:
         self.played: list[tuple[int, ...]] = []
         self.sets: list[tuple[Examples, ...]] = []
-        self.setup = replace(setup, play_round=self.note, shadows=2)
+        self.setup = replace(setup, play_round=self.note)
 
     def note(self, _: int, params: Params, sets: tuple[Examples, ...], __: Streams) -> Params:
         self.played.append(tuple(len(each) for each in sets))
@@ -178,7 +182,7 @@ def kept(
     assert before.state is not None
     states = keep({}, before.state)
     target = Target(0, init(Streams(0)), members, at, states)
-    return shadows_of(shadow(world.engine, diary.setup)(target, ROUND_STREAMS))
+    return shadows_of(look(target, diary.setup, 2))
 
 
 def many(world: World, count: int = 20) -> tuple[Client, ...]:
@@ -191,7 +195,7 @@ def many(world: World, count: int = 20) -> tuple[Client, ...]:
 def looked(world: World, diary: Diary) -> Assessment:
     """Twenty clients of three images, first seen at round 2."""
     target = Target(0, init(Streams(0)), many(world), 2)
-    return shadow(world.engine, diary.setup)(target, ROUND_STREAMS)
+    return look(target, diary.setup, 2)
 
 
 def test_shadows_play_on_while_the_clients_stay(world: World):
@@ -244,7 +248,7 @@ def test_members_and_non_members_of_a_shadow_share_no_image(world: World):
 
     diary = Diary(replace(world.setup, pool=pool))
     target = Target(0, init(Streams(0)), many(world), 1)
-    shadow(Spy(architecture()), diary.setup)(target, ROUND_STREAMS)
+    look(target, replace(diary.setup, engine=Spy(architecture())), 2)
     members, others, others_again = scored[:3]
     assert (len(set(members)), len(set(others))) == (60, 140)
     assert not set(members) & set(others)
@@ -257,19 +261,19 @@ def test_pseudo_clients_images_are_shifted_as_their_groups_are(world: World):
     diary = Diary(world.setup)
     turned = tuple(replace(each, group=1) for each in many(world, 4))
     target = Target(0, init(Streams(0)), turned, 1)
-    shadow(world.engine, diary.setup)(target, ROUND_STREAMS)
+    look(target, diary.setup, 2)
     pool = {tuple(image.flatten().tolist()) for image in world.setup.pool.inputs}
     images = [image for each in diary.sets[0] for image in each.inputs]
     assert not any(tuple(image.flatten().tolist()) in pool for image in images)
 
 
-def pooled(world: World, size: int) -> ShadowSetup:
+def pooled(world: World, size: int) -> RiskContext:
     return replace(world.setup, pool=world.setup.pool.first(size))
 
 
 def test_a_figure_is_withheld_when_the_pool_allows_no_three_sizes(world: World, trained: Target):
     # Half of 80 holds two clients of 15, and a line needs three sizes.
-    assessment = shadow(world.engine, pooled(world, 80))(trained, ROUND_STREAMS)
+    assessment = look(trained, pooled(world, 80))
     assert isinstance(assessment.finding, Withheld)
     assert "need 90 examples and at least 10 more" in assessment.finding.reason
     assert "holds 80" in assessment.finding.reason
@@ -280,7 +284,7 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
     world: World, trained: Target
 ):
     # 90 members and 10 more are needed; half of 99 holds 3 clients of 15, then 2, then 1.
-    assessment = shadow(world.engine, pooled(world, 99))(trained, ROUND_STREAMS)
+    assessment = look(trained, pooled(world, 99))
     figure = assessment.finding
     assert isinstance(figure, RiskEstimate)
     assert figure.reason.startswith("extrapolated: 9 shadow federations of up to 45")
@@ -292,7 +296,7 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
     off = np.hypot(figure.standard_error, truth.standard_error)
     assert abs(figure.risk - truth.risk) < 3 * off  # one time in 370 by chance
     profile = tuple((0, size) for size in SIZES)
-    assert plan_shadows(profile, pooled(world, 100)) == (profile,) * 3
+    assert plan_shadows(profile, 100, 3) == (profile,) * 3
 
 
 def test_extrapolating_shadows_are_kept_too(world: World):
@@ -311,7 +315,7 @@ def test_everybody_trains_along_in_the_shared_rounds(world: World):
         diary.setup, shared_rounds=2, population_profile=((0, 3),) * 30 + ((1, 4),) * 2
     )
     target = Target(0, init(Streams(0)), many(world), 3)
-    hands = shadow(world.engine, diary.setup)(target, ROUND_STREAMS)
+    hands = look(target, diary.setup, 2)
     # Two shadows; beside the cluster's 20 clients the 12 others, twice.
     shared, alone = (3,) * 30 + (4,) * 2, (3,) * 20
     assert diary.played == [shared, shared, alone] * 2
@@ -326,7 +330,7 @@ def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
     world: World, trained: Target
 ):
     lazy = Diary(world.setup).setup
-    assessment = shadow(world.engine, lazy)(trained, ROUND_STREAMS)
+    assessment = look(trained, lazy, 2)
     assert isinstance(assessment.finding, Withheld)
     assert "train accuracy" in assessment.finding.reason
     assert len(shadows_of(assessment)) == 2  # they play on: they may catch up
@@ -334,13 +338,12 @@ def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
 
 def test_a_cluster_without_clients_has_no_figure(world: World, trained: Target):
     nobody = replace(trained, members=())
-    assessment = shadow(world.engine, world.setup)(nobody, ROUND_STREAMS)
+    assessment = look(nobody, world.setup)
     assert "no client has chosen this cluster" in assessment.finding.reason
 
 
 def test_one_shadow_alone_is_judged_by_its_own_threshold(world: World, trained: Target):
-    single = replace(world.setup, shadows=1)
-    figure = shadow(world.engine, single)(trained, ROUND_STREAMS).finding
+    figure = look(trained, world.setup, 1).finding
     assert isinstance(figure, RiskEstimate), figure.reason
     assert figure.calibrated
     # the sampling error of 90 members and 90 non-members, at most sqrt(0.5 / 90) / 2

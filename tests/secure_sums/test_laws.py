@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import hypergeom
 
 from covey.secure_sums.client import movable, overlapping
 from covey.secure_sums.crypto import neighbourhood, neighbours_of, ring_order
@@ -79,10 +80,12 @@ def test_neighbours_are_mutual_and_as_many_as_said(clients, half):
 
 def test_neighbourhoods_grow_slowly_and_keep_their_promise():
     few, many = neighbourhood(100), neighbourhood(1_000)
-    assert neighbourhood(20).neighbours >= 19
-    assert few.neighbours < many.neighbours < 200
-    assert max(few.lost, many.lost) <= 2**-10
-    assert max(few.exposed, many.exposed) <= 2**-40
+    assert neighbourhood(20) >= 19
+    assert few < many < 200
+    for n, k in ((100, few), (1_000, many)):  # three in ten drop out, one in ten colludes
+        assert n * hypergeom(n - 1, n - 1 - 3 * n // 10, k).cdf(k // 2) <= 2**-10
+        tells = n * hypergeom(n - 1, n // 10, k).sf(k // 2)
+        assert tells + n * 0.4 ** (k // 2) <= 2**-40
 
 
 @settings(max_examples=60)

@@ -76,49 +76,19 @@ def sets_event(
     rows: list[tuple[tuple[Handle, ...], float | None, tuple[tuple[Handle, ...], ...]]] = []
     for c, members in enumerate(sets):
         order = sorted(range(len(members)), key=lambda i: handles[members[i]])
-        near = [sorted(handles[n] for n in close[c][i]) for i in order] if close else []
-        rows.append(
-            (
-                tuple(handles[members[i]] for i in order),
-                widths[c],
-                tuple(tuple(each) for each in near),
-            )
-        )
-    rows.sort()
-    return AnonymitySetsFormed(
-        cluster=cluster,
-        sets=tuple(each[0] for each in rows),
-        diameters=tuple(each[1] for each in rows),
-        near=tuple(each[2] for each in rows) if close else (),
-    )
+        near = [tuple(sorted(handles[n] for n in close[c][i])) for i in order] if close else []
+        rows.append((tuple(handles[members[i]] for i in order), widths[c], tuple(near)))
+    names, diameters_, near_ = zip(*sorted(rows), strict=True)
+    return AnonymitySetsFormed(cluster, names, diameters_, near_ if close else ())
 
 
-def sketched_events(
-    numbers: int, formed: AnonymitySetsFormed
-) -> tuple[AnonymitySetsFormed, DistancesSketched]:
-    """Return the sets without diameters, as nobody has measured these, and estimates."""
-    estimates = DistancesSketched(
-        formed.cluster, numbers, sketch_error(numbers), tuple(formed.diameters)
-    )
-    unknown = (None,) * len(formed.diameters)
-    return replace(formed, diameters=unknown), estimates
-
-
-def organisation_events(
-    organisations: Mapping[Handle, str], formed: AnonymitySetsFormed
-) -> tuple[OrganisationsAttested, ...]:
-    """Return who shares an organisation in each set, but not which one it is."""
-    if not organisations:
-        return ()
-
-    def numbered(members: Sequence[Handle]) -> tuple[int | None, ...]:
-        numbers: dict[str, int] = {}
-        found = map(organisations.get, members)
-        return tuple(
-            None if each is None else numbers.setdefault(each, len(numbers)) for each in found
-        )
-
-    return (OrganisationsAttested(formed.cluster, tuple(map(numbered, formed.sets))),)
+def _numbered(
+    organisations: Mapping[Handle, str], members: Sequence[Handle]
+) -> tuple[int | None, ...]:
+    """Return who shares an organisation in a set, but not which one it is."""
+    found = [organisations.get(each) for each in members]
+    names = list(dict.fromkeys(each for each in found if each is not None))
+    return tuple(None if each is None else names.index(each) for each in found)
 
 
 Points = Float[Tensor, "clients coordinates"]
@@ -132,26 +102,14 @@ WINDOW = 2.0**30
 
 
 @dataclass(frozen=True, slots=True)
-class L2Bound:
-    """What bounds an update, and how much noise hides it.
-
-    Attributes:
-        radius: Delta, the largest L2 norm of an update; two are at most 2 Delta apart.
-        noise_multiplier: z; the noise has standard deviation 2 z Delta per coordinate.
-    """
-
-    radius: float
-    noise_multiplier: float
-
-
-@dataclass(frozen=True, slots=True)
 class Hiding:
     """How a run hides its updates: by these sets, with what only a run knows.
 
     Attributes:
         sets: the settings.
         noise: the standard deviation of what is added to a representative.
-        bound: where representatives are differentially private (`dp_hiding`).
+        noise_multiplier: z, where representatives are differentially private for each
+            client (`dp_hiding`): the noise has standard deviation 2 z Delta.
         organisations: of clients, as far as they are attested; None: nobody asks.
         window: bytes of a round's updates. Where they take more, and can be had once more,
             sets are made over sketches, and representatives are had again.
@@ -159,7 +117,7 @@ class Hiding:
 
     sets: "AnonymitySets"
     noise: NoiseScale
-    bound: L2Bound | None = None
+    noise_multiplier: float | None = None
     organisations: Mapping[Handle, str] | None = None
     window: float = WINDOW
 
@@ -182,7 +140,7 @@ def dp_hiding(sets: "AnonymitySets", z: float) -> Hiding:
     moves its representative by at most 2 Delta, if it is drawn at all. Nothing else that
     depends on the updates is told, diameters neither.
     """
-    return Hiding(sets, lambda _, __: 2 * z * sets.radius, L2Bound(sets.radius, z))
+    return Hiding(sets, lambda _, __: 2 * z * sets.radius, z)
 
 
 def anonymity_aggregator(hiding: Hiding) -> Aggregator:
@@ -293,7 +251,12 @@ def _hidden_by_sketches(
         most = own.sketch.surely_within(hiding.sets.max_distance)
         near = _near(hiding, points, sets, most)
         formed = sets_event(j, own.handles, sets, _told(hiding, points, sets), near)
-        facts += (*sketched_events(own.sketch.numbers, formed), *_events_beside(hiding, formed))
+        numbers, estimates = own.sketch.numbers, tuple(formed.diameters)
+        facts += (  # nobody has measured the diameters
+            replace(formed, diameters=(None,) * len(sets)),
+            DistancesSketched(j, numbers, sketch_error(numbers), estimates),
+            *_events_beside(hiding, formed),
+        )
         for c, each in enumerate(sets):
             at = streams.at("anonymity set", j, c)
             weight = sum(own.weights[i] for i in each)
@@ -326,10 +289,9 @@ def noise_scale(
 
 def _bounded(hiding: Hiding, each: ClientUpdate) -> ClientUpdate:
     """Return what a client shows of its update; in a ball, all count the same."""
-    if hiding.bound is None:
+    if hiding.noise_multiplier is None:
         return each
-    bounded = projected(each.update, hiding.bound.radius)
-    return replace(each, update=bounded, weight=1.0)
+    return replace(each, update=projected(each.update, hiding.sets.radius), weight=1.0)
 
 
 def _waits(hiding: Hiding, handles: Sequence[Handle]) -> bool:
@@ -341,21 +303,17 @@ def _waits(hiding: Hiding, handles: Sequence[Handle]) -> bool:
 def _partition(
     hiding: Hiding, points: Points | None, handles: Sequence[Handle], streams: Streams
 ) -> Sets:
-    sets = _divided(hiding, points, len(handles), streams)
-    if hiding.min_organisations == 1:
-        return sets
-    return joined_sets(sets, hiding.owners(handles), hiding.min_organisations)
-
-
-def _divided(hiding: Hiding, points: Points | None, n: int, streams: Streams) -> Sets:
-    k = hiding.sets.min_anonymity
-    if points is None or hiding.sets.partition == "public-random":
-        return public_random(n, k, streams.generator())
-    if hiding.sets.distance == "cosine":
+    k, how = hiding.sets.min_anonymity, hiding.sets.partition
+    if points is not None and hiding.sets.distance == "cosine":
         points = unit_rows(points)
-    if hiding.sets.partition == "kmeans":
-        return balanced_kmeans(points, k, streams.generator())
-    return mdav(points, k)
+    if points is None or how == "public-random":
+        sets = public_random(len(handles), k, streams.generator())
+    elif how == "kmeans":
+        sets = balanced_kmeans(points, k, streams.generator())
+    else:
+        sets = mdav(points, k)
+    least = hiding.min_organisations
+    return sets if least == 1 else joined_sets(sets, hiding.owners(handles), least)
 
 
 def _points(models: Sequence[Params]) -> Points:
@@ -369,20 +327,21 @@ def _near(hiding: Hiding, points: Points, sets: Sets, most: float) -> Near:
 
 def _told(hiding: Hiding, points: Points, sets: Sets) -> Sequence[float | None]:
     """Return the sets' diameters, where they are finite and may be told."""
-    if hiding.bound is not None:
+    if hiding.noise_multiplier is not None:
         return [None] * len(sets)
     return [d if math.isfinite(d) else None for d in diameters(points, sets)]
 
 
-def _events_beside(hiding: Hiding, formed: AnonymitySetsFormed) -> tuple[Event, ...]:
+def _events_beside(hiding: Hiding, formed: AnonymitySetsFormed) -> list[Event]:
     """Return who shares an organisation, and what noise representatives have."""
-    attested = organisation_events(hiding.organisations or {}, formed)
-    if hiding.bound is None:
-        return attested
-    sizes = tuple(len(members) for members in formed.sets)
-    radius, multiplier = hiding.bound.radius, hiding.bound.noise_multiplier
-    perturbed = RepresentativesPerturbed(formed.cluster, sizes, radius, multiplier)
-    return (*attested, perturbed)
+    facts = list[Event]()
+    if known := hiding.organisations:
+        numbers = tuple(_numbered(known, members) for members in formed.sets)
+        facts.append(OrganisationsAttested(formed.cluster, numbers))
+    if (z := hiding.noise_multiplier) is not None:
+        sizes = tuple(map(len, formed.sets))
+        facts.append(RepresentativesPerturbed(formed.cluster, sizes, hiding.sets.radius, z))
+    return facts
 
 
 def _speaker(members: Sequence[int], streams: Streams) -> int:
@@ -533,8 +492,12 @@ class AnonymitySets(Aggregation):
     def prepared(self, federation: FederationInfo) -> Aggregator:
         """Return the aggregation with as much noise as all rounds together need."""
         hiding = replace(self._hiding(federation), organisations=federation.organisations)
-        hide = anonymity_aggregator(hiding)
-        return self._bounding(hide) if self.max_relative_norm > 0 else hide
+        hide, most = anonymity_aggregator(hiding), self.max_relative_norm
+        if most == 0:
+            return hide
+        return lambda models, updates, streams: hide(
+            models, bounded_by_median(tuple(updates), most), streams
+        )
 
     def _hiding(self, federation: FederationInfo) -> Hiding:
         if self.noise == "sound":
@@ -545,14 +508,3 @@ class AnonymitySets(Aggregation):
         noise = noise_scale(self.noise, self.distance, self.radius)
         # what was released compares all members, whose updates have to be here
         return Hiding(self, noise, window=math.inf if self.noise == "released" else WINDOW)
-
-    def _bounding(self, hide: Aggregator) -> Aggregator:
-        """Return the same aggregation, of updates that are shortened before."""
-
-        def aggregate(
-            models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-        ) -> AggregationResult:
-            short = bounded_by_median(tuple(updates), self.max_relative_norm)
-            return hide(models, short, streams)
-
-        return aggregate

@@ -11,7 +11,7 @@ References:
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -78,11 +78,8 @@ def noised_mean(clipping: Clipping) -> Aggregator:
             n = sizes.get(j, 0.0) if sampling == 1 else sampling * clipping.clients
             if n == 0:
                 continue
-            total = noisy(
-                sums.get(j) or _zeros(model),
-                z * clipping.clip,
-                streams.at("sum", j, "noise").draws(),
-            )
+            total = sums.get(j) or {name: torch.zeros_like(value) for name, value in model.items()}
+            total = noisy(total, z * clipping.clip, streams.at("sum", j, "noise").draws())
             moved[j] = add(model, scale(total, 1 / n))
             facts.append(SumPerturbed(j, clipping.clip, z, sampling))
         return AggregationResult(tuple(moved), tuple(facts))
@@ -113,10 +110,6 @@ def noisy(update: Params, std: float, draws: Draws) -> Params:
     return {name: noised.get(name, value) for name, value in update.items()}
 
 
-def _zeros(model: Params) -> Params:
-    return {name: torch.zeros_like(value) for name, value in model.items()}
-
-
 STEPS = 2**24
 """Steps of the grid in 1."""
 
@@ -138,13 +131,13 @@ def masked_mean(min_cohort: int) -> Aggregator:
         min_cohort: the fewest clients that a sum may be over.
     """
 
-    def aggregate(
-        models: tuple[Params, ...], updates: Iterable[ClientUpdate], _: Streams
-    ) -> AggregationResult:
-        combined = partial(_mean, min_cohort=min_cohort)
-        return combined_per_cluster(models, updates, combined, min_cohort)
+    def combined(updates: Sequence[ClientUpdate]) -> Params:
+        shapes = {name: value.shape for name, value in updates[0].update.items()}
+        length = 1 + sum(shape.numel() for shape in shapes.values())
+        sending = {each.handle: partial(numbers_of_update, each, len(updates)) for each in updates}
+        return mean_of_numbers(secure_sum(sending, length, min_cohort).values, shapes)
 
-    return aggregate
+    return lambda models, updates, _: combined_per_cluster(models, updates, combined, min_cohort)
 
 
 def arrived_mean(min_cohort: int) -> Aggregator:
@@ -169,20 +162,15 @@ def arrived_mean(min_cohort: int) -> Aggregator:
     return aggregate
 
 
-def _mean(updates: list[ClientUpdate], min_cohort: int) -> Params:
-    shapes = {name: value.shape for name, value in updates[0].update.items()}
-    length = 1 + sum(shape.numel() for shape in shapes.values())
-    sending = {each.handle: partial(numbers_of_update, each, len(updates)) for each in updates}
-    found = secure_sum(sending, length, min_cohort).values
-    return mean_of_numbers(found, shapes)
-
-
 def mean_of_numbers(
     numbers: Int64[np.ndarray, " numbers"], shapes: Mapping[str, torch.Size]
 ) -> Params:
     """Return the weighted mean that a sum of `numbers_of_update` stands for."""
     found = torch.from_numpy(numbers).double()
-    return _unflat(found[1:] / found[0], {name: shapes[name] for name in sorted(shapes)})
+    ordered = {name: shapes[name] for name in sorted(shapes)}
+    parts = (found[1:] / found[0]).split([shape.numel() for shape in ordered.values()])
+    pairs = zip(ordered.items(), parts, strict=True)
+    return {name: part.reshape(shape).float() for (name, shape), part in pairs}
 
 
 def numbers_of_update(each: ClientUpdate, clients: int) -> Int64[np.ndarray, " numbers"]:
@@ -212,14 +200,6 @@ def numbers_of_update(each: ClientUpdate, clients: int) -> Int64[np.ndarray, " n
     cut = flat.clamp(-LARGEST, LARGEST) * each.weight
     whole = torch.cat([torch.tensor([each.weight], dtype=torch.float64), cut])
     return (whole * STEPS).round_().to(torch.int64).numpy()
-
-
-def _unflat(numbers: torch.Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, torch.Tensor]:
-    parts = numbers.split([shape.numel() for shape in shapes.values()])
-    return {
-        name: part.reshape(shape).float()
-        for (name, shape), part in zip(shapes.items(), parts, strict=True)
-    }
 
 
 class Mean(Aggregation):

@@ -132,9 +132,14 @@ class Krum(ClusterwiseAggregation):
         points = torch.stack([flatten(trained(each.update)) for each in updates])
         scores = krum_scores(points, len(updates) - self.outliers - 2)
         best = scores.argsort(stable=True)[: self.chosen].sort().values
-        sums, weights = sum_per_cluster(updates[i] for i in best.tolist())
-        j = updates[0].cluster
-        return scale(sums[j], 1 / weights[j])
+        return _mean(updates[i] for i in best.tolist())
+
+
+def _mean(updates: Iterable[ClientUpdate]) -> Params:
+    """Return the weighted mean of updates of one cluster."""
+    sums, weights = sum_per_cluster(updates)
+    ((j, total),) = sums.items()
+    return scale(total, 1 / weights[j])
 
 
 def krum_scores(
@@ -200,13 +205,8 @@ class GeometricMedian(ClusterwiseAggregation):
             squares = dots.diagonal() - 2 * to_v + shares @ to_v
             nearness = 1 / squares.clamp(min=NEAREST**2).sqrt()
             shares = nearness / nearness.sum()
-        weighed = (
-            replace(update, weight=share)
-            for update, share in zip(updates, shares.tolist(), strict=True)
-        )
-        sums, weights = sum_per_cluster(weighed)
-        j = updates[0].cluster
-        return scale(sums[j], 1 / weights[j])
+        pairs = zip(updates, shares.tolist(), strict=True)
+        return _mean(replace(update, weight=share) for update, share in pairs)
 
 
 class NormBounded(Aggregation):
@@ -238,9 +238,9 @@ class NormBounded(Aggregation):
     ) -> AggregationResult:
         """Move every cluster model by the mean of its clients' bounded updates."""
         if self.max_relative_norm > 0:
-            by_median = bounded_by_median(tuple(updates), self.max_relative_norm)
-            return mean_per_cluster(models, by_median, streams)
-        short = (replace(u, update=bounded(u.update, self.max_norm)) for u in updates)
+            short = iter(bounded_by_median(tuple(updates), self.max_relative_norm))
+        else:
+            short = (replace(u, update=bounded(u.update, self.max_norm)) for u in updates)
         return mean_per_cluster(models, short, streams)
 
 

@@ -152,15 +152,14 @@ class Momentum(ServerOptimizer):
     ) -> tuple[tuple[Params, ...], States]:
         """Move every cluster that its clients moved by its velocity."""
         before = kept(states, Velocity).velocity
-        after, velocity = list[Params](), list[Params]()
+        after, velocity = list(aggregated), list[Params]()
         for j, (model, target) in enumerate(zip(models, aggregated, strict=True)):
-            v, place = moment(before, j, model), target
+            v = moment(before, j, model)
             if moves(model, target):
                 start = trained(model)
                 v = {k: self.momentum * v[k] + (x - target[k]) for k, x in start.items()}
                 step = {k: x - self.learning_rate * v[k] for k, x in start.items()}
-                place = moved(target, step)
-            after.append(place)
+                after[j] = moved(target, step)
             velocity.append(v)
         return tuple(after), keep(states, Velocity(velocity=tuple(velocity)))
 
@@ -207,29 +206,21 @@ class AdaptiveOptimizer(ServerOptimizer):
     ) -> tuple[tuple[Params, ...], States]:
         """Move every cluster that its clients moved."""
         before = kept(states, AdaptiveState)
-        after, means, variances = list[Params](), list[Params](), list[Params]()
+        rate, tau = self.learning_rate, self.tau
+        after, means, variances = list(aggregated), list[Params](), list[Params]()
         for j, (model, target) in enumerate(zip(models, aggregated, strict=True)):
-            m = moment(before.mean, j, model)
-            v = moment(before.variance, j, model, self.tau**2)
-            place = target
+            m, v = moment(before.mean, j, model), moment(before.variance, j, model, tau**2)
             if moves(model, target):
-                place, m, v = self._moved(model, target, m, v)
-            after.append(place)
+                start = trained(model)
+                change = {k: target[k] - x for k, x in start.items()}
+                m = {k: self.beta_1 * m[k] + (1 - self.beta_1) * d for k, d in change.items()}
+                v = {k: self.second(v[k], d.square()) for k, d in change.items()}
+                step = {k: x + rate * m[k] / (v[k].sqrt() + tau) for k, x in start.items()}
+                after[j] = moved(target, step)
             means.append(m)
             variances.append(v)
         state = AdaptiveState(mean=tuple(means), variance=tuple(variances))
         return tuple(after), keep(states, state)
-
-    def _moved(
-        self, model: Params, target: Params, m: Params, v: Params
-    ) -> tuple[Params, Params, Params]:
-        start = trained(model)
-        change = {k: target[k] - x for k, x in start.items()}
-        m = {k: self.beta_1 * m[k] + (1 - self.beta_1) * d for k, d in change.items()}
-        v = {k: self.second(v[k], d.square()) for k, d in change.items()}
-        rate, tau = self.learning_rate, self.tau
-        step = {k: x + rate * m[k] / (v[k].sqrt() + tau) for k, x in start.items()}
-        return moved(target, step), m, v
 
 
 class Adam(AdaptiveOptimizer):

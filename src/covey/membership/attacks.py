@@ -206,11 +206,8 @@ def log_complement(
     """
     from scipy.special import logsumexp
 
-    others = [
-        np.asarray(logsumexp(np.delete(log_probs, c, axis=-1), axis=-1))
-        for c in range(log_probs.shape[-1])
-    ]
-    return np.stack(others, axis=-1)
+    classes = range(log_probs.shape[-1])
+    return np.stack([logsumexp(np.delete(log_probs, c, -1), axis=-1) for c in classes], axis=-1)
 
 
 def logit(
@@ -299,13 +296,23 @@ class LossAttack(Attack):
 
 
 class EntropyAttack(Attack):
-    """Whatever the model answers surely and rightly is a member."""
+    """Whatever the model answers surely and rightly is a member.
+
+    Being sure of a wrong class is as far from a member as can be; the plain entropy
+    takes it for one.
+    """
 
     needs: ClassVar[Needs] = "none"
 
     def __call__(self, signals: Signals) -> Scores:
-        """Return minus the modified entropy."""
-        return modified_entropy_score(signals.target, signals.labels)
+        """Return minus the modified entropy, at most 0 (Song, Mittal, 2021, Eq. 8).
+
+        (1 - p_y) log p_y + sum_{c != y} p_c log(1 - p_c)
+        """
+        others = log_complement(signals.target)
+        wrong = np.exp(signals.target) * others
+        right = np.exp(of_label(others, signals.labels)) * of_label(signals.target, signals.labels)
+        return right + wrong.sum(axis=1) - of_label(wrong, signals.labels)
 
 
 class PlainEntropyAttack(Attack):
@@ -314,35 +321,17 @@ class PlainEntropyAttack(Attack):
     needs: ClassVar[Needs] = "none"
 
     def __call__(self, signals: Signals) -> Scores:
-        """Return minus the entropy."""
-        return entropy_score(signals.target)
-
-
-def entropy_score(log_probs: Float[ndarray, "records classes"]) -> Float[ndarray, " records"]:
-    """Return minus the entropy, sum_c p_c log p_c, in [-log C, 0]: blind to the label."""
-    return (np.exp(log_probs) * log_probs).sum(axis=1)
-
-
-def modified_entropy_score(
-    log_probs: Float[ndarray, "records classes"], labels: Int[ndarray, " records"]
-) -> Float[ndarray, " records"]:
-    """Return minus the modified entropy, at most 0 (Eq. 8).
-
-    (1 - p_y) log p_y + sum_{c != y} p_c log(1 - p_c)
-
-    Being sure of a wrong class is as far from a member as can be; the plain entropy
-    takes it for one.
-    """
-    others = log_complement(log_probs)
-    wrong = np.exp(log_probs) * others
-    right = np.exp(of_label(others, labels)) * of_label(log_probs, labels)
-    return right + wrong.sum(axis=1) - of_label(wrong, labels)
+        """Return minus the entropy, sum_c p_c log p_c, in [-log C, 0]: blind to the label."""
+        return (np.exp(signals.target) * signals.target).sum(axis=1)
 
 
 Variance = Literal["global", "per-example"]
 """One variance for all records, for few references (below 64), or each record's own."""
 
-MIN_VARIANCE = 1e-6
+MIN_REFERENCES = {"global": 1, "per-example": 2}
+
+SMALLEST = 1e-6
+"""Of a deviation: below it, a difference would count without bounds."""
 
 
 class Lira(Attack):
@@ -394,7 +383,7 @@ def lira_online(
     """
     from scipy.stats import norm
 
-    check_references(inside, least=_min_references(variance))
+    check_references(inside, MIN_REFERENCES[variance])
     in_, out = (_normal(references, side, variance) for side in (inside, ~inside))
     return norm.logpdf(target, *in_) - norm.logpdf(target, *out)
 
@@ -412,12 +401,8 @@ def lira_offline(
     """
     from scipy.stats import norm
 
-    check_references(inside, _min_references(variance), ("outside",))
+    check_references(inside, MIN_REFERENCES[variance], ("outside",))
     return -norm.logsf(target, *_normal(references, ~inside, variance))
-
-
-def _min_references(variance: Variance) -> int:
-    return 1 if variance == "global" else 2
 
 
 def _normal(
@@ -431,7 +416,7 @@ def _normal(
         sigma = np.full(len(mu), values[chosen].std())
     else:
         sigma = values.std(axis=1, where=chosen)
-    return mu, np.maximum(sigma, MIN_VARIANCE)
+    return mu, np.maximum(sigma, SMALLEST)
 
 
 AtLeastOne = Annotated[float, Field(ge=1)]
@@ -468,8 +453,7 @@ class RmiaOffline(Attack):
 
     def __call__(self, signals: Signals) -> Scores:
         """Return the share, in [0, 1]."""
-        seen = _confidences(signals)
-        ratios = likelihood_ratio_offline(*seen, signals.inside, self.a)
+        ratios = likelihood_ratio_offline(*_confidences(signals), signals.inside, self.a)
         return rmia(ratios, population=ratios, gamma=self.gamma)
 
 
@@ -538,17 +522,6 @@ def _log_mean(
     return logsumexp(values, b=chosen, axis=1) - np.log(chosen.sum(axis=1))
 
 
-TOP = 3
-
-
-class Shokri(Attack):
-    """A classifier that learns on references what a member looks like."""
-
-    def __call__(self, signals: Signals) -> Scores:
-        """Return the log-odds of membership."""
-        return shokri(signals)
-
-
 def shokri_features(
     log_probs: Float[ndarray, "records classes"], labels: Int[ndarray, " records"]
 ) -> Float[ndarray, "records features"]:
@@ -558,37 +531,33 @@ def shokri_features(
     confidence, whether the prediction is right, and the class (one-hot).
     """
     classes = log_probs.shape[1]
-    return np.column_stack(
-        [
-            -np.sort(-log_probs, axis=1)[:, :TOP],
-            of_label(log_probs, labels),
-            logit(log_probs, labels),
-            log_probs.argmax(axis=1) == labels,
-            np.eye(classes)[labels],
-        ]
-    )
+    highest, right = -np.sort(-log_probs, axis=1)[:, :3], log_probs.argmax(axis=1) == labels
+    known = of_label(log_probs, labels), logit(log_probs, labels)
+    return np.column_stack([highest, *known, right, np.eye(classes)[labels]])
 
 
-def shokri(signals: Signals) -> Float[ndarray, " records"]:
-    """Return the log-odds of membership: learnt on the references, asked of the target.
+class Shokri(Attack):
+    """A classifier that learns on references what a member looks like."""
 
-    log P[in] / P[out] = w . standardised features + b
-    """
-    check_references(signals.inside)
-    models = signals.inside.shape[1]
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    def __call__(self, signals: Signals) -> Scores:
+        """Return the log-odds of membership: learnt on the references, asked of the target.
 
-    seen = [shokri_features(signals.references[:, m], signals.labels) for m in range(models)]
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    classifier.fit(np.concatenate(seen), signals.inside.T.reshape(-1))
-    features = shokri_features(signals.target, signals.labels)
-    return np.asarray(classifier.decision_function(features))
+        log P[in] / P[out] = w . standardised features + b
+        """
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        check_references(signals.inside)
+        references = np.moveaxis(signals.references, 1, 0)
+        seen = [shokri_features(each, signals.labels) for each in references]
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        classifier.fit(np.concatenate(seen), signals.inside.T.reshape(-1))
+        features = shokri_features(signals.target, signals.labels)
+        return np.asarray(classifier.decision_function(features))
 
 
 MIN_OTHERS = 2
-SMALLEST = 1e-6
 
 
 def fedmia(

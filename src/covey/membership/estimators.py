@@ -40,14 +40,6 @@ CountAll = Callable[[Sequence[Target], Callable[[int], Streams]], Sequence[tuple
 """The same of several clusters at once, each with the streams of its own."""
 
 
-def _no_examples() -> Examples:
-    return Examples(torch.empty(0), torch.empty(0, dtype=torch.int64))
-
-
-def _no_round(_: int, params: Params, __: object, ___: Streams) -> Params:
-    return params
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RiskContext:
     """What an estimator may use beside the model that it looks at.
@@ -70,10 +62,12 @@ class RiskContext:
     engine: Engine
     count: Count | None = None
     reference: Reference = field(default_factory=lambda: Reference(()))
-    pool: Examples = field(default_factory=_no_examples)
+    pool: Examples = field(
+        default_factory=lambda: Examples(torch.empty(0), torch.empty(0, dtype=torch.int64))
+    )
     shifts: tuple[ShiftRange, ...] = ()
     start: tuple[Params, ...] = ()
-    play_round: PlayRound = _no_round
+    play_round: PlayRound = lambda _, params, __, ___: params
     streams: Streams = field(default_factory=lambda: Streams(0))
     population_profile: Profile = ()
     shared_rounds: int = 0
@@ -369,8 +363,7 @@ class ClientEstimator(RiskEstimator):
         known = [each for row in rows.values() for each in row if each is not None]
         found = stratified(known)
         if found is None:
-            few = f"no member has {MIN_RECORDS} examples and {MIN_RECORDS} held-out ones"
-            return Withheld(few)
+            return Withheld(f"no member has {MIN_RECORDS} examples and {MIN_RECORDS} held-out ones")
         return replace(found, reason=f"{len(known)} members, each by itself")
 
     def judge(
@@ -380,47 +373,34 @@ class ClientEstimator(RiskEstimator):
         context: RiskContext,
         streams: Streams,
     ) -> dict[Handle, list[RiskEstimate | None]]:
-        """Score all clients and models at once."""
-        return self_estimates(context.engine, models, cohort, streams)
+        """Return what each client finds of each model on its own examples.
 
-
-def _able_to_judge(cohort: Sequence[Client]) -> list[Client]:
-    """Return who has enough examples on both sides, and holds out no copies."""
-    enough = (c for c in cohort if min(len(c.train), len(c.holdout)) >= MIN_RECORDS)
-    return [client for client in enough if not copied([client.train], [client.holdout])]
-
-
-def self_estimates(
-    engine: Engine, models: tuple[Params, ...], cohort: Sequence[Client], streams: Streams
-) -> dict[Handle, list[RiskEstimate | None]]:
-    """Return what each client finds of each model on its own examples.
-
-    The threshold is cross-fitted: the best one on 50 records of pure noise would already
-    score 0.56. A client with 40 members and 10 held-out examples ends with a standard
-    error of 0.10: this is for clients with hundreds of examples. A model that answers
-    with a loss that is not finite has no estimate.
-    """
-    able = _able_to_judge(cohort)
-    sides = [side for c in able for side in (c.train, c.holdout)]
-    scored = engine.score([ScoringJob(m, side) for side in sides for m in models])
-    losses = iter(each.losses.double().numpy() for each in scored)
-    found: dict[Handle, list[RiskEstimate | None]] = {
-        client.handle: [None] * len(models) for client in cohort
-    }
-    for client in able:
-        inside, outside = ([next(losses) for _ in models] for _ in range(2))
-        at = streams.at("own risk", client.name)
-        found[client.handle] = [
-            _estimate(both, at.at(j)) for j, both in enumerate(zip(inside, outside, strict=True))
+        The threshold is cross-fitted: the best one on 50 records of pure noise would
+        already score 0.56. A client with 40 members and 10 held-out examples ends with a
+        standard error of 0.10: this is for clients with hundreds of examples. A model that
+        answers with a loss that is not finite has no estimate.
+        """
+        enough = (c for c in cohort if min(len(c.train), len(c.holdout)) >= MIN_RECORDS)
+        able = [client for client in enough if not copied([client.train], [client.holdout])]
+        jobs = [
+            ScoringJob(model, side)
+            for client in able
+            for side in (client.train, client.holdout)
+            for model in models
         ]
-    return found
-
-
-def _estimate(losses: tuple[ndarray, ndarray], streams: Streams) -> RiskEstimate | None:
-    if not all(np.isfinite(side).all() for side in losses):
-        return None
-    both = scores_of(losses[0]), scores_of(losses[1])
-    return estimate_of(cross_fitted(*both, streams.generator()), auc(*both))
+        losses = iter(each.losses.double().numpy() for each in context.engine.score(jobs))
+        found: dict[Handle, list[RiskEstimate | None]] = {
+            client.handle: [None] * len(models) for client in cohort
+        }
+        for client in able:
+            inside, outside = ([next(losses) for _ in models] for _ in range(2))
+            for j, both in enumerate(zip(inside, outside, strict=True)):
+                if all(np.isfinite(side).all() for side in both):
+                    sides = scores_of(both[0]), scores_of(both[1])
+                    generator = streams.at("own risk", client.name, j).generator()
+                    rates = cross_fitted(*sides, generator)
+                    found[client.handle][j] = estimate_of(rates, auc(*sides))
+        return found
 
 
 class NoEstimator(RiskEstimator):

@@ -49,7 +49,7 @@ from covey.data.examples import Client, Examples
 from covey.engine.recipe import Recipe
 from covey.membership.attacks import Signals, check_references, logit, scores_of
 from covey.membership.intervals import LEVEL, clopper_pearson
-from covey.membership.truth import Candidates, Reference, Stratum
+from covey.membership.truth import Candidates, Reference
 
 PlayRound = Callable[[int, Params, tuple[Examples, ...], Streams], Params]
 """Plays the round of this index from a model, over these data sets."""
@@ -80,15 +80,14 @@ def halves(
     References come in pairs that take opposite halves, so that no candidate is left
     without a model that learnt it, nor without one that did not.
     """
-    columns: list[ndarray] = []
+    inside = np.zeros((len(candidates.stratum), references), dtype=bool)
     for index in range(0, references, 2):
-        parts = [
-            _half(stratum, streams.at("half", index, place))
-            for place, stratum in enumerate(candidates.strata)
-        ]
-        half = np.concatenate(parts)
-        columns += [half, ~half]
-    return np.stack(columns[:references], axis=1)
+        for place, stratum in enumerate(candidates.strata):
+            own = np.flatnonzero(candidates.stratum == place)
+            order = streams.at("half", index, place).generator().permutation(len(own))
+            inside[own[order[: stratum.pairs]], index] = True
+    inside[:, 1::2] = ~inside[:, : references - 1 : 2]
+    return inside
 
 
 def reference_sets(
@@ -117,16 +116,9 @@ def train_references(
         at = streams.at("reference", index)
         sets = reference_sets(candidates, column, at)
         params = retrain_recipe.init(at.at("initial model"))
-        for round_index in range(retrain_recipe.rounds):
-            now = at.at("round", round_index)
-            params = retrain_recipe.play_round(round_index, params, sets, now)
+        for r in range(retrain_recipe.rounds):
+            params = retrain_recipe.play_round(r, params, sets, at.at("round", r))
         yield params
-
-
-def _half(stratum: Stratum, streams: Streams) -> Bool[ndarray, " candidates"]:
-    half = np.zeros(len(stratum.candidates), dtype=bool)
-    half[streams.generator().permutation(len(half))[: stratum.pairs]] = True
-    return half
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,24 +250,18 @@ def record_exposures(signals: Signals, spread: float | None = None) -> Float[nda
     from scipy.special import ndtr
 
     check_references(signals.inside)
-    _, (inside, outside) = _means(signals)
-    sigma = _sigma(signals) if spread is None else spread
-    return ndtr((inside - outside) / (2 * sigma))
+    inside, outside, sigma = _means(signals)
+    return ndtr((inside - outside) / (2 * (sigma if spread is None else spread)))
 
 
-def _means(signals: Signals) -> tuple[ndarray, tuple[ndarray, ndarray]]:
-    """Return the confidences, and each record's mean over those that learnt it or not."""
+def _means(signals: Signals) -> tuple[ndarray, ndarray, float]:
+    """Return each record's mean confidence over those that learnt it or not, and sigma."""
     phi = logit(signals.references, signals.labels)
-    inside = phi.mean(axis=1, where=signals.inside)
-    return phi, (inside, phi.mean(axis=1, where=~signals.inside))
-
-
-def _sigma(signals: Signals) -> float:
-    phi, (inside, outside) = _means(signals)
+    inside, outside = (phi.mean(axis=1, where=side) for side in (signals.inside, ~signals.inside))
     left = phi - np.where(signals.inside, inside[:, None], outside[:, None])
     # each side's mean takes one degree of freedom, and few references have few of them
     freedom = max(1, phi.size - 2 * len(phi))
-    return max(float(np.sqrt((left**2).sum() / freedom)), 1e-6)
+    return inside, outside, max(float(np.sqrt((left**2).sum() / freedom)), 1e-6)
 
 
 def exposed_counts(
@@ -293,9 +279,15 @@ def exposed_counts(
     models = signals.inside.shape[1]
     if models < 2 * PAIR:
         return None
-    pair, sigma = np.arange(models) // PAIR, _sigma(signals)
-    halves = (_by(signals, pair % 2 == half) for half in (0, 1))
-    ranked, judged = (record_exposures(each, sigma)[member] for each in halves)
+    pair, (_, _, sigma) = np.arange(models) // PAIR, _means(signals)
+
+    def exposures(half: int) -> Float[ndarray, " members"]:
+        some = pair % 2 == half
+        references, inside = signals.references[:, some], signals.inside[:, some]
+        own = replace(signals, references=references, inside=inside)
+        return record_exposures(own, sigma)[member]
+
+    ranked, judged = exposures(0), exposures(1)
     top = top_share(ranked, SHARE)
     held = Counter(owner[member][top].tolist())
     return ExposedCounts(
@@ -303,12 +295,6 @@ def exposed_counts(
         exposure=float(judged[top].mean()),
         everybody=float(judged.mean()),
         held=tuple(sorted(held.values(), reverse=True)),
-    )
-
-
-def _by(signals: Signals, chosen: Bool[ndarray, " models"]) -> Signals:
-    return replace(
-        signals, references=signals.references[:, chosen], inside=signals.inside[:, chosen]
     )
 
 
@@ -406,14 +392,17 @@ def participation_game(
     counts = np.array([len(inside[group]) for group in groups])
     shares = counts / counts.sum()
     wins = [_wins(inside[group], reserved[group]) for group in groups]
-    again = [
-        _resampled(each, streams.at("bootstrap", group).generator())
-        for group, each in zip(groups, wins, strict=True)
-    ]
+    streams = streams.at("bootstrap")
+    pairs = zip(groups, wins, strict=True)
+    again = shares @ np.stack([_resampled(each, streams.at(g).generator()) for g, each in pairs])
     auc = float(shares @ [each.mean() for each in wins])
     least = min(int(counts.sum()), sum(len(reserved[group]) for group in groups))
-    low, high = _interval(auc, shares @ np.stack(again), least)
-    return GameOutcome(auc, low, high, int(counts.sum()))
+    if least < MIN_RESAMPLED or np.ptp(again) < 1e-9:
+        low, high = clopper_pearson(round(auc * least), least)
+    else:
+        tail = (1 - LEVEL) / 2
+        low, high = np.quantile(again, [tail, 1 - tail])
+    return GameOutcome(auc, min(auc, float(low)), max(auc, float(high)), int(counts.sum()))
 
 
 def _blocks(order: torch.Tensor, sizes: Sequence[int]) -> Iterator[torch.Tensor]:
@@ -440,24 +429,13 @@ def _wins(
 def _resampled(
     wins: Float[ndarray, "clients others"], generator: np.random.Generator
 ) -> Float[ndarray, " resamples"]:
-    """Return the AUC of each resample: both sides are drawn with replacement."""
-    rows, columns = (_shares(n, generator) for n in wins.shape)
-    return ((rows @ wins) * columns).sum(axis=1)
+    """Return the AUC of each resample: both sides are drawn with replacement.
 
-
-def _shares(n: int, generator: np.random.Generator) -> Float[ndarray, "resamples n"]:
-    """Return each client's share of n - 1 draws.
-
-    n draws of n would spread too little by (n - 1) / n, and groups may be small.
+    Of n clients n - 1 are drawn: n would spread too little by (n - 1) / n, and groups may
+    be small.
     """
-    draws = max(1, n - 1)
-    return generator.multinomial(draws, np.full(n, 1 / n), RESAMPLES) / draws
-
-
-def _interval(auc: float, again: Float[ndarray, " resamples"], least: int) -> tuple[float, float]:
-    if least < MIN_RESAMPLED or np.ptp(again) < 1e-9:
-        low, high = clopper_pearson(round(auc * least), least)
-    else:
-        tail = (1 - LEVEL) / 2
-        low, high = np.quantile(again, [tail, 1 - tail])
-    return min(auc, float(low)), max(auc, float(high))
+    rows, columns = (
+        generator.multinomial(max(1, n - 1), np.full(n, 1 / n), RESAMPLES) / max(1, n - 1)
+        for n in wins.shape
+    )
+    return ((rows @ wins) * columns).sum(axis=1)

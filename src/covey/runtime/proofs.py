@@ -11,7 +11,7 @@ from covey.base.files import make_folder, replace_whole
 from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.ledger.requests import Request
-from covey.membership.estimators import self_estimates
+from covey.membership.estimators import ClientEstimator, RiskContext
 from covey.membership.truth import no_better_than_guessing
 from covey.runtime.copies import RENDERED, CopyOutcome
 from covey.runtime.facts import facts, find_answer
@@ -97,7 +97,8 @@ def _attacked(session: Session, leaver: Client, state: ServerState) -> AttackFig
     j = state.assignment.get(leaver.handle, 0)
     streams = session.run.streams.at("leaving", state.round_index)
     models, engine = (state.clusters[j],), session.run.engine
-    figure = self_estimates(engine, models, (leaver,), streams)[leaver.handle][0]
+    context = RiskContext(engine)
+    figure = ClientEstimator().judge(models, (leaver,), context, streams)[leaver.handle][0]
     if figure is None:
         return None
     half = 1.96 * figure.standard_error

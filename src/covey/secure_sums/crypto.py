@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -92,19 +91,6 @@ def add_stream(numbers: Numbers, key: bytes, *, sign: int) -> None:
             part -= drawn[: len(part)]
 
 
-def sealed(key: bytes, content: bytes, bound_to: bytes) -> bytes:
-    """Return a content that only the key's other holder reads. One content per key."""
-    return ChaCha20Poly1305(key).encrypt(AEAD_NONCE, content, bound_to)
-
-
-def unsealed(key: bytes, content: bytes, bound_to: bytes) -> bytes | None:
-    """Return what was sealed; None: it was not sealed with this key, or is changed."""
-    try:
-        return ChaCha20Poly1305(key).decrypt(AEAD_NONCE, content, bound_to)
-    except InvalidTag:
-        return None
-
-
 def ring_order(names: Sequence[str], salt: bytes) -> tuple[str, ...]:
     """Return the names in an order that the salt draws, and anybody can compute."""
     return tuple(sorted(names, key=lambda n: hashlib.sha256(salt + n.encode()).digest()))
@@ -119,50 +105,27 @@ def neighbours_of(order: Sequence[str], name: str, degree: int) -> tuple[str, ..
     return tuple(order[(here + step) % len(order)] for step in steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbourhood:
-    """How many neighbours a round of so many clients takes.
+DROPPING, COLLUDING = 0.3, 0.1
+"""Shares of the clients that drop out, and that tell the server all they have."""
 
-    Attributes:
-        neighbours: k, even; or all others.
-        majority: share of them above which is the threshold.
-        lost: bound on the chance that a round has no sum, as some client's mask cannot be
-            taken off.
-        exposed: bound on the chance that more is learnt than one sum over all honest
-            clients: that some client's neighbours on the server's side reach the
-            threshold, or that the honest ones fall apart into several sums.
-    """
-
-    neighbours: int
-    majority: float
-    lost: float
-    exposed: float
+LOST, EXPOSED = 2**-10, 2**-40
+"""The largest chances that a round has no sum, as some client's mask cannot be taken off,
+and that more is learnt than one sum over all honest clients: that some client's neighbours
+on the server's side reach the threshold, or that the honest ones fall apart into several
+sums."""
 
 
-def neighbourhood(
-    clients: int,
-    *,
-    dropping: float = 0.3,
-    colluding: float = 0.1,
-    lost: float = 2**-10,
-    exposed: float = 2**-40,
-) -> Neighbourhood:
-    """Return the smallest neighbourhood with these chances of failure; all, if none is.
+def neighbourhood(clients: int) -> int:
+    """Return k, the fewest neighbours with these chances of failure; or that of all others.
 
-    Clients are on the ring in a random order. Of the k neighbours of one, the number that
-    drop out or collude is hypergeometric; by the union bound over all clients
+    It is even. Clients are on the ring in a random order. Of the k neighbours of one, the
+    number that drop out or collude is hypergeometric; by the union bound over all n clients
 
         lost    <= n P[Hyp(n - 1, (1 - dropping) n, k) < t]
         exposed <= n P[Hyp(n - 1, colluding n, k) >= t] + n (dropping + colluding)^(k / 2)
 
-    The last term: honest clients fall apart only where k / 2 in a row are gone.
-
-    Args:
-        clients: n.
-        dropping: share that drops out, in [0, 1).
-        colluding: share that tells the server all it has, in [0, 1).
-        lost: the largest chance of no sum that is accepted.
-        exposed: the largest chance that more is learnt than one sum.
+    with a threshold t of more than half of k. The last term: honest clients fall apart only
+    where k / 2 in a row are gone.
 
     References:
         Bell et al., Secure Single-Server Aggregation with (Poly)Logarithmic Overhead,
@@ -170,14 +133,13 @@ def neighbourhood(
     """
     from scipy.stats import hypergeom  # slow to import, and no client asks
 
-    n, gone, bad = clients, int(dropping * clients), int(colluding * clients)
-    for k in range(2, clients - 1, 2):
+    n, gone, bad = clients, int(DROPPING * clients), int(COLLUDING * clients)
+    for k in range(2, n - 1, 2):
         fails = n * float(hypergeom(n - 1, n - 1 - gone, k).cdf(k // 2))
         apart = n * ((gone + bad) / n) ** (k // 2)
-        tells = n * float(hypergeom(n - 1, bad, k).sf(k // 2)) + apart
-        if fails <= lost and tells <= exposed:
-            return Neighbourhood(k, 0.5, min(fails, 1.0), min(tells, 1.0))
-    return Neighbourhood(n - 1 + (n - 1) % 2, 0.5, 0.0, 0.0)
+        if fails <= LOST and n * float(hypergeom(n - 1, bad, k).sf(k // 2)) + apart <= EXPOSED:
+            return k
+    return n - 1 + (n - 1) % 2
 
 
 @runtime_checkable
@@ -342,7 +304,8 @@ def sealed_shares(
             key = pairs.sealing_key(own, name, other)
         except ValueError:
             raise RefusedError(Reason.WEAK_KEY, other) from None
-        content = sealed(key, of_key[x] + of_seed[x], pairs.bound_to(name, other))
+        both, bound_to = of_key[x] + of_seed[x], pairs.bound_to(name, other)
+        content = ChaCha20Poly1305(key).encrypt(AEAD_NONCE, both, bound_to)
         digests = key_commitment(of_key[x]), seed_commitment(of_seed[x])
         yield Sealed(other, content, *digests)
 
@@ -362,8 +325,10 @@ def open_shares(
     own = private_key(sealing)
     for each in given:
         key = pairs.sealing_key(own, name, each.sender, received=True)
-        content = unsealed(key, each.content, pairs.bound_to(each.sender, name))
-        if content is not None:
-            survived = each.sender in survivors
-            cut = slice(SHARE_BYTES, None) if survived else slice(SHARE_BYTES)
-            yield OpenShare(each.sender, content[cut])
+        bound_to = pairs.bound_to(each.sender, name)
+        try:
+            both = ChaCha20Poly1305(key).decrypt(AEAD_NONCE, each.content, bound_to)
+        except InvalidTag:  # not sealed with this key, or changed
+            continue
+        survived = each.sender in survivors
+        yield OpenShare(each.sender, both[SHARE_BYTES:] if survived else both[:SHARE_BYTES])

@@ -260,12 +260,11 @@ class ServerRound:
             raise RefusedError(Reason.WRONG_CLIENTS, sender)
         after, kept = self, list[OpenShare]()
         for share in found.shares:
-            commitments = sealed[share.owner]
+            own = sealed[share.owner]
+            committed, found_now = own.key_commitment, key_commitment(share.share)
             if share.owner in self.masked:
-                as_committed = commitments.seed_commitment == seed_commitment(share.share)
-            else:
-                as_committed = commitments.key_commitment == key_commitment(share.share)
-            if as_committed:
+                committed, found_now = own.seed_commitment, seed_commitment(share.share)
+            if found_now == committed:
                 kept.append(share)
             else:
                 after = after._refusing(sender, Reason.FORGED_SHARE)
@@ -337,8 +336,8 @@ def secure_sum(
     Raises:
         RoundGivenUpError: there are fewer.
     """
-    k = neighbourhood(len(clients)).neighbours
-    terms = Terms(os.urandom(SESSION_BYTES), length, minimum, max(k, 2))
+    k = max(2, neighbourhood(len(clients)))
+    terms = Terms(os.urandom(SESSION_BYTES), length, minimum, k)
     server = ServerRound(terms, tuple(sorted(clients)))
     sides: dict[str, ClientRound] = {}
     for name in clients:
