@@ -260,12 +260,7 @@ def _last(client: Client, recipe: Recipe) -> int:
 
 def _extremes(clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
     for sign in (1, -1):
-        client = max(clients, key=lambda each: int((sign * _most(each, sign)).max()))
-        at = (sign * _most(client, sign)).argmax()
+        most = [(sign * each.train.inputs.flatten(1).long()).amax(dim=1) for each in clients]
+        client, largest = max(zip(clients, most, strict=True), key=lambda pair: int(pair[1].max()))
+        at = largest.argmax()
         yield client, client.train.take(torch.stack([at, at]))
-
-
-def _most(client: Client, sign: int) -> torch.Tensor:
-    """Return each example's largest or smallest number."""
-    flat = client.train.inputs.flatten(1).long()
-    return flat.amax(dim=1) if sign > 0 else flat.amin(dim=1)
