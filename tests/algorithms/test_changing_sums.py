@@ -53,7 +53,7 @@ class Present:
     def asked(self) -> Asked:
         assert self.run.records is not None
         own = self.state.kept(OwnSums) if self.keeps else None
-        return Asked(RecordsHere(self.run.records), self.clients, again=True, own=own)
+        return Asked(RecordsHere(self.run.records), self.clients, own=own)
 
     def change(self, who: Handle, new: Examples) -> None:
         """Subtract a client's records, and count it where it was with new ones."""

@@ -13,7 +13,6 @@ from torch import Tensor
 from covey.algorithms.algorithm import Algorithm, Clients, Setup
 from covey.algorithms.state import RoundResult, ServerState
 from covey.base.events import ClientsAssigned
-from covey.base.names import Handle
 from covey.base.rng import Streams
 from covey.components.parts import NotNegative
 from covey.engine.recipe import Objective, Proximal
@@ -52,13 +51,8 @@ class LocalTraining(Algorithm):
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let each of them train its own."""
-        return clients.train_and_aggregate(
-            state, ClientsAssigned(_own(state, clients), "clients"), streams
-        )
-
-
-def _own(state: ServerState, clients: Clients) -> dict[Handle, int]:
-    return {client.handle: state.assignment[client.handle] for client in clients.cohort}
+        own = {client.handle: state.assignment[client.handle] for client in clients.cohort}
+        return clients.train_and_aggregate(state, ClientsAssigned(own, "clients"), streams)
 
 
 class FedProx(FedAvg):

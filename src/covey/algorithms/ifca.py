@@ -21,7 +21,7 @@ from covey.algorithms.pooling import pooled, shares_of
 from covey.algorithms.selection import ClusterSelection, SelectionResult, Weighted
 from covey.algorithms.start import opening_round
 from covey.algorithms.state import RoundResult, ServerState, initial_state
-from covey.base.events import ClientsAssigned, Event, NewcomersWaited, PricesSet, RiskUnknown
+from covey.base.events import ClientsAssigned, NewcomersWaited, PricesSet, RiskUnknown
 from covey.base.names import Handle
 from covey.base.rng import Streams
 from covey.components.parts import Count, Part, Share
@@ -186,18 +186,14 @@ class IfcaMir(Ifca):
     selection: Annotated[ClusterSelection, Part("selection")] = Weighted()
 
     def choose(self, state: ServerState, clients: Clients, streams: Streams) -> SelectionResult:
-        """Let clients choose, and say which risks nobody knew."""
+        """Let clients choose, and say of which clusters they knew no risk."""
         choice = super().choose(state, clients, streams)
-        unknown = () if clients.own_risks else _unknown(state, clients)
-        return choice._replace(events=(*unknown, *choice.events))
-
-
-def _unknown(state: ServerState, clients: Clients) -> tuple[Event, ...]:
-    """Say which clusters were chosen among by clients who knew no risk of them."""
-    known = [state.known_risks(client.handle) for client in clients.cohort]
-    missing = [
-        j
-        for j, is_available in enumerate(state.available())
-        if is_available and any(row[j] is None for row in known)
-    ]
-    return (RiskUnknown(tuple(missing)),) if missing else ()
+        known = [state.known_risks(client.handle) for client in clients.cohort]
+        missing = [
+            j
+            for j, is_available in enumerate(state.available())
+            if is_available and any(row[j] is None for row in known)
+        ]
+        if clients.own_risks or not missing:
+            return choice
+        return choice._replace(events=(RiskUnknown(tuple(missing)), *choice.events))

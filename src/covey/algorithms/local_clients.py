@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -45,29 +46,6 @@ from covey.engine.protocol import Engine, ScoringJob, TrainingJob, num_steps
 from covey.engine.recipe import Recipe
 
 
-@dataclass(slots=True)
-class TrainingLoss:
-    """The mean loss of the last epoch's batches, once somebody told it.
-
-    Each batch is looked at before the step that it leads to, so that nothing is computed
-    for this alone.
-
-    Attributes:
-        recipe: how the client trains.
-        examples: how many it has.
-        mean: in nats; None: not known, as where its gradients are private.
-    """
-
-    recipe: Recipe
-    examples: int
-    mean: float | None = None
-
-    def note(self, losses: Float[Tensor, " steps"]) -> None:
-        """Take in the loss of every step."""
-        epoch = math.ceil(self.examples / self.recipe.batch_size)
-        self.mean = float(losses[-epoch:].double().mean())
-
-
 @runtime_checkable
 class Train(Protocol):
     """How clients train from their clusters' models: yields what each adds to its own."""
@@ -107,7 +85,12 @@ def train_with(engine: Engine, recipe: Recipe, weights: Literal["equal", "exampl
         streams: Streams,
         inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
-        losses = [TrainingLoss(recipe, len(client.train)) for client in cohort]
+        means = dict[Handle, float]()
+
+        # Each batch is looked at before the step that it leads to: nothing is computed for this.
+        def note(client: Client, losses: Float[Tensor, " steps"]) -> None:
+            epoch = math.ceil(len(client.train) / recipe.batch_size)
+            means[client.handle] = float(losses[-epoch:].double().mean())
 
         def start(client: Client) -> Params:
             own = inputs.memory.kept.get(client.handle, {}).get(LAYERS)
@@ -121,9 +104,9 @@ def train_with(engine: Engine, recipe: Recipe, weights: Literal["equal", "exampl
                 streams=streams_of(client, assignment[client.handle], streams),
                 recipe=recipe,
                 memory=inputs.of(client.handle),
-                on_losses=loss.note if inputs.wants_losses else None,
+                on_losses=partial(note, client) if inputs.wants_losses else None,
             )
-            for client, loss in zip(cohort, losses, strict=True)
+            for client in cohort
         ]
         watched = [RecordedJob(each) for each in jobs]
         recorded = (w.recorded if recipe.keep_losses else w.job for w in watched)
@@ -132,9 +115,7 @@ def train_with(engine: Engine, recipe: Recipe, weights: Literal["equal", "exampl
         own_memory = getattr(engine, "hands_over", False) and not recipe.keeps_memory
         less = subtracted_in_place if own_memory else subtract
         own = personal_training(engine, recipe, jobs)
-        for client, each, found, personal, loss in zip(
-            cohort, watched, trained, own, losses, strict=True
-        ):
+        for client, each, found, personal in zip(cohort, watched, trained, own, strict=True):
             weight = 1.0 if weights == "equal" else float(len(client.train))
             kept = memory_after(each.job, found[0], personal)
             if kept is not None and recipe.keep_losses:
@@ -145,7 +126,8 @@ def train_with(engine: Engine, recipe: Recipe, weights: Literal["equal", "exampl
                 kept = with_layers(kept, each.job.memory, found[0], model)
                 found[0] = {name: found[0][name] for name in model}
             update = [less(found.pop(), model)]
-            yield ClientUpdate(client.handle, j, update.pop(), weight, kept, loss.mean)
+            mean = means.get(client.handle)
+            yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean)
 
     return train
 

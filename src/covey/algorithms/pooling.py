@@ -43,9 +43,6 @@ from covey.base.params import model_hash
 from covey.components.state import ComponentState
 from covey.data.examples import Client
 
-Layers = Sequence[Sequence[str]]
-"""The names of a model's parameters layer by layer, from input to output."""
-
 
 class PoolingShares(ComponentState):
     """Per cluster, the share by which its model was last pooled."""
@@ -183,7 +180,7 @@ def _pulled(
     clusters: tuple[Params, ...],
     sizes: Int[ndarray, " clusters"],
     pulls: Float[ndarray, "clusters layers"],
-    layers: Layers,
+    layers: Sequence[Sequence[str]],
 ) -> tuple[Params, ...]:
     """Return the models after the pull; integer buffers stay each cluster's own."""
     if not sizes.any():

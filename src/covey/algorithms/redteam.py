@@ -3,7 +3,7 @@
 A red team's figures are sent to everybody; what clients find by themselves stays theirs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -78,11 +78,17 @@ class RedTeamed:
         def at(j: int) -> Streams:
             return streams.at("red team", j)
 
-        for target in _counted(targets(state, self.members), self.count, at):
+        attacked = targets(state, self.members)
+        if self.count is not None:
+            counts = self.count(attacked, at)
+            attacked = [replace(t, counts=c) for t, c in zip(attacked, counts, strict=True)]
+        for target in attacked:
             j = target.cluster
             finding, kept = self.attack(replace(target, states=states), at(j))
             states = states if kept is None else keep(states, kept)
-            events += [*_diverged(j, finding), finding.event(j)]
+            if not isinstance(finding, RiskEstimate) and finding.diverged:
+                events.append(ModelDiverged(j, finding.round_index, finding.reason))
+            events.append(finding.event(j))
             estimates[j] = _latest(finding, estimates[j])
         known = RiskEstimates(estimates=tuple(estimates))
         return RoundResult(replace(state, states=states).keeping(known), tuple(events))
@@ -177,22 +183,6 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
         )
         for j, params in enumerate(state.clusters)
     )
-
-
-def _counted(
-    found: tuple[Target, ...], count: CountAll | None, at: Callable[[int], Streams]
-) -> tuple[Target, ...]:
-    """Return the targets with what their members count, if they are asked."""
-    if count is None:
-        return found
-    counts = count(found, at)
-    return tuple(replace(t, counts=c) for t, c in zip(found, counts, strict=True))
-
-
-def _diverged(cluster: int, found: Finding) -> tuple[ModelDiverged, ...]:
-    if isinstance(found, RiskEstimate) or not found.diverged:
-        return ()
-    return (ModelDiverged(cluster, found.round_index, found.reason),)
 
 
 def _latest(new: Finding, old: RiskEstimate | None) -> RiskEstimate | None:

@@ -187,7 +187,17 @@ def heads_of_release(
         }
         _check_residuals(own, noise, inside)
         thetas.append(theta_alone(own, noise, streams.at("cluster", j), exact[j]))
-        facts.append(_fact(j, noise, inside))
+        weights = {handle: each.weight / WEIGHT_STEPS for handle, each in inside.items()}
+        fact = HeadPerturbed(
+            cluster=j,
+            clip=noise.clip,
+            noise_multiplier=noise.multiplier,
+            regularisation=noise.regularisation,
+            classes=noise.classes,
+            weights=weights,
+            heaviest=max((weights[h] * len(each) for h, each in inside.items()), default=0.0),
+        )
+        facts.append(fact)
     kept = ReleasedHeads(thetas=tuple(thetas), exact=exact, rounds=known.rounds + bool(facts))
     digests = tuple(hashlib.sha256(each.numpy().tobytes()).hexdigest() for each in thetas)
     return Release(digests, thetas.__getitem__, (kept,), tuple(facts))
@@ -210,16 +220,3 @@ def _check_residuals(sums: Sums, noise: HeadNoise, inside: Mapping[Handle, Rows]
             f"= {noise.clip}, as the noise hides no more; found {largest:.3f}. Nothing was "
             f"released. Raise privacy.record_clip, or method.regularisation."
         )
-
-
-def _fact(cluster: int, noise: HeadNoise, inside: Mapping[Handle, Rows]) -> HeadPerturbed:
-    weights = {handle: each.weight / WEIGHT_STEPS for handle, each in inside.items()}
-    return HeadPerturbed(
-        cluster=cluster,
-        clip=noise.clip,
-        noise_multiplier=noise.multiplier,
-        regularisation=noise.regularisation,
-        classes=noise.classes,
-        weights=weights,
-        heaviest=max((weights[h] * len(each) for h, each in inside.items()), default=0.0),
-    )

@@ -413,8 +413,10 @@ def play_sums(
         step = waited_for[0].round.step
         answers = _asked(send, request(step), waited_for)
         running = [each.taking(answers) if each.letters else each for each in running]
-        if step == "masked":
-            running = _sound(running, sound)
+        if step == "masked":  # groups of which too few are left, or would be left behind
+            may = sound(frozenset[Handle]().union(*(g.sent for g in running if g.letters)))
+            few = Reason.TOO_FEW_CLIENTS
+            running = [g.giving_up(few) if g.letters and g.sent not in may else g for g in running]
         running = [each.closed() if each.letters else each for each in running]
     return tuple(running)
 
@@ -439,16 +441,6 @@ def _asked(
         letters=letters,
     )
     return {each.handle: each.letter for each in send(asked, cohort)}
-
-
-def _sound(running: Sequence[GroupSum], sound: Sound) -> list[GroupSum]:
-    """Give up every group of which too few are left, or would be left behind."""
-    there = frozenset[Handle]().union(*(each.sent for each in running if each.letters))
-    may = sound(there)
-    return [
-        each.giving_up(Reason.TOO_FEW_CLIENTS) if each.letters and each.sent not in may else each
-        for each in running
-    ]
 
 
 def _closed(played: ServerRound) -> tuple[ServerRound, Mapping[str, bytes] | SecureSum]:

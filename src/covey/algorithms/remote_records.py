@@ -21,7 +21,7 @@ from covey.algorithms.state import Cohort, ServerState
 from covey.algorithms.sums import Moves, Summed, sums_of_numbers
 from covey.base.errors import ConfigError
 from covey.base.events import AnswerRefused, Event, SumGivenUp
-from covey.base.names import Handle, Params
+from covey.base.names import Handle
 from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.fixed_features import params_of
@@ -71,7 +71,7 @@ class RemoteRecords:
     ) -> Mapping[Handle, Float64[Tensor, " d"]]:
         """Ask clients for the mean of their features."""
         contexts = {client.handle: ClientContext() for client in cohort}
-        found = self._asked("mean", contexts, cohort, (d, round_index))
+        found = self.send(self._request("mean", contexts, d, round_index), cohort)
         return {each.handle: each.mean for each in found if each.mean is not None}
 
     def ready(
@@ -86,7 +86,8 @@ class RemoteRecords:
             client.handle: ClientContext(digest=known.digests.get(client.handle, ""))
             for client in cohort
         }
-        found = self._asked("sum", contexts, cohort, (d, round_index)) if cohort else ()
+        request = self._request("sum", contexts, d, round_index)
+        found = self.send(request, cohort) if cohort else ()
         largest = _largest(known.sums)
         held, facts = dict[Handle, Sums](), list[Event]()
         for each in found:
@@ -110,7 +111,7 @@ class RemoteRecords:
         A sum that cannot be one over records, or would make the one over all clients too
         large to be exact, is thrown away: which of its clients lied, nobody sees.
         """
-        request = self._request("masked", {}, (d, round_index))
+        request = self._request("masked", {}, d, round_index)
         length = d * (d + 1) // 2 + d * self.classes
         by_handle = {client.handle: client for client in cohort}
         asked = [
@@ -169,30 +170,14 @@ class RemoteRecords:
                 f"Remote clients choose through RemoteClients, found "
                 f"{type(backend).__name__}. Leave the steps' backend as it is."
             )
-        return RemoteJudges(backend, self.fingerprint, known, last)
-
-    def _asked(
-        self,
-        task: RequestType,
-        contexts: Mapping[Handle, ClientContext],
-        cohort: Cohort,
-        where: tuple[int, int],
-    ) -> tuple[ClientResponse, ...]:
-        return self.send(self._request(task, contexts, where), cohort)
+        return RemoteJudges(backend.send, backend.recipe, self.fingerprint, known, last)
 
     def _request(
-        self, task: RequestType, contexts: Mapping[Handle, ClientContext], where: tuple[int, int]
+        self, task: RequestType, contexts: Mapping[Handle, ClientContext], d: int, t: int
     ) -> ClientRequest:
-        width, t = where
+        path, features = ("round", t), self.fingerprint
         return ClientRequest(
-            task,
-            (),
-            (),
-            ("round", t),
-            contexts,
-            round_index=t,
-            width=width,
-            features=self.fingerprint,
+            task, (), (), path, contexts, round_index=t, width=d, features=features
         )
 
 
@@ -203,28 +188,18 @@ def _largest(sums: Iterable[Sums]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteJudges:
+class RemoteJudges(RemoteClients):
     """Remote clients who compare heads, and take one.
 
     Attributes:
-        clients: how they are reached.
         fingerprint: of the features.
         known: the sums of which each client's share is left out; None: of none.
         last: whether the run ends with it.
     """
 
-    clients: RemoteClients
     fingerprint: str
     known: ClusterSums | None
     last: bool
-
-    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Tensor:
-        """Refuse, as nobody but a client knows what it measures."""
-        return self.clients.evaluate(models, cohort, streams)
-
-    def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
-        """Ask clients which model has the lowest loss on their examples."""
-        return self.clients.nearest(state, cohort, streams)
 
     def choose(
         self,
@@ -236,15 +211,15 @@ class RemoteJudges:
     ) -> SelectionResult:
         """Let every client take a head by what it would be without the client."""
         del training
-        asked = replace(self.clients, send=self._send)
+        asked = RemoteClients(self._send_heads, self.recipe)
         return asked.choose(selection, state, cohort, streams)
 
-    def _send(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
+    def _send_heads(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Send heads, and what tells a client what they would be without it."""
         task: RequestType = "settle" if self.last else "compare"
         request = replace(request, task=task, features=self.fingerprint)
         if self.known is None:
-            return self.clients.send(request, cohort)
+            return self.send(request, cohort)
         known = self.known
         stakes = {c.handle: known.stake(c.handle) for c in cohort}
         met = {
@@ -264,4 +239,4 @@ class RemoteJudges:
             roots={j: heads[j].root for j in met},
             contexts=contexts,
         )
-        return self.clients.send(request, cohort)
+        return self.send(request, cohort)

@@ -149,7 +149,11 @@ class Steps:
         noted: dict[Handle, Mapping[str, Params] | None] = {}
         refused: list[RefusedUpdate] = []
         arriving = self._recallable(noting(made(asked), noted), refused, asked, made)
-        aggregated = self._aggregated(state, arriving, streams)
+        aggregated = self.aggregate(state.clusters, arriving, streams.at("merge"))
+        for _ in arriving:  # who trained took part, whether it was looked at or not
+            pass
+        merged = (self.frozen.get(j, model) for j, model in enumerate(aggregated.clusters))
+        aggregated = replace(aggregated, clusters=tuple(merged))
         if missing := {client.handle for client in asked} - noted.keys():
             cohort = tuple(c for c in cohort if c.handle not in missing)
             chosen = _restricted_to(chosen, {client.handle for client in cohort})
@@ -157,7 +161,11 @@ class Steps:
         noise = self.noise_events(cohort)
         sent = set(chosen.clusters.items())
         models, states, overflown = self._models_after(state, after, aggregated)
-        refused += _refused_together(overflown, sent)
+        refused += [
+            RefusedUpdate(handle, j, overflown[j], together=True)
+            for handle, j in sorted(sent)
+            if j in overflown
+        ]
         accepted = sent - {(each.handle, each.cluster) for each in refused}
         if refused and not self.dp_accounted:
             chosen = _restricted_to(chosen, {handle for handle, _ in accepted})
@@ -185,7 +193,8 @@ class Steps:
         """
         before = state.clusters
         models, states = self.server_step(before, aggregated.clusters, after.states)
-        overflown = _overflown(before, models)
+        entries = {j: not_finite(model) for j, model in enumerate(models)}
+        overflown = {j: name for j, name in entries.items() if name and not not_finite(before[j])}
         if not overflown:
             return models, states, {}
         kept = (before[j] if j in overflown else m for j, m in enumerate(models))
@@ -210,15 +219,6 @@ class Steps:
 
         return RecallableUpdates(finite, again)
 
-    def _aggregated(
-        self, state: ServerState, updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
-        found = self.aggregate(state.clusters, updates, streams.at("merge"))
-        for _ in updates:  # who trained took part, whether it was looked at or not
-            pass
-        models = (self.frozen.get(j, model) for j, model in enumerate(found.clusters))
-        return replace(found, clusters=tuple(models))
-
     def as_recorded(self, state: ServerState, chosen: ClientsAssigned) -> ClientsAssigned:
         """Return these choices, or those that were made when the round was played first."""
         then = self.recorded.get(state.round_index, {})
@@ -234,23 +234,6 @@ def _restricted_to(chosen: ClientsAssigned, handles: Collection[Handle]) -> Clie
 def _per_cluster(updates: Iterable[tuple[Handle, int]], state: ServerState) -> tuple[int, ...]:
     counted = Counter(j for _, j in updates)
     return tuple(counted[j] for j in range(len(state.clusters)))
-
-
-def _overflown(before: tuple[Params, ...], models: tuple[Params, ...]) -> dict[int, str]:
-    """Return the clusters whose model stopped being finite, each with its first entry."""
-    entries = {j: not_finite(model) for j, model in enumerate(models)}
-    return {j: name for j, name in entries.items() if name and not not_finite(before[j])}
-
-
-def _refused_together(
-    overflown: Mapping[int, str], sent: Iterable[tuple[Handle, int]]
-) -> list[RefusedUpdate]:
-    """Return the updates whose sum is not finite, though each of them is."""
-    return [
-        RefusedUpdate(handle, j, overflown[j], together=True)
-        for handle, j in sorted(sent)
-        if j in overflown
-    ]
 
 
 def _stalled(

@@ -358,11 +358,9 @@ class ClusterSelection(Component):
 
     Attributes:
         weighs: whether it looks at the clients' weights on the risk (beta).
-        needs_all_losses: whether the server must know what every client measured.
     """
 
     weighs: ClassVar[bool] = True
-    needs_all_losses: ClassVar[bool] = False
 
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ClusterSelection":
@@ -442,7 +440,6 @@ class Keeping(ClusterSelection):
             paper's RR-Cluster, see `docs/privacy.md`).
     """
 
-    needs_all_losses: ClassVar[bool] = True
     weighs: ClassVar[bool] = False
 
     target_share: Share = 0.0

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from covey.algorithms.algorithm import Clients, Setup, Subtractable
+from covey.algorithms.algorithm import Clients, Clustered, Setup, Subtractable
 from covey.algorithms.releases import (
     Release,
     ReleasedHeads,
@@ -35,28 +35,25 @@ from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS, Rows
 from covey.membership.references import PlayRound
 
-Initialisation = Literal["random", "warm", "groups"]
-
 MEANS = "mean features"
 
 
 def first_clusters(
-    how: tuple[Initialisation, int], state: ServerState, clients: Clients, streams: Streams
+    method: Clustered, state: ServerState, clients: Clients, streams: Streams
 ) -> tuple[ClientsAssigned, tuple[Event, ...]]:
     """Return the first clusters: known, by chance, or found in the mean features.
 
     Args:
-        how: `groups`, `random` or `warm`, and how many clusters there are.
+        method: how clusters start, and how many there are.
         state: before the first round.
         clients: of the first round.
         streams: of the round.
     """
-    initialisation, num_clusters = how
-    cohort = clients.cohort
-    if initialisation == "groups":
+    cohort, num_clusters = clients.cohort, method.num_clusters
+    if method.initialisation == "groups":
         known = {c.handle: c.group or 0 for c in cohort}
         return ClientsAssigned(known, "groups"), ()
-    if initialisation == "random":
+    if method.initialisation == "random":
         draws = {c.handle: streams.at("start", c.name).generator() for c in cohort}
         drawn = {h: int(draw.integers(num_clusters)) for h, draw in draws.items()}
         return ClientsAssigned(drawn, "chance"), ()
@@ -219,8 +216,7 @@ class Solved(Subtractable):
             merged = ModelsMerged(model_hash(state.clusters), (0,) * len(state.clusters))
             nobody = clients.all_in(0, "clients")
             return RoundResult(state.with_models(state.clusters), (nobody, merged))
-        again = state.round_index in clients.steps.recorded
-        asked = self._asking(state, clients, again=again)
+        asked = self._asking(state, clients)
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.steps.as_recorded(state, chosen)
         asked, chosen = self._ready(state, chosen, asked)
@@ -231,22 +227,20 @@ class Solved(Subtractable):
 
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
         """Return the state in which the sums lack what these clients added."""
-        asked = self._asking(state, leavers, again=True)
-        return without_leavers(state, leavers.cohort, asked)
+        return without_leavers(state, leavers.cohort, self._asking(state, leavers))
 
     def solve(
         self, state: ServerState, chosen: ClientsAssigned, clients: Clients, streams: Streams
     ) -> RoundResult:
         """Solve every cluster's head for these choices; nobody is asked for others."""
-        asked = self._asking(state, clients, again=True)
-        asked, chosen = self._ready(state, chosen, asked)
+        asked, chosen = self._ready(state, chosen, self._asking(state, clients))
         return self._solved(state, chosen, asked, streams)
 
-    def _asking(self, state: ServerState, clients: Clients, *, again: bool) -> Asked:
+    def _asking(self, state: ServerState, clients: Clients) -> Asked:
         """Return the way to sums; whoever's are not kept is asked for them again."""
         everybody = {client.handle: client for client in clients.setup.population}
         own = state.kept(OwnSums) if self.keep_sums else None
-        return Asked(clients.records, everybody, again, clients.setup.min_cohort, own)
+        return Asked(clients.records, everybody, clients.setup.min_cohort, own)
 
     def _ready(
         self, state: ServerState, chosen: ClientsAssigned, asked: Asked
@@ -254,7 +248,9 @@ class Solved(Subtractable):
         """Ask who comes or moves for its sums; who gives none has not chosen."""
         weights = self._weights(state, chosen.clusters, asked)
         asked = asked.ready(state, chosen.clusters, weights)
-        return asked, asked.answered(chosen)
+        lacking = asked.records.lacking
+        there = {h: j for h, j in chosen.clusters.items() if h not in lacking}
+        return asked, replace(chosen, clusters=there)
 
     def _weights(
         self, state: ServerState, clusters: Mapping[Handle, int], asked: Asked
@@ -338,8 +334,7 @@ class Solved(Subtractable):
         if self.num_clusters == 1:
             return state, clients.all_in(0, "shared"), ()
         if not state.assignment:
-            how = self.initialisation, self.num_clusters
-            return state, *first_clusters(how, state, clients, streams)
+            return state, *first_clusters(self, state, clients, streams)
         hidden = isinstance(clients.records.noise, HeadNoise)
         if is_settled(state, clients) or (hidden and self._is_spent(state)):
             stay = {c.handle: state.assignment.get(c.handle, 0) for c in clients.cohort}

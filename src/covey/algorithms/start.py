@@ -7,7 +7,7 @@ clients keep their first cluster for a few rounds before they choose: after one 
 models are still so alike that chance would decide, and the groups would be lost again.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,7 +58,9 @@ def gap_split(
     """
     if not np.isfinite(points).all() or not np.ptp(points, axis=0).any():
         return Split(np.zeros(len(points), dtype=np.int64), 0.0)  # nothing to tell apart
-    cloud = _principal(points)
+    # the same cloud, centred and along its principal axes
+    left, singular, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    cloud = left * singular
     spread = cloud.std(axis=0)
     # One thread: the order of sums must not depend on the machine.
     with threadpool_limits(1):
@@ -86,21 +88,9 @@ def update_directions(updates: Sequence[Params]) -> Float[ndarray, "clients feat
     rows /= rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
     if not rows.isfinite().all():  # a client's training diverged
         return np.full((len(rows), 1), np.nan)
-    return _from_products((rows @ rows.T).numpy())
-
-
-def _from_products(gram: Float[ndarray, "n n"]) -> Float[ndarray, "n rank"]:
-    """Return points with these inner products."""
-    values, vectors = np.linalg.eigh(gram)
+    values, vectors = np.linalg.eigh((rows @ rows.T).numpy())
     kept = values > 1e-9 * values.max()
     return vectors[:, kept] * np.sqrt(values[kept])
-
-
-def _principal(points: Float[ndarray, "n features"]) -> Float[ndarray, "n rank"]:
-    """Return the same cloud, centred and along its principal axes."""
-    centred = points - points.mean(axis=0)
-    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
-    return left * singular
 
 
 def _k_means(
@@ -181,7 +171,13 @@ def _split_round(state: ServerState, clients: Clients, streams: Streams) -> Roun
     }
     parts = ClientsAssigned(split, "split")
     moved = trained.train_and_aggregate(state, parts, streams, updates)
-    return RoundResult(moved.state, (*noise, _groups_sought_event(candidates, best), *moved.events))
+    described = "input statistics" in candidates
+    sought = GroupsSought(
+        gaps={name: split.gap for name, split in candidates.items()},
+        chosen=best,
+        sent="mean and deviation of its inputs per channel" if described else "nothing",
+    )
+    return RoundResult(moved.state, (*noise, sought, *moved.events))
 
 
 def _members_in(cohort: Cohort, handles: Collection[Handle]) -> Cohort:
@@ -229,12 +225,3 @@ def _statistics(client: Client) -> Float[ndarray, " twice_channels"]:
     inputs = to_floats(client.train.inputs).double()
     channels = inputs.flatten(2).transpose(0, 1).flatten(1) if inputs.dim() > 2 else inputs.T
     return np.concatenate([channels.mean(dim=1), channels.std(dim=1)])
-
-
-def _groups_sought_event(candidates: Mapping[str, Split], best: str) -> GroupsSought:
-    asked = "input statistics" in candidates
-    return GroupsSought(
-        gaps={name: split.gap for name, split in candidates.items()},
-        chosen=best,
-        sent="mean and deviation of its inputs per channel" if asked else "nothing",
-    )

@@ -14,7 +14,7 @@ from torch import Tensor
 from covey.algorithms.local_clients import Backend, LocalClients
 from covey.algorithms.state import Cohort, ServerState
 from covey.base.errors import ModelError, RunError
-from covey.base.events import ClientsAssigned, Event, MovesWaited
+from covey.base.events import Event, MovesWaited
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
 from covey.components.state import ComponentState
@@ -229,7 +229,10 @@ def sums_of_numbers(numbers: Int64[np.ndarray, " numbers"], shape: tuple[int, in
 
 @runtime_checkable
 class Records(Protocol):
-    """Clients' records, as far as sums and choices need them."""
+    """Clients' records, as far as sums and choices need them.
+
+    What has a body holds where the records are here.
+    """
 
     @property
     def classes(self) -> int:
@@ -244,22 +247,22 @@ class Records(Protocol):
     @property
     def are_apart(self) -> bool:
         """Whether they are not here, and whoever is asked may give no answer."""
-        ...
+        return False
 
     @property
     def lacking(self) -> frozenset[Handle]:
         """Who was asked for its sums, and gave none that are in order."""
-        ...
+        return frozenset()
 
     @property
     def facts(self) -> tuple[Event, ...]:
         """What is to be told of their answers."""
-        ...
+        return ()
 
     @property
     def summed(self) -> Summed | None:
         """Whose sums came under masks; None: masks are not asked of these clients."""
-        ...
+        return None
 
     def means(
         self, cohort: Cohort, d: int, round_index: int
@@ -276,7 +279,8 @@ class Records(Protocol):
             d: how many features there are, and a bias.
             round_index: the round that they are needed in.
         """
-        ...
+        del known, cohort, d, round_index
+        return self
 
     def under_masks(
         self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
@@ -290,7 +294,8 @@ class Records(Protocol):
             d: how many features there are, and a bias.
             round_index: the round that they are needed in.
         """
-        ...
+        del known, cohort, moves, d, round_index
+        return self
 
     def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
         """Return the sums over these clients, each at its weight; all were made `ready`."""
@@ -298,7 +303,7 @@ class Records(Protocol):
 
     def noted(self, sums: ClusterSums) -> ClusterSums:
         """Return the sums with what has to be known of whoever is counted in them."""
-        ...
+        return sums
 
     def judging(self, backend: Backend, known: ClusterSums | None, *, last: bool) -> Backend:
         """Return how clients choose among heads; nobody trains.
@@ -313,7 +318,7 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsHere:
+class RecordsHere(Records):
     """Simulated clients' records."""
 
     records: LocalRecords
@@ -328,26 +333,6 @@ class RecordsHere:
         """What hides the sums, or the heads, that are released; None: nothing does."""
         return self.records.noise
 
-    @property
-    def are_apart(self) -> bool:
-        """They are here."""
-        return False
-
-    @property
-    def lacking(self) -> frozenset[Handle]:
-        """Nobody: everything is here."""
-        return frozenset()
-
-    @property
-    def facts(self) -> tuple[Event, ...]:
-        """Nothing."""
-        return ()
-
-    @property
-    def summed(self) -> Summed | None:
-        """Nobody's: every round of secure sums is played where they are added."""
-        return None
-
     def means(
         self, cohort: Cohort, d: int, round_index: int
     ) -> Mapping[Handle, Float64[Tensor, " d"]]:
@@ -355,25 +340,9 @@ class RecordsHere:
         del d, round_index
         return {each.handle: self.records.mean(each.train) for each in cohort}
 
-    def ready(self, known: ClusterSums, cohort: Cohort, d: int, round_index: int) -> "RecordsHere":
-        """Return the records as they are."""
-        del known, cohort, d, round_index
-        return self
-
-    def under_masks(
-        self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
-    ) -> "RecordsHere":
-        """Return the records as they are."""
-        del known, cohort, moves, d, round_index
-        return self
-
     def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
         """Return the sums over these clients, each at its weight."""
         return self.records.sums(((each.train, w) for each, w in clients), d)
-
-    def noted(self, sums: ClusterSums) -> ClusterSums:
-        """Return the sums as they are."""
-        return sums
 
     def judging(self, backend: Backend, known: ClusterSums | None, *, last: bool) -> Backend:
         """Return how clients compare heads that never met them, or models as they are."""
@@ -430,7 +399,6 @@ class Asked:
     Attributes:
         records: theirs, as features.
         everybody: by handle, whether it is in this round's cohort or not.
-        again: whether this round was played before.
         min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
             they are.
         own: each client's own, as far as the server has them; None: it keeps none.
@@ -438,7 +406,6 @@ class Asked:
 
     records: Records
     everybody: Mapping[Handle, Client]
-    again: bool
     min_cohort: int = 0
     own: OwnSums | None = None
 
@@ -497,12 +464,6 @@ class Asked:
             return state, clusters, ()
         return with_waiting_moves(state, clusters, self.min_cohort, self.records.summed)
 
-    def answered(self, chosen: ClientsAssigned) -> ClientsAssigned:
-        """Return the choices of those whose sums are at hand, where they are needed."""
-        lacking = self.records.lacking
-        there = {h: j for h, j in chosen.clusters.items() if h not in lacking}
-        return replace(chosen, clusters=there)
-
 
 def counted_sums(
     state: ServerState, clusters: Mapping[Handle, int], weights: Mapping[Handle, int], asked: Asked
@@ -546,7 +507,12 @@ def without_leavers(state: ServerState, leavers: Cohort, asked: Asked) -> Server
         gone = anew.records.lacking
         stay, clusters, _ = anew.parted(stay, {})
         if asked.min_cohort:
-            _check_some(clusters)
+            if not clusters:
+                raise RunError(
+                    "Sums under masks are made anew without a client that gives none of its own "
+                    "only by nodes that know that it left. Set leave = true in its node.toml and "
+                    "start it, or name it in `left` in the node.toml of those who stay."
+                )
             gone = stay.assignment.keys() - clusters.keys()
         weights = {h: w for h, (_, w) in known.counted.items()}
         counted = counted_sums(stay, clusters, weights, anew)
@@ -563,15 +529,6 @@ def without_leavers(state: ServerState, leavers: Cohort, asked: Asked) -> Server
             sums[j] = each - asked.sums(gone, d)
     left = stay.kept(ClusterSums)
     return stay.keeping(left.of(tuple(sums), left.counted))
-
-
-def _check_some(counted: Mapping[Handle, int]) -> None:
-    if not counted:
-        raise RunError(
-            "Sums under masks are made anew without a client that gives none of its own "
-            "only by nodes that know that it left. Set leave = true in its node.toml and "
-            "start it, or name it in `left` in the node.toml of those who stay."
-        )
 
 
 def _before_and_after(

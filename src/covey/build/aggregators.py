@@ -5,7 +5,6 @@ believed where its own class says so (`Component.vouches_for`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from torch import nn
 
@@ -45,10 +44,18 @@ def aggregator_of(
         clients: how many there are.
         organisations: as far as they are attested; None: nobody asks, in a rehearsal.
     """
-    if config.privacy.client_noise > 0:
-        merge = noised_mean(_clipping(config, clients))
+    privacy, aggregation = config.privacy, config.aggregation
+    if privacy.client_noise > 0:
+        clipping = Clipping(
+            clip=privacy.client_clip,
+            noise_multiplier=privacy.client_noise,
+            sampling=config.train.participation,
+            clients=clients,
+        )
+        merge = noised_mean(clipping)
     else:
-        merge = _aggregation(config, clients, organisations)
+        merge = aggregation.prepared(_federation(config, clients, organisations))
+        merge = user_aggregator(aggregation.name, merge) if aggregation.is_own else merge
     return with_stored_updates(merge) if config.leaving.store_updates else merge
 
 
@@ -112,15 +119,9 @@ def sums_of(config: Config) -> SumKind:
     return "exact" if sum_noise_of(config) is None else "noisy"
 
 
-def _aggregation(
+def _federation(
     config: Config, clients: int, organisations: Mapping[Handle, str] | None
-) -> Aggregator:
-    federation = replace(_federation(config, clients), organisations=organisations)
-    merge = config.aggregation.prepared(federation)
-    return user_aggregator(config.aggregation.name, merge) if config.aggregation.is_own else merge
-
-
-def _federation(config: Config, clients: int) -> FederationInfo:
+) -> FederationInfo:
     def noise_multiplier(epsilon: float, delta: float, sizes: Sequence[int]) -> float:
         # the accountants take seconds to load, and a client never needs them
         from covey.dp.run_guarantees import representative_noise
@@ -133,17 +134,7 @@ def _federation(config: Config, clients: int) -> FederationInfo:
         participation=config.train.participation,
         shared=config.method.num_models == 1,
         noise_multiplier=noise_multiplier,
-    )
-
-
-def _clipping(config: Config, clients: int) -> Clipping:
-    """Return how updates are clipped and hidden, in a federation of so many clients."""
-    privacy = config.privacy
-    return Clipping(
-        clip=privacy.client_clip,
-        noise_multiplier=privacy.client_noise,
-        sampling=config.train.participation,
-        clients=clients,
+        organisations=organisations,
     )
 
 
@@ -198,11 +189,7 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
         if setting in found or key in ("metrics", "tracking"):  # they change no model
             continue
         if own or (component.is_own and component != usual.get(key)):
-            source = _source(component) if component.is_own else ""
+            maker = component.function if isinstance(component, OwnFunction) else type(component)
+            source = source_hash(maker) if component.is_own else ""
             found[setting] = {"name": component.name, "options": own, "source": source}
     return (ComponentsUsed(found, mixes_clusters(config)),) if found else ()
-
-
-def _source(component: Component) -> str:
-    made = component.function if isinstance(component, OwnFunction) else type(component)
-    return source_hash(made)

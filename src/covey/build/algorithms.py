@@ -6,12 +6,10 @@ from functools import partial
 
 from torch import Tensor
 
-from covey.aggregation.base import Aggregator
 from covey.algorithms.algorithm import Algorithm, Clients, Setup, Subtractable
 from covey.algorithms.local_clients import (
     Backend,
     LocalClients,
-    Train,
     Training,
     evaluate_with,
     noise_events_of,
@@ -180,11 +178,26 @@ def clients_of(
     config, population = components.config, components.population
     usual = recipe_of(config).at(round_index, config.rounds)
     backend, training = _reached(components, usual)
-    recipe, train = _replayed(usual, training, replay)
+    recipe, train = usual, training(usual).train
+    if replay.stored_updates is not None:
+        recipe = calibration_recipe(usual)
+        train = calibrated_by(training(recipe).train, replay.stored_updates)
+    if config.privacy.secure_sums and not config.method.subtracts:
+        aggregate = masked_aggregator_of(config)
+    else:
+        organisations = population.organisation_by_handle()
+        aggregate = aggregator_of(config, len(population.clients), organisations)
+    local, send = components.records, components.send
+    records: Records | None = None
+    if local is not None:
+        here = send is None
+        records = (
+            RecordsHere(local) if here else RemoteRecords(send, local.classes, local.fingerprint)
+        )
     steps = Steps(
         backend=backend,
         train=train,
-        aggregate=_aggregate(config, population),
+        aggregate=aggregate,
         patience=config.risk.every,
         recorded=replay.recorded,
         noise_events=training(recipe).noise_events,
@@ -192,65 +205,34 @@ def clients_of(
         server_step=server_step_of(config),
         longer=training(longer(usual)),
         frozen=replay.frozen_models,
-        records=_records(components),
-        repeatable=components.send is None,
+        records=records,
+        repeatable=send is None,
     )
     return Clients(
         (),
         steps,
         setup,
         selection_config(config, population.num_classes),
-        own_risks=components.send is not None and config.risk.on_clients,
+        own_risks=send is not None and config.risk.on_clients,
     )
-
-
-def _records(components: Components) -> Records | None:
-    """Return the way to clients' records, where the model's features are fixed."""
-    records, send = components.records, components.send
-    if records is None:
-        return None
-    if send is None:
-        return RecordsHere(records)
-    return RemoteRecords(send, records.classes, records.fingerprint)
-
-
-def _aggregate(config: Config, population: Population) -> Aggregator:
-    """Return how updates are aggregated; who solves its models from sums takes none."""
-    if config.privacy.secure_sums and not config.method.subtracts:
-        return masked_aggregator_of(config)
-    organisations = population.organisation_by_handle()
-    return aggregator_of(config, len(population.clients), organisations=organisations)
 
 
 def _reached(components: Components, usual: Recipe) -> tuple[Backend, Callable[[Recipe], Training]]:
     """Return how clients are reached, and how a recipe is carried out: here, or there."""
     config, engine, send = components.config, components.engine, components.send
-    if send is not None and config.privacy.secure_sums:
-        least = config.privacy.min_cohort
-        return (
-            RemoteClients(send, usual),
-            lambda recipe: Training(masked_training(send, recipe, least)),
-        )
     if send is not None:
-        return (
-            RemoteClients(send, usual),
-            lambda recipe: Training(RemoteClients(send, recipe).train),
-        )
+        least, masked = config.privacy.min_cohort, config.privacy.secure_sums
+
+        def remote(recipe: Recipe) -> Training:
+            alone = RemoteClients(send, recipe).train
+            return Training(masked_training(send, recipe, least) if masked else alone)
+
+        return RemoteClients(send, usual), remote
     weights = config.aggregation.weights
     return (
         LocalClients(evaluate_with(engine, *config.method.compares_on)),
         lambda recipe: Training(train_with(engine, recipe, weights), noise_events_of(recipe)),
     )
-
-
-def _replayed(
-    usual: Recipe, training: Callable[[Recipe], Training], replay: ReplayOptions
-) -> tuple[Recipe, Train]:
-    """Return how clients train in this round: as usual, unless they only calibrate."""
-    if replay.stored_updates is None:
-        return usual, training(usual).train
-    recipe = calibration_recipe(usual)
-    return recipe, calibrated_by(training(recipe).train, replay.stored_updates)
 
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:
@@ -323,14 +305,12 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what nobody sees."""
-    found: list[str] = []
     algorithm = config.method
-    found += filter(None, (algorithm.note,))
-    found += filter(None, (SUMS_ALONE if config.privacy.secure_sums else algorithm.seen,))
+    found = [algorithm.note, SUMS_ALONE if config.privacy.secure_sums else algorithm.seen]
     hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
     if algorithm.sends_sums and not hidden:
         found.append(HEADS_WITHOUT_NOISE)
-    found += filter(None, (masks_told(config),))
+    found.append(masks_told(config))
     if config.model.task == "regression":
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."
@@ -345,11 +325,10 @@ def notes(config: Config) -> tuple[str, ...]:
             "Accuracy is with the entries that each client keeps to itself (model.personal); "
             "risk is of the shared ones, with the entries that were drawn."
         )
-    if note := config.risk.note:
-        found.append(note)
+    found.append(config.risk.note)
     if anonymity_of(config) and config.secrets.source == "seeded":
         found.append(
             "Everything hidden can be recomputed from the seed: no deniability against "
             "whoever holds it."
         )
-    return tuple(found)
+    return tuple(filter(None, found))

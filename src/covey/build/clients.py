@@ -174,7 +174,12 @@ def with_preferences(
     taus, betas = (_shares("thresholds", thresholds), _shares("risk_weights", risk_weights))
     if not taus and not betas:
         return config
-    _refuse_random_handles(config)
+    if config.secrets.source == "os":
+        raise ConfigError(
+            "thresholds and risk_weights are kept with the settings under handles that "
+            "follow from the seed, found secrets.source = 'os', which is to "
+            "hide who took part. Write them into a file and set population.preferences."
+        )
     streams, fixed = Streams(config.seed), config.population.risk_weight
 
     def stated(name: ClientName) -> tuple[str, float, float]:
@@ -188,15 +193,6 @@ def with_preferences(
     settings = config.model_dump()
     settings["population"]["preferences_by_handle"] = entries
     return Config.of(settings)
-
-
-def _refuse_random_handles(config: Config) -> None:
-    if config.secrets.source == "os":
-        raise ConfigError(
-            "thresholds and risk_weights are kept with the settings under handles that "
-            "follow from the seed, found secrets.source = 'os', which is to "
-            "hide who took part. Write them into a file and set population.preferences."
-        )
 
 
 def _shares(what: str, found: Any) -> dict[ClientName, float]:  # noqa: ANN401 - anything
@@ -394,7 +390,8 @@ def population_and_notes(
     """
     source = source_of(config, given)
     request = request_of(config, streams)
-    _check_fits(config, source)
+    if refused := [each.message for rule in OF_DATA for each in rule(config, source)]:
+        raise ConfigError(" ".join(refused))
     population, notes = population_from(source, config, request)
     if config.data.normalise == "image":
         population = normalised_population(population)
@@ -404,7 +401,7 @@ def population_and_notes(
 
 def request_of(config: Config, streams: Streams) -> PopulationRequest:
     """Return what a data source is asked for."""
-    task = TASKS[config.model.task]
+    task, settings = TASKS[config.model.task], config.population
 
     def outputs(labels: Shaped[Tensor, "examples *label"], whose: str) -> int:
         try:
@@ -415,19 +412,22 @@ def request_of(config: Config, streams: Streams) -> PopulationRequest:
     return PopulationRequest(
         folder=data_folder(config.data.dir),
         label=config.data.label,
-        spec=_population_spec(config),
+        spec=PopulationSpec(
+            clients=settings.clients,
+            groups=_group_specs(config),
+            shift_per=settings.shift_per,
+            holdout=settings.holdout,
+            audit_examples=settings.audit_examples,
+            pool=0 if config.risk.needs_pool else -1,
+            non_members=config.audit.non_members,
+            images=settings.images,
+            partition=settings.partition,
+        ),
         streams=streams,
         preference=preference_of(config, streams),
         outputs=outputs,
         keeps_ids=config.model.name not in NETWORKS,
     )
-
-
-def _check_fits(config: Config, source: DataSource) -> None:
-    """Refuse what these data, or these clients, do not have."""
-    found = [each.message for rule in OF_DATA for each in rule(config, source)]
-    if found:
-        raise ConfigError(" ".join(found))
 
 
 def _check_groups(config: Config, population: Population) -> None:
@@ -454,21 +454,6 @@ def _without(population: Population, names: tuple[ClientName, ...]) -> Populatio
     if not kept:
         raise ConfigError("population.exclude leaves no client. Exclude fewer.")
     return replace(population, clients=kept)
-
-
-def _population_spec(config: Config) -> PopulationSpec:
-    settings = config.population
-    return PopulationSpec(
-        clients=settings.clients,
-        groups=_group_specs(config),
-        shift_per=settings.shift_per,
-        holdout=settings.holdout,
-        audit_examples=settings.audit_examples,
-        pool=0 if config.risk.needs_pool else -1,
-        non_members=config.audit.non_members,
-        images=settings.images,
-        partition=settings.partition,
-    )
 
 
 def _group_specs(config: Config) -> tuple[GroupSpec, ...]:

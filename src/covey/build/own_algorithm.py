@@ -172,21 +172,22 @@ def _is_finite(params: Params) -> bool:
 
 
 def checked_result(
-    part: tuple[str, str],
+    algorithm: str,
+    where: str,
     before: ServerState,
     found: Any,  # noqa: ANN401 - a user's
 ) -> RoundResult:
     """Return what a user's function returned, if covey can go on with it.
 
     Args:
-        part: the algorithm, and the function of its, for messages.
+        algorithm: as messages call it.
+        where: the function of it, for messages.
         before: the state that it was given.
         found: what it returned.
 
     Raises:
         ConfigError: naming the part that does not fit.
     """
-    algorithm, where = part
     if not isinstance(found, RoundResult):
         rule = f"`{where}` must return a covey.RoundResult"
         raise mistaken(algorithm, rule, found)
@@ -205,8 +206,14 @@ def checked_result(
         )
     facts = _events(algorithm, where, found.events)
     for choice in (state.assignment, *(each.clusters for each in choices_in(facts))):
-        if problem := _misplaced(choice, len(state.clusters)):
-            raise ConfigError(f"Your {algorithm} in `{where}` {problem}")
+        placed: Mapping[Handle, Any] = choice
+        for handle, j in placed.items():
+            if not isinstance(j, int) or not 0 <= j < len(state.clusters):
+                raise ConfigError(
+                    f"Your {algorithm} in `{where}` must put every client into one of the "
+                    f"clusters 0 to {len(state.clusters) - 1}, found {j!r} for {handle!r}. "
+                    f"Correct it."
+                )
     state = replace(state, clusters=tuple(state.clusters))
     return found._replace(state=state, events=facts)
 
@@ -232,17 +239,6 @@ def _events(algorithm: str, where: str, found: object) -> tuple[Event, ...]:
             rule = f"`{where}` must return covey.base.events alone as its events"
             raise mistaken(algorithm, rule, fact)
     return facts
-
-
-def _misplaced(choice: Mapping[str, Any], clusters: int) -> str:
-    """Return what is wrong with the clusters of clients; "" if nothing is."""
-    for handle, j in choice.items():
-        if not isinstance(j, int) or not 0 <= j < clusters:
-            return (
-                f"must put every client into one of the clusters 0 to {clusters - 1}, "
-                f"found {j!r} for {handle!r}. Correct it."
-            )
-    return ""
 
 
 def _handles(cohort: Cohort) -> frozenset[Handle]:
@@ -432,7 +428,7 @@ class OwnAlgorithm:
     ) -> RoundResult:
         with read_only(self.part, {"state": state}):
             found = user_function(self.part, function)()
-        return checked_result((self.part, where), state, found)
+        return checked_result(self.part, where, state, found)
 
     def _recorded(
         self, before: ServerState, clients: Clients, watch: _Watch, result: RoundResult
@@ -450,7 +446,7 @@ class OwnAlgorithm:
         if strangers := (named | placed) - self.known - watch.handed_out:
             raise self._contradiction(f"name {_some(strangers)}, which this round does not have")
         if choices or not watch.trained:
-            self._check_named(choices, named, watch, clients.steps, facts)
+            self._check_named(choices, watch, clients.steps, facts)
         else:
             fact = ClientsAssigned(dict(watch.trained), "algorithm")
             facts = (*facts, fact)
@@ -461,24 +457,19 @@ class OwnAlgorithm:
         return result._replace(state=state, events=(fact, *facts))
 
     def _check_named(
-        self,
-        choices: Collection[ClientsAssigned],
-        named: Collection[Handle],
-        watch: _Watch,
-        steps: Steps,
-        facts: Collection[Event],
+        self, choices: list[ClientsAssigned], watch: _Watch, steps: Steps, facts: Collection[Event]
     ) -> None:
+        cluster_of = [pair for fact in choices for pair in fact.clusters.items()]
+        named = {handle for handle, _ in cluster_of}
         if any(fact.by == "final" for fact in choices):
             raise self._contradiction("name last choices ('final') in a round")
         refused = {fact.handle for fact in facts if isinstance(fact, AnswerRefused)}
-        if unnamed := watch.trained.keys() - set(named) - refused:
+        if unnamed := watch.trained.keys() - named - refused:
             raise self._contradiction(f"do not name {_some(unnamed)}, which trained")
         if not (watch.trained and steps.repeatable):
             return
-        kept = {
-            handle for fact in choices for handle, j in fact.clusters.items() if j in steps.frozen
-        }
-        if untrained := set(named) - watch.trained.keys() - kept:
+        kept = {handle for handle, j in cluster_of if j in steps.frozen}
+        if untrained := named - watch.trained.keys() - kept:
             raise self._contradiction(f"say that {_some(untrained)} trained, which did not")
 
     def _contradiction(self, what: str) -> ConfigError:

@@ -14,7 +14,7 @@ from covey.aggregation.base import ClientUpdate
 from covey.algorithms.local_clients import evaluate_with, train_with
 from covey.algorithms.redteam import due_to_measure, with_own_estimates
 from covey.algorithms.remote import ClientContext, ClientRequest
-from covey.algorithms.selection import SelectionInputs, selection_inputs
+from covey.algorithms.selection import selection_inputs
 from covey.algorithms.state import (
     ClientMemory,
     ObjectiveInputs,
@@ -36,7 +36,6 @@ from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob
-from covey.engine.recipe import Recipe
 from covey.heads.sums import Sums
 from covey.membership.estimators import RiskContext, own_counts
 
@@ -107,7 +106,7 @@ class ClientRuntime:
         """
         known = (
             self._measured_risks(request, context, measured)
-            if self._measures_risk
+            if self.config.risk.on_clients
             else context.risks
         )
         if context.given is not None:
@@ -116,7 +115,9 @@ class ClientRuntime:
         losses = self._losses(request, context, streams)
         if request.task == "place":
             return ClusterChoice(int(losses.nan_to_num(nan=torch.inf).argmin()), known)
-        inputs = self._selection_inputs(request, replace(context, risks=known), losses, streams)
+        state = self._state(request, context, known)
+        inputs = selection_inputs(state, (self.client,), losses, streams)  # of a cohort of one
+        inputs = replace(inputs, available=torch.tensor(request.available))
         picked = selection_config(self.config, self.classes).select(inputs)
         return ClusterChoice(int(torch.as_tensor(picked)[0]), known)
 
@@ -189,7 +190,12 @@ class ClientRuntime:
         weights, handle = self.config.aggregation.weights, self.client.handle
         recipe = recipe_of(self.config).with_numbers(request.recipe)
         if train_model is not None:
-            _refuse_memory(recipe)
+            if recipe.keeps_memory:
+                raise ConfigError(
+                    "The settings' algorithm or objective lets clients keep something from round "
+                    "to round, of which a training function of one's own knows nothing. Train as "
+                    "the settings say (covey.flower.client.client_app), or choose another."
+                )
             weight = 1.0 if weights == "equal" else float(len(self.client.train))
             models, start = list(request.models), request.models[cluster]
             models[cluster] = {**start, **self.held}  # a function of one's own sees the whole
@@ -241,10 +247,6 @@ class ClientRuntime:
         told = summed_up(self.config) & {"sums", "counts"}
         return bool(told) or self.config.aggregation.weights == "examples"
 
-    @property
-    def _measures_risk(self) -> bool:
-        return self.config.risk.on_clients
-
     def _measured_risks(
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks
     ) -> KnownRisks:
@@ -270,25 +272,3 @@ class ClientRuntime:
             round_index=request.round_index,
             assignment={handle: context.current} if context.current >= 0 else {},
         ).keeping(OwnRisks(risks={handle: known} if known else {}))
-
-    def _selection_inputs(
-        self,
-        request: ClientRequest,
-        context: ClientContext,
-        losses: Float[Tensor, "clients clusters"],
-        streams: Streams,
-    ) -> SelectionInputs:
-        """Return what a selection sees of a cohort of one."""
-        state = self._state(request, context, context.risks)
-        inputs = selection_inputs(state, (self.client,), losses, streams)
-        return replace(inputs, available=torch.tensor(request.available))
-
-
-def _refuse_memory(recipe: Recipe) -> None:
-    """Refuse to train by a function of one's own what needs what clients keep."""
-    if recipe.keeps_memory:
-        raise ConfigError(
-            "The settings' algorithm or objective lets clients keep something from round "
-            "to round, of which a training function of one's own knows nothing. Train as "
-            "the settings say (covey.flower.client.client_app), or choose another."
-        )

@@ -161,16 +161,10 @@ def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | 
 def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment:
     """Return how clients measure for themselves."""
     estimator = config.risk
-    own = estimator.judge
+    judge = estimator.judge
     if estimator.is_own:
-        own = user_self_assessment(estimator.name, estimator.judge)
-
-    def judge(
-        models: tuple[Params, ...], cohort: Sequence[Client], streams: Streams
-    ) -> dict[Handle, list[RiskEstimate | None]]:
-        return own(models, cohort, context, streams)
-
-    return judge
+        judge = user_self_assessment(estimator.name, estimator.judge)
+    return lambda models, cohort, streams: judge(models, cohort, context, streams)
 
 
 def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:

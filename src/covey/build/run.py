@@ -335,17 +335,6 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
         )
 
 
-def _on_fixed_features(
-    config: Config, module: nn.Module, engine: Engine, population: Population
-) -> tuple[Engine, LocalRecords]:
-    """Return how heads are scored and solved, both on features that are computed once."""
-    cache, task = FeatureCache(module), TASKS[config.model.task]
-    scale = float(getattr(module, "scale", 1.0))
-    scoring = FixedFeatureEngine(engine, cache, scale, task)
-    noise = sum_noise_of(config) or head_noise_of(config, population.num_classes)
-    return scoring, LocalRecords(cache, scale, task, population.num_classes, noise)
-
-
 def _sender(config: Config, backend: ClientBackend | None, module: nn.Module | None) -> Send | None:
     """Return the way to remote clients, whose frozen parameters must be the server's."""
     if backend is None:
@@ -358,10 +347,13 @@ def _engine(
     config: Config, module: nn.Module, population: Population
 ) -> tuple[Engine, LocalRecords | None]:
     """Return what trains and scores models, and clients' records where features are fixed."""
-    apart, records = bool(recipe_of(config).apart), None
-    engine = config.engine.build(module, TASKS[config.model.task], apart=apart)
-    if has_fixed_features(module):
-        engine, records = _on_fixed_features(config, module, engine, population)
+    task, classes, records = TASKS[config.model.task], population.num_classes, None
+    engine = config.engine.build(module, task, apart=bool(recipe_of(config).apart))
+    if has_fixed_features(module):  # heads are scored and solved on what is computed once
+        cache, scale = FeatureCache(module), float(getattr(module, "scale", 1.0))
+        engine = FixedFeatureEngine(engine, cache, scale, task)
+        noise = sum_noise_of(config) or head_noise_of(config, classes)
+        records = LocalRecords(cache, scale, task, classes, noise)
     drawn = personal_params(module, config.model.personal)
     return CompletingEngine(engine, drawn) if drawn else engine, records
 

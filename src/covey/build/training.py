@@ -218,8 +218,10 @@ def check_trains(config: Config, engine: Engine, start: Params, clients: Sequenc
         ModelError: naming the client on whose batch the model failed, and how.
     """
     streams = Streams(config.seed).at("trial")
+    # where examples are drawn, each is for certain
+    usual = replace(recipe_of(config), local_steps=1, record_noise=0.0)
     for client, batch in _batches(config, [each for each in clients if len(each.train)]):
-        job = TrainingJob(start, batch, streams, _one_step(config, len(batch)))
+        job = TrainingJob(start, batch, streams, replace(usual, batch_size=len(batch)))
         try:
             list(engine.train([job]))
             engine.score([ScoringJob(start, batch)])
@@ -235,12 +237,6 @@ def check_trains(config: Config, engine: Engine, start: Params, clients: Sequenc
 
 def _whose(client: Client, batch: Examples) -> str:
     return f"On {len(batch)} examples of {client.name}"
-
-
-def _one_step(config: Config, size: int) -> Recipe:
-    """Return one step over all examples; where examples are drawn, each is for certain."""
-    recipe = recipe_of(config)
-    return replace(recipe, local_steps=1, batch_size=size, record_noise=0.0)
 
 
 def _batches(config: Config, clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
@@ -264,12 +260,7 @@ def _last(client: Client, recipe: Recipe) -> int:
 
 def _extremes(clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
     for sign in (1, -1):
-        client = max(clients, key=lambda each: int((sign * _most(each, sign)).max()))
-        at = (sign * _most(client, sign)).argmax()
+        most = [(sign * each.train.inputs.flatten(1).long()).amax(dim=1) for each in clients]
+        client, largest = max(zip(clients, most, strict=True), key=lambda pair: int(pair[1].max()))
+        at = largest.argmax()
         yield client, client.train.take(torch.stack([at, at]))
-
-
-def _most(client: Client, sign: int) -> torch.Tensor:
-    """Return each example's largest or smallest number."""
-    flat = client.train.inputs.flatten(1).long()
-    return flat.amax(dim=1) if sign > 0 else flat.amin(dim=1)

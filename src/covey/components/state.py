@@ -187,7 +187,14 @@ def _plain(
         return [_plain(v, key, tensors) for v in cast("Collection[Any]", value)]
     if isinstance(value, float) and not math.isfinite(value):
         return {NUMBER: str(value)}
-    return _leaf(value, key)
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError:
+        raise ConfigError(
+            f"A component's state must hold tensors, numbers, words, frozen records and "
+            f"collections of them, found a {type(value).__name__} in {key}. Keep it as "
+            f"one of these."
+        ) from None
 
 
 def _word(value: object, key: str) -> str:
@@ -197,17 +204,6 @@ def _word(value: object, key: str) -> str:
         f"The keys of mappings in a component's state must be words or whole numbers, "
         f"found {value!r} in {key}. Keep mappings in mappings."
     )
-
-
-def _leaf(value: object, key: str) -> object:
-    try:
-        return to_jsonable_python(value)
-    except PydanticSerializationError:
-        raise ConfigError(
-            f"A component's state must hold tensors, numbers, words, frozen records and "
-            f"collections of them, found a {type(value).__name__} in {key}. Keep it as "
-            f"one of these."
-        ) from None
 
 
 def decoded(found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:

@@ -282,7 +282,9 @@ def problems_of(
             sections = Sections.model_validate(settings)
             break
         except ValidationError as error:
-            by_path = _by_path(error)
+            by_path: dict[Path, list[Error]] = {}  # a choice between types makes several of each
+            for each in error.errors():
+                by_path.setdefault(_path(each), []).append(cast("Error", each))
             found.extend(_problem(path, errors, given) for path, errors in by_path.items())
             wrong |= {".".join(map(str, path[:2])) for path in by_path}
             settings = _without(settings, list(by_path))
@@ -308,14 +310,6 @@ def _without(given: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
         for name, value in given.items()
         if (name,) not in wrong and (isinstance(value, Mapping) or name not in tops)
     }
-
-
-def _by_path(error: ValidationError) -> dict[Path, list[Error]]:
-    """Return errors by the setting; a choice between types makes several of each."""
-    found: dict[Path, list[Error]] = {}
-    for each in error.errors():
-        found.setdefault(_path(each), []).append(cast("Error", each))
-    return found
 
 
 def _path(error: Mapping[str, Any]) -> Path:

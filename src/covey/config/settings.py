@@ -28,11 +28,6 @@ IN_USER = re.compile(r"(://[^/?#@:]*):[^@/]*@")
 IN_QUERY = re.compile(r"(\b\w*password=)[^&\s\"']+", re.IGNORECASE)
 
 
-def has_password(url: str) -> bool:
-    """Return whether a URL holds a password, before its host or in its query."""
-    return bool(IN_USER.search(url) or IN_QUERY.search(url))
-
-
 def without_passwords(text: str) -> str:
     """Return a text with stars for the passwords of URLs in it."""
     return IN_QUERY.sub(r"\1***", IN_USER.sub(r"\1:***@", text))
@@ -118,7 +113,7 @@ class Config(Sections):
 def _mistakes(config: Sections) -> Iterator[Refusal]:
     """Yield what is wrong between settings, and with what they give away."""
     yield from refusals(config)
-    if has_password(config.ledger.url):
+    if IN_USER.search(config.ledger.url) or IN_QUERY.search(config.ledger.url):
         yield Refusal(
             ("ledger.url",),
             "ledger.url must hold no password: settings are kept and shown with the run. Put "
@@ -241,10 +236,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
     Raises:
         ConfigError: naming the key, the value and the remedy of every mistake.
     """
-    settings, problems = read_settings(path, overrides)
-    if not problems:
-        return Config.of(settings)
-    raise ConfigError(together([*problems, *Config.problems(settings)]))
+    return Config.of(swept_settings(path, overrides, ()))
 
 
 def read_settings(
@@ -259,7 +251,7 @@ def read_settings(
     """
     settings = {} if path is None else _read(Path(path))
     problems: list[Problem] = []
-    for pair in sorted(overrides, key=lambda pair: _names_first(pair.partition("=")[0].strip())):
+    for pair in sorted(overrides, key=_names_first):
         try:
             put(settings, pair)
         except ConfigError as error:
@@ -268,7 +260,7 @@ def read_settings(
 
 
 def swept_settings(
-    path: str | Path, overrides: Sequence[str], swept: Sequence[str]
+    path: str | Path | None, overrides: Sequence[str], swept: Sequence[str]
 ) -> dict[str, Any]:
     """Read settings as `load_config` does, and put the pairs of a sweep; unchecked.
 
@@ -278,7 +270,7 @@ def swept_settings(
     settings, problems = read_settings(path, overrides)
     if problems:
         raise ConfigError(together([*problems, *Config.problems(settings)]))
-    for pair in sorted(swept, key=lambda pair: _names_first(pair.partition("=")[0].strip())):
+    for pair in sorted(swept, key=_names_first):
         put(settings, pair)
     return settings
 
@@ -333,8 +325,9 @@ def _take(settings: dict[str, Any], path: list[str]) -> None:
         inner.pop(path[-1], None)
 
 
-def _names_first(key: str) -> tuple[bool, int]:
-    """Order settings so that none is put before the component that has it."""
+def _names_first(pair: str) -> tuple[bool, int]:
+    """Order settings, with values or without, so that none is put before its component."""
+    key = pair.partition("=")[0].strip()
     return not key.endswith(".name"), key.count(".")
 
 
