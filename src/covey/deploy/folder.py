@@ -35,7 +35,7 @@ from pydantic import TypeAdapter
 from covey.algorithms.ifca import Ifca
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
-from covey.build.aggregators import anonymity_of
+from covey.build.clients import least_organisations
 from covey.components.built_ins import DEFAULTS, NEWCOMERS, ROBUST
 from covey.components.parts import reference
 from covey.config.settings import Config, load_config
@@ -255,17 +255,9 @@ def bounds_newcomers(config: Config) -> bool:
     )
 
 
-def least_organisations(settings: dict[str, Any]) -> int:
-    """Return of how many organisations an anonymity set must be; 1 where it does not matter."""
-    terms = anonymity_of(Config.of(settings))
-    return terms.min_organisations if terms else 1
-
-
-def organisation_problem(
-    settings: dict[str, Any], nodes: Sequence[str], known: Mapping[str, str]
-) -> str:
+def organisation_problem(config: Config, nodes: Sequence[str], known: Mapping[str, str]) -> str:
     """Say what the aggregation must know of whose clients nodes are, and does not; "": nothing."""
-    least = least_organisations(settings)
+    least = least_organisations(config)
     lacking = [name for name in nodes if name not in known]
     present = {known[name] for name in nodes if name in known}
     if least > 1 and lacking:
@@ -293,9 +285,10 @@ def _attest(settings: dict[str, Any], out: Path, plan: Plan) -> Plan:
     known = read_organisations(Path(file)) if file else {}
     known = {name: known[name] for name in plan.nodes if name in known}
     plan = replace(plan, organisations={**known, **plan.organisations})
-    if not plan.organisations and least_organisations(settings) == 1:
+    config = Config.of(settings)
+    if not plan.organisations and least_organisations(config) == 1:
         return plan
-    if problem := organisation_problem(settings, plan.nodes, plan.organisations):
+    if problem := organisation_problem(config, plan.nodes, plan.organisations):
         raise ConfigError(f"{problem[0].upper()}{problem[1:]}")
     settings["population"]["organisations"] = str(out / ORGANISATIONS)
     return plan
