@@ -402,12 +402,9 @@ def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
     reading = Reading(datetime.now(UTC), whole=True)
     if Path(name).is_dir() and is_run(Path(name)):
         return entry_of_folder(Path(name), Path(name).resolve().name, reading)
-    found, there = [], []
-    for root in roots:
-        for entry in found_runs([root]):
-            there.append(entry.place)
-            if name in (entry.name, entry.place):
-                found.append((root, entry))
+    below = [(root, entry) for root in roots for entry in found_runs([root])]
+    there = [entry.place for _, entry in below]
+    found = [(root, entry) for root, entry in below if name in (entry.name, entry.place)]
     if len(found) != 1:
         many = f"{len(found)} have it" if found else "none has it"
         raise RunError(
