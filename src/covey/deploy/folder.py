@@ -92,18 +92,6 @@ class Plan:
                 f"A federation needs at least one --node, and each name once, found "
                 f"{', '.join(self.nodes) or 'none'}. Name every client once."
             )
-        self._check_organisations()
-        if not 0 < self.port < 65536:
-            raise ConfigError(
-                f"--port takes a number from 1 to 65535, found {self.port}. Correct it."
-            )
-        if self.ip is None and not _HOST.fullmatch(self.host):
-            raise ConfigError(
-                f"--host takes the name or address under which the nodes reach the server, found "
-                f"{self.host!r}. Leave out the port, and what is before '//'."
-            )
-
-    def _check_organisations(self) -> None:
         if strangers := sorted(self.organisations.keys() - set(self.nodes)):
             raise ConfigError(
                 f"An organisation is attested for a client that takes part, found one of "
@@ -120,6 +108,15 @@ class Plan:
             raise ConfigError(
                 "An organisation is attested for a key that is registered, found "
                 "--insecure, where nodes have none. Leave one of them out."
+            )
+        if not 0 < self.port < 65536:
+            raise ConfigError(
+                f"--port takes a number from 1 to 65535, found {self.port}. Correct it."
+            )
+        if self.ip is None and not _HOST.fullmatch(self.host):
+            raise ConfigError(
+                f"--host takes the name or address under which the nodes reach the server, found "
+                f"{self.host!r}. Leave out the port, and what is before '//'."
             )
 
     @property
