@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -23,8 +24,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from covey.base.errors import ConfigError, CoveyError, DataError, RunError
 from covey.base.files import file_hash, permissions_of_others, read_bounded
+from covey.build.clients import least_organisations
 from covey.build.training import masks_told, summed_up
-from covey.components.parts import find
 from covey.config.settings import Config
 from covey.data.arrays import read_client
 from covey.data.population import read_organisations
@@ -34,7 +35,6 @@ from covey.deploy.folder import (
     Declaration,
     bounds_newcomers,
     federation_settings,
-    least_organisations,
     organisation_problem,
 )
 from covey.deploy.node import NodeFile
@@ -61,16 +61,11 @@ class Finding:
     detail: str
 
 
-def _fine(about: str, detail: str) -> Finding:
-    return Finding("ok", about, detail)
-
-
-def _warning(about: str, detail: str) -> Finding:
-    return Finding("warning", about, detail)
-
-
-def _error(about: str, detail: str) -> Finding:
-    return Finding("error", about, detail)
+_fine, _warning, _error = (
+    partial(Finding, "ok"),
+    partial(Finding, "warning"),
+    partial(Finding, "error"),
+)
 
 
 def _either(about: str, problem: str, fine: str) -> Finding:
@@ -106,17 +101,18 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
             yield _fine("node.toml", f"complete, for {node.name}")
         except ConfigError as problem:
             yield _error("node.toml", str(problem))
-    settings, finding = _settings(folder / (node.config if node else "covey.toml"))
+    config, finding = _settings(folder / (node.config if node else "covey.toml"))
     yield finding
-    if settings is not None:
-        yield from _masks(Config.of(settings))
+    if config is not None and (protection := masks_told(config)):
+        bare = summed_up(config) & {"updates", "counts"}
+        yield _warning("masks", protection) if bare else _fine("masks", protection)
     if is_server:
-        if settings is not None:
-            yield from _trust(settings)
-            yield from _organisations(settings, plan.nodes)
+        if config is not None:
+            yield from _trust(config)
+            yield from _organisations(config, plan.nodes)
         yield _app(folder, declared)
     elif node is not None:
-        yield _examples(node, settings, folder)
+        yield _examples(node, config, folder)
     if plan.insecure:
         yield _warning("insecure", _INSECURE)
     else:
@@ -176,16 +172,14 @@ def _scripts(folder: Path, declared: Declaration) -> dict[str, Finding]:
     findings: dict[str, Finding] = {}
     for name in ("server.sh", "flwr.sh") if declared.folder else ("start.sh",):
         try:
-            same = file_hash(folder / name) == declared.scripts.get(name)
-        except OSError as problem:
-            findings[name] = _error(
-                name,
-                f"expected the script that covey wrote, found: {problem}. Write the folder "
-                f"again with `covey deploy init`.",
+            problem = "" if file_hash(folder / name) == declared.scripts.get(name) else _CHANGED
+        except OSError as error:
+            problem = (
+                f"expected the script that covey wrote, found: {error}. Write the folder "
+                f"again with `covey deploy init`."
             )
-            continue
         off = "telemetry, update checks and installation at run time are off"
-        findings[name] = _either(name, "" if same else _CHANGED, off)
+        findings[name] = _either(name, problem, off)
     return findings
 
 
@@ -223,19 +217,19 @@ _INSECURE = (
 )
 
 
-def _settings(path: Path) -> tuple[dict[str, Any] | None, Finding]:
+def _settings(path: Path) -> tuple[Config | None, Finding]:
     """Read the federation's settings: what they say, and whether they are right."""
     try:
-        settings = federation_settings(path)
+        config = Config.of(federation_settings(path))
     except CoveyError as problem:
         return None, _error(path.name, str(problem))
-    if settings["secrets"]["source"] == "seeded":
-        return settings, _warning(
+    if config.secrets.source == "seeded":
+        return config, _warning(
             path.name,
             "expected secrets.source = 'os', found 'seeded': whoever has these settings, "
             "so every node, can recompute what hides clients. For experiments only.",
         )
-    return settings, _fine(path.name, "the settings are valid")
+    return config, _fine(path.name, "the settings are valid")
 
 
 _OPEN_SUMS = (
@@ -245,12 +239,11 @@ _OPEN_SUMS = (
 )
 
 
-def _trust(settings: dict[str, Any]) -> Iterator[Finding]:
+def _trust(config: Config) -> Iterator[Finding]:
     """Warn of a mean that one node can turn round; noise on sums needs the mean.
 
     Sums are means as well, and a cluster is its newcomers' where anybody may enter it.
     """
-    config = Config.of(settings)
     if bounds_newcomers(config) and not getattr(config.method, "max_newcomers", 0.0):
         found = (
             "expected method.max_newcomers above 0, found 0: nodes that lie can all choose "
@@ -264,9 +257,9 @@ def _trust(settings: dict[str, Any]) -> Iterator[Finding]:
             "of sums. Trust every node, or know how many examples it may have."
         )
         yield _warning("method", found)
-        if not settings["privacy"]["secure_sums"]:
+        if not config.privacy.secure_sums:
             yield _warning("privacy", _OPEN_SUMS)
-    elif settings["aggregation"]["name"] == "mean" and settings["privacy"]["client_noise"] == 0:
+    elif config.aggregation.name == "mean" and config.privacy.client_noise == 0:
         found = (
             "expected a robust aggregation, found aggregation.name = 'mean': a few nodes that "
             "lie can turn the model round. Leave the section aggregation out for the geometric "
@@ -275,18 +268,11 @@ def _trust(settings: dict[str, Any]) -> Iterator[Finding]:
         yield _warning("aggregation", found)
 
 
-def _masks(config: Config) -> Iterator[Finding]:
-    """Say against whom masks protect, where there are any."""
-    if protection := masks_told(config):
-        bare = summed_up(config) & {"updates", "counts"}
-        yield _warning("masks", protection) if bare else _fine("masks", protection)
-
-
-def _organisations(settings: dict[str, Any], nodes: Sequence[str]) -> Iterator[Finding]:
+def _organisations(config: Config, nodes: Sequence[str]) -> Iterator[Finding]:
     """Look whether the file of organisations says of every node what the aggregation needs."""
-    path, about = settings["population"]["organisations"], "organisations"
+    path, about = config.population.organisations, "organisations"
     if not path:
-        if (least := least_organisations(settings)) > 1:
+        if (least := least_organisations(config)) > 1:
             yield _error(
                 about,
                 f"expected population.organisations, as aggregation.min_organisations = "
@@ -294,13 +280,13 @@ def _organisations(settings: dict[str, Any], nodes: Sequence[str]) -> Iterator[F
             )
         return
     try:
-        problem = organisation_problem(settings, nodes, read_organisations(Path(path)))
+        problem = organisation_problem(config, nodes, read_organisations(Path(path)))
     except CoveyError as error:
         problem = str(error)
     yield _either(about, problem, "it is known whose client each node is")
 
 
-def _examples(node: NodeFile, settings: dict[str, Any] | None, folder: Path) -> Finding:
+def _examples(node: NodeFile, config: Config | None, folder: Path) -> Finding:
     """Look for a node's examples; a relative path starts at its folder."""
     if node.data:
         try:
@@ -308,10 +294,9 @@ def _examples(node: NodeFile, settings: dict[str, Any] | None, folder: Path) -> 
         except DataError as problem:
             return _error("data", str(problem))
         return _fine("data", f"{len(examples):,} examples in {folder / node.data}")
-    data = settings["data"]["name"] if settings is not None else ""
     # only such data are shared out among clients with numbers for names
-    if settings is not None and ":" not in data and find("data", data, "data.name").simulates:
-        last = settings["population"]["clients"] - 1
+    if config is not None and ":" not in config.data.name and config.data.simulates:
+        last = config.population.clients - 1
         if node.name not in (f"client-{index:05}" for index in range(last + 1)):
             return _error(
                 "data",

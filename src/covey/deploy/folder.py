@@ -35,7 +35,7 @@ from pydantic import TypeAdapter
 from covey.algorithms.algorithm import Clustered
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
-from covey.build.aggregators import anonymity_of
+from covey.build.clients import least_organisations
 from covey.components.built_ins import DEFAULTS, NEWCOMERS, ROBUST
 from covey.components.parts import reference
 from covey.config.settings import Config, load_config
@@ -92,18 +92,6 @@ class Plan:
                 f"A federation needs at least one --node, and each name once, found "
                 f"{', '.join(self.nodes) or 'none'}. Name every client once."
             )
-        self._check_organisations()
-        if not 0 < self.port < 65536:
-            raise ConfigError(
-                f"--port takes a number from 1 to 65535, found {self.port}. Correct it."
-            )
-        if self.ip is None and not _HOST.fullmatch(self.host):
-            raise ConfigError(
-                f"--host takes the name or address under which the nodes reach the server, found "
-                f"{self.host!r}. Leave out the port, and what is before '//'."
-            )
-
-    def _check_organisations(self) -> None:
         if strangers := sorted(self.organisations.keys() - set(self.nodes)):
             raise ConfigError(
                 f"An organisation is attested for a client that takes part, found one of "
@@ -120,6 +108,15 @@ class Plan:
             raise ConfigError(
                 "An organisation is attested for a key that is registered, found "
                 "--insecure, where nodes have none. Leave one of them out."
+            )
+        if not 0 < self.port < 65536:
+            raise ConfigError(
+                f"--port takes a number from 1 to 65535, found {self.port}. Correct it."
+            )
+        if self.ip is None and not _HOST.fullmatch(self.host):
+            raise ConfigError(
+                f"--host takes the name or address under which the nodes reach the server, found "
+                f"{self.host!r}. Leave out the port, and what is before '//'."
             )
 
     @property
@@ -255,17 +252,9 @@ def bounds_newcomers(config: Config) -> bool:
     )
 
 
-def least_organisations(settings: dict[str, Any]) -> int:
-    """Return of how many organisations an anonymity set must be; 1 where it does not matter."""
-    terms = anonymity_of(Config.of(settings))
-    return terms.min_organisations if terms else 1
-
-
-def organisation_problem(
-    settings: dict[str, Any], nodes: Sequence[str], known: Mapping[str, str]
-) -> str:
+def organisation_problem(config: Config, nodes: Sequence[str], known: Mapping[str, str]) -> str:
     """Say what the aggregation must know of whose clients nodes are, and does not; "": nothing."""
-    least = least_organisations(settings)
+    least = least_organisations(config)
     lacking = [name for name in nodes if name not in known]
     present = {known[name] for name in nodes if name in known}
     if least > 1 and lacking:
@@ -293,9 +282,10 @@ def _attest(settings: dict[str, Any], out: Path, plan: Plan) -> Plan:
     known = read_organisations(Path(file)) if file else {}
     known = {name: known[name] for name in plan.nodes if name in known}
     plan = replace(plan, organisations={**known, **plan.organisations})
-    if not plan.organisations and least_organisations(settings) == 1:
+    config = Config.of(settings)
+    if not plan.organisations and least_organisations(config) == 1:
         return plan
-    if problem := organisation_problem(settings, plan.nodes, plan.organisations):
+    if problem := organisation_problem(config, plan.nodes, plan.organisations):
         raise ConfigError(f"{problem[0].upper()}{problem[1:]}")
     settings["population"]["organisations"] = str(out / ORGANISATIONS)
     return plan

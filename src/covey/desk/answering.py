@@ -15,7 +15,7 @@ Salts, letters and the requester's name go, in this order; the facts stay, under
 import hashlib
 import hmac
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -36,16 +36,8 @@ from covey.desk.case import (
     handle_of,
     text_handle,
 )
-from covey.desk.intake import (
-    PLAYED,
-    Holdings,
-    Load,
-    begin_case,
-    grouped,
-    line_of,
-    search_runs,
-    still_open,
-)
+from covey.desk.intake import PLAYED, Load, begin_case, grouped, line_of, search_runs, still_open
+from covey.desk.runs import OPEN
 from covey.ledger.store import Ledger
 from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
@@ -74,7 +66,7 @@ def note_answers(register: Register, names: Mapping[str, str], run: Run, handle:
         if handle in case.answered or name in run.names:
             continue
         asked = case.asked.get(handle, "")
-        signed = asked and _proof(run, asked).is_file()
+        signed = asked and _proof(run.folder, asked).is_file()
         request = asked if signed else _own_request(run, name)
         if request is not None:
             note_answer(register, case, handle, run, request)
@@ -98,18 +90,17 @@ def note_lost(
 def _own_request(run: Run, name: str) -> str | None:
     """Return the request whose proof is about this name, of those nobody acknowledged."""
     for each in run.unacknowledged:
-        path = _proof(run, each.request)
-        if not path.is_file():
-            continue
-        mark = str(_document(path).get("subject"))
-        if hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(each.salt))):
-            return each.request
+        path = _proof(run.folder, each.request)
+        if path.is_file():
+            mark = str(_document(path).get("subject"))
+            if hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(each.salt))):
+                return each.request
     return None
 
 
 def note_answer(register: Register, case: Case, handle: str, run: Run, request: str) -> None:
     """Note what a proof says that was signed."""
-    path = _proof(run, request)
+    path = _proof(run.folder, request)
     told = _document(path)
     fact = RunAnswered(
         case=case.number,
@@ -123,26 +114,25 @@ def note_answer(register: Register, case: Case, handle: str, run: Run, request: 
     register.record([fact], {handle: str(Path(run.folder).resolve())})
 
 
-def _proof(run: Run, request: str) -> Path:
-    return RunFolder(run.folder).proofs / f"{request}.json"
+def _proof(run: Path, request: str) -> Path:
+    return RunFolder(run).proofs / f"{request}.json"
 
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_bounded(path))
+        return json.loads(read_bounded(path))
     except (OSError, ValueError) as error:
         raise RunError(
             f"{path} must be a proof that covey signed, but it cannot be read: "
             f"{type(error).__name__}. Restore it from the requester's copy."
         ) from error
-    return found
 
 
 def owes_answers(run: Run) -> bool:
     """Say whether requests wait in a run's ledger, or with who plays it."""
     folder = RunFolder(run.folder)
     with Ledger.read(folder.ledger) as ledger:
-        waits = any(r.state in ("pending", "serving") for r in ledger.requests())
+        waits = any(r.state in OPEN for r in ledger.requests())
     return waits or any(folder.queued_requests())
 
 
@@ -168,15 +158,12 @@ def ask_run(
     refused: dict[str, str] = {}
     for answer, basis, group in grouped(there, ""):
         plans = run.plan([*group], answer, basis)
-        none = {each.client: each.reason for each in plans if each.chosen is None}
-        refused |= none
-        names_of_group = [each for each in group if each not in none]
+        refused |= {each.client: each.reason for each in plans if each.chosen is None}
+        names_of_group = [each for each in group if each not in refused]
         if not names_of_group:
             continue
-        done = run.forget(names_of_group, answer, basis, observe, on_receipt=note_receipt)
-        for each in done:
-            request = each.answered.request
-            note_answer(register, group[each.client], handle, run, request)
+        for each in run.forget(names_of_group, answer, basis, observe, on_receipt=note_receipt):
+            note_answer(register, group[each.client], handle, run, each.answered.request)
     return refused
 
 
@@ -185,12 +172,11 @@ def leave_word(register: Register, names: Mapping[str, str], path: Path, handle:
     folder = RunFolder(path)
     queued = {each.client for each in folder.queued_requests()}
     with Ledger.read(folder.ledger) as ledger:
-        there, asked = set(ledger.names().values()), ledger.requests()
-        open_handles = {r.handle for r in asked if r.state in ("pending", "serving")}
-        waiting = {n for h, n in ledger.names().items() if h in open_handles}
+        waiting = {r.handle for r in ledger.requests() if r.state in OPEN}
+        there = {name for handle, name in ledger.names().items() if handle not in waiting}
     for number, name in names.items():
         case = register.case(number)
-        if name in there - queued - waiting and handle not in case.answered:
+        if name in there - queued and handle not in case.answered:
             folder.queue_request(name, case.wanted, case.basis)
 
 
@@ -332,42 +318,31 @@ def answer_cases(
     Raises:
         ConfigError: there is no such answer; nothing was done.
     """
-    names = _names(register, still_open(register, numbers))
+    names: dict[str, str] = {}  # who asks twice is answered once, by the first case
+    for case in still_open(register, numbers):
+        name = register.text(case.person)
+        if name not in names.values():
+            names[case.number] = name
     found = search_runs(roots, list(names.values()))
     for number in names:
         wanted_answer(wanted or "auto", register.case(number).basis)
     for number, name in names.items():
         begin_case(register, register.case(number), name, found, wanted)
-    outcomes: list[RunOutcome] = []
-    for place in _places(register, names, found):
-        found_here = _in_run(register, names, place, load, observe)
-        if pages and any(each.answer for each in found_here):
-            load(Path(place)).report()
-        outcomes += found_here
-    return tuple(outcomes)
-
-
-def _names(register: Register, cases: Sequence[Case]) -> dict[str, str]:
-    """Return the cases' names by number; who asks twice is answered once, by the first."""
-    names: dict[str, str] = {}
-    for case in cases:
-        name = register.text(case.person)
-        if name not in names.values():
-            names[case.number] = name
-    return names
-
-
-def _places(register: Register, names: Mapping[str, str], found: Holdings) -> Iterator[str]:
-    """Yield the runs that know a name, and those that owe an answer, each once."""
-    cases, texts = register.cases(), register.texts()
     known = [place for name in names.values() for place in found.runs_of(name)]
+    cases, texts = register.cases(), register.texts()
     begun = [
         texts[handle]
         for number in names
         for handle in dict.fromkeys((*cases[number].known, *cases[number].asked))
         if handle not in cases[number].answered
     ]
-    yield from dict.fromkeys((*known, *begun))
+    outcomes: list[RunOutcome] = []
+    for place in dict.fromkeys((*known, *begun)):
+        found_here = _in_run(register, names, place, load, observe)
+        if pages and any(each.answer for each in found_here):
+            load(Path(place)).report()
+        outcomes += found_here
+    return tuple(outcomes)
 
 
 def _in_run(
@@ -404,5 +379,5 @@ def _outcome(case: Case, handle: str, place: str, reason: str) -> RunOutcome:
     given = case.answered.get(handle)
     if given is None:
         return RunOutcome(case.number, place, reason=reason)
-    proof = RunFolder(Path(place)).proofs / f"{given.request}.json"
-    return RunOutcome(case.number, place, given.answer, str(proof), given.model_changed)
+    proof = str(_proof(Path(place), given.request))
+    return RunOutcome(case.number, place, given.answer, proof, given.model_changed)

@@ -248,7 +248,7 @@ class TracesOverwritten(Fact):
     """What was left of erased texts in the register's file is overwritten."""
 
 
-_readers = {each.__name__: TypeAdapter(each) for each in Fact.__subclasses__()}
+_readers = {each.__name__: TypeAdapter[Fact](each) for each in Fact.__subclasses__()}
 
 
 def record_of(fact: Fact) -> Record:
@@ -263,14 +263,13 @@ def fact_of(record: Record) -> Fact:
         LedgerError: it is no fact that this version of covey knows.
     """
     try:
-        found: Any = _readers[record.kind].validate_python(record.body)
+        return _readers[record.kind].validate_python(record.body)
     except (KeyError, ValidationError) as error:
         raise LedgerError(
             f"A register of requests holds facts that covey wrote, found {record.kind!r}, "
             f"which cannot be read: {type(error).__name__}. Use the version of covey that "
             f"wrote it, or restore it from a copy."
         ) from error
-    return found
 
 
 ANSWER_LETTER = "answer.html"
@@ -371,25 +370,22 @@ def cases_of(facts: Iterable[Fact]) -> dict[str, Case]:
     cases: dict[str, Case] = {}
     for fact in facts:
         known = cases.get(fact.case)
-        if isinstance(fact, RequestReceived):
-            if known is not None:
-                raise _disordered(fact)
-            cases[fact.case] = _begun(fact)
-        elif known is not None:
+        if known is None and isinstance(fact, RequestReceived):
+            cases[fact.case] = Case(
+                number=fact.case,
+                person=fact.person,
+                received=date.fromisoformat(fact.received),
+                basis=cast("Basis", fact.basis),
+                owner=fact.owner,
+            )
+        elif known is not None and not isinstance(fact, RequestReceived):
             cases[fact.case] = _after(known, fact)
-        elif fact.case:
-            raise _disordered(fact)
+        elif fact.case or known is not None:
+            raise LedgerError(
+                f"A case begins once, and before anything is done about it, but {fact.case!r} "
+                f"has a {type(fact).__name__} out of order. Restore the register from a copy."
+            )
     return cases
-
-
-def _begun(fact: RequestReceived) -> Case:
-    return Case(
-        number=fact.case,
-        person=fact.person,
-        received=date.fromisoformat(fact.received),
-        basis=cast("Basis", fact.basis),
-        owner=fact.owner,
-    )
 
 
 def _after(case: Case, fact: Fact) -> Case:
@@ -416,8 +412,8 @@ def _after(case: Case, fact: Fact) -> Case:
         case RunAsked():
             new = {"asked": {**case.asked, fact.run: fact.request}}
         case RunAnswered():
-            new = {"asked": {**case.asked, fact.run: fact.request}}
-            new["answered"] = {**case.answered, fact.run: fact}
+            asked = {**case.asked, fact.run: fact.request}
+            new = {"asked": asked, "answered": {**case.answered, fact.run: fact}}
         case RunLost():
             new = {"known": tuple(each for each in case.known if each != fact.run)}
             new["asked"] = {run: asked for run, asked in case.asked.items() if run != fact.run}
@@ -428,16 +424,7 @@ def _after(case: Case, fact: Fact) -> Case:
             new = {"closing": fact}
         case CaseClosed():
             new = {"is_closed": True}
-        case _:
-            pass
     return replace(case, **new)
-
-
-def _disordered(fact: Fact) -> LedgerError:
-    return LedgerError(
-        f"A case begins once, and before anything is done about it, but {fact.case!r} "
-        f"has a {type(fact).__name__} out of order. Restore the register from a copy."
-    )
 
 
 FILE = "register.sqlite"

@@ -1,9 +1,10 @@
 """Taking requests in: which runs know the name, what could be answered, what is noted."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +120,11 @@ def _names_in(entry: RunEntry) -> frozenset[ClientName]:
         return frozenset(ledger.names().values())
 
 
-def _places(told: Mapping[str, Any], others: Collection[str]) -> Iterator[ByHand]:
+def _by_hand(told: Mapping[str, Any], folder: RunFolder, among: Sequence[str]) -> Iterator[ByHand]:
     for each in told["places"]:
-        if each["who_must_act"] == YOU and each["path"] not in others:
+        if each["who_must_act"] == YOU and each["path"] not in among:
             kind = KINDS.get(each["kind"], "other")
             yield ByHand(kind, f"{each['path']}: {each['what']}. {each['how']}")
-
-
-def _recipients(folder: RunFolder) -> Iterator[ByHand]:
     for copy in (*copies_of(folder), *unrecorded(folder)):
         if copy.recipient and copy.what == "model":
             yield ByHand(
@@ -134,14 +132,10 @@ def _recipients(folder: RunFolder) -> Iterator[ByHand]:
                 f"{copy.recipient} was given a model on {copy.written[:10]} (SHA-256 "
                 f"{copy.sha256[:16]}). If the answer changes the model, send the notice.",
             )
-
-
-def _unsearched(told: Mapping[str, Any]) -> Iterator[ByHand]:
     for sentence in told["not_searched"]:
-        if sentence.startswith(NOT_TO_DO):
-            continue
-        backup = "backup" in sentence.lower() or "log" in sentence.lower()
-        yield ByHand("backup" if backup else "other", f"Not searched: {sentence}")
+        if not sentence.startswith(NOT_TO_DO):
+            backup = "backup" in sentence.lower() or "log" in sentence.lower()
+            yield ByHand("backup" if backup else "other", f"Not searched: {sentence}")
 
 
 def needed_runs(
@@ -177,7 +171,9 @@ def delete_run(path: Path) -> None:
     if not RunFolder(path).config_path.is_file():
         return
     entries = found_runs([path])
-    needed = _needed(path, entries)
+    needed: dict[str, str] = {}  # by open cases: of the registers of the folders around it
+    for root in path.resolve().parents:
+        needed |= needed_runs(root / "requests", [path], entries)
     (found,) = (
         each
         for each in retention(entries, timedelta.min, "whole", needed=needed)
@@ -191,14 +187,6 @@ def delete_run(path: Path) -> None:
             f"{path} was to be overwritten and must stay: {kept or 'it is being written'}. "
             f"Give another folder, or settle that first."
         )
-
-
-def _needed(path: Path, entries: Sequence[RunEntry]) -> dict[str, str]:
-    """Return why open cases need a run: of the registers of the folders that it lies in."""
-    needed: dict[str, str] = {}
-    for root in path.resolve().parents:
-        needed |= needed_runs(root / "requests", [path], entries)
-    return needed
 
 
 Load = Callable[[Path], Run]
@@ -293,9 +281,12 @@ def plan_answers(
     cases, texts = still_open(register, numbers), register.texts()
     wanted_answer(wanted or "auto", None)
     names = {each.number: texts[each.person] for each in cases}
+    first: dict[str, Case] = {}  # who asks twice is answered once
+    for each in cases:
+        first.setdefault(names[each.number], each)
     found = search_runs(roots, list(names.values()))
     runs = tuple(
-        _run_plan(place, entry.name, _there(cases, names, known), wanted, load)
+        _run_plan(place, entry.name, {n: c for n, c in first.items() if n in known}, wanted, load)
         for place, (entry, known) in found.known.items()
     )
     return Plan(
@@ -323,29 +314,17 @@ def grouped(cases: Mapping[str, Case], wanted: str) -> Iterator[tuple[str, Basis
         yield answer, basis, group
 
 
-def _there(
-    cases: Sequence[Case], names: Mapping[str, str], known: frozenset[str]
-) -> dict[str, Case]:
-    """Return the cases of names that a run knows; of one name the earliest case."""
-    found: dict[str, Case] = {}
-    for case in cases:
-        if names[case.number] in known:
-            found.setdefault(names[case.number], case)
-    return found
-
-
 def _run_plan(place: str, name: str, cases: Mapping[str, Case], wanted: str, load: Load) -> RunPlan:
     planned: list[CasePlan] = []
+    problem = ""
     try:
         run = load(Path(place))
         for answer, basis, group in grouped(cases, wanted):
             plans = run.plan([*group], answer, basis)
             planned += map(_case_plan, group.values(), plans)
-    except LedgerLocked:
-        return RunPlan(place, name, tuple(planned), PLAYED)
     except CoveyError as error:
-        return RunPlan(place, name, tuple(planned), str(error))
-    return RunPlan(place, name, tuple(planned))
+        problem = PLAYED if isinstance(error, LedgerLocked) else str(error)
+    return RunPlan(place, name, tuple(planned), problem)
 
 
 def _case_plan(case: Case, plan: ClientPlan) -> CasePlan:
@@ -387,7 +366,7 @@ def hand_list(name: str, places: Sequence[str], among: Sequence[str]) -> dict[By
         try:
             with no_foreign_code():
                 told = explain_client(recorded_run(folder, reason=""), folder, name)
-            found = (*_places(told, among), *_recipients(folder), *_unsearched(told))
+            found = tuple(_by_hand(told, folder, among))
         except CoveyError as error:
             said = (
                 f"{place} could not be searched for what is to be done by hand: {error} "
@@ -399,12 +378,12 @@ def hand_list(name: str, places: Sequence[str], among: Sequence[str]) -> dict[By
 
 
 def with_runs(
-    register: Register, case: Case, places: Sequence[str]
+    register: Register, number: str, places: Sequence[str]
 ) -> tuple[RunsSearched, dict[str, str]]:
     """Return the fact that these runs know a case's name, and the runs' paths."""
     texts = register.texts()
     handles = {handle_of("r", each, texts): each for each in places}
-    return RunsSearched(case=case.number, known=tuple(handles)), handles
+    return RunsSearched(case=number, known=tuple(handles)), handles
 
 
 def begin_case(register: Register, case: Case, name: str, found: Holdings, wanted: str) -> None:
@@ -416,13 +395,18 @@ def begin_case(register: Register, case: Case, name: str, found: Holdings, wante
     before = [texts[each] for each in case.known] if case.wanted else []
     new = [each for each in places if each not in before]
     every = hand_list(name, new, places)
-    every |= {_unreadable(each.place, each.reason): None for each in found.unreadable}
+    for each in found.unreadable:
+        said = (
+            f"{each.place} could not be read from its folder, so that nobody can say whether it "
+            f"knows the name: {each.reason or 'only its ledger is here'}. Find out, or repair it."
+        )
+        every[ByHand("other", said)] = None
     listed = {texts[each.text] for each in case.items}
     items = [each for each in every if each.text not in listed]
     if case.wanted and not (new or items) and wanted in ("", case.wanted):
         return
     known = dict.fromkeys((*(texts[each] for each in case.known), *places))
-    searched, handles = with_runs(register, case, [*known])
+    searched, handles = with_runs(register, case.number, [*known])
     facts: list[Fact] = [searched]
     for number, item in enumerate(items, start=len(case.items) + 1):
         handle = text_handle()
@@ -430,14 +414,6 @@ def begin_case(register: Register, case: Case, name: str, found: Holdings, wante
         facts.append(ItemAdded(case=case.number, item=number, kind=item.kind, text=handle))
     begun = AnswerBegun(case=case.number, wanted=wanted or case.wanted or "auto")
     register.record([*facts, begun], handles)
-
-
-def _unreadable(place: str, reason: str) -> ByHand:
-    return ByHand(
-        "other",
-        f"{place} could not be read from its folder, so that nobody can say whether it "
-        f"knows the name: {reason or 'only its ledger is here'}. Find out, or repair it.",
-    )
 
 
 NUMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -485,8 +461,7 @@ def add_case(
     begun = RequestReceived(
         case=number, person=person, received=received.isoformat(), basis=basis, owner=officer
     )
-    case = Case(number=number, person=person, received=received, basis=basis)
-    searched, new = with_runs(register, case, search_runs(roots, [name]).runs_of(name))
+    searched, new = with_runs(register, number, search_runs(roots, [name]).runs_of(name))
     new |= {person: name, **({officer: owner} if officer else {})}
     register.record([begun, searched], new)
     return register.case(number)
@@ -589,10 +564,7 @@ def _alive(register: Register, number: str) -> Case:
 
 def _number(number: str, cases: Mapping[str, Case]) -> str:
     if not number:
-        count = len(cases) + 1
-        while str(count) in cases:
-            count += 1
-        return str(count)
+        return next(each for each in map(str, count(len(cases) + 1)) if each not in cases)
     if number in cases or not NUMBER.fullmatch(number):
         found = "which is there already" if number in cases else "which cannot be one"
         raise ConfigError(

@@ -143,20 +143,17 @@ def _states(entry: RunEntry, folder: RunFolder) -> Retention:
     updates = sorted(each for each in folder.updates.rglob("*") if each.is_file())
     paths = (*states, *updates)
     size = sum(each.stat().st_size for each in paths)
-    lost = tuple(_lost_with_states(bool(states), bool(updates))) if paths else ()
-    kept = "" if paths else "only its newest state is there, which its models are in"
-    return Retention(entry.place, folder.path, "states", paths, size, lost, kept)
-
-
-def _lost_with_states(states: bool, updates: bool) -> Iterator[str]:  # noqa: FBT001
+    lost: list[str] = []
     if states:
-        yield (
+        lost.append(
             "roll_back and retrain are still possible, and play all rounds again from the "
             "first one: no later state is left to begin with"
         )
-        yield "the models of earlier rounds are gone; the newest ones stay"
+        lost.append("the models of earlier rounds are gone; the newest ones stay")
     if updates:
-        yield "calibrate can no longer be answered: it needs the stored updates"
+        lost.append("calibrate can no longer be answered: it needs the stored updates")
+    kept = "" if paths else "only its newest state is there, which its models are in"
+    return Retention(entry.place, folder.path, "states", paths, size, tuple(lost), kept)
 
 
 def _lost_with_all(entry: RunEntry, proofs: int) -> Iterator[str]:

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
@@ -16,7 +17,8 @@ from covey.base.history import History
 from covey.components.own_code import no_foreign_code
 from covey.dp import guarantee_status
 from covey.ledger.backends import resolved
-from covey.ledger.store import Ledger, Overview
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
 from covey.report.summary import early_end_told
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import RecordReader, event_of
@@ -135,22 +137,15 @@ def size_of(folder: Path) -> int:
             entries = list(os.scandir(here))
         except OSError:
             continue
-        inner_run = any(each.name in MARKS for each in entries)
-        if inner_run and here != folder:
+        if here != folder and any(each.name in MARKS for each in entries):
             continue
         for each in entries:
             if each.is_dir(follow_symlinks=False):
                 waiting.append(Path(each.path))
             else:
-                total += _size(each)
+                with suppress(OSError):  # deleted since, by who plays the run
+                    total += each.stat(follow_symlinks=False).st_size
     return total
-
-
-def _size(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat(follow_symlinks=False).st_size
-    except OSError:  # deleted since, by who plays the run
-        return 0
 
 
 VERIFIED_EVENTS = 20_000
@@ -163,6 +158,9 @@ CONNECT_SECONDS = "5"
 """How long a database may take to answer: one that is away must not stop the list."""
 
 OPEN = ("pending", "serving")
+"""States of a request to leave that is not answered yet."""
+
+E = TypeVar("E", RunStarted, RunEndedEarly)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +245,10 @@ def _with_ledger(
     try:
         place = reader_url(location)
         if not Ledger.exists(place):
-            return _unrecorded(entry)
+            reason = "nothing is recorded yet"
+            begun = {"rounds_played": 0, "open_requests": _queued(entry)}
+            fresh = replace(entry, reason=reason, guarantee_reason=reason, **begun)
+            return fresh if entry.state == "waiting" else entry
         with Ledger.read(place) as ledger:
             entry = _overviewed(entry, ledger, reading)
             return _verified(entry, ledger, reading, folder)
@@ -255,23 +256,11 @@ def _with_ledger(
         return _faulty(entry, error)
 
 
-def _unrecorded(entry: RunEntry) -> RunEntry:
-    if entry.state != "waiting":
-        return entry
-    return replace(
-        entry,
-        reason="nothing is recorded yet",
-        rounds_played=0,
-        open_requests=_queued(entry),
-        guarantee_reason="nothing is recorded yet",
-    )
-
-
 def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
     found = ledger.overview()
-    began = _began(found)
+    began = _event_in(found.first_round, RunStarted)
     planned = entry.rounds_planned or (began.rounds if began else None)
-    ended = _ended_early(found)
+    ended = _event_in(found.ended, RunEndedEarly)
     rounds = ended.rounds if ended else planned
     played = 0 if found.last_round is None else found.last_round + 1
     waiting = [each for each in ledger.requests() if each.state in OPEN]
@@ -303,17 +292,12 @@ def _verified(
     if not reading.whole and _is_long(ledger, entry, reading.verify_bytes):
         reason = "not looked at: the ledger is long. `covey runs show` reads it whole"
         return replace(entry, guarantee_reason=reason)
-    history = (
-        read_run_record(folder).history
-        if folder is not None
-        else RecordReader().read(ledger).history
-    )
-    return replace(entry, is_verified=True, **_guarantees(history))
+    record = read_run_record(folder) if folder else RecordReader().read(ledger)
+    return replace(entry, is_verified=True, **_guarantees(record.history))
 
 
 def _is_long(ledger: Ledger, entry: RunEntry, most: int) -> bool:
-    place = None if entry.folder is None else RunFolder(entry.folder).ledger_path
-    if place is not None and place.is_file():
+    if entry.folder and (place := RunFolder(entry.folder).ledger_path).is_file():
         return place.stat().st_size > most
     return not most or ledger.overview().events > VERIFIED_EVENTS
 
@@ -333,15 +317,10 @@ def _guarantees(history: History) -> Mapping[str, Any]:
     return {"guarantees": sentences, "guarantee_reason": status.reason}
 
 
-def _began(found: Overview) -> RunStarted | None:
-    kind = RunStarted.__name__
-    events = (event_of(each) for each in found.first_round if each.kind == kind)
-    return next((each for each in events if isinstance(each, RunStarted)), None)
-
-
-def _ended_early(found: Overview) -> RunEndedEarly | None:
-    events = (event_of(each) for each in found.ended)
-    return next((each for each in events if isinstance(each, RunEndedEarly)), None)
+def _event_in(records: Sequence[Record], kind: type[E]) -> E | None:
+    """Return the first event of this kind."""
+    events = (event_of(each) for each in records if each.kind == kind.__name__)
+    return next((each for each in events if isinstance(each, kind)), None)
 
 
 def _queued(entry: RunEntry) -> int:
@@ -423,12 +402,9 @@ def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
     reading = Reading(datetime.now(UTC), whole=True)
     if Path(name).is_dir() and is_run(Path(name)):
         return entry_of_folder(Path(name), Path(name).resolve().name, reading)
-    found, there = [], []
-    for root in roots:
-        for entry in found_runs([root]):
-            there.append(entry.place)
-            if name in (entry.name, entry.place):
-                found.append((root, entry))
+    below = [(root, entry) for root in roots for entry in found_runs([root])]
+    there = [entry.place for _, entry in below]
+    found = [(root, entry) for root, entry in below if name in (entry.name, entry.place)]
     if len(found) != 1:
         many = f"{len(found)} have it" if found else "none has it"
         raise RunError(

@@ -462,12 +462,7 @@ def covey_mod(model: Model | None = None, data: Callable[[Context], Pair] | None
 
 
 def _node_of(context: Context, model: Model | None, data: Callable[[Context], Pair] | None) -> Node:
-    file = _file(context)
-    return Node(Path(file), model, examples_of(file, data(context)) if data else None)
-
-
-def _file(context: Context) -> str:
-    """Return where the client's node.toml is.
+    """Return the client whose node.toml the context names.
 
     A node in a simulation of Flower's is a number and has no settings of its own: the
     run says where its file is, with {partition-id} in the path.
@@ -481,7 +476,7 @@ def _file(context: Context) -> str:
             'simulated one by file = "PATH/client-{partition-id:05}/node.toml" in the '
             f"app's settings, found {file!r}. Start it as `covey deploy init` writes it."
         )
-    return file
+    return Node(Path(file), model, examples_of(file, data(context)) if data else None)
 
 
 client_app = ClientApp()

@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -35,8 +35,6 @@ POLL_SECONDS = 1.0
 
 MAX_WORDS = 2**20
 """Bytes of a program's arguments."""
-
-Installed = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Launch:
     streams: tuple[int, ...]
 
 
-def _installed() -> Installed:
+def _installed() -> tuple[str, str]:
     try:
         return version("covey"), version("flwr")
     except PackageNotFoundError:  # it is being installed anew
@@ -103,10 +101,8 @@ def _listening(folder: Path) -> socket.socket:
     folder.chmod(0o700)
     (folder / launcher.SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = Path.cwd()
-    os.chdir(folder)  # a socket's whole path may be too long
-    listener.bind(launcher.SOCKET)
-    os.chdir(before)
+    with chdir(folder):  # a socket's whole path may be too long
+        listener.bind(launcher.SOCKET)
     listener.listen()
     listener.settimeout(POLL_SECONDS)
     return listener

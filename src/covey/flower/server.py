@@ -255,17 +255,12 @@ class FlowerServer:
             self._profile = DataProfile(first.shape, first.images, classes, first.whole)
         return self._profile
 
-    def wait_for(
-        self,
-        count: int,
-        leaving: Collection[ClientName] = (),
-        report: Callable[[str], None] = log.info,
-    ) -> None:
+    def wait_for(self, count: int, leaving: Collection[ClientName] = ()) -> None:
         """Wait until so many clients are there that do not ask to leave."""
         before = -1
         while (here := len(frozenset(self.available_clients()).difference(leaving))) < count:
             if here != before:
-                report(f"Waiting for {count} nodes: {here} are there.")
+                log.info("Waiting for %d nodes: %d are there.", count, here)
             before = here
             self._clock.sleep(POLL_SECONDS)
 
@@ -443,9 +438,8 @@ class FlowerServer:
             except InvalidMessageError as error:
                 self._refuse(handle, str(error), counts=handle not in found)
         answers = [answer for _, answer in found.values()]
-        lengths = _updates(answers) or lengths_of(answers)
-        if not self._policy.compares_norms or not lengths:
-            lengths = {}
+        compared = answers if self._policy.compares_norms else ()
+        lengths = _updates(compared) or lengths_of(compared)
         task = next((asked.question.task for asked in pending.values()), "")
         for handle in self._norms.outsized(task, lengths):
             what = "features are" if found[handle][1].sums else "update is"

@@ -5,7 +5,7 @@ where these lie: that of its node, or, where clients are simulated, that of whoe
 them all. Nothing is written but a page for the client, where it is asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -142,12 +142,7 @@ def exposed_records(
         )
     if (path / "node.toml").is_file():
         file = NodeFile.read(path / "node.toml")
-        listed = _listed(file.name, _of_node(path), share, ON_NODE)
-        rows = _rows_of(path, file)
-        if len(rows) != listed.held:  # not known, or the file holds others by now
-            return listed
-        named = (replace(each, row=rows[each.place]) for each in listed.records)
-        return replace(listed, records=tuple(named), rows_known=True)
+        return _listed(file.name, _of_node(path), share, ON_NODE, _rows_of(path, file))
     memory = _of_run(path, client, overrides or Overrides())
     listed = _listed(client, memory, share, ON_OPERATOR)
     parts = WITH_PARTS if listed.score_told == TO_LAST else ""
@@ -231,7 +226,11 @@ def _rows_of(path: Path, file: NodeFile) -> tuple[int, ...]:
 
 
 def _listed(
-    client: ClientName, memory: Mapping[str, Params], share: float, kept_in: str
+    client: ClientName,
+    memory: Mapping[str, Params],
+    share: float,
+    kept_in: str,
+    rows: Sequence[int] = (),
 ) -> ExposedRecords:
     trace = loss_trace(memory)
     if trace is None or len(trace) < MIN_ROUNDS:
@@ -247,6 +246,7 @@ def _listed(
     scores = loss_drop(losses, final.double().numpy() if final is not None and to_model else last)
     order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     listed = top_share(scores, share)
+    rows_known = len(rows) == trace.shape[1]  # or the file holds others by now
     return ExposedRecords(
         client=client,
         held=trace.shape[1],
@@ -257,7 +257,7 @@ def _listed(
         records=tuple(
             ExposedRecord(
                 place=int(place),
-                row=None,
+                row=rows[place] if rows_known else None,
                 rank=rank,
                 score=float(scores[place]),
                 first=float(first[place]),
@@ -266,4 +266,5 @@ def _listed(
             for rank, place in enumerate(order, start=1)
             if listed[place]
         ),
+        rows_known=rows_known,
     )

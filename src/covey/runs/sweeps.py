@@ -152,12 +152,8 @@ def examine(path: Path) -> Examination:
     return Examination(tuple(damages(RunFolder.existing(path))))
 
 
-def repair(path: Path, overrides: Overrides | None = None) -> Examination:
+def repair(path: Path) -> Examination:
     """Recover what can be recovered: rounds without a state are played again.
-
-    Args:
-        path: the run's folder.
-        overrides: the model and the clients, if a program has them.
 
     Raises:
         CoveyError: another process is playing the run, or its rounds cannot be played
@@ -182,7 +178,7 @@ def repair(path: Path, overrides: Overrides | None = None) -> Examination:
         lost, last = missing_state(folder, ledger), ledger.last_round()
         waiting = any(r.state in ("pending", "serving") for r in ledger.requests())
     if lost is not None and last is not None:  # these rounds are played, and no other
-        run = playable(folder, overrides or Overrides(), "resume()")
+        run = playable(folder, Overrides(), "resume()")
         if run.client_backend is not None or waiting:
             raise RunError(
                 f"The rounds after the last whole state are played by `covey resume "

@@ -165,8 +165,7 @@ def _picture(path: str, draw: Callable[[Request], bytes | None]) -> Route:
     return Route(path, answer)
 
 
-def _missing(request: Request, error: Exception) -> Response:
-    del request, error
+def _missing(_: Request, _error: Exception) -> Response:
     return HTMLResponse(pages.page("missing.html", {}), 404)
 
 

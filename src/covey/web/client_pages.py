@@ -27,7 +27,7 @@ from covey.ledger.store import Ledger
 from covey.report.attacks import final_exposure, final_risk
 from covey.report.summary import client_groups
 from covey.runtime.planning import read_client
-from covey.unlearning.plan import AFTERWARDS
+from covey.unlearning.plan import AFTERWARDS, ANSWERS
 from covey.web.guard import has_token
 from covey.web.pages import page
 from covey.web.runs import FollowedRun, Snapshot
@@ -158,9 +158,7 @@ def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
 
 def request_page(roots: Iterable[Path], number: str) -> dict[str, Any] | None:
     """Return one case; None: there is none."""
-    found = (each for each in _cases(roots)[0] if each.case == number)
-    case = next(found, None)
-    return None if case is None else {"case": case}
+    return next(({"case": each} for each in _cases(roots)[0] if each.case == number), None)
 
 
 def _cases(roots: Iterable[Path]) -> tuple[list[CaseView], list[str]]:
@@ -176,9 +174,6 @@ def _cases(roots: Iterable[Path]) -> tuple[list[CaseView], list[str]]:
         except (CoveyError, OSError, ValueError) as error:
             problems.append(str(error))
     return cases, problems
-
-
-ANSWERS = ("", "deny", "subtract", "roll_back", "retrain", "calibrate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +210,7 @@ class Forms:
     choices: ClassVar[Mapping[str, Sequence[str]]] = {
         "bases": BASES,
         "kinds": ITEM_KINDS,
-        "answers": ANSWERS,
+        "answers": ("", *ANSWERS),
     }
 
     def __init__(self, roots: Sequence[Path]) -> None:

@@ -155,9 +155,7 @@ def _is_own_form(request: Request, host: str) -> bool:
 def _with_headers(send: Send) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers[name] = value
+            MutableHeaders(scope=message).update(HEADERS)
         await send(message)
 
     return sent
