@@ -52,14 +52,12 @@ class Leaving:
     baselines: tuple[str, ...] = ("retrain", "federaser", "isolated")
 
 
-ISOLATED: Settings = {"name": "isolated", "num_clusters": 4}
-
 MEAN: Settings = {"name": "mean"}
 
 BASELINES: Mapping[str, Settings] = {
     "retrain": {"aggregation": MEAN},
     "federaser": {"aggregation": MEAN, "leaving": {"store_updates": 1}},
-    "isolated": {"aggregation": MEAN, "method": ISOLATED},
+    "isolated": {"aggregation": MEAN, "method": {"name": "isolated", "num_clusters": 4}},
 }
 """What each baseline sets, in place of anonymity sets."""
 
