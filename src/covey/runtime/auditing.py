@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -164,7 +165,7 @@ def audit_run(
         references=references,
         retrain_recipe=run.retrain_recipe,
         observe=observe,
-        from_weights=_from_weights(run) if WEIGHTS in attacks else None,
+        from_weights=partial(_attack_weights, run) if WEIGHTS in attacks else None,
     )
     streams = run.streams.at("audit of a finished run")
     clusters = tuple(
@@ -180,34 +181,32 @@ def audit_run(
     )
 
 
-def _from_weights(run: BuiltRun) -> Callable[[Target, Candidates], Mapping[str, np.ndarray]]:
-    """Return the attacks on weights: candidates beside everybody's records."""
-
-    def attack(target: Target, candidates: Candidates) -> Mapping[str, np.ndarray]:
-        theirs = {client.handle for client in target.members}
-        elsewhere = [c.train for c in run.population.clients if c.handle not in theirs]
-        background = [each.background for each in candidates.strata]
-        pool = [candidates.examples, *background, *elsewhere]
-        if (size := sum(map(len, pool))) > MAX_POOL:
-            raise ConfigError(
-                f"The attack weights solves for at most {MAX_POOL} records together, "
-                f"found {size}. Audit a smaller federation with the same settings."
-            )
-        attacks = weights_attacks(run, target.params, MIDDLE)
-        scores = {
-            name: attack(pool if name == WEIGHTS else [candidates.examples])
-            for name, attack in attacks.items()
-        }
-        found = {name: each for name, each in scores.items() if each is not None}
-        if not found:
-            raise ConfigError(
-                f"The attack weights needs a model whose last layer is linear, and one "
-                f"class per example, found model.name = {run.config.model.name!r}. Leave "
-                f"it out."
-            )
-        return {name: each[: len(candidates.examples)] for name, each in found.items()}
-
-    return attack
+def _attack_weights(
+    run: BuiltRun, target: Target, candidates: Candidates
+) -> Mapping[str, np.ndarray]:
+    """Score candidates beside everybody's records by each attack on weights."""
+    theirs = {client.handle for client in target.members}
+    elsewhere = [c.train for c in run.population.clients if c.handle not in theirs]
+    background = [each.background for each in candidates.strata]
+    pool = [candidates.examples, *background, *elsewhere]
+    if (size := sum(map(len, pool))) > MAX_POOL:
+        raise ConfigError(
+            f"The attack weights solves for at most {MAX_POOL} records together, "
+            f"found {size}. Audit a smaller federation with the same settings."
+        )
+    attacks = weights_attacks(run, target.params, MIDDLE)
+    scores = {
+        name: attack(pool if name == WEIGHTS else [candidates.examples])
+        for name, attack in attacks.items()
+    }
+    found = {name: each for name, each in scores.items() if each is not None}
+    if not found:
+        raise ConfigError(
+            f"The attack weights needs a model whose last layer is linear, and one "
+            f"class per example, found model.name = {run.config.model.name!r}. Leave "
+            f"it out."
+        )
+    return {name: each[: len(candidates.examples)] for name, each in found.items()}
 
 
 def named_attack(asked: str | Scorer) -> tuple[str, Scorer]:

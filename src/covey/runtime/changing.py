@@ -12,15 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from covey.algorithms.state import Cohort, ServerState
+from covey.base import events
 from covey.base.errors import ConfigError, RunError
-from covey.base.events import (
-    ChoicesPerturbed,
-    ClientsAssigned,
-    ClientsJoined,
-    Event,
-    RecordsChanged,
-    RunRolledBack,
-)
 from covey.base.names import ClientName, Handle
 from covey.build.aggregators import sums_of
 from covey.build.run import BuiltRun, brought_client
@@ -70,7 +63,7 @@ class Change:
     client: Client
     cluster: int
     joins: bool = False
-    choice: tuple[Event, ...] = ()
+    choice: tuple[events.Event, ...] = ()
 
     def among(self, clients: Cohort) -> Cohort:
         """Return these clients, this one with its new records."""
@@ -109,13 +102,13 @@ def _choosing(session: Session, state: ServerState, change: Change) -> Change:
     there = change.among(run.population.clients)
     alone = run.with_clients(there).clients((client,), state.round_index)
     found = run.algorithm.choose(state, alone, run.streams.at("join", client.name))
-    (chosen,) = (each for each in found.events if isinstance(each, ClientsAssigned))
+    (chosen,) = (each for each in found.events if isinstance(each, events.ClientsAssigned))
     if client.handle not in chosen.clusters:
         raise RunError(
             "Whoever is new chooses among models that somebody has, but nobody has chosen any yet "
             f"in {session.folder.path}. Play on first: covey resume {session.folder.path}"
         )
-    noisy = tuple(each for each in found.events if isinstance(each, ChoicesPerturbed))
+    noisy = tuple(each for each in found.events if isinstance(each, events.ChoicesPerturbed))
     return replace(change, cluster=chosen.clusters[client.handle], choice=noisy)
 
 
@@ -311,10 +304,10 @@ def _record(session: Session, state: ServerState, change: Change) -> None:
     keep_subtracted(session, state, () if change.joins else (client.handle,))
     ledger.files.note_all(input_hashes(now))
     t, accepts = state.round_index, client.preference if change.joins else None
-    facts: list[Event] = [
+    facts: list[events.Event] = [
         *change.choice,
-        *((ClientsJoined((client.handle,)),) if change.joins else ()),
-        RecordsChanged(
+        *((events.ClientsJoined((client.handle,)),) if change.joins else ()),
+        events.RecordsChanged(
             handle=client.handle,
             cluster=change.cluster,
             examples=len(client.train),
@@ -322,7 +315,7 @@ def _record(session: Session, state: ServerState, change: Change) -> None:
             risk_threshold=accepts and accepts.risk_threshold,
             risk_weight=accepts and accepts.risk_weight,
         ),
-        RunRolledBack(t - 1, t, "changed"),
+        events.RunRolledBack(t - 1, t, "changed"),
     ]
     ledger.append_between(records_of(facts), {client.handle: client.name} if change.joins else None)
 

@@ -13,21 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import cast
 
+from covey.base import events
 from covey.base.errors import RunError
-from covey.base.events import (
-    AnswerRefused,
-    AnswersMissing,
-    ClientLeft,
-    ClientsAssigned,
-    CohortSampled,
-    Event,
-    HeadsSolved,
-    LeaveRequested,
-    MovesWaited,
-    RecordsChanged,
-    RoundMeasured,
-    SumGivenUp,
-)
 from covey.base.names import ClientName, Handle
 from covey.config.settings import Config
 from covey.ledger.chain import Record
@@ -37,8 +24,8 @@ from covey.unlearning.participation import latest_sums, participation_of
 from covey.unlearning.plan import check_basis
 from covey.unlearning.signature import instant
 
-_OF_REQUESTS = (LeaveRequested.__name__, ClientLeft.__name__)
-_PLAYED = (CohortSampled, RoundMeasured)
+_OF_REQUESTS = (events.LeaveRequested.__name__, events.ClientLeft.__name__)
+_PLAYED = (events.CohortSampled, events.RoundMeasured)
 """What a run records of every round, whatever its algorithm is."""
 
 
@@ -113,9 +100,9 @@ def _held_afterwards(
     held = (at for at, r in later if r.kind not in _OF_REQUESTS and _holds(r.body, handle))
     if (at := next(held, None)) is not None:
         yield f"later events: event {at}, after the answer, holds the requester"
-    left = {r.body["handle"] for r in records if r.kind == ClientLeft.__name__}
+    left = {r.body["handle"] for r in records if r.kind == events.ClientLeft.__name__}
     for record in records[answer.end :]:
-        if record.kind == CohortSampled.__name__:
+        if record.kind == events.CohortSampled.__name__:
             unknown = set(record.body["handles"]) - names.keys() - left
             if unknown:
                 yield (
@@ -154,7 +141,7 @@ def _sums(answer: Answer) -> Iterator[str]:
     t, gone = answer.rewind.round_index if answer.rewind else 0, {*answer.leavers}
     again = [event for at, event in answer.now if at == t]
     before = latest_sums(answer.before)
-    after = next((each for each in again if isinstance(each, HeadsSolved)), None)
+    after = next((each for each in again if isinstance(each, events.HeadsSolved)), None)
     if before is None or after is None or len(before.sums) != len(after.sums):
         yield f"replays: no heads are recorded as solved again in round {t}"
         return
@@ -181,41 +168,41 @@ def _sums(answer: Answer) -> Iterator[str]:
             yield f"subtracted: {least} left cluster {j}, and its sums did not change"
 
 
-def _lacking(events: Iterator[Event]) -> set[Handle]:
+def _lacking(facts: Iterator[events.Event]) -> set[Handle]:
     """Return those who stay and gave no sums when these were made anew."""
     found: set[Handle] = set()
-    for event in events:
+    for event in facts:
         match event:
-            case AnswersMissing(handles=some):
+            case events.AnswersMissing(handles=some):
                 found |= {*some}
-            case SumGivenUp(clients=some) | MovesWaited(clients=some):
+            case events.SumGivenUp(clients=some) | events.MovesWaited(clients=some):
                 found |= {*some}
-            case AnswerRefused(handle=str(one)):
+            case events.AnswerRefused(handle=str(one)):
                 found.add(one)
             case _:
                 pass
     return found
 
 
-def _chosen(events: Events, t: int) -> dict[Handle, int]:
+def _chosen(counted: Events, t: int) -> dict[Handle, int]:
     return {
         handle: j
-        for at, event in events
-        if at == t and isinstance(event, ClientsAssigned)
+        for at, event in counted
+        if at == t and isinstance(event, events.ClientsAssigned)
         for handle, j in event.clusters.items()
     }
 
 
-def _counted(events: Events) -> dict[Handle, int]:
+def _counted(current: Events) -> dict[Handle, int]:
     """Return in which cluster's sums each client is."""
     found: dict[Handle, int] = {}
-    for _, event in events:
+    for _, event in current:
         match event:
-            case ClientsAssigned(clusters, by) if by != "final":
+            case events.ClientsAssigned(clusters, by) if by != "final":
                 found |= clusters
-            case RecordsChanged(handle=handle, cluster=j):
+            case events.RecordsChanged(handle=handle, cluster=j):
                 found[handle] = j
-            case ClientLeft(handle=handle):
+            case events.ClientLeft(handle=handle):
                 found.pop(handle, None)
             case _:
                 pass

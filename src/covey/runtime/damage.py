@@ -67,7 +67,9 @@ class Damage:
 
 def damages(folder: RunFolder) -> Iterator[Damage]:
     """Yield what is damaged; what rests on something damaged is not looked at."""
-    yield from _leftovers(folder)
+    for path in sorted(folder.path.rglob("*.unfinished")):
+        how, repair = "It is deleted: the file itself is whole.", partial(delete_whole, path)
+        yield Damage(path, "a file", "its writing was cut off", how, repair)
     yield from _modes(folder)
     try:
         config = folder.config()
@@ -90,8 +92,8 @@ def _of_ledger(folder: RunFolder, config: Config, ledger: Ledger) -> Iterator[Da
     except LedgerError as error:
         what, how = "the table of who took part", "It is made anew of the ledger's events."
         yield Damage(folder.ledger_path, what, _line(error), how, _nothing)
-    began, marker = read_history(ledger).started, folder.secret_marker
-    if began is not None and began.config_hash != settings_hash(config):
+    history, marker = read_history(ledger), folder.secret_marker
+    if history.started is not None and history.started.config_hash != settings_hash(config):
         found = "they are not those that began the run"
         yield Damage(folder.config_path, "the settings", found, COPY)
     hidden = config.secrets.source == "os"
@@ -109,7 +111,7 @@ def _of_ledger(folder: RunFolder, config: Config, ledger: Ledger) -> Iterator[Da
             )
             repair = partial(delete_whole, path)
             yield Damage(path, f"the updates of round {t}", problem, how, repair)
-    used = read_history(ledger).components
+    used = history.components
     if used and used.frozen and (problem := frozen_problem(folder, used.frozen)):
         how = "`covey resume` writes it anew, where the run's model is at hand."
         yield Damage(folder.frozen, "the parameters that do not train", problem, how)
@@ -162,13 +164,6 @@ def proof_damages(folder: RunFolder) -> Iterator[Damage]:
                 "It is written anew from the signed proof beside it.",
                 partial(replace_whole, page, whole, mode=0o600),
             )
-
-
-def _leftovers(folder: RunFolder) -> Iterator[Damage]:
-    for path in sorted(folder.path.rglob("*.unfinished")):
-        how = "It is deleted: the file itself is whole."
-        repair = partial(delete_whole, path)
-        yield Damage(path, "a file", "its writing was cut off", how, repair)
 
 
 def _modes(folder: RunFolder) -> Iterator[Damage]:

@@ -84,25 +84,22 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
         return audited_head(alone, cases, config.privacy.delta)
     privacy, clients = config.privacy, len(run.population.clients)
     if (noise := sum_noise_of(config)) is not None:
-        cases, facts = release_draws(noise, draws, streams)
-        return _audited("client", cases, facts, privacy.delta)
+        return _audited("client", *release_draws(noise, draws, streams), privacy.delta)
     if privacy.client_noise > 0:
         settings = config.model_dump()
         settings["train"] |= {"participation": 1.0, "cohort_size": 0}  # everybody takes part
         merge = aggregator_of(Config.of(settings), clients)
         loud = CANARY_SCALE * privacy.client_clip
-        cases, facts = aggregation_draws(merge, (loud, 0.0), 2, draws, streams)
-        return _audited("client", cases, facts, privacy.delta)
+        played = aggregation_draws(merge, (loud, 0.0), 2, draws, streams)
+        return _audited("client", *played, privacy.delta)
     terms = anonymity_of(config)
     if terms and terms.accounted:
         merge = aggregator_of(config, clients)
         loud = CANARY_SCALE * terms.radius
-        hidden_among = terms.min_anonymity
-        cases, facts = aggregation_draws(merge, (loud, -loud), hidden_among, draws, streams)
-        return _audited("sound", cases, facts, terms.delta)
+        played = aggregation_draws(merge, (loud, -loud), terms.min_anonymity, draws, streams)
+        return _audited("sound", *played, terms.delta)
     if privacy.record_noise > 0:
-        cases, facts = gradient_draws(config, draws, streams)
-        return _audited("record", cases, facts, privacy.delta)
+        return _audited("record", *gradient_draws(config, draws, streams), privacy.delta)
     raise RunError(
         "covey audit --epsilon puts noise to the test that is accounted for, and this run "
         "adds none (privacy.client_noise, privacy.record_noise, aggregation.noise = 'sound'). "

@@ -3,24 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import chain
 
 from covey.aggregation.base import NOT_FINITE
 from covey.algorithms.round_steps import Stalled, divergences
 from covey.algorithms.state import Cohort, RoundResult, ServerState
-from covey.base.events import (
-    AnswerRefused,
-    ClientExposed,
-    ClientsAssigned,
-    ClientsJoined,
-    ClientsReported,
-    ClusterAudited,
-    Event,
-    ModelDiverged,
-    ModelsMerged,
-    RiskMeasured,
-    RunFinished,
-    RunRolledBack,
-)
+from covey.base import events
 from covey.base.history import History, of_kinds, pooled_clusters, trained_clusters
 from covey.base.metrics import fairness
 from covey.base.names import ClientName, Handle
@@ -58,7 +46,7 @@ from covey.runtime.session import Session
 from covey.unlearning.plan import WantedAnswer
 
 
-def gather_present(session: Session) -> tuple[Session, Cohort, tuple[Event, ...]]:
+def gather_present(session: Session) -> tuple[Session, Cohort, tuple[events.Event, ...]]:
     """Let newcomers join, unless they have left.
 
     Returns:
@@ -72,7 +60,7 @@ def gather_present(session: Session) -> tuple[Session, Cohort, tuple[Event, ...]
     session = session.with_newcomers(names)
     present = tuple(c for c in session.run.population.clients if c.name in names)
     new = tuple(c.handle for c in present if c.handle not in known)
-    return session, present, (ClientsJoined(new),) if new else ()
+    return session, present, (events.ClientsJoined(new),) if new else ()
 
 
 def roll_back_lost_rounds(session: Session, round_index: int) -> None:
@@ -85,27 +73,28 @@ def roll_back_lost_rounds(session: Session, round_index: int) -> None:
         return  # a round of which the sums are known can be
     if round_index > last or round_index == session.rounds:
         return
-    fact = RunRolledBack(round_index, last + 1, "anew")
+    fact = events.RunRolledBack(round_index, last + 1, "anew")
     session.ledger.append_between(records_of([fact]))
     session.secrets.restart_at(round_index)
 
 
-def reported_accuracies(facts: Sequence[Event]) -> Accuracies:
+def reported_accuracies(facts: Sequence[events.Event]) -> Accuracies:
     """Return the accuracies that clients report."""
-    accuracies = [each.accuracy for each in facts if isinstance(each, ClientsReported)]
-    return {handle: value for each in accuracies for handle, value in each.items()}
+    reports = (each.accuracy.items() for each in facts if isinstance(each, events.ClientsReported))
+    return dict(chain.from_iterable(reports))
 
 
-def with_stalled_clusters(state: ServerState, facts: Sequence[Event]) -> ServerState:
+def with_stalled_clusters(state: ServerState, facts: Sequence[events.Event]) -> ServerState:
     """Return the state of a round that may have got no update but refused ones.
 
     The nodes' answers are refused before a strategy sees them: where all that came were
     not finite, no model moved, and none is what its clients' training makes of it.
     """
-    merged = [each for each in facts if isinstance(each, ModelsMerged)]
+    merged = [each for each in facts if isinstance(each, events.ModelsMerged)]
     moved = any(any(each.participants) for each in merged)
     refused = any(
-        isinstance(each, AnswerRefused) and each.reason.endswith(NOT_FINITE) for each in facts
+        isinstance(each, events.AnswerRefused) and each.reason.endswith(NOT_FINITE)
+        for each in facts
     )
     before = state.kept(Stalled).clusters
     if moved or not (refused or before):
@@ -163,7 +152,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     new = (each for each in diverged.values() if each not in last.events)
     measured = (_voided(each, diverged) for each in last.events)
     overall = round_measured(found, final.assignment, run.population, run.num_clusters, errors)
-    finished = RunFinished(
+    finished = events.RunFinished(
         model_hash=model_hash(final.clusters),
         accuracy=overall.accuracy,
         accuracy_by_group=overall.accuracy_by_group,
@@ -180,9 +169,9 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     return RoundResult(final, (*told, *audits, *on_heads, *gaps, *metrics, *exposed, finished))
 
 
-def _voided(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
+def _voided(fact: events.Event, diverged: Mapping[int, events.ModelDiverged]) -> events.Event:
     """Void the risk estimate of a model that turned out to have diverged."""
-    if not isinstance(fact, RiskMeasured) or fact.cluster not in diverged:
+    if not isinstance(fact, events.RiskMeasured) or fact.cluster not in diverged:
         return fact
     reason = f"{DIVERGED}: {diverged[fact.cluster].reason}"
     unknown = replace(fact, risk=None, standard_error=None, auc=None)
@@ -191,7 +180,7 @@ def _voided(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
 
 def _diverged(
     run: BuiltRun, last: RoundResult, membership: Membership
-) -> Mapping[int, ModelDiverged]:
+) -> Mapping[int, events.ModelDiverged]:
     """Return which final models are none: as a red team found, or as can be seen now.
 
     A model that nobody ever trained, and nobody tried to, is what it was at the start:
@@ -206,9 +195,11 @@ def _diverged(
         judges = membership.chosen[j] or membership.trained[j]
         return no_better_than_guessing(run.engine, final.clusters[j], judges)
 
-    facts = (ModelDiverged(j, final.round_index, reason(j)) for j in range(len(final.clusters)))
+    facts = (
+        events.ModelDiverged(j, final.round_index, reason(j)) for j in range(len(final.clusters))
+    )
     found = {each.cluster: each for each in facts if each.reason}
-    recorded = (each for each in last.events if isinstance(each, ModelDiverged))
+    recorded = (each for each in last.events if isinstance(each, events.ModelDiverged))
     return found | {each.cluster: each for each in recorded}
 
 
@@ -220,10 +211,10 @@ def _accepted(history: History) -> set[Handle]:
     """
     accepted: set[Handle] = set()
     refused: set[Handle] = set()
-    for fact in of_kinds(history.told, AnswerRefused, ClientsAssigned):
-        if isinstance(fact, AnswerRefused) and fact.handle:
+    for fact in of_kinds(history.told, events.AnswerRefused, events.ClientsAssigned):
+        if isinstance(fact, events.AnswerRefused) and fact.handle:
             refused.add(fact.handle)
-        if isinstance(fact, ClientsAssigned) and fact.by != "final":
+        if isinstance(fact, events.ClientsAssigned) and fact.by != "final":
             accepted |= fact.clusters.keys() - refused
             refused = set()
     return accepted
@@ -253,18 +244,18 @@ def _exposed(
     final: ServerState,
     history: History,
     found: Accuracies,
-    audits: Sequence[ClusterAudited],
-) -> tuple[ClientExposed, ...]:
+    audits: Sequence[events.ClusterAudited],
+) -> tuple[events.ClientExposed, ...]:
     """Return each client's risk at the end, and the highest that it was ever part of."""
     reached = pooled_clusters(history, run.num_clusters)
 
-    def exposed(handle: Handle) -> ClientExposed:
+    def exposed(handle: Handle) -> events.ClientExposed:
         j = final.assignment[handle]
         ever = [audits[t].exposed_risk for t in history.trained.get(handle, ())]
         traces = [a.traced_risk for a in audits if handle in reached[a.cluster]]
         risks = (*ever, *traces, audits[j].true_risk)
         known = [risk for risk in risks if risk is not None]
-        return ClientExposed(
+        return events.ClientExposed(
             handle=handle,
             cluster=j,
             accuracy=found.get(handle),

@@ -6,7 +6,7 @@ Both follow from what is recorded, so that a run that was stopped ends where it 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from covey.base.metrics import ByModel, Judged
 from covey.base.names import Handle, Params
 from covey.build.training import user_function
 from covey.config.settings import Config
-from covey.data.examples import Client, Examples
+from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.metrics import Metric
 from covey.engine.protocol import Engine, Scored, ScoringJob
@@ -125,10 +125,7 @@ def measured_metrics(
         return (size, [_figure(metric, scored, labels) for metric in metrics]) if size else None
 
     found = _measured(engine, models, population, figures)
-    by_group: dict[str, list[Handle]] = {}
-    for client in population.clients:
-        if client.group is not None and client.handle in found:
-            by_group.setdefault(population.groups[client.group].name, []).append(client.handle)
+    by_group = _by_group(found, population)
     sizes = {handle: size for handle, (size, _) in found.items()}
 
     def measured(place: int, metric: Metric) -> MetricMeasured:
@@ -138,7 +135,7 @@ def measured_metrics(
             value=weighted_mean(values, sizes),
             by_group={
                 name: weighted_mean({handle: values[handle] for handle in handles}, sizes)
-                for name, handles in sorted(by_group.items())
+                for name, handles in by_group.items()
             },
             clients=values,
         )
@@ -184,13 +181,13 @@ def with_fewer_tests(population: Population, max_examples: int) -> Population:
 
     Evenly, because test files may be ordered: MNIST's begins with the easier writers.
     """
-
-    def thinned(test: Examples) -> Examples:
-        if len(test) <= max_examples:
-            return test
-        return test.take(torch.linspace(0, len(test) - 1, max_examples).long())
-
-    return replace(population, test=tuple(thinned(test) for test in population.test))
+    fewer = (
+        test.take(torch.linspace(0, len(test) - 1, max_examples).long())
+        if len(test) > max_examples
+        else test
+        for test in population.test
+    )
+    return replace(population, test=tuple(fewer))
 
 
 def round_measured(
@@ -216,13 +213,20 @@ def round_measured(
 def _averaged(
     found: Mapping[Handle, float], population: Population
 ) -> tuple[float | None, dict[str, float]]:
-    by_group: dict[str, list[float]] = {}
+    by_group = _by_group(found, population).items()
+    overall = float(np.mean(list(found.values()))) if found else None
+    return overall, {
+        name: float(np.mean([found[h] for h in handles])) for name, handles in by_group
+    }
+
+
+def _by_group(found: Collection[Handle], population: Population) -> dict[str, list[Handle]]:
+    """Return those of whom a figure was found by the name of their group, in its order."""
+    by_group: dict[str, list[Handle]] = {}
     for client in population.clients:
         if client.group is not None and client.handle in found:
-            name = population.groups[client.group].name
-            by_group.setdefault(name, []).append(found[client.handle])
-    overall = float(np.mean(list(found.values()))) if found else None
-    return overall, {name: float(np.mean(values)) for name, values in sorted(by_group.items())}
+            by_group.setdefault(population.groups[client.group].name, []).append(client.handle)
+    return dict(sorted(by_group.items()))
 
 
 def labelled_predictions(

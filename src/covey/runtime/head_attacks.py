@@ -6,7 +6,6 @@ releases alone: that one counts all heads that a client's records were ever in.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -55,13 +54,8 @@ MAX_JUDGED = 2_000
 """Of non-members so many are judged; of members where these are too many for a pool."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cluster:
-    """A head, and the clients whose records are in it, each at its weight."""
-
-    index: int
-    params: Params
-    members: tuple[tuple[Client, int], ...]
+Members = Sequence[tuple[Client, int]]
+"""The clients whose records are in a head, each at its weight."""
 
 
 def head_attacks(
@@ -74,17 +68,16 @@ def head_attacks(
     now = model_hash(final.clusters)
     clients = {client.handle: client for client in run.population.clients}
     for j, params in enumerate(final.clusters):
-        inside = tuple(
+        inside = [
             (clients[handle], weight)
             for handle, (own, weight) in sorted(known.counted.items())
             if own == j and weight and handle in clients
-        )
+        ]
         if not inside:
             continue
-        cluster = _Cluster(j, params, inside)
-        yield from _by_weights(run, cluster, now, streams.at(j))
+        yield from _by_weights(run, j, params, inside, now, streams.at(j))
         if isinstance(records.noise, HeadNoise):
-            yield from _by_ratio(records, records.noise, known, cluster, now)
+            yield from _by_ratio(records, records.noise, known, j, inside, now)
     bounds = head_bounds(of_kinds(history.told, HeadPerturbed))
     if isinstance(records.noise, HeadNoise):
         for handle, (j, _) in sorted(known.counted.items()):
@@ -93,13 +86,13 @@ def head_attacks(
 
 
 def _by_weights(
-    run: BuiltRun, cluster: _Cluster, now: str, streams: Streams
+    run: BuiltRun, j: int, params: Params, weighted: Members, now: str, streams: Streams
 ) -> Iterator[ModelAttacked]:
     """Ask the weights about members and matching non-members.
 
     All of them together, or where these are too many, some of them one by one.
     """
-    members = [client for client, _ in cluster.members]
+    members = [client for client, _ in weighted]
     groups = sorted({client.group for client in members}, key=str)
     matching = [
         examples
@@ -109,7 +102,7 @@ def _by_weights(
         )
     ]
     inside, matching = ([client.train for client in members], _evenly(matching, MAX_JUDGED))
-    weight = float(np.mean([w for _, w in cluster.members])) / WEIGHT_STEPS
+    weight = float(np.mean([w for _, w in weighted])) / WEIGHT_STEPS
     name, size = WEIGHTS, sum(map(len, inside))
     others = sum(map(len, matching))
     if min(size, others) < MIN_RECORDS:
@@ -120,8 +113,8 @@ def _by_weights(
         if run.records is not None and run.records.noise is None:
             # The attack that finds everybody is not run, so nobody is protected.
             for client in members:
-                yield ModelAttacked(cluster.index, BOUND, 1.0, 0.0, now, client.handle)
-    attack = weights_attacks(run, cluster.params, weight)[name]
+                yield ModelAttacked(j, BOUND, 1.0, 0.0, now, client.handle)
+    attack = weights_attacks(run, params, weight)[name]
     found = attack([*inside, *matching])
     if found is None:
         return
@@ -130,7 +123,7 @@ def _by_weights(
     most = extremes_of(np.split(found[:size], ends), found[size:])
     beside = {} if most is None else most._asdict()
     accuracy, error = rates.accuracy, rates.standard_error
-    yield ModelAttacked(cluster.index, name, accuracy, error, now, **beside)
+    yield ModelAttacked(j, name, accuracy, error, now, **beside)
 
 
 def _evenly(sets: Sequence[Examples], most: int) -> list[Examples]:
@@ -194,19 +187,19 @@ def _equations(run: BuiltRun, params: Params, pool: Sequence[Examples]) -> Equat
 
 
 def _by_ratio(
-    records: LocalRecords, noise: HeadNoise, known: ClusterSums, cluster: _Cluster, now: str
+    records: LocalRecords, noise: HeadNoise, known: ClusterSums, j: int, members: Members, now: str
 ) -> Iterator[ModelAttacked]:
     """Compute the best attacker's success on each record; a client's is its worst."""
-    sums, every = known.sums[cluster.index], list[ndarray]()
-    rows = [records.rows(client.train, weight) for client, weight in cluster.members]
+    sums, every = known.sums[j], list[ndarray]()
+    rows = [records.rows(client.train, weight) for client, weight in members]
     hidden = noise.hidden(sums, rows)
-    for (client, _), each in zip(cluster.members, hidden, strict=True):
+    for (client, _), each in zip(members, hidden, strict=True):
         found = each.successes()
         every.append(found)
         worst = float(found.max(initial=0.5))
-        yield ModelAttacked(cluster.index, RATIO, worst, 0.0, now, client.handle)
+        yield ModelAttacked(j, RATIO, worst, 0.0, now, client.handle)
     together = np.concatenate(every)
     error = float(together.std() / np.sqrt(max(1, len(together))))
     yield ModelAttacked(
-        cluster.index, RATIO, float(together.mean()), error, now, worst_client=float(together.max())
+        j, RATIO, float(together.mean()), error, now, worst_client=float(together.max())
     )

@@ -11,20 +11,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
-from covey.base.events import (
-    AnonymitySetsFormed,
-    ClientLeft,
-    ClientsAssigned,
-    ClientsJoined,
-    CohortSampled,
-    Event,
-    MovesWaited,
-    RunRolledBack,
-    RunStarted,
-    SumGivenUp,
-    event_from,
-    kind_and_body,
-)
+from covey.base import events
+from covey.base.events import Event, event_from, kind_and_body
 from covey.base.history import History, HistoryFold, history_of
 from covey.base.names import Handle
 from covey.ledger.chain import (
@@ -66,7 +54,7 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self._began: RunStarted | None = None
+        self._began: events.RunStarted | None = None
         self._known: set[Handle] = set()
         self._round = -1
         self._in_round: set[type[Event]] = set()
@@ -85,16 +73,16 @@ class EventReader:
 
     def _problem(self, t: int | None, event: Event) -> str:
         problem = self._out_of_order(t, event) if t is not None else ""
-        if t is None and isinstance(event, RunStarted | CohortSampled):
+        if t is None and isinstance(event, events.RunStarted | events.CohortSampled):
             problem = f"a {type(event).__name__} belongs to a round"
         if problem or self._began is None:
             return problem
         match event:
-            case RunRolledBack(round_index=first):
+            case events.RunRolledBack(round_index=first):
                 self._round, self._in_round = min(self._round, first - 1), set()
-            case RunStarted(groups=found):
+            case events.RunStarted(groups=found):
                 self._known.update(found)
-            case ClientsJoined(handles=handles):
+            case events.ClientsJoined(handles=handles):
                 self._known.update(handles)
             case _:
                 pass
@@ -105,21 +93,21 @@ class EventReader:
         kind, before = type(event), self._round
         if t != before:
             self._round, self._in_round = t, set()
-        twice = kind in self._in_round and kind in (RunStarted, CohortSampled)
+        twice = kind in self._in_round and kind in (events.RunStarted, events.CohortSampled)
         self._in_round.add(kind)
-        if kind is RunStarted and t == 0:
-            self._began = cast("RunStarted", event)
+        if kind is events.RunStarted and t == 0:
+            self._began = cast("events.RunStarted", event)
         began = self._began
         reasons = (
             (t < before, f"it is of round {t}, and round {before} came before"),
             (twice, f"its round has another {kind.__name__}"),
-            (kind is RunStarted and t > 0, f"a run starts in round 0, not in {t}"),
+            (kind is events.RunStarted and t > 0, f"a run starts in round 0, not in {t}"),
             (began is None, "no start of the run comes before it"),
             (began and t > began.rounds, f"its run has no round {t}"),
             (
-                kind is ClientsAssigned
-                and CohortSampled not in self._in_round
-                and cast("ClientsAssigned", event).by != "final",
+                kind is events.ClientsAssigned
+                and events.CohortSampled not in self._in_round
+                and cast("events.ClientsAssigned", event).by != "final",
                 "no cohort was drawn in its round before it",
             ),
         )
@@ -130,20 +118,20 @@ class EventReader:
         last = max(_clusters(event), default=0)
         if not 0 <= last < count:
             return f"it names cluster {last}, and there are 0 to {count - 1}"
-        if t is None and not isinstance(event, ClientLeft):
+        if t is None and not isinstance(event, events.ClientLeft):
             return ""  # who joins chooses first
         handles = tuple(_handles(event))
         strange = next((h for h in handles if h not in self._known), None)
         if strange is not None:
             return f"it names a client that never joined: {strange!a}"
-        if isinstance(event, CohortSampled) and len(set(handles)) < len(handles):
+        if isinstance(event, events.CohortSampled) and len(set(handles)) < len(handles):
             return "it names a client twice"
         return ""
 
 
 def _clusters(event: Event) -> Iterable[int]:
     """Return the clusters that an event names."""
-    if isinstance(event, ClientsAssigned):
+    if isinstance(event, events.ClientsAssigned):
         return event.clusters.values()
     found: Any = getattr(event, "cluster", None)
     if isinstance(found, int):
@@ -160,11 +148,11 @@ def _handles(event: Event) -> Iterator[Handle]:
             yield found
         elif isinstance(found, Mapping):
             yield from cast("Mapping[Handle, object]", found)
-    if isinstance(event, ClientsAssigned):
+    if isinstance(event, events.ClientsAssigned):
         yield from event.clusters
-    if isinstance(event, AnonymitySetsFormed):
+    if isinstance(event, events.AnonymitySetsFormed):
         yield from chain.from_iterable(event.sets)
-    if isinstance(event, MovesWaited | SumGivenUp):
+    if isinstance(event, events.MovesWaited | events.SumGivenUp):
         yield from event.clients
     handles: Any = getattr(event, "handles", ())
     yield from handles

@@ -18,15 +18,8 @@ import torch
 from covey.algorithms.algorithm import Clients, Setup
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps
+from covey.base import events
 from covey.base.errors import ConfigError, RunError
-from covey.base.events import (
-    AnonymitySetsFormed,
-    ClientsAssigned,
-    ClientsHandedOut,
-    Event,
-    OrganisationsAttested,
-    RunEndedEarly,
-)
 from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.base.rng import Streams
@@ -203,7 +196,7 @@ def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, Clien
         held, name = participation_of(about), ledger.names().get(handle, "")
         try:
             config = folder.config()
-            ended = (e.rounds for _, e in about if isinstance(e, RunEndedEarly))
+            ended = (e.rounds for _, e in about if isinstance(e, events.RunEndedEarly))
             coming = next_round(ledger.last_round(), next(ended, config.rounds))
             rules = answer_rules(config, folder, coming)
         except RunError as error:
@@ -212,17 +205,17 @@ def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, Clien
         return held, _plan(name, "none", choice, folder, ledger)
 
 
-def _about(ledger: Ledger, client: Handle) -> Iterator[tuple[int | None, Event]]:
+def _about(ledger: Ledger, client: Handle) -> Iterator[tuple[int | None, events.Event]]:
     """Yield what counts and names no round's clients, and where this client took part.
 
     Nothing is verified here: who follows the run has compared the table with the events.
     """
-    facts: list[tuple[int, int | None, Event]] = []
+    facts: list[tuple[int, int | None, events.Event]] = []
     forming: set[int] = set()
     for place in ledger.places(client):
-        own = ClientsHandedOut((client,))
+        own = events.ClientsHandedOut((client,))
         if place.cluster is not None:
-            own = ClientsAssigned({client: place.cluster}, "recorded")
+            own = events.ClientsAssigned({client: place.cluster}, "recorded")
         facts.append((place.position, place.round_index, own))
         if place.set_index is not None:
             forming.add(place.position)
@@ -231,9 +224,9 @@ def _about(ledger: Ledger, client: Handle) -> Iterator[tuple[int | None, Event]]
     facts += [(link.position, link.round_index, event_of(link.record())) for link in links]
     formed: tuple[int | None, int] | None = None
     for _, t, event in sorted(facts, key=itemgetter(0)):
-        if isinstance(event, AnonymitySetsFormed):
+        if isinstance(event, events.AnonymitySetsFormed):
             formed = t, event.cluster
-        if not isinstance(event, OrganisationsAttested) or formed == (t, event.cluster):
+        if not isinstance(event, events.OrganisationsAttested) or formed == (t, event.cluster):
             yield t, event
 
 
@@ -347,10 +340,11 @@ def unplayed_reason(folder: RunFolder) -> str:
 
     An answer is given between rounds, in the state after the last one that is recorded.
     """
-    with Ledger.read(folder.ledger) as ledger:
+    config = folder.config()
+    with Ledger.read(config.ledger.url or folder.ledger_path) as ledger:
         last, requests = ledger.last_round(), ledger.requests()
         newest = newest_whole_state(folder.checkpoints, ledger)
-        rounds = rounds_of(folder.config(), folder.reader.read(ledger).history)
+        rounds = rounds_of(config, folder.reader.read(ledger).history)
     if any(each.state in ("pending", "serving") for each in requests) or any(
         folder.queued_requests()
     ):
@@ -384,9 +378,10 @@ def read_run_record(folder: RunFolder) -> RunRecord:
             receipts were signed for.
         RunError: the settings are not those that began the run.
     """
-    with Ledger.read(folder.ledger) as ledger:
+    config = folder.config()
+    with Ledger.read(config.ledger.url or folder.ledger_path) as ledger:
         check_anchors(folder, ledger)
         names = {name: handle for handle, name in ledger.names().items()}
         record = folder.reader.read(ledger)
-        check_settings(folder.config(), record.history, folder)
+        check_settings(config, record.history, folder)
         return RunRecord(record.history, record.head, names)

@@ -19,16 +19,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base import events
 from covey.base.errors import RunError
-from covey.base.events import (
-    AnswerRefused,
-    AnswersMissing,
-    ClientsAssigned,
-    ClientsReported,
-    Event,
-    RecordsChanged,
-    RunRolledBack,
-)
 from covey.base.files import delete_whole, file_hash
 from covey.base.names import Handle
 from covey.build.algorithms import ReplayOptions
@@ -66,7 +58,7 @@ class Rewind:
         changed: the client whose records changed, and its cluster; None: none did.
     """
 
-    event: RunRolledBack
+    event: events.RunRolledBack
     before: list[Record]
     changed: tuple[Handle, int] | None
 
@@ -77,8 +69,8 @@ def newest_rewind(session: Session) -> Rewind | None:
     at = next((i for i in reversed(range(len(records))) if records[i].kind == REWIND), None)
     if at is None:
         return None
-    event, last = RunRolledBack(**records[at].body), records[at - 1]
-    changes = event.how == "changed" and last.kind == RecordsChanged.__name__
+    event, last = events.RunRolledBack(**records[at].body), records[at - 1]
+    changes = event.how == "changed" and last.kind == events.RecordsChanged.__name__
     changed = (last.body["handle"], last.body["cluster"]) if changes else None
     return Rewind(event, records[:at], changed)
 
@@ -142,7 +134,7 @@ def is_subtracting(session: Session) -> bool:
 
 def keep_subtracted(
     session: Session, state: ServerState, leavers: Collection[Handle]
-) -> tuple[Event, ...]:
+) -> tuple[events.Event, ...]:
     """Write the state from which the last round is played again without these clients.
 
     None of its models has seen them: all are those that the run begins with. Remote
@@ -169,16 +161,16 @@ def keep_subtracted(
     return () if backend is None else tuple(_of_others(backend.reports(), frozenset(leavers)))
 
 
-def _of_others(reports: ClientReports, leavers: frozenset[Handle]) -> Iterator[Event]:
+def _of_others(reports: ClientReports, leavers: frozenset[Handle]) -> Iterator[events.Event]:
     """Yield what has to be recorded, with nothing in it of clients that leave."""
     for event in reports.events:
         match event:
-            case AnswersMissing(handles=handles):
+            case events.AnswersMissing(handles=handles):
                 if stay := tuple(h for h in handles if h not in leavers):
                     yield replace(event, handles=stay)
-            case AnswerRefused(handle=handle) if handle in leavers:
+            case events.AnswerRefused(handle=handle) if handle in leavers:
                 pass
-            case ClientsReported():  # of no round, and said again in the next answer
+            case events.ClientsReported():  # of no round, and said again in the next answer
                 pass
             case _:
                 yield event
@@ -205,7 +197,7 @@ def subtracted_state(session: Session) -> ServerState | None:
 
 
 def solved_again(
-    run: BuiltRun, state: ServerState, present: Cohort, chosen: ClientsAssigned
+    run: BuiltRun, state: ServerState, present: Cohort, chosen: events.ClientsAssigned
 ) -> RoundResult:
     """Solve the models of a round from sums, with the choices that were recorded."""
     counted = chosen.clusters.keys()
@@ -254,10 +246,10 @@ class Replay:
     until: int
     run: BuiltRun
     calibrating: bool = False
-    chosen: ClientsAssigned | None = None
+    chosen: events.ClientsAssigned | None = None
     changed: bool = False
 
-    def solves(self, t: int) -> ClientsAssigned | None:
+    def solves(self, t: int) -> events.ClientsAssigned | None:
         """Return the choices by which this round is solved again; None: it is played."""
         return self.chosen if t == self.until - 1 else None
 
@@ -273,7 +265,7 @@ def replay_of(session: Session) -> Replay | None:
         return None
     event, changed = rewind.event, rewind.changed
     if event.how in ("subtracted", "changed"):
-        none = ClientsAssigned({}, "clients")  # nobody was there
+        none = events.ClientsAssigned({}, "clients")  # nobody was there
         chosen = _choices(session, rewind).get(event.round_index, none)
         if changed is not None:
             chosen = replace(chosen, clusters={**chosen.clusters, changed[0]: changed[1]})
@@ -286,11 +278,13 @@ def replay_of(session: Session) -> Replay | None:
     return Replay(event.until, run=replayed, calibrating=event.how == "calibrated")
 
 
-def _choices(session: Session, rewind: Rewind) -> dict[int, ClientsAssigned]:
+def _choices(session: Session, rewind: Rewind) -> dict[int, events.ClientsAssigned]:
     """Return which clusters clients took before a roll back, in the rounds that it took back."""
     return {
         t: event
-        for t, events in session.record().current(rewind.before)
-        for event in events
-        if t is not None and t >= rewind.event.round_index and isinstance(event, ClientsAssigned)
+        for t, entry in session.record().current(rewind.before)
+        for event in entry
+        if t is not None
+        and t >= rewind.event.round_index
+        and isinstance(event, events.ClientsAssigned)
     }

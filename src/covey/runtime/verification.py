@@ -87,8 +87,16 @@ def verify(
     checks.append(Check("head", is_last, found if is_last else other))
     seen = _Seen((), None, "all facts", _MINE)
     if run is not None:
-        with no_foreign_code():
-            seen = _compared(Path(run), document, mine)
+        # a database's library is needed by nobody who has only the proof
+        from covey.ledger.store import Ledger
+        from covey.runtime.folder import RunFolder
+
+        folder = RunFolder.existing(Path(run))
+        with no_foreign_code(), Ledger.read(folder.ledger) as ledger:
+            try:
+                seen = _compared(ledger, folder, document, mine)
+            except LedgerError as error:
+                seen = _Seen([Check.failed("ledger", str(error))], None, "all facts", _MINE)
     checks += seen.checks
     if mine is not None:
         mark = subject_mark(*mine)
@@ -127,20 +135,7 @@ class _Seen:
     subject: Check
 
 
-def _compared(folder: Path, proof: Proof, mine: tuple[ClientName, bytes] | None) -> _Seen:
-    # a database's library is needed by nobody who has only the proof
-    from covey.ledger.store import Ledger
-    from covey.runtime.folder import RunFolder
-
-    place = RunFolder.existing(folder)
-    with Ledger.read(place.ledger) as ledger:
-        try:
-            return _compared_with(ledger, place, proof, mine)
-        except LedgerError as error:
-            return _Seen([Check.failed("ledger", str(error))], None, "all facts", _MINE)
-
-
-def _compared_with(
+def _compared(
     ledger: Ledger, place: RunFolder, proof: Proof, mine: tuple[ClientName, bytes] | None
 ) -> _Seen:
     """Find the facts again from the ledger, and compare them with the proof's."""

@@ -19,7 +19,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from covey.base.history import history_of
 from covey.build.aggregators import anonymity_of
 from covey.config.settings import Config
 from covey.ledger.requests import Request
@@ -27,7 +26,7 @@ from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import run_rounds
 from covey.runtime.planning import options_for
-from covey.runtime.session import Session, open_or_create, read_events
+from covey.runtime.session import Session, open_or_create, read_history
 from covey.unlearning.plan import cheapest
 from covey_papers.reproduce.specification import in_layers
 
@@ -52,14 +51,12 @@ class Leaving:
     baselines: tuple[str, ...] = ("retrain", "federaser", "isolated")
 
 
-ISOLATED: Settings = {"name": "isolated", "num_clusters": 4}
-
 MEAN: Settings = {"name": "mean"}
 
 BASELINES: Mapping[str, Settings] = {
     "retrain": {"aggregation": MEAN},
     "federaser": {"aggregation": MEAN, "leaving": {"store_updates": 1}},
-    "isolated": {"aggregation": MEAN, "method": ISOLATED},
+    "isolated": {"aggregation": MEAN, "method": {"name": "isolated", "num_clusters": 4}},
 }
 """What each baseline sets, in place of anonymity sets."""
 
@@ -146,7 +143,7 @@ def _fork(path: Path, other: Path, x: int) -> None:
 
 def _outcome(folder: RunFolder, config: Config) -> Outcome:
     with Ledger.read(folder.ledger) as ledger:
-        history, requests = history_of(read_events(ledger)), ledger.requests()
+        history, requests = read_history(ledger), ledger.requests()
     hidden = anonymity_of(config)
     done = [each for each in requests if each.state == "done"]
     kept = [folder.checkpoints, folder.updates]

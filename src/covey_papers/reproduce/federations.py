@@ -1,6 +1,5 @@
 """Experiments over federations and over leaving: rows of methods by columns of data."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,9 +26,7 @@ from covey_papers.reproduce.record import (
     Printed,
     Shelf,
     averaged,
-    commit,
     digest,
-    note,
     sources,
 )
 from covey_papers.reproduce.specification import (
@@ -271,18 +268,13 @@ def _compared(experiment: Experiment, runs: Runs, row: Row, column: Column) -> I
         title = f"{of.title} minus {experiment.against}'s"
         yield Cell(row.name, column.name, title, values)
     if experiment.distances:
-        values = tuple(_distance(b, a) for a, b in zip(theirs, own, strict=False))
+        models = [[load(e.path).params(0) for e in both] for both in zip(theirs, own, strict=False)]
+        values = tuple(norm(subtract(b, a)) / norm(a) for a, b in models)
         title = f"distance to {experiment.against}'s model, relative to its length"
         yield Cell(row.name, column.name, title, values)
 
 
 UNBOUNDED = "unbounded: in some run it is 0, and nothing is divided by 0"
-
-
-def _distance(own: Seen, theirs: Seen) -> float:
-    """Return ||theta - theta_0|| / ||theta_0|| of the only models of two runs."""
-    model, reference = (load(seen.path).params(0) for seen in (own, theirs))
-    return norm(subtract(model, reference)) / norm(reference)
 
 
 def _printed(table: Table, row: Row, column: Column, measure: str) -> Printed | None:
@@ -325,13 +317,13 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
         plan = Leaving(column.name, settings, experiment.k, experiment.x, experiment.baselines)
         folder = shelf.folder / f"leaving-{digest(Config.of(settings))}"
         places = [folder / f"seed-{seed}" for seed in range(experiment.repeats)]
-        found, reason = (), ""
+        found, reason = list[Sequence[Outcome]](), ""
         try:
-            found = tuple(
-                _leaving_played(plan, seed, place, shelf) for seed, place in enumerate(places)
-            )
+            for seed, place in enumerate(places):
+                with shelf.timed(place, f"{plan.name}, seed {seed}"):
+                    found.append(outcomes(plan, seed, place))
         except DataError as error:
-            reason = f"not played: {error}"
+            found, reason = [], f"not played: {error}"
             missing.append(reason)
         rows: dict[str, list[Outcome]] = {}
         for each in chain.from_iterable(found):
@@ -346,17 +338,6 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
             lines += _leaving_lines(column, places, found)
         folders += places
     return Found(tuple(cells), tuple(lines), tuple(missing), **sources(folders))
-
-
-def _leaving_played(plan: Leaving, seed: int, place: Path, shelf: Shelf) -> tuple[Outcome, ...]:
-    """Play one seed's settings, those that are not there; time what it took at first."""
-    began = time.monotonic()
-    with shelf.shown(f"{plan.name}, seed {seed}"):
-        found = outcomes(plan, seed, place)
-    if not (place / "played.json").is_file():
-        seconds = round(time.monotonic() - began, 1)
-        note(place / "played.json", {"commit": commit(), "seconds": seconds})
-    return found
 
 
 def _leaving_lines(
@@ -412,18 +393,13 @@ def _leaving_cells(
             )
 
 
-def _seconds(outcome: Outcome) -> float | None:
-    return fmean(outcome.seconds) if outcome.seconds else None
-
-
-def _replays(outcome: Outcome) -> float:
-    return float(len(outcome.seconds) - outcome.answers.get("deny", 0))
-
-
-LEAVING_MEASURES = {
-    "accuracy": ("accuracy", lambda outcome: outcome.accuracy),
-    "seconds": ("seconds per request", _seconds),
-    "replays": ("requests that were not denied", _replays),
-    "bytes": ("bytes on the server", lambda outcome: float(outcome.server_bytes)),
+LEAVING_MEASURES: Mapping[str, tuple[str, Callable[[Outcome], Value]]] = {
+    "accuracy": ("accuracy", lambda own: own.accuracy),
+    "seconds": ("seconds per request", lambda own: fmean(own.seconds) if own.seconds else None),
+    "replays": (
+        "requests that were not denied",
+        lambda own: float(len(own.seconds) - own.answers.get("deny", 0)),
+    ),
+    "bytes": ("bytes on the server", lambda own: float(own.server_bytes)),
 }
 """Title, and how to read it off an outcome."""

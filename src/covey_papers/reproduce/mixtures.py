@@ -34,7 +34,7 @@ from covey.report.queries import group_sizes
 from covey.runtime.auditing import CompletedRun, load_completed
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events
-from covey.runtime.states import checkpoint_of, load_state
+from covey.runtime.states import kept_state
 from covey_papers.reproduce.record import Shelf, note
 
 Method = Literal["ifca", "ifca-mir"]
@@ -264,6 +264,7 @@ def played(setting: Setting, config: Config, shelf: Shelf) -> Story:
             for event in events
             if isinstance(event, ClientsAssigned) and t is not None and t < config.rounds
         ]
+        after = [kept_state(place, ledger, t) for t in range(config.rounds)]
     free = tuple(t for t, event in chosen if event.by == "clients")
     if not free:
         raise RunError(
@@ -274,20 +275,10 @@ def played(setting: Setting, config: Config, shelf: Shelf) -> Story:
         setting=setting,
         run=assembled,
         optima=setting.mixture.optima(len(setting.shares), assembled.streams),
-        states=(first, *(_state_after(place, t) for t in range(config.rounds))),
+        states=(first, *after),
         clusters={t: event.clusters for t, event in chosen},
         free=free,
     )
-
-
-def _state_after(place: RunFolder, round_index: int) -> ServerState:
-    path = checkpoint_of(place.checkpoints, round_index)
-    if path is None:
-        raise RunError(
-            f"{place.path} must keep the state after every round, and that of round "
-            f"{round_index} is not there. Play the run into a new folder."
-        )
-    return load_state(path)[0]
 
 
 def models_of(state: ServerState) -> Float[ndarray, "groups dimension"]:

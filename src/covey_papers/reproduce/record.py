@@ -6,8 +6,8 @@ import math
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -230,8 +230,7 @@ def read_record(path: Path) -> Record:
 
 def write_record(path: Path, record: Record) -> None:
     """Write a record, all of it or nothing."""
-    text = json.dumps(asdict(record), indent=1, allow_nan=False)
-    replace_whole(path, text.encode())
+    note(path, asdict(record))
 
 
 Shown = Callable[[str], AbstractContextManager[Observer]]
@@ -258,12 +257,19 @@ class Shelf:
         if is_finished(path):
             return path
         run, folder = open_or_create(path, config)
+        with self.timed(path, title) as observe:
+            run_rounds(run, folder, observe)
+        return path
+
+    @contextmanager
+    def timed(self, path: Path, title: str) -> Iterator[Observer]:
+        """Show what is played into a folder, and note there what it took at first."""
         began = time.monotonic()
         with self.shown(title) as observe:
-            run_rounds(run, folder, observe)
-        seconds = round(time.monotonic() - began, 1)
-        note(path / "played.json", {"commit": commit(), "seconds": seconds})
-        return path
+            yield observe
+        if not (path / "played.json").is_file():
+            seconds = round(time.monotonic() - began, 1)
+            note(path / "played.json", {"commit": commit(), "seconds": seconds})
 
 
 def digest(config: Config) -> str:
@@ -282,7 +288,7 @@ def digest(config: Config) -> str:
 
 def note(path: Path, what: dict[str, Any]) -> None:
     """Write a small file, all of it or nothing."""
-    replace_whole(path, json.dumps(what, indent=1).encode())
+    replace_whole(path, json.dumps(what, indent=1, allow_nan=False).encode())
 
 
 def sources(paths: Iterable[Path]) -> dict[str, Any]:

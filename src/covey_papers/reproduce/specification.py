@@ -196,7 +196,8 @@ def in_layers(*layers: Settings) -> dict[str, Any]:
     """
     merged: dict[str, Any] = {}
     for layer in layers:
-        for path, value in sorted(_leaves(layer, []), key=_names_first):
+        leaves = sorted(_leaves(layer, []), key=lambda leaf: (leaf[0][-1] != "name", len(leaf[0])))
+        for path, value in leaves:
             replace_setting(merged, path, value)
     return merged
 
@@ -208,11 +209,6 @@ def _leaves(settings: Settings, above: list[str]) -> Iterator[tuple[list[str], o
             yield from _leaves(cast("Settings", value), path)
         else:
             yield path, value
-
-
-def _names_first(leaf: tuple[list[str], object]) -> tuple[bool, int]:
-    path, _ = leaf
-    return path[-1] != "name", len(path)
 
 
 Table = Mapping[tuple[str, str], Printed]
@@ -264,8 +260,7 @@ Values = Sequence[float | None]
 
 def with_settings(text: str, config: Config) -> str:
     """Fill the settings of a run into a text: "{train.batch_size} images a step"."""
-    sections = {name: getattr(config, name) for name in type(config).model_fields}
-    return text.format(**sections)
+    return text.format(**dict(config))
 
 
 def non_members_reason(matched: Values, pooled: Values, blind: Values) -> str:

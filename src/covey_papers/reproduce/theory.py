@@ -32,7 +32,7 @@ from covey.data.examples import Client
 from covey.data.sets import LinearMixture
 from covey_papers.reproduce.mixtures import Method, Setting, Start, Story, models_of, played
 from covey_papers.reproduce.record import Cell, Found, Line, Printed, Shelf, commit, digest, sources
-from covey_papers.reproduce.specification import Experiment, Table, printed_table
+from covey_papers.reproduce.specification import Experiment, printed_table
 
 ABOVE_FLOOR = 3.0
 """A step is judged while the distance before it is over so many noise floors."""
@@ -287,7 +287,8 @@ def _choices(story: Story) -> Iterator[Choice]:
             beta = 0.0 if risks is None else client.preference.risk_weight
             losses = _losses(client, thetas)
             known = np.zeros(len(offered)) if risks is None else risks
-            other = _rival((1 - beta) * losses + beta * known, offered, own)
+            others = offered & (np.arange(len(offered)) != own)
+            other = int(np.where(others, (1 - beta) * losses + beta * known, np.inf).argmin())
             yield Choice(
                 risk_weight=beta,
                 loss_gap=float(losses[other] - losses[own]),
@@ -303,12 +304,6 @@ def _losses(
     x = client.train.inputs.double().numpy()
     y = client.train.labels.double().numpy()
     return ((y[:, None] - x @ thetas.T) ** 2 / 2).mean(axis=0)
-
-
-def _rival(costs: Float[ndarray, " groups"], offered: Bool[ndarray, " groups"], own: int) -> int:
-    """Return the cheapest of the other clusters."""
-    others = offered & (np.arange(len(costs)) != own)
-    return int(np.where(others, costs, np.inf).argmin())
 
 
 def _counted_risks(
@@ -445,9 +440,11 @@ TABLES = {"Table 4": "LeNet-5", "Table 5": "ResNet-mini"}
 def arithmetic(experiment: Experiment) -> Found:
     """Divide the printed seconds of fedAvg by those of every k, cell by cell."""
     cells = [
-        cell
+        Cell(f"{model}, {row}", column, TIMES, (table[row, "fedAvg"].value / printed.value,))
         for name, model in TABLES.items()
-        for cell in _printed_ratios(printed_table(experiment.paper, name), model)
+        for table in (printed_table(experiment.paper, name),)
+        for (row, column), printed in table.items()
+        if column != "fedAvg"
     ]
     ratios = {(c.row, c.column): c.known[0] for c in cells}
     named = ratios["ResNet-mini, FMNIST-noniid", "k=8"]
@@ -463,13 +460,6 @@ def arithmetic(experiment: Experiment) -> Found:
         f"those of removing a name, and a ratio to them is one of training to that."
     )
     return Found(cells=(*claims, *cells), notes=(note,), commits=(commit(),))
-
-
-def _printed_ratios(table: Table, model: str) -> Iterator[Cell]:
-    for (row, column), printed in table.items():
-        if column != "fedAvg":
-            ratio = table[row, "fedAvg"].value / printed.value
-            yield Cell(f"{model}, {row}", column, TIMES, (ratio,))
 
 
 def _follows(claim: float, found: float) -> bool:
