@@ -19,7 +19,6 @@ from torch import Tensor
 from covey import Params
 from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
 from covey.flower.identity import InvalidMessageError
-from covey.flower.inprocess import InProcessGrid, outside_a_run
 from covey.flower.messages import (
     Hello,
     PendingQuestion,
@@ -33,6 +32,7 @@ from covey.flower.messages import (
 )
 from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.membership.estimators import EDGES, FOLDS
+from flower.inprocess import InProcessGrid, outside_a_run
 
 VERSION = "0.2.0"
 OPEN = AdmissionPolicy("run", "same")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from covey import History
-from covey.dp import NOT_ACCOUNTED
+from covey.dp.status import NOT_ACCOUNTED
 from covey.report.page import write_report
 from covey.report.queries import Reported
 from covey.report.summary import PROMISE

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import covey
 from covey import ConfigError, Metric
-from covey.dp import guarantee_status
+from covey.dp.status import guarantee_status
 from covey.runtime.evaluation import weighted_mean
 from plugins.metric_sure import SureAndRight
 from runtime.conftest import tiny

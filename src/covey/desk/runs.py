@@ -15,7 +15,7 @@ from covey.base.errors import CoveyError, LedgerError, LedgerUnavailable, RunErr
 from covey.base.events import RunEndedEarly, RunStarted
 from covey.base.history import History
 from covey.components.own_code import no_foreign_code
-from covey.dp import guarantee_status
+from covey.dp.status import guarantee_status
 from covey.ledger.backends import resolved
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger

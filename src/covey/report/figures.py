@@ -19,7 +19,7 @@ from torch import Tensor
 from covey.base.events import ClientExposed, RiskMeasured, RiskUnknown
 from covey.base.history import History
 from covey.base.names import round_number
-from covey.dp import epsilon_over_rounds
+from covey.dp.status import epsilon_over_rounds
 from covey.report.attacks import final_risks
 from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines
 from covey.report.summary import client_groups, violations

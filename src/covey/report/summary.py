@@ -11,7 +11,7 @@ from covey.base import events
 from covey.base.history import History
 from covey.base.names import round_number
 from covey.base.risk import DIVERGED
-from covey.dp import guarantee_status
+from covey.dp.status import guarantee_status
 from covey.report.attacks import (
     NOT_FINISHED,
     attacks_on,

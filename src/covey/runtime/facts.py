@@ -18,8 +18,8 @@ from covey.base.names import Handle
 from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import depends_on_population
 from covey.config.settings import Config
-from covey.dp import guarantee_status
 from covey.dp.current_guarantee import head_bounds
+from covey.dp.status import guarantee_status
 from covey.ledger.chain import Record, entries_of, inclusion_proof, root_of, superseded
 from covey.ledger.requests import Request
 from covey.runtime.ledger_record import LedgerRecord, event_of

@@ -1,0 +1,62 @@
+"""Which guarantees a run gives, which of them holds, and how it was spent."""
+
+from dataclasses import dataclass, replace
+
+from covey.base.events import ModelsMerged
+from covey.base.history import History, of_kinds
+from covey.dp.current_guarantee import NOISE, UNITS, Guarantee, Unit, aggregations_of, hides
+
+NOT_ACCOUNTED = "no mechanism of this run is accounted for as differentially private"
+"""Why there is no guarantee, whatever noise was added."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuaranteeStatus:
+    """Which guarantees a run gives, and which of them holds.
+
+    Attributes:
+        guarantees: all that noise was added for, the client's first.
+        holds: the first of them that has an epsilon; a client's hides each of its
+            records, too.
+        reason: why none holds; empty if one does.
+    """
+
+    guarantees: tuple[Guarantee, ...]
+    holds: Guarantee | None
+    reason: str
+
+
+def guarantee_status(history: History) -> GuaranteeStatus:
+    """Return what all rounds ever played guarantee, rolled back ones included."""
+    began, found = history.started, ()
+    noise = of_kinds(history.told, *NOISE)
+    if began is not None and any(hides(fact, unit) for fact in noise for unit in UNITS):
+        # loads SciPy, which takes a second: only for a run with noise
+        from covey.dp.run_guarantees import guarantees
+
+        secret = began.secrets == "os"
+        found = guarantees(history.told, began.delta, secret=secret)
+    holds = next((each for each in found if each.epsilon is not None), None)
+    why_not = found[0].reason if found else NOT_ACCOUNTED
+    return GuaranteeStatus(found, holds, "" if holds else why_not)
+
+
+def epsilon_over_rounds(history: History, points: int) -> dict[Unit, list[tuple[int, float]]]:
+    """Return per unit what had been spent after so many merges, at about `points` places.
+
+    Empty for a unit as soon as nothing is guaranteed any more.
+    """
+    parts = aggregations_of(history.told)
+    merges = [part for part in parts if any(isinstance(fact, ModelsMerged) for fact in part)]
+    places = sorted({round(len(merges) * i / points) for i in range(1, points + 1)})
+    lines: dict[Unit, list[tuple[int, float]]] = {}
+    for place in places:
+        part = tuple(fact for merge in merges[:place] for fact in merge)
+        told = history.told if place == len(merges) else part
+        for each in guarantee_status(replace(history, told=told)).guarantees:
+            line = lines.setdefault(each.unit, [])
+            if each.epsilon is not None:
+                line.append((place, each.epsilon))
+    return {
+        unit: line if line and line[-1][0] == places[-1] else [] for unit, line in lines.items()
+    }
