@@ -15,11 +15,11 @@ from covey.algorithms.remote import ClientContext, ClientRequest, GroupSum, SumS
 from covey.algorithms.sums import sums_of_numbers
 from covey.build.run import build_run
 from covey.flower.client import Node, answer_message
+from covey.flower.inprocess import outside_a_run
 from covey.flower.messages import Question, letter_in, make_message
 from covey.heads.sums import Sums
 from covey.secure_sums.messages import Terms
 from flower.conftest import Built
-from flower.inprocess import outside_a_run
 
 __all__ = ["MaliciousServer", "RefusedByNodeError", "Summing", "head"]
 

@@ -7,9 +7,9 @@ from flwr.app import Context, RecordDict
 from pydantic import TypeAdapter
 
 from covey.flower.client import client_app
+from covey.flower.inprocess import outside_a_run, reply_from
 from covey.flower.messages import Hello, Question, make_message
 from flower.conftest import settings_with
-from flower.inprocess import outside_a_run, reply_from
 
 
 @pytest.fixture

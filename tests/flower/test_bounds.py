@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from covey.algorithms.remote import ClientContext, ClientRequest
 from covey.base.events import AnswerRefused
 from covey.flower.identity import InvalidMessageError
+from covey.flower.inprocess import InProcessGrid, outside_a_run
 from covey.flower.messages import (
     MAX_CLASSES,
     MAX_NAME,
@@ -43,7 +44,6 @@ from covey.flower.server import (
     FlowerServer,
     time_limit,
 )
-from flower.inprocess import InProcessGrid, outside_a_run
 
 VERSION = "0.2.0"
 HONEST: dict[str, Any] = json.loads(

@@ -17,9 +17,9 @@ from covey.base.events import (
 )
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
+from covey.flower.inprocess import InProcessGrid
 from covey.flower.messages import Question, Reply
 from flower.conftest import IN_SETS, all_of, same_risks, settings_with
-from flower.inprocess import InProcessGrid
 
 QUIET = "plugins.test_own_algorithms:Quiet"
 

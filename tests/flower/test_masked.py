@@ -23,12 +23,12 @@ from covey.base.events import (
 )
 from covey.deploy.folder import NodeKey
 from covey.flower.client import Node, client_app
+from covey.flower.inprocess import reply_from
 from covey.flower.messages import LETTER, Question, letter_in, with_letter
 from covey.heads.sums import Sums
 from covey.runtime.folder import RunFolder
 from covey.secure_sums.messages import Reason
 from flower.conftest import Built, all_of, settings_with
-from flower.inprocess import reply_from
 from flower.test_federation import question_in
 from flower.test_solved import LAST, PowerCut, kept_of, proof_of, solved, without_last
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from covey import Params
 from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
 from covey.flower.identity import InvalidMessageError
+from covey.flower.inprocess import InProcessGrid, outside_a_run
 from covey.flower.messages import (
     Hello,
     PendingQuestion,
@@ -32,7 +33,6 @@ from covey.flower.messages import (
 )
 from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.membership.estimators import EDGES, FOLDS
-from flower.inprocess import InProcessGrid, outside_a_run
 
 VERSION = "0.2.0"
 OPEN = AdmissionPolicy("run", "same")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from covey import Examples, Run
 from covey.flower.identity import InvalidMessageError, NameBindings, NodeIdentity, identity_of
+from covey.flower.inprocess import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from flower.inprocess import InProcessGrid
 from flower.liars import NAMES, Ten, reasons, written
 
 VICTIM, IMPOSTOR, VICTIM_NODE, IMPOSTOR_NODE = NAMES[3], "impostor", 103, 200

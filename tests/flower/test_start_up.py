@@ -23,7 +23,7 @@ CLIENT = """
 import json, pickle, sys
 from flwr.app import Context, RecordDict
 from covey.flower.client import client_app
-from flower.inprocess import outside_a_run, reply_from
+from covey.flower.inprocess import outside_a_run, reply_from
 
 outside_a_run()
 file, messages = pickle.load(sys.stdin.buffer)

@@ -11,8 +11,8 @@ from sqlalchemy import create_engine, update
 
 from covey import LedgerError
 from covey.ledger.chain import REWIND, Record
-from covey.ledger.hashes import seal_tables
 from covey.ledger.requests import NewRequest, Request, ServedRequest
+from covey.ledger.rows import seal_tables
 from covey.ledger.store import Ledger
 from covey.ledger.tables import requests
 from covey.unlearning.proof import Mark

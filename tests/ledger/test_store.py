@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, delete
 
 from covey import LedgerError, LedgerMismatch
 from covey.ledger.chain import GENESIS, Record
-from covey.ledger.hashes import seal_tables
+from covey.ledger.rows import seal_tables
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients
 

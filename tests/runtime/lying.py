@@ -11,7 +11,7 @@ from sqlalchemy import delete, insert, update
 
 from covey.ledger import rows
 from covey.ledger.chain import Record
-from covey.ledger.hashes import seal_tables
+from covey.ledger.rows import seal_tables
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients, clock, events, participation, requests
 from covey.runtime.facts import facts, find_answer

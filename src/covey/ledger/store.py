@@ -20,9 +20,8 @@ from covey.ledger import requests as clients_and_requests
 from covey.ledger import rows, tables
 from covey.ledger.backends import Backend, Lock, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, rewound_to, verify
-from covey.ledger.hashes import FileHashes, check_tables, seal_tables
 from covey.ledger.requests import NewRequest, Request, ServedRequest
-from covey.ledger.rows import Place
+from covey.ledger.rows import FileHashes, Place, check_tables, seal_tables
 
 EVENTS = tables.events.c
 ENDED = "RunEndedEarly"

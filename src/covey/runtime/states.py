@@ -35,7 +35,7 @@ from covey.base.files import (
 from covey.base.names import Handle, Params, another_format
 from covey.base.params import model_hash, named, safetensors_pieces, unprefixed
 from covey.components.state import decoded, encoded
-from covey.ledger.hashes import FileHashes
+from covey.ledger.rows import FileHashes
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 
