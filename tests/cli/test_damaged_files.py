@@ -97,7 +97,7 @@ def test_an_error_that_nobody_foresaw_is_a_sentence_too(covey, monkeypatch):
     def surprising(**_: object) -> int:
         raise AttributeError("'list' object has no attribute 'items'")
 
-    monkeypatch.setattr(import_module("covey.cli.app"), "app", surprising)
+    monkeypatch.setattr(import_module("covey.cli.app"), "all_commands", lambda: surprising)
     code, out, err = covey("report", "run", "--json")
     assert code == 2
     assert "AttributeError" in err

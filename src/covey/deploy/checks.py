@@ -26,6 +26,7 @@ from covey.base.errors import ConfigError, CoveyError, DataError, RunError
 from covey.base.files import file_hash, permissions_of_others, read_bounded
 from covey.build.clients import least_organisations
 from covey.build.training import masks_told, summed_up
+from covey.components.built_ins import DEFAULTS
 from covey.config.settings import Config
 from covey.data.arrays import read_client
 from covey.data.population import read_organisations
@@ -259,7 +260,7 @@ def _trust(config: Config) -> Iterator[Finding]:
         yield _warning("method", found)
         if not config.privacy.secure_sums:
             yield _warning("privacy", _OPEN_SUMS)
-    elif config.aggregation.name == "mean" and config.privacy.client_noise == 0:
+    elif config.aggregation.name == DEFAULTS["aggregation"] and config.privacy.client_noise == 0:
         found = (
             "expected a robust aggregation, found aggregation.name = 'mean': a few nodes that "
             "lie can turn the model round. Leave the section aggregation out for the geometric "
