@@ -5,7 +5,7 @@ A red team's figures are sent to everybody; what clients find by themselves stay
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from covey.algorithms.round_steps import divergences
 from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
@@ -24,6 +24,7 @@ def estimate_lifetime(every: int) -> int:
     return 2 * every
 
 
+@runtime_checkable
 class RiskMeasurement(Protocol):
     """Who looks at cluster models before clients choose among them."""
 
