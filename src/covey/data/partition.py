@@ -83,7 +83,7 @@ def _positions_by_value(values: Int[Tensor, " count"]) -> Sequence[Positions]:
     return values.argsort(stable=True).split(counts.tolist())
 
 
-def apportion(total: int, shares: Sequence[float]) -> list[int]:
+def apportion(total: int, shares: Sequence[float] | Sequence[int]) -> list[int]:
     """Round shares of `total` to whole numbers that add up to it.
 
     The largest remainders are rounded up, the earlier of two equal ones first. Shares

@@ -75,14 +75,14 @@ def float32_exact(device: torch.device) -> AbstractContextManager[object]:
 
 
 def model_outputs(
-    module: nn.Module,
+    module: Callable[[Tensor], object],
     inputs: Shaped[Tensor, "batch ..."],
     call: Callable[[Tensor], object] | None = None,
 ) -> Float[Tensor, "batch *outputs"]:
     """Return a model's outputs: a row per example, or a row per token of each.
 
     Args:
-        module: the model.
+        module: the model, a module or a function.
         inputs: what it sees.
         call: how it is called, where that is not `module(inputs)`.
 
