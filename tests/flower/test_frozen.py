@@ -25,8 +25,9 @@ def settings():
     return {**found, **own}
 
 
-def test_only_what_trains_is_sent_and_it_ends_as_in_a_simulation(build):
-    federation, names = build(settings()), set[str]()
+def names_sent(federation) -> set[str]:
+    """Return a set that fills with the names of all arrays that are sent either way."""
+    names = set[str]()
 
     def watching(question, reply):
         for message in (question, reply):
@@ -35,6 +36,12 @@ def test_only_what_trains_is_sent_and_it_ends_as_in_a_simulation(build):
         return [reply]
 
     federation.wire = watching
+    return names
+
+
+def test_only_what_trains_is_sent_and_it_ends_as_in_a_simulation(build):
+    federation = build(settings())
+    names = names_sent(federation)
     there, here = federation.play(nodes=6), federation.simulated()
     assert there.summary["model_hash"] == here.summary["model_hash"]
     assert names == {"head.weight", "head.bias"}
@@ -60,15 +67,8 @@ def test_a_client_with_other_frozen_parameters_takes_no_part(build):
 def test_entries_that_stay_with_clients_are_on_no_wire(build):
     found = {**settings(), "rounds": 3}
     model = {"name": "flower.test_frozen:Adapted", "personal": ["*.bias"]}
-    federation, names = build({**found, "model": model}), set[str]()
-
-    def watching(question, reply):
-        for message in (question, reply):
-            for record in message.content.array_records.values():
-                names.update(record)
-        return [reply]
-
-    federation.wire = watching
+    federation = build({**found, "model": model})
+    names = names_sent(federation)
     there, here = federation.play(nodes=6), federation.simulated()
     assert names == {"head.weight"}
     assert there.summary["model_hash"] == here.summary["model_hash"]

@@ -239,13 +239,6 @@ class Algorithm(Component):
             updates that `Clients.train_and_aggregate` takes. What is inherited is not
             believed.
         seen: what the server sees of single clients, where no masks hide it.
-        objective: what clients minimise beside their loss; None: what the settings say.
-        personal: what each client's own model minimises beside its loss; None: there are
-            no own ones. A client trains its own model beside the one that it was sent, in
-            the same way and from where it last ended; its `memory` has the model that was
-            sent, as "shared". The own model never leaves the client: risk is measured of
-            shared models alone, and the client's accuracy is that of its own.
-        note: what a reader of the results must know of it; "": nothing.
     """
 
     chooses_clusters: ClassVar[bool] = True
@@ -264,7 +257,13 @@ class Algorithm(Component):
 
     @property
     def personal(self) -> Objective | None:
-        """What each client's own model minimises beside its loss; None: no own ones."""
+        """What each client's own model minimises beside its loss; None: there are no own ones.
+
+        A client trains its own model beside the one that it was sent, in the same way and
+        from where it last ended; its `memory` has the model that was sent, as "shared". The
+        own model never leaves the client: risk is measured of shared models alone, and the
+        client's accuracy is that of its own.
+        """
         return None
 
     @property

@@ -159,7 +159,7 @@ def _split_round(state: ServerState, clients: Clients, streams: Streams) -> Roun
     cohort = _members_in(clients.cohort, {each.handle for each in updates})
     noise = longer.noise_events(cohort)
     trained = clients.among(cohort).asked_by(replace(longer, noise_events=no_noise_events))
-    # Updates that are not finite show no group, and would be one: the merge refuses them.
+    # Updates that are not finite show no group, and would be one: the aggregation refuses them.
     finite = tuple(finite_updates(updates))
     able = _members_in(cohort, {each.handle for each in finite})
     if len(able) <= len(state.clusters):

@@ -62,6 +62,7 @@ class RunStarted(Event):
 
 
 FROZEN = "model.frozen"
+"""Under this key stands what a run's module holds for all of its models."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,11 +52,12 @@ def aggregator_of(
             sampling=config.train.participation,
             clients=clients,
         )
-        merge = noised_mean(clipping)
+        aggregate = noised_mean(clipping)
     else:
-        merge = aggregation.prepared(_federation(config, clients, organisations))
-        merge = user_aggregator(aggregation.name, merge) if aggregation.is_own else merge
-    return with_stored_updates(merge) if config.leaving.store_updates else merge
+        aggregate = aggregation.prepared(_federation(config, clients, organisations))
+        if aggregation.is_own:
+            aggregate = user_aggregator(aggregation.name, aggregate)
+    return with_stored_updates(aggregate) if config.leaving.store_updates else aggregate
 
 
 def masked_aggregator_of(config: Config) -> Aggregator:

@@ -397,7 +397,7 @@ class ClientEstimator(RiskEstimator):
             for j, both in enumerate(zip(inside, outside, strict=True)):
                 if all(np.isfinite(side).all() for side in both):
                     sides = scores_of(both[0]), scores_of(both[1])
-                    generator = streams.at("own risk", client.name, j).generator()
+                    generator = streams.at("own risk", client.name).at(j).generator()
                     rates = cross_fitted(*sides, generator)
                     found[client.handle][j] = estimate_of(rates, auc(*sides))
         return found

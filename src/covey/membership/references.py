@@ -392,9 +392,9 @@ def participation_game(
     counts = np.array([len(inside[group]) for group in groups])
     shares = counts / counts.sum()
     wins = [_wins(inside[group], reserved[group]) for group in groups]
-    streams = streams.at("bootstrap")
     pairs = zip(groups, wins, strict=True)
-    again = shares @ np.stack([_resampled(each, streams.at(g).generator()) for g, each in pairs])
+    drawn = [_resampled(each, streams.at("bootstrap", g).generator()) for g, each in pairs]
+    again = shares @ np.stack(drawn)
     auc = float(shares @ [each.mean() for each in wins])
     least = min(int(counts.sum()), sum(len(reserved[group]) for group in groups))
     if least < MIN_RESAMPLED or np.ptp(again) < 1e-9:

@@ -214,7 +214,7 @@ def advance(
     Bystanders play along in the shared rounds, as they did in the target's history: a
     model that the members had trained alone from the start would know them better.
     """
-    at = context.streams.at("shadow", *federation.place)
+    at = context.streams.at("shadow").at(*federation.place)
     params = federation.params
     for round_index in range(federation.rounds, rounds):
         shared = round_index < context.shared_rounds
@@ -226,7 +226,7 @@ def advance(
 def draw_shadow_data(federation: ShadowFederation, context: RiskContext) -> ShadowData:
     """Deal the pool to members, non-members and bystanders."""
     profile = federation.profile
-    generator = context.streams.at("shadow", *federation.place).at("pool").generator()
+    generator = context.streams.at("shadow").at(*federation.place).at("pool").generator()
     pool = torch.from_numpy(generator.permutation(len(context.pool)))
     inside, rest = _partitioned(pool, profile)
     others: Profile = ()  # the rest of the population, where there were rounds with all of it
