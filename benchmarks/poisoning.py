@@ -13,7 +13,7 @@ Backdoor Federated Learning, 2020, section 4.2 (model replacement).
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from functools import cache, reduce
 from statistics import fmean, median, stdev
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -27,9 +27,7 @@ from covey import Params, ScoringJob
 from covey.aggregation.base import FederationInfo
 from covey.aggregation.mean import Mean
 from covey.algorithms.ifca import Ifca
-from covey.algorithms.local_clients import Backend
-from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult, TrainAtOnce
-from covey.algorithms.state import Cohort
+from covey.algorithms.selection import SelectionResult
 from covey.base.names import Handle
 from covey.base.params import add, norm, scale
 from covey.build.run import BuiltRun, build_run
@@ -188,41 +186,26 @@ class Flooded(Ifca):
         self, state: covey.ServerState, clients: covey.Clients, streams: covey.Streams
     ) -> covey.RoundResult:
         """Play a round of IFCA with what colluders say that they chose."""
-        flooding = _Flooding(
-            clients.steps.backend, frozenset(self.colluders), frozenset(self.minority)
-        )
-        steps = replace(clients.steps, backend=flooding)
-        return super().round(state, clients.asked_by(steps), streams)
+        flooding = _Flooding(clients, frozenset(self.colluders), frozenset(self.minority))
+        return super().round(state, flooding, streams)
 
 
-@dataclass(frozen=True, slots=True)
-class _Flooding:
+class _Flooding(covey.Clients):
     """Clients of whom some lie about what they choose."""
 
-    backend: Backend
     colluders: frozenset[Handle]
     minority: frozenset[Handle]
 
-    def evaluate(
-        self, models: tuple[Params, ...], cohort: Cohort, streams: covey.Streams
-    ) -> Losses:
-        return self.backend.evaluate(models, cohort, streams)
+    def __init__(
+        self, clients: covey.Clients, colluders: frozenset[Handle], minority: frozenset[Handle]
+    ) -> None:
+        super().__init__(**{each.name: getattr(clients, each.name) for each in fields(clients)})
+        object.__setattr__(self, "colluders", colluders)
+        object.__setattr__(self, "minority", minority)
 
-    def nearest(
-        self, state: covey.ServerState, cohort: Cohort, streams: covey.Streams
-    ) -> Mapping[Handle, int]:
-        return self.backend.nearest(state, cohort, streams)
-
-    def choose(
-        self,
-        selection: SelectionConfig,
-        state: covey.ServerState,
-        cohort: Cohort,
-        streams: covey.Streams,
-        training: TrainAtOnce | None = None,
-    ) -> SelectionResult:
+    def choose(self, state: covey.ServerState, streams: covey.Streams) -> SelectionResult:
         """Let honest clients choose, and send colluders to most of the minority."""
-        found = self.backend.choose(selection, state, cohort, streams, training)
+        found = super().choose(state, streams)
         theirs = Counter(j for h, j in found.clusters.items() if h in self.minority)
         target = max(sorted(theirs), key=lambda j: theirs[j])
         said = {h: target for h in found.clusters if h in self.colluders}

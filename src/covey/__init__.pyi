@@ -6,7 +6,8 @@ from .aggregation.base import (
     mean_per_cluster,
 )
 from .aggregation.server import ServerOptimizer
-from .algorithms.algorithm import Algorithm, Clients, Setup, Subtractable
+from .algorithms.algorithm import Algorithm, Subtractable
+from .algorithms.clients import Clients, Setup
 from .algorithms.selection import (
     ClusterSelection,
     SelectionInputs,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey import ClientUpdate, Params, Streams, mean_per_cluster
-from covey.aggregation.base import with_stored_updates
-from covey.aggregation.mean import Clipping, noised_mean, projected
+from covey.aggregation.base import Aggregator
+from covey.aggregation.mean import Clipping, clipped, noised_mean, projected
 from covey.base.events import SumPerturbed
 
 PUBLIC = Streams(0).at("round", 3, "merge")
@@ -92,9 +92,15 @@ def test_all_tensors_are_one_vector_and_buffers_do_not_leave_the_client():
     assert {n: v.dtype for n, v in inside.items()} == {n: v.dtype for n, v in update.items()}
 
 
+def private_mean(how: Clipping) -> Aggregator:
+    """The noisy mean of updates that pass the clip, as in a run."""
+    mean = noised_mean(how)
+    return lambda models, updates, streams: mean(models, clipped(how.clip)(updates), streams)
+
+
 def test_by_hand():
     # C = 1: (3, 4) becomes (0.6, 0.8), (0, 0.5) stays; their mean is (0.3, 0.65)
-    merged = noised_mean(Clipping(1.0, QUIET))(
+    merged = private_mean(Clipping(1.0, QUIET))(
         (of(10.0, 20.0), of(1.0, 1.0)), sent(of(3.0, 4.0), of(0.0, 0.5)), PUBLIC
     )
     torch.testing.assert_close(merged.clusters[0], of(10.3, 20.65))
@@ -104,7 +110,7 @@ def test_by_hand():
 
 def test_a_client_counts_once_whatever_it_weighs():
     updates = [replace(each, weight=9.0) for each in sent(of(3.0, 4.0), of(0.0, 0.5))]
-    merged = noised_mean(Clipping(1.0, QUIET))((of(0.0, 0.0),), updates, PUBLIC)
+    merged = private_mean(Clipping(1.0, QUIET))((of(0.0, 0.0),), updates, PUBLIC)
     torch.testing.assert_close(merged.clusters[0], of(0.3, 0.65))
 
 
@@ -112,7 +118,7 @@ def test_a_client_counts_once_whatever_it_weighs():
 def test_with_room_enough_and_hardly_any_noise_it_is_the_mean(choices, seed):
     models = tuple(drawn(seed + j) for j in range(3))
     updates = [ClientUpdate(str(i), j, drawn(seed + 10 + i), 1.0) for i, j in enumerate(choices)]
-    private = noised_mean(Clipping(100.0, QUIET))(models, updates, PUBLIC)
+    private = private_mean(Clipping(100.0, QUIET))(models, updates, PUBLIC)
     plain = mean_per_cluster(models, updates, PUBLIC)
     for one, other in zip(private.clusters, plain.clusters, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
@@ -136,7 +142,7 @@ def many(clients: int) -> list[ClientUpdate]:
 )
 def test_the_noise_has_the_deviation_that_is_told(how, clients, std):
     start = {"w": torch.ones(100_000)}
-    (moved,) = noised_mean(how)((start,), many(clients), PUBLIC).clusters
+    (moved,) = private_mean(how)((start,), many(clients), PUBLIC).clusters
     assert float(moved["w"].std()) == pytest.approx(std, rel=0.01)
     assert float(moved["w"].mean()) == pytest.approx(1.0, abs=5 * std / 100_000**0.5)
 
@@ -146,7 +152,7 @@ def test_the_noise_is_hidden_and_every_cluster_draws_its_own():
     updates = [*sent(start, start), *sent(start, cluster=1)]
 
     def noise(streams: Streams) -> tuple[Tensor, Tensor]:
-        merged = noised_mean(Clipping(1.0, 1.0))((start, start), updates, streams)
+        merged = private_mean(Clipping(1.0, 1.0))((start, start), updates, streams)
         return merged.clusters[0]["w"], merged.clusters[1]["w"]
 
     draws = torch.stack([*noise(hidden(1)), *noise(hidden(2))])
@@ -162,7 +168,7 @@ def test_secret_noise_ends_on_one_grid_whatever_the_updates_are():
 
     def off_grid(value: float, streams: Streams) -> int:
         updates = sent({"w": torch.zeros(1000)}, {"w": torch.full((1000,), value)})
-        merged = noised_mean(how)((start,), updates, streams)
+        merged = private_mean(how)((start,), updates, streams)
         # noise of the sum: 1. 16 steps are 1
         steps = 16 * 2 * merged.clusters[0]["w"].double()
         return int(((steps - steps.round()).abs() > 1e-9).sum())
@@ -177,7 +183,7 @@ SAMPLED = {"sampling": 0.5, "clients": 8}
 @given(st.integers(0, 5), seeds, st.floats(0.1, 5), st.floats(1e-3, 1e9))
 def test_a_client_changes_the_sum_by_at_most_the_clip(others, seed, clip, size):
     # n_j = 4 is the same with and without it, and so is the noise
-    merge = noised_mean(Clipping(clip, 1.0, **SAMPLED))
+    merge = private_mean(Clipping(clip, 1.0, **SAMPLED))
     updates = [drawn(seed + i, size) for i in range(others)]
     start = {name: torch.zeros_like(value) for name, value in drawn(0).items()}
     ends = [
@@ -188,20 +194,12 @@ def test_a_client_changes_the_sum_by_at_most_the_clip(others, seed, clip, size):
     assert float((ends[1] - ends[0]).norm()) <= clip * (1 + 1e-4)
 
 
-def test_what_is_stored_beside_it_is_raw():
-    how = Clipping(1.0, 0.5)
-    updates = sent(of(9.0), of(0.5))
-    merged = with_stored_updates(noised_mean(how))((of(0.0),), updates, PUBLIC)
-    assert merged.stored == tuple(updates)
-    assert len(merged.events) == 1
-
-
 @pytest.mark.parametrize("norms", [[], [0.5], [3.0, math.nan]])
 def test_names_dtypes_and_the_callers_tensors_stay_as_they_are(norms):
     start = {"w": torch.zeros(1), "mask": torch.tensor([True])}
     updates = sent(*[{**start, "w": torch.tensor([n])} for n in norms])
     how = Clipping(1.0, 0.5, **SAMPLED)
-    (moved,) = noised_mean(how)((start,), updates, PUBLIC).clusters
+    (moved,) = private_mean(how)((start,), updates, PUBLIC).clusters
     assert {n: (v.shape, v.dtype) for n, v in moved.items()} == {
         n: (v.shape, v.dtype) for n, v in start.items()
     }

@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from algorithms.playing import clients_with
 from covey import (
+    Clients,
     Examples,
     Params,
     Recipe,
@@ -14,10 +16,8 @@ from covey import (
     Streams,
     Target,
     Withheld,
-    mean_per_cluster,
 )
-from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
-from covey.algorithms.round_steps import Steps
+from covey.algorithms.simulated import Simulated
 from covey.data.examples import Client
 from covey.membership.truth import Assessment, RedTeam
 
@@ -41,23 +41,18 @@ def one_weight() -> nn.Module:
 
 
 @pytest.fixture
-def one_step(one_weight: nn.Module) -> Callable[..., Steps]:
+def one_step(one_weight: nn.Module) -> Callable[..., Clients]:
     """The steps of a round: one of gradient descent with rate 1; a weighted mean."""
 
-    def make(weights: Literal["equal", "examples"]) -> Steps:
-        engine = ReferenceEngine(one_weight)
+    def make(weights: Literal["equal", "examples"]) -> Clients:
         recipe = Recipe(local_steps=1, learning_rate=1.0)
-        return Steps(
-            LocalClients(evaluate_with(engine, "train", 0)),
-            train_with(engine, recipe, weights),
-            mean_per_cluster,
-        )
+        return clients_with(Simulated(ReferenceEngine(one_weight), recipe, weights))
 
     return make
 
 
 @pytest.fixture
-def steps(one_step: Callable[..., Steps]) -> Steps:
+def steps(one_step: Callable[..., Clients]) -> Clients:
     return one_step("equal")
 
 

@@ -2,13 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from covey import Algorithm, Clients, Params, RoundResult, ServerState, Setup, Streams
+from covey import (
+    Algorithm,
+    Clients,
+    Params,
+    RoundResult,
+    ServerState,
+    Setup,
+    Streams,
+    mean_per_cluster,
+)
 from covey.algorithms.algorithm import Opening
 from covey.algorithms.fedavg import FedAvg, LocalTraining
+from covey.algorithms.federation import Federation
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.redteam import RiskMeasurement
-from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import BY_LOSS, SelectionConfig
 from covey.algorithms.state import Cohort
 from covey.build.algorithms import RunAlgorithm
@@ -19,6 +29,7 @@ __all__ = [
     "Playing",
     "begun",
     "built_in",
+    "clients_with",
     "fedavg",
     "ifca",
     "ifca_mir",
@@ -70,6 +81,12 @@ class Begun(Ifca):
         return self.opens
 
 
+def clients_with(federation: Federation, **how: Any) -> Clients:
+    """Return how clients are asked and aggregated, by default by a mean; nobody is there."""
+    how = {"aggregate": mean_per_cluster, **how}
+    return Clients((), federation, setup=setup_of(lambda _: {}), **how)
+
+
 def setup_of(
     draw_model: DrawModel, population: Cohort = (), layers: Sequence[Sequence[str]] = ()
 ) -> Setup:
@@ -78,49 +95,51 @@ def setup_of(
 
 
 def playing(
-    algorithm: Algorithm, setup: Setup, steps: Steps, selection: SelectionConfig = BY_LOSS
+    algorithm: Algorithm, setup: Setup, steps: Clients, selection: SelectionConfig = BY_LOSS
 ) -> Playing:
     """Return an algorithm in its run."""
-    return Playing(RunAlgorithm(algorithm, setup), Clients((), steps, setup, selection))
+    return Playing(RunAlgorithm(algorithm, setup), replace(steps, setup=setup, selection=selection))
 
 
-def built_in(name: str, draw_model: DrawModel, steps: Steps, population: Cohort) -> Playing:
+def built_in(name: str, draw_model: DrawModel, steps: Clients, population: Cohort) -> Playing:
     """Return a built-in algorithm as its settings' defaults make it."""
     algorithm = create("algorithm", name, "method.name", Algorithm)
     return playing(algorithm, setup_of(draw_model, population), steps)
 
 
-def fedavg(draw_model: DrawModel, steps: Steps) -> Playing:
+def fedavg(draw_model: DrawModel, steps: Clients) -> Playing:
     """Return FedAvg."""
     return playing(FedAvg(), setup_of(draw_model), steps)
 
 
-def local_training(draw_model: DrawModel, steps: Steps, population: Cohort) -> Playing:
+def local_training(draw_model: DrawModel, steps: Clients, population: Cohort) -> Playing:
     """Return a model for each of these clients."""
     return playing(LocalTraining(), setup_of(draw_model, population), steps)
 
 
-def isolated(draw_model: DrawModel, steps: Steps, num_clusters: int, population: Cohort) -> Playing:
+def isolated(
+    draw_model: DrawModel, steps: Clients, num_clusters: int, population: Cohort
+) -> Playing:
     """Return FedAvg in clusters that are drawn."""
     algorithm = Isolated(num_clusters=num_clusters)
     return playing(algorithm, setup_of(draw_model, population), steps)
 
 
-def ifca(draw_model: DrawModel, steps: Steps, num_clusters: int = 2) -> Playing:
+def ifca(draw_model: DrawModel, steps: Clients, num_clusters: int = 2) -> Playing:
     """Return IFCA from models that are drawn each by itself."""
     algorithm = Ifca(num_clusters=num_clusters, initialisation="random")
     return playing(algorithm, setup_of(draw_model), steps)
 
 
 def begun(
-    setup: Setup, steps: Steps, opening: Opening = ALIKE, pooling: float = 0.0, clusters: int = 2
+    setup: Setup, steps: Clients, opening: Opening = ALIKE, pooling: float = 0.0, clusters: int = 2
 ) -> Playing:
     """Return IFCA from one model, that begins and pools in this way."""
     algorithm = Begun(num_clusters=clusters, opens=opening, pooling=pooling)
     return playing(algorithm, setup, steps)
 
 
-def ifca_mir(draw_model: DrawModel, steps: Steps, selection: SelectionConfig) -> Playing:
+def ifca_mir(draw_model: DrawModel, steps: Clients, selection: SelectionConfig) -> Playing:
     """Return IFCA-MIR with two clusters, from models drawn each by itself."""
     algorithm = IfcaMir(initialisation="random")
     return playing(algorithm, setup_of(draw_model), steps, selection)

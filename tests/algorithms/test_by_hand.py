@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from algorithms.playing import Playing, fedavg, ifca, ifca_mir, local_training
+from algorithms.playing import Playing, clients_with, fedavg, ifca, ifca_mir, local_training
 from covey import (
     ConfigError,
     Params,
@@ -23,14 +23,13 @@ from covey import (
     RiskEstimate,
     Streams,
     Target,
-    mean_per_cluster,
     select_by_threshold,
     select_weighted,
 )
-from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
+from covey.algorithms.clients import Clients
 from covey.algorithms.redteam import RedTeamed, SelfAssessed
-from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import Selection, SelectionConfig
+from covey.algorithms.simulated import Simulated
 from covey.base.events import (
     ClientsAssigned,
     ClusterAbandoned,
@@ -60,7 +59,7 @@ def kinds(events: tuple[Event, ...]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
-def test_one_round_of_ifca(steps: Steps, point: Point, models: Models):
+def test_one_round_of_ifca(steps: Clients, point: Point, models: Models):
     # w = (1, -1); A: x 1, class 1; B: x 1, class 0; C: x 2, class 1
     # losses: A (0.31, 1.31), B (1.31, 0.31), C (0.13, 2.13) -> A 0, B 1, C 0
     # A moves to 1 - (0.731059 - 1) * 1 = 1.268941, C to 1 - (0.880797 - 1) * 2 = 1.238406
@@ -80,7 +79,7 @@ def test_one_round_of_ifca(steps: Steps, point: Point, models: Models):
 
 
 def test_a_risk_moves_the_client_that_weighs_it(
-    steps: Steps, point: Point, models: Models, scripted: Script
+    steps: Clients, point: Point, models: Models, scripted: Script
 ):
     # risks 0.9 and 0.6. A, beta 0.5: 0.157 + 0.45 = 0.607 against 0.657 + 0.3 = 0.957
     # B, beta 0.9: 0.031 + 0.81 = 0.841 against 0.131 + 0.54 = 0.671: B moves to 1
@@ -100,7 +99,7 @@ def test_a_risk_moves_the_client_that_weighs_it(
     assert blind.state.assignment == {"A": 0, "B": 0}
 
 
-def test_fedavg_is_the_mean_of_the_local_models(steps: Steps, point: Point, models: Models):
+def test_fedavg_is_the_mean_of_the_local_models(steps: Clients, point: Point, models: Models):
     # A: 1.268941 and C: 1.238406 as above; B: 1 - s(1) = 0.268941; mean 0.925429
     cohort = (point("a", 1, 1), point("b", 1, 0), point("c", 2, 1))
     together = fedavg(models(1.0), steps)
@@ -118,11 +117,7 @@ def test_weights_by_examples(one_weight: nn.Module, point: Point, models: Models
     # A holds three equal examples, B one: (3 * 1.268941 + 0.268941) / 4 = 1.018941
     engine = ReferenceEngine(one_weight)
     recipe = Recipe(local_steps=1, learning_rate=1.0)
-    steps = Steps(
-        LocalClients(evaluate_with(engine, "train", 0)),
-        train_with(engine, recipe, "examples"),
-        mean_per_cluster,
-    )
+    steps = clients_with(Simulated(engine, recipe, "examples"))
     strategy = fedavg(models(1.0), steps)
     cohort = (point("a", 1, 1, times=3), point("b", 1, 0))
     played = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
@@ -130,7 +125,7 @@ def test_weights_by_examples(one_weight: nn.Module, point: Point, models: Models
 
 
 def test_a_cluster_that_nobody_chose_is_frozen_and_never_offered_again(
-    steps: Steps, point: Point, models: Models
+    steps: Clients, point: Point, models: Models
 ):
     # Both clients like w = 1 in round 0. B's example is then of class 0, which w = -1
     # would fit better; but that model is abandoned.
@@ -149,7 +144,7 @@ def test_a_cluster_that_nobody_chose_is_frozen_and_never_offered_again(
 
 
 def test_leaving_two_of_three_clusters_is_a_collapse_and_leaving_one_is_not(
-    steps: Steps, point: Point, models: Models
+    steps: Clients, point: Point, models: Models
 ):
     strategy = ifca(models(1.0, -1.0, 0.0), steps, 3)
     cohort = (point("a", 1, 1), point("b", 1, 0))
@@ -160,7 +155,7 @@ def test_leaving_two_of_three_clusters_is_a_collapse_and_leaving_one_is_not(
     assert later.events[1:-1] == (ClusterAbandoned(1), ClustersCollapsed(0))
 
 
-def test_an_absent_clients_cluster_is_not_abandoned(steps: Steps, point: Point, models: Models):
+def test_an_absent_clients_cluster_is_not_abandoned(steps: Clients, point: Point, models: Models):
     strategy = ifca(models(1.0, -1.0), steps)
     cohort = (point("a", 1, 1), point("b", 1, 0))
     first = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
@@ -171,7 +166,7 @@ def test_an_absent_clients_cluster_is_not_abandoned(steps: Steps, point: Point, 
 
 
 def test_clients_who_train_alone_keep_their_models_while_absent(
-    steps: Steps, point: Point, models: Models
+    steps: Clients, point: Point, models: Models
 ):
     everybody = (point("a", 1, 1), point("b", 1, 0), point("c", 2, 1))
     strategy = local_training(models(1.0), steps, everybody)
@@ -182,7 +177,7 @@ def test_clients_who_train_alone_keep_their_models_while_absent(
 
 
 def watched_by(
-    script: RedTeam, steps: Steps, models: Models, cohort: tuple[Client, ...], every: int
+    script: RedTeam, steps: Clients, models: Models, cohort: tuple[Client, ...], every: int
 ) -> Playing:
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
     return strategy.measured_by(RedTeamed(script, every, {c.handle: c for c in cohort}))
@@ -197,7 +192,7 @@ def played_rounds(strategy: Playing, cohort: tuple[Client, ...], rounds: int):
 
 
 def test_the_red_team_looks_every_so_many_rounds_and_at_the_end(
-    steps: Steps, point: Point, models: Models, scripted: Script
+    steps: Clients, point: Point, models: Models, scripted: Script
 ):
     cohort = (point("a", 1, 1), point("b", 1, 0))
     script = scripted({0: 0.6, 1: 0.6})
@@ -219,7 +214,7 @@ def test_the_red_team_looks_every_so_many_rounds_and_at_the_end(
 
 
 def test_nothing_is_measured_before_the_first_round(
-    steps: Steps, point: Point, models: Models, scripted: Script
+    steps: Clients, point: Point, models: Models, scripted: Script
 ):
     cohort = (point("a", 1, 1),)
     alone = local_training(models(1.0), steps, cohort)
@@ -229,7 +224,7 @@ def test_nothing_is_measured_before_the_first_round(
 
 
 def test_unknown_risks_are_told_while_they_are_unknown(
-    steps: Steps, point: Point, models: Models, scripted: Script
+    steps: Clients, point: Point, models: Models, scripted: Script
 ):
     cohort = (point("a", 1, 1), point("b", 1, 0))
     script = scripted({0: 0.6, 1: None})
@@ -240,7 +235,7 @@ def test_unknown_risks_are_told_while_they_are_unknown(
 
 
 def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
-    steps: Steps, point: Point, models: Models, scripted: Script
+    steps: Clients, point: Point, models: Models, scripted: Script
 ):
     # Measured before round 2, withheld ever after: four rounds old in round 6, and gone
     # in round 7.
@@ -257,7 +252,7 @@ def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
     assert [alive[index] for index in (7, 8)] == [0, 0]
 
 
-def test_nobody_acts_on_an_extrapolated_figure(steps: Steps, point: Point, models: Models):
+def test_nobody_acts_on_an_extrapolated_figure(steps: Clients, point: Point, models: Models):
     def attack(target: Target, _: Streams) -> Assessment:
         figure = RiskEstimate(0.9, 0.01, 0.9, 10, 10, round_index=target.round_index)
         return Assessment(extrapolated(figure, "from less"))
@@ -275,7 +270,7 @@ def test_nobody_acts_on_an_extrapolated_figure(steps: Steps, point: Point, model
 
 
 def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
-    steps: Steps, point: Point, models: Models
+    steps: Clients, point: Point, models: Models
 ):
     # Every client finds 0.9 in its own cluster and 0.5 in the other, and accepts 0.8:
     # both change places. What they found inside lives on, so nobody goes back.
@@ -327,7 +322,7 @@ def choosing(values: Tensor) -> Selection:
     ],
 )
 def test_a_users_bad_selection_is_refused_in_clear_words(
-    steps: Steps, point: Point, models: Models, values: Tensor
+    steps: Clients, point: Point, models: Models, values: Tensor
 ):
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(choosing(values)))
     cohort = (point("a", 1, 1), point("b", 1, 0))
@@ -340,7 +335,7 @@ def test_a_users_bad_selection_is_refused_in_clear_words(
 
 @pytest.mark.parametrize("values", [torch.tensor([1, 0]), np.array([1, 0]), [1, 0]])
 def test_a_users_good_selection_is_obeyed(
-    steps: Steps, point: Point, models: Models, values: Tensor
+    steps: Clients, point: Point, models: Models, values: Tensor
 ):
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(choosing(values)))
     cohort = (point("a", 1, 1), point("b", 1, 0))

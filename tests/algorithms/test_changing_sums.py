@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from covey import Config, Examples
-from covey.algorithms.sums import Asked, OwnSums, RecordsHere, counted_sums, without_leavers
+from covey.algorithms.sums import Asked, OwnSums, counted_sums, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.build.run import BuiltRun, build_run
@@ -53,7 +53,7 @@ class Present:
     def asked(self) -> Asked:
         assert self.run.records is not None
         own = self.state.kept(OwnSums) if self.keeps else None
-        return Asked(RecordsHere(self.run.records), self.clients, own=own)
+        return Asked(self.run.nobody.federation, self.clients, own=own)
 
     def change(self, who: Handle, new: Examples) -> None:
         """Subtract a client's records, and count it where it was with new ones."""

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey import SelectionInputs, ServerState, Streams, select_by_loss
-from covey.algorithms.local_clients import LocalClients
+from covey import Recipe, ReferenceEngine, SelectionInputs, ServerState, Streams, select_by_loss
 from covey.algorithms.selection import (
     LatestLosses,
     Prices,
@@ -19,6 +18,7 @@ from covey.algorithms.selection import (
     price_update,
     select_priced,
 )
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort, initial_state
 from covey.base.events import ChoicesPerturbed, PricesSet
 from covey.data.examples import Client
@@ -51,6 +51,16 @@ def people(make_client: Callable[..., Client], digits) -> Cohort:
     return tuple(make_client(name, digits.take(torch.arange(2))) for name in "abcdef")
 
 
+def measuring(evaluated: Callable[..., Tensor]) -> Simulated:
+    """Clients whose losses are what a test says."""
+
+    class Measuring(Simulated):
+        def evaluate(self, models: object, cohort: Cohort, streams: object) -> Tensor:
+            return evaluated(models, cohort, streams)
+
+    return Measuring(ReferenceEngine(torch.nn.Linear(1, 1)), Recipe())
+
+
 BOTH_ALIVE = initial_state(MODELS).with_choices({"X": 0, "Y": 1})
 """Two clients that never come back keep both clusters on offer."""
 
@@ -62,7 +72,7 @@ def through(
     state: ServerState = BOTH_ALIVE,
 ) -> list[tuple[ServerState, SelectionResult]]:
     """Every round's state before, and the choice; nobody trains."""
-    decide = partial(LocalClients(evaluate).choose, how)
+    decide = partial(measuring(evaluate).choose, how)
     rounds: list[tuple[ServerState, SelectionResult]] = []
     for t, cohort in enumerate(cohorts):
         choice = decide(state, cohort, Streams(0).at("round", t))
@@ -133,9 +143,7 @@ def test_an_empty_cohort_sets_no_prices(people: Cohort):
 
 def test_a_cluster_that_is_gone_has_no_price(people: Cohort):
     state = initial_state(MODELS).with_choices({"A": 1, "B": 1})
-    choice = partial(LocalClients(equal_losses).choose, priced(1 / 2))(
-        state, people[:2], Streams(0)
-    )
+    choice = partial(measuring(equal_losses).choose, priced(1 / 2))(state, people[:2], Streams(0))
     assert choice.state.kept(Prices).prices == (0.0, 0.0)
 
 
@@ -160,7 +168,7 @@ def test_every_client_has_draws_of_its_own(people: Cohort):
             seen.setdefault(client.name, set()).add(draw)
         return select_by_loss(inputs)
 
-    decide = partial(LocalClients(equal_losses).choose, SelectionConfig(looks))
+    decide = partial(measuring(equal_losses).choose, SelectionConfig(looks))
     for cohort in (people, people[2:], people[::-1]):
         decide(BOTH_ALIVE, cohort, Streams(0).at("round", 0))
     assert all(len(draws) == 1 for draws in seen.values())

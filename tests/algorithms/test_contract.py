@@ -10,7 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from algorithms.playing import Playing, begun, built_in, ifca, ifca_mir, isolated, playing, setup_of
+from algorithms.playing import (
+    Playing,
+    begun,
+    built_in,
+    clients_with,
+    ifca,
+    ifca_mir,
+    isolated,
+    playing,
+    setup_of,
+)
 from covey import (
     Engine,
     Examples,
@@ -22,18 +32,16 @@ from covey import (
     ServerState,
     Streams,
     Target,
-    mean_per_cluster,
     select_by_threshold,
     select_weighted,
 )
 from covey.algorithms.algorithm import Opening
+from covey.algorithms.clients import Clients
 from covey.algorithms.ifca import Ifca
-from covey.algorithms.local_clients import LocalClients, Training, evaluate_with, train_with
 from covey.algorithms.redteam import RedTeamed
-from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import Selection, SelectionConfig
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort
-from covey.algorithms.sums import RecordsHere
 from covey.base.events import (
     ClientsAssigned,
     Event,
@@ -93,32 +101,24 @@ class World:
     engine: Engine
     population: Cohort
 
-    def steps(self) -> Steps:
-        return Steps(
-            LocalClients(evaluate_with(self.engine, "train", 0)),
-            train_with(self.engine, RECIPE, "equal"),
-            mean_per_cluster,
-        )
+    def steps(self) -> Clients:
+        return clients_with(Simulated(self.engine, RECIPE))
 
     def built_in(self, name: str) -> Playing:
         if trains_none(name):
             return built_in(name, init_head, self.head_steps(), self.population)
         return built_in(name, init, self.steps(), self.population)
 
-    def head_steps(self) -> Steps:
+    def head_steps(self) -> Clients:
         module = LinearHeadOnInputs()
         here = LocalRecords(FeatureCache(module), module.scale, MULTICLASS, 2)
-        records = RecordsHere(here)
-        return replace(self.steps(), records=records)
+        return clients_with(Simulated(self.engine, RECIPE, records=here))
 
     def mir(self, select: Selection) -> Playing:
         return ifca_mir(init, self.steps(), SelectionConfig(select))
 
     def warm(self, kept_rounds: int = 1) -> Playing:
-        slow = replace(RECIPE, local_epochs=3)
-        longer = Training(train_with(self.engine, slow, "equal"))
-        steps = replace(self.steps(), longer=longer)
-        return begun(setup_of(init), steps, Opening("warm", 1, kept_rounds))
+        return begun(setup_of(init), self.steps(), Opening("warm", 1, kept_rounds))
 
     def groups(self, kept_rounds: int = 1) -> Playing:
         return begun(setup_of(init), self.steps(), Opening("groups", 0, kept_rounds))
@@ -362,7 +362,7 @@ def test_a_split_is_kept_for_some_rounds_and_newcomers_take_the_lowest_loss(worl
     split, kept = (the_assignment(story[index]).clusters for index in (1, 2))
     assert {handle: kept[handle] for handle in split} == dict(split)
     before, _ = played(world.warm(kept_rounds=3), [early, early])
-    losses = evaluate_with(world.engine, "train", 0)(before.clusters, late[6:], Streams(0))
+    losses = world.steps().federation.evaluate(before.clusters, late[6:], Streams(0))
     newcomers = [kept[client.handle] for client in late[6:]]
     assert newcomers == losses.argmin(dim=1).tolist()
     assert state.round_index == 5
@@ -416,8 +416,9 @@ def test_different_models_differ_and_one_model_does_not(world: World):
 @pytest.mark.parametrize(("on", "size"), [("train", EXAMPLES), ("holdout", 6)])
 def test_losses_are_means_over_the_examples_asked_for(world: World, on: str, size: int):
     state = ifca(init, world.steps()).init(Streams(0))
-    evaluate = evaluate_with(world.engine, "train" if on == "train" else "holdout", 0)
-    losses = evaluate(state.clusters, world.population, Streams(0))
+    by = "train" if on == "train" else "holdout"
+    clients = Simulated(world.engine, RECIPE, compares_on=(by, 0))
+    losses = clients.evaluate(state.clusters, world.population, Streams(0))
     module = architecture().eval()
     for i, client in enumerate(world.population):
         examples = client.train if on == "train" else client.holdout
@@ -437,7 +438,7 @@ def test_a_selection_batch_is_a_sample_of_its_own_for_every_client(world: World)
             return super().score(jobs)
 
     batches: list[list[Examples]] = []
-    evaluate = evaluate_with(Spy(architecture()), "train", 3)
+    evaluate = Simulated(Spy(architecture()), RECIPE, compares_on=("train", 3)).evaluate
     state = begun(setup_of(init), world.steps()).init(Streams(0))
     for _ in range(2):
         evaluate(state.clusters, world.population, Streams(6))

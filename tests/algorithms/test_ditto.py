@@ -12,20 +12,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import covey
-from algorithms.playing import Playing, fedavg, local_training, playing, setup_of
-from covey import (
-    Engine,
-    Examples,
-    Params,
-    Recipe,
-    ReferenceEngine,
-    ServerState,
-    Streams,
-    mean_per_cluster,
-)
+from algorithms.playing import Playing, clients_with, fedavg, local_training, playing, setup_of
+from covey import Engine, Examples, Params, Recipe, ReferenceEngine, ServerState, Streams
+from covey.algorithms.clients import Clients
 from covey.algorithms.fedavg import Ditto
-from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
-from covey.algorithms.round_steps import Steps
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import ClientMemory, Cohort, personal_models
 from covey.base.params import model_hash
 from covey.data.examples import Client
@@ -49,16 +40,12 @@ def engine_of_a_line() -> Engine:
     return ReferenceEngine(nn.Linear(1, 1, bias=False), REGRESSION)
 
 
-def steps_of(lam: float | None, **recipe: float) -> Steps:
-    """Steps that train a line, and beside it own ones unless `lam` is None."""
+def steps_of(lam: float | None, **recipe: float) -> Clients:
+    """Clients that train a line, and beside it own ones unless `lam` is None."""
     engine = engine_of_a_line()
     personal = None if lam is None else Ditto(lam=lam).personal
     how = Recipe(**{"local_steps": 1, "learning_rate": 0.1, **recipe})
-    return Steps(
-        LocalClients(evaluate_with(engine, "train", 0)),
-        train_with(engine, replace(how, personal=personal), "equal"),
-        mean_per_cluster,
-    )
+    return clients_with(Simulated(engine, replace(how, personal=personal)))
 
 
 def ditto(lam: float, **recipe: float) -> Playing:

@@ -8,6 +8,7 @@ import pytest
 
 from algorithms.playing import fedavg, isolated
 from covey import Streams
+from covey.algorithms.clients import Observer
 from covey.base.events import ClientsAssigned
 from covey.base.params import model_hash
 
@@ -74,12 +75,12 @@ def test_a_round_that_spares_clusters_is_the_whole_round(steps, models, populati
     expected = whole.play_round(before, population[1:], Streams(7))
     trained = []
 
-    def train(clusters, cohort, assignment, streams, inputs):
-        trained.extend(client.handle for client in cohort)
-        return steps.train(clusters, cohort, assignment, streams)
+    class Seen(Observer):
+        def asked(self, cohort):
+            trained.extend(client.handle for client in cohort)
 
     kept = {j: expected.state.clusters[j] for j in spared}
-    fewer = replace(steps, train=train, frozen=kept)
+    fewer = replace(steps, frozen=kept).observed_by(Seen())
     found = isolated(models(0.5), fewer, CLUSTERS, population).play_round(
         before, population[1:], Streams(7)
     )

@@ -9,7 +9,8 @@ import torch
 
 import covey
 from covey import ConfigError, ModelError, RoundResult
-from covey.algorithms.sums import SumParts, masked_sums, with_waiting_moves
+from covey.algorithms.sum_moves import SumParts, with_waiting_moves
+from covey.algorithms.sums import masked_sums
 from covey.base.events import ClientsAssigned, MovesWaited, SumPerturbed
 from covey.base.params import model_hash
 from covey.build.algorithms import ReplayOptions

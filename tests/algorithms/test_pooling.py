@@ -12,12 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.playing import Playing, begun, fedavg, setup_of
-from covey import Clients, Examples, Params, RiskEstimate, RoundResult, ServerState, Streams
+from covey import (
+    Clients,
+    Examples,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    RiskEstimate,
+    RoundResult,
+    ServerState,
+    Streams,
+)
 from covey.algorithms.algorithm import Opening
-from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.pooling import START, STEP, PoolingShares, head_first, pooled, share_by_risk
-from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import LatestLosses
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import OwnRisks, RiskEstimates, initial_state
 from covey.base.events import ModelsPooled
 from covey.base.params import model_hash
@@ -56,8 +65,8 @@ def after_one_round(
     own = {handle: each.group or 0 for handle, each in clients.items()}
     state = initial_state(clusters).with_choices(own).with_models(clusters)
     everybody = tuple(clients.values())
-    steps = Steps(LocalClients(nothing), nothing, nothing)
-    there = Clients(everybody, steps, setup_of(nothing, everybody, layers))
+    asked = Simulated(ReferenceEngine(torch.nn.Identity()), Recipe())
+    there = Clients(everybody, asked, nothing, setup_of(nothing, everybody, layers))
     return pooled(RoundResult(state, ()), shares, there)
 
 
@@ -123,12 +132,12 @@ def test_counters_and_masks_stay_each_clusters_own(two_groups: Mapping[str, Clie
 
 
 @pytest.fixture
-def steps(one_step: Callable[[str], Steps]) -> Steps:
+def steps(one_step: Callable[[str], Clients]) -> Clients:
     return one_step("examples")
 
 
 def test_everything_pooled_is_fedavg_and_nothing_is_ifca(
-    steps: Steps, two_groups: Mapping[str, Client]
+    steps: Clients, two_groups: Mapping[str, Client]
 ):
     def init(_: Streams) -> Params:
         return {"w": torch.tensor([0.5])}

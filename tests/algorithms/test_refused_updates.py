@@ -11,14 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregation.hiding import hiding, sound
-from algorithms.playing import begun, fedavg, isolated, setup_of
-from covey import ClientUpdate, Examples, Params, RoundResult, Streams, mean_per_cluster
+from algorithms.playing import begun, clients_with, fedavg, isolated, setup_of
+from covey import (
+    ClientUpdate,
+    Examples,
+    Params,
+    Recipe,
+    ReferenceEngine,
+    RoundResult,
+    Streams,
+    mean_per_cluster,
+)
 from covey.aggregation.anonymity import anonymity_aggregator
-from covey.aggregation.base import finite_updates, refusal_events, with_stored_updates
-from covey.aggregation.mean import Clipping, noised_mean
+from covey.aggregation.base import finite_updates, refusal_events
+from covey.aggregation.mean import Clipping, clipped, noised_mean
 from covey.algorithms.algorithm import Opening
-from covey.algorithms.local_clients import LocalClients
-from covey.algorithms.round_steps import Steps, divergences
+from covey.algorithms.clients import Clients, divergences
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort, initial_state
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -42,24 +51,41 @@ NOISY = {
 }
 
 
-def steps_with(sent: Mapping[str, float], merge, *, accounted: bool = False) -> Steps:
-    """Clients that send a vector of the number that they are told to."""
+class Sending(Simulated):
+    """Clients whose training comes to a number each, and who look at no model."""
+
+    sent: Mapping[str, float]
+
+    def __init__(self, sent: Mapping[str, float]) -> None:
+        super().__init__(ReferenceEngine(torch.nn.Linear(1, 1)), Recipe())
+        object.__setattr__(self, "sent", sent)
 
     def train(
-        clusters: tuple[Params, ...],
+        self,
+        models: tuple[Params, ...],
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,
         inputs: object = None,
     ) -> Iterator[ClientUpdate]:
         for c in cohort:
-            update = {"w": torch.tensor([1.0, sent[c.name], 1.0])}
+            update = {"w": torch.tensor([1.0, self.sent[c.name], 1.0])}
             yield ClientUpdate(c.handle, assignment[c.handle], update, 1.0)
 
-    def nobody_looks(*_: object) -> torch.Tensor:
+    def training_longer(self) -> "Sending":
+        return self
+
+    def evaluate(self, models: object, cohort: object, streams: object) -> torch.Tensor:
         raise AssertionError
 
-    return Steps(LocalClients(nobody_looks), train, merge, dp_accounted=accounted)
+
+def steps_with(sent: Mapping[str, float], merge, *, accounted: bool = False) -> Clients:
+    """Clients that send a vector of the number that they are told to."""
+
+    transforms = (clipped(1.0),) if accounted else ()
+    return clients_with(
+        Sending(sent), aggregate=merge, dp_accounted=accounted, transforms=transforms
+    )
 
 
 @pytest.fixture
@@ -68,10 +94,10 @@ def people(make_client: Callable[..., Client]) -> Callable[[str], Cohort]:
     return lambda names: tuple(make_client(name, one) for name in names)
 
 
-def moved(steps: Steps, cohort: Cohort, clusters: int = 1) -> RoundResult:
+def moved(steps: Clients, cohort: Cohort, clusters: int = 1) -> RoundResult:
     state = initial_state((START,) * clusters)
     chosen = ClientsAssigned({c.handle: 0 for c in cohort}, "clients")
-    return steps.train_and_aggregate(state, cohort, chosen, STREAMS)
+    return steps.among(cohort).train_and_aggregate(state, chosen, STREAMS)
 
 
 def facts(played: RoundResult, kind: type[Any]) -> list[Any]:
@@ -109,7 +135,7 @@ def test_a_stalled_model_stays_so_until_an_update_is_accepted(people):
         cohort = people(names)
         steps = steps_with(dict.fromkeys("abc", sent), mean_per_cluster)
         chosen = ClientsAssigned({c.handle: 0 for c in cohort}, "shared")
-        return steps.train_and_aggregate(before.state, cohort, chosen, STREAMS)
+        return steps.among(cohort).train_and_aggregate(before.state, chosen, STREAMS)
 
     stalled = moved(steps_with(dict.fromkeys("abc", math.nan), mean_per_cluster), people("abc"))
     nobody = then(1.0, "", stalled)
@@ -124,13 +150,13 @@ def test_where_noise_is_accounted_for_a_refused_client_counts_as_zero(people, na
     accounted = steps_with(sent, NOISY[name], accounted=True)
     refused = moved(accounted, people("abcd"))
 
-    def zero(clusters, cohort, assignment, streams, inputs) -> Iterator[ClientUpdate]:
-        every = accounted.train(clusters, cohort, assignment, streams, inputs)
-        for each in every:
-            nothing = {"w": torch.zeros(3)}
-            yield replace(each, update=nothing) if each.handle == "C" else each
+    class Zero(Sending):
+        def train(self, *asked: Any, **more: Any) -> Iterator[ClientUpdate]:
+            for each in super().train(*asked, **more):
+                nothing = {"w": torch.zeros(3)}
+                yield replace(each, update=nothing) if each.handle == "C" else each
 
-    as_zero = moved(replace(accounted, train=zero), people("abcd"))
+    as_zero = moved(replace(accounted, federation=Zero(sent)), people("abcd"))
     assert refused.events[1:] == as_zero.events
     assert torch.equal(refused.state.clusters[0]["w"], as_zero.state.clusters[0]["w"])
     assert facts(refused, ModelsMerged)[0].participants == (4,)
@@ -150,7 +176,8 @@ def test_noise_is_paid_for_where_every_update_was_refused(people, name):
 
 def test_no_refused_update_is_stored(people):
     sent = {"a": 1.0, "b": math.nan}
-    played = moved(steps_with(sent, with_stored_updates(mean_per_cluster)), people("ab"))
+    keeping = replace(steps_with(sent, mean_per_cluster), stores_updates=True)
+    played = moved(keeping, people("ab"))
     assert [each.handle for each in played.stored] == ["A"]
 
 

@@ -6,18 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from covey import (
-    Clients,
-    Examples,
-    Objective,
-    Recipe,
-    ReferenceEngine,
-    Setup,
-    Streams,
-    mean_per_cluster,
-)
-from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
-from covey.algorithms.round_steps import Steps
+from algorithms.playing import clients_with
+from covey import Clients, Examples, Objective, Recipe, ReferenceEngine, Streams
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import initial_state
 from covey.base.names import Handle
 from covey.engine.recipe import REGRESSION
@@ -40,17 +31,12 @@ def clients(make_client) -> Clients:
     """Two clients with x = 1, and y = 1 or -1."""
     engine = ReferenceEngine(nn.Linear(1, 1, bias=False), REGRESSION)
     recipe = Recipe(local_steps=1, learning_rate=0.1, objective=Push())
-    steps = Steps(
-        LocalClients(evaluate_with(engine, "train", 0)),
-        train_with(engine, recipe, "equal"),
-        mean_per_cluster,
-    )
     one = torch.ones(1, 1)
     cohort = (
         make_client("a", Examples(one, torch.ones(1))),
         make_client("b", Examples(one, -torch.ones(1))),
     )
-    return Clients(cohort, steps, Setup(lambda _: {}, cohort, 1, (), 0.693))
+    return clients_with(Simulated(engine, recipe)).among(cohort)
 
 
 def test_it_reaches_everybody_by_hand(clients):

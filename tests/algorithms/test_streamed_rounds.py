@@ -12,7 +12,8 @@ from aggregation.hiding import hiding, sound
 from algorithms.playing import fedavg
 from covey import Params, Streams
 from covey.aggregation.anonymity import anonymity_aggregator, noise_scale
-from covey.algorithms.round_steps import Steps
+from covey.algorithms.clients import Clients
+from covey.algorithms.simulated import Simulated
 from covey.base.events import AnonymitySetsFormed, AnswerRefused, DistancesSketched, ModelsMerged
 from covey.data.examples import Client
 
@@ -21,10 +22,18 @@ E = TypeVar("E")
 CONFIGS = {"paper": hiding(2, noise_scale("paper", "l2", 0.1)), "sound": sound(2, 1.0, 0.5)}
 
 
+class Apart(Simulated):
+    """Clients who train once."""
+
+    @property
+    def is_apart(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("diverged", [0, 1])
 def test_rounds_of_a_simulation_are_the_same_to_the_bit(
-    steps: Steps, point: Callable[..., Client], name: str, diverged: int
+    steps: Clients, point: Callable[..., Client], name: str, diverged: int
 ):
     cohort = tuple(point(f"c{i}", float(i), i % 2) for i in range(9))
     if diverged:
@@ -33,7 +42,10 @@ def test_rounds_of_a_simulation_are_the_same_to_the_bit(
     def played(window: float, *, repeatable: bool):
         merge = anonymity_aggregator(replace(CONFIGS[name], window=window))
         accounted = name == "sound"
-        how = replace(steps, aggregate=merge, repeatable=repeatable, dp_accounted=accounted)
+        here = steps.federation
+        assert isinstance(here, Simulated)
+        federation = here if repeatable else Apart(here.engine, here.recipe)
+        how = replace(steps, aggregate=merge, federation=federation, dp_accounted=accounted)
         run = fedavg(draw, how)
         return run.play_round(run.init(STREAMS), cohort, STREAMS)
 

@@ -10,7 +10,7 @@ from aggregation import hiding as ways
 from algorithms.playing import Playing, ifca
 from covey import Params, ServerState, Streams
 from covey.aggregation.anonymity import anonymity_aggregator
-from covey.algorithms.round_steps import Steps
+from covey.algorithms.clients import Clients
 from covey.algorithms.state import Waiting
 from covey.base.events import ClientsAssigned, ClusterAbandoned, ClusterWaited, Event
 from covey.data.examples import Client
@@ -20,13 +20,13 @@ Models = Callable[..., Callable[[Streams], Params]]
 STREAMS = Streams(0)
 
 
-def hiding(steps: Steps, k: int, patience: int) -> Steps:
+def hiding(steps: Clients, k: int, patience: int) -> Clients:
     how = ways.hiding(k)
     return replace(steps, aggregate=anonymity_aggregator(how), patience=patience)
 
 
 @pytest.fixture
-def lonely(steps: Steps, models: Models) -> Callable[..., Playing]:
+def lonely(steps: Clients, models: Models) -> Callable[..., Playing]:
     """IFCA with w = 1 and w = -1, where two must hide together."""
 
     def make(patience: int, k: int = 2, **more: object) -> Playing:

@@ -10,7 +10,7 @@ import torch
 
 from algorithms.conftest import OneWeight
 from covey import Config, ConfigError, Examples, Params, Recipe, ReferenceEngine, RiskEstimate
-from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
+from covey.algorithms.client_requests import ClientContext, ClientRequest, RequestType
 from covey.build.remote import ClientRuntime, ClusterChoice
 
 # With x = 1 and label 1 the loss is ln(1 + e^-w): 0.693, 0.288 and 0.105.

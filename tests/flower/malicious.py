@@ -11,8 +11,9 @@ import torch
 from conftest import NOBODY, client
 from covey import Config, Params, Streams, __version__
 from covey.aggregation.mean import numbers_of_update
-from covey.algorithms.remote import ClientContext, ClientRequest, GroupSum, SumStep
-from covey.algorithms.sums import sums_of_numbers
+from covey.algorithms.client_requests import ClientContext, ClientRequest, SumStep
+from covey.algorithms.group_sums import GroupSum
+from covey.algorithms.sum_moves import sums_of_numbers
 from covey.build.run import build_run
 from covey.flower.client import Node, answer_message
 from covey.flower.inprocess import outside_a_run

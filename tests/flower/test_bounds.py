@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.algorithms.remote import ClientContext, ClientRequest
+from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.base.events import AnswerRefused
 from covey.flower.identity import InvalidMessageError
 from covey.flower.inprocess import InProcessGrid, outside_a_run

@@ -10,8 +10,8 @@ from flwr.app import Context, Message, RecordDict
 
 import covey
 from covey import ConfigError, Run, RunError
-from covey.algorithms.remote import ClientRequest
-from covey.algorithms.sums import Moves
+from covey.algorithms.client_requests import ClientRequest
+from covey.algorithms.sum_moves import Moves
 from covey.base.events import (
     AnswerRefused,
     AnswersMissing,

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from covey import Params
-from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
+from covey.algorithms.client_requests import ClientContext, ClientRequest, RequestType
 from covey.flower.identity import InvalidMessageError
 from covey.flower.inprocess import InProcessGrid, outside_a_run
 from covey.flower.messages import (

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from covey import Examples, ReferenceEngine, RiskContext, RiskEstimate, Streams, Target
-from covey.algorithms.remote import ClientResponse, loss_counter
+from covey.algorithms.client_requests import ClientResponse
+from covey.algorithms.remote import loss_counter
 from covey.data.examples import Client, Preference
 from covey.membership.estimators import EDGES, FOLDS, FederatedEstimator
 

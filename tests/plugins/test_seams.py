@@ -25,8 +25,7 @@ from covey import (
     Streams,
     mean_per_cluster,
 )
-from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
-from covey.algorithms.round_steps import Steps
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import initial_state
 from covey.engine.recipe import REGRESSION
 from plugins.aggregation_clipped import ClippedTrimmedMean
@@ -62,12 +61,8 @@ def federation(make_client: Any, algorithm: Algorithm) -> Clients:
     recipe = Recipe(local_steps=STEPS, batch_size=5, learning_rate=RATE)
     if algorithm.objective is not None:
         recipe = replace(recipe, objective=algorithm.objective)
-    steps = Steps(
-        LocalClients(evaluate_with(engine, "train", 0)),
-        train_with(engine, recipe, "equal"),
-        mean_per_cluster,
-    )
-    return Clients(cohort, steps, Setup(lambda _: {}, cohort, ROUNDS, (), 0.0))
+    setup = Setup(lambda _: {}, cohort, ROUNDS, (), 0.0)
+    return Clients(cohort, Simulated(engine, recipe), mean_per_cluster, setup)
 
 
 def played(algorithm: Algorithm, clients: Clients) -> Vector:
@@ -91,7 +86,7 @@ def trained(w: Vector, client: Any, shift: Vector | float = 0.0) -> Vector:
 @pytest.mark.parametrize("algorithm", [FedAvgM(beta=0.0), Scaffold(clients=3, beta=0.0)])
 def test_without_momentum_the_bits_are_those_of_fedavg(make_client, algorithm):
     clients = federation(make_client, algorithm)
-    plain = clients.asked_by(federation(make_client, Algorithm()).steps)
+    plain = federation(make_client, Algorithm())
     theirs = played(covey.Config.of({"method": {"name": "fedavg"}}).method, plain)
     rounds = ROUNDS if isinstance(algorithm, FedAvgM) else 1  # then nobody drifts any more
     assert (played(algorithm, clients)[:rounds] == theirs[:rounds]).all()

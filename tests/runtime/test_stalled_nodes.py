@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from covey.aggregation.base import NOT_FINITE
-from covey.algorithms.round_steps import divergences
+from covey.algorithms.clients import divergences
 from covey.algorithms.state import initial_state
 from covey.base.events import AnswerRefused, ModelsMerged
 from covey.runtime.ending import with_stalled_clusters

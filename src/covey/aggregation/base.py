@@ -46,18 +46,16 @@ class ClientUpdate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregationResult:
-    """The next cluster models, and what a ledger should remember of the merge.
-
-    Attributes:
-        stored: the raw updates, where they are to be kept.
-    """
+    """The next cluster models, and what a ledger should remember of the aggregation."""
 
     clusters: tuple[Params, ...]
     events: tuple[Event, ...] = ()
-    stored: tuple[ClientUpdate, ...] = ()
 
 
 Aggregator = Callable[[tuple[Params, ...], Iterable[ClientUpdate], Streams], AggregationResult]
+
+Transform = Callable[[Iterable[ClientUpdate]], Iterable[ClientUpdate]]
+"""What a round's updates pass between training and aggregation."""
 
 
 def mean_per_cluster(
@@ -118,18 +116,6 @@ def sum_per_cluster(
         weights[each.cluster] = weights.get(each.cluster, 0.0) + each.weight
         del each  # before the next one comes
     return sums, weights
-
-
-def with_stored_updates(aggregate: Aggregator) -> Aggregator:
-    """Return the same aggregation, which also hands the raw updates on."""
-
-    def aggregate_and_store(
-        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
-        stored = tuple(updates)
-        return replace(aggregate(clusters, stored, streams), stored=stored)
-
-    return aggregate_and_store
 
 
 def _accumulate(total: dict[str, torch.Tensor], each: ClientUpdate) -> None:

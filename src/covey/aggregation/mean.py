@@ -25,6 +25,7 @@ from covey.aggregation.base import (
     AggregationResult,
     Aggregator,
     ClientUpdate,
+    Transform,
     combined_per_cluster,
     mean_per_cluster,
     sum_per_cluster,
@@ -54,11 +55,22 @@ class Clipping:
     clients: int = 0
 
 
+def clipped(most: float) -> Transform:
+    """Return the transform that bounds every update, and lets all clients count alike.
+
+    clip_C(u) = min(1, C / |u|) u
+    """
+    return lambda updates: (
+        replace(each, update=projected(each.update, most), weight=1.0) for each in updates
+    )
+
+
 def noised_mean(clipping: Clipping) -> Aggregator:
     """Return the aggregation that moves every cluster model by a noisy mean of its updates.
 
-    theta_j <- theta_j + (sum_{i in S_j} clip_C(u_i) + N(0, (z C)^2 I)) / n_j
-    clip_C(u) = min(1, C / |u|) u
+    theta_j <- theta_j + (sum_{i in S_j} u_i + N(0, (z C)^2 I)) / n_j
+
+    Each u_i has passed `clipped`, by the same C.
 
     n_j = |S_j|, and a cluster without clients does not move. A secret cohort's size would
     tell who was in it: then n_j = q N, and there is noise even where nobody came.
@@ -67,11 +79,7 @@ def noised_mean(clipping: Clipping) -> Aggregator:
     def aggregate(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
-        bounded = (
-            replace(each, update=projected(each.update, clipping.clip), weight=1.0)
-            for each in updates
-        )
-        sums, sizes = sum_per_cluster(bounded)
+        sums, sizes = sum_per_cluster(updates)
         moved, facts = list(clusters), list[Event]()
         z, sampling = clipping.noise_multiplier, clipping.sampling
         for j, model in enumerate(clusters):

@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from covey.algorithms.algorithm import Algorithm, Clients, Setup
+from covey.algorithms.algorithm import Algorithm
+from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.state import RoundResult, ServerState
 from covey.base.events import ClientsAssigned
 from covey.base.rng import Streams

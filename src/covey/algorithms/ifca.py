@@ -16,7 +16,8 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from covey.algorithms.algorithm import Clients, Clustered, Opening, Setup
+from covey.algorithms.algorithm import Clustered, Opening
+from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.pooling import pooled, shares_of
 from covey.algorithms.selection import ClusterSelection, SelectionResult, Weighted
 from covey.algorithms.start import opening_round
@@ -160,7 +161,7 @@ class Ifca(Clustered):
         choice = clients.choose(state, streams)
         if self.max_newcomers == 0:
             return choice
-        then = clients.steps.recorded.get(state.round_index)
+        then = clients.recorded.get(state.round_index)
         return bounded_newcomers(choice, state, self.max_newcomers, streams, then)
 
     def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:

@@ -34,7 +34,7 @@ import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from covey.algorithms.algorithm import Clients, Setup
+from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.selection import LatestLosses
 from covey.algorithms.state import RoundResult, ServerState
 from covey.base.events import ModelsPooled

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from covey.algorithms.round_steps import divergences
+from covey.algorithms.clients import divergences
 from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
 from covey.base.events import Event, ModelDiverged
 from covey.base.names import Handle

@@ -1,10 +1,4 @@
-"""Remote clients: what one message asks of them, and what they answer, also under masks.
-
-A simulation holds everybody's examples and plays both sides. In a federation the server
-holds none: it sends models, and each client measures, chooses and trains by itself. What a
-client accepts, what it has found out and how it draws stay on its side; the server learns
-the cluster, the update and, where the method needs them, counts.
-"""
+"""Remote clients: each is sent a request, and answers for itself; also under masks."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,13 +6,22 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Never
 
 import numpy as np
-from jaxtyping import Float64, Int, Int64
+from jaxtyping import Float64, Int64
 from numpy import ndarray
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.mean import mean_of_numbers
-from covey.algorithms.local_clients import Train
+from covey.algorithms.client_requests import (
+    ClientContext,
+    ClientRequest,
+    ClientResponse,
+    RequestType,
+    Send,
+    SumStep,
+)
+from covey.algorithms.federation import longer
+from covey.algorithms.group_sums import play_sums
 from covey.algorithms.selection import (
     UNASSIGNED,
     SelectionConfig,
@@ -27,14 +30,16 @@ from covey.algorithms.selection import (
     choice_events,
 )
 from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState
+from covey.algorithms.sum_moves import Moves, Summed, sums_of_numbers
 from covey.base.errors import ConfigError
 from covey.base.events import AnswerRefused, Event, SumGivenUp
 from covey.base.names import Handle, Params
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.data.examples import Client
+from covey.engine.fixed_features import params_of
 from covey.engine.recipe import Recipe
-from covey.heads.sums import Sums
+from covey.heads.state import ClusterSums
+from covey.heads.sums import EXACT, WEIGHT_STEPS, Sums, diagonal_of, fault_of_total
 from covey.membership.estimators import (
     EDGES,
     FEWEST_REPORTING,
@@ -44,138 +49,64 @@ from covey.membership.estimators import (
     combined_counts,
 )
 from covey.membership.truth import Target, has_non_finite_values
-from covey.secure_sums.messages import Reason, RoundGivenUpError, SecureSum, Step, Terms
-from covey.secure_sums.server import ServerRound
+from covey.secure_sums.messages import Terms
 
-RequestType = Literal[
-    "choose", "train", "place", "settle", "count", "compare", "mean", "sum", "masked"
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ClientContext:
-    """What one client is told of itself.
-
-    Attributes:
-        given: the cluster that it trains, or is a member of; None: it is free to choose.
-        risks: the valid risk figure of each cluster that is sent to it, if there is one.
-        current: the cluster that it chose last, or `UNASSIGNED`.
-        memory_round: the round after which it kept what its objective goes on from; None:
-            it begins anew.
-        weight, shares: its stake in the heads that it compares (`ClusterSums.stake`).
-        digest: of the sums that it sent before, which it is to send again; "": of none.
-        session: of the round of secure sums that it is in, in hexadecimal digits.
-    """
-
-    given: int | None = None
-    risks: tuple[RiskEstimate | None, ...] = ()
-    current: int = UNASSIGNED
-    memory_round: int | None = None
-    weight: int = 0
-    shares: tuple[float, ...] = ()
-    digest: str = ""
-    session: str = ""
-
-
-SummedUp = Literal["sums", "counts", "updates"]
-
-
-@dataclass(frozen=True, slots=True)
-class SumStep:
-    """What clients in rounds of secure sums are to send next.
-
-    Attributes:
-        step: of the protocol.
-        length: how many numbers are added up.
-        of: what they are: "sums" over records from which heads are solved, "counts" of
-            losses under the model that is sent, or "updates" that are trained from it.
-    """
-
-    step: Step
-    length: int
-    of: SummedUp = "sums"
+TOO_LARGE = "its sums must leave those over all clients below 2^53 steps"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClientRequest:
-    """One question to some clients, in one message each.
+class Remote:
+    """Clients on machines of their own.
 
     Attributes:
-        task: "choose" a cluster and train its model; "train" the model of the given one;
-            "place": name the model with the lowest loss; "settle": choose, and train
-            nothing; "count" own losses under the model of the given cluster; "compare":
-            choose during a round, and train nothing; "mean" and "sum": of its features;
-            "masked": take the next step of a round of secure sums.
-        models: by cluster. Whoever is given a cluster needs only that one.
-        available: the clusters that may be chosen.
-        path: of the streams under which clients draw, each from a seed of its own.
-        contexts: one per client that is asked.
-        recipe: how to train.
-        round_index: of the round, where clients measure risks of their own, or keep
-            something for their objective; negative: they are to keep nothing.
-        broadcast: what is sent along for their objective, by name.
-        roots: of heads that are compared, where somebody is in them (`Head.root`).
-        width: how many features a head has, and its bias, where they are asked about.
-        features: fingerprint of the feature map; "": no features are fixed.
-        frozen: hash of the model's parameters that do not train; "": all do.
-        sums: which step of secure sums is asked for; None: none.
-        letters: what the protocol sends each client for it.
-        paths: `path` of each cluster, where it hangs on the one that a client is given.
+        send: how they are asked.
+        recipe: how they train.
+        min_cohort: the fewest clients that a mean of updates under masks is over; 0: every
+            client sends its own update.
+        classes: how many outputs a head has.
+        fingerprint: of the features, which clients compare with their own.
+        held: the sums that were sent for this round, of records of weight 1.
+        lacking: who was asked for that, and sent nothing that is in order.
+        facts: what is to be recorded of it.
+        groups: sums over several clients that came under masks.
+        summed: whose these are; None: masks are not asked of them.
+        chooses_heads: how clients choose among heads, of which they train none; None: among
+            models, which they train at once.
+        known: the sums from which they compare heads that never met them; None: they
+            compare the models as they are.
     """
-
-    task: RequestType
-    models: tuple[Params, ...]
-    available: tuple[bool, ...]
-    path: tuple[str | int, ...]
-    contexts: Mapping[Handle, ClientContext]
-    recipe: Recipe = field(default_factory=Recipe)
-    round_index: int = 0
-    broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
-    roots: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])
-    width: int = 0
-    features: str = ""
-    frozen: str = ""
-    sums: SumStep | None = None
-    letters: Mapping[Handle, bytes] = field(default_factory=dict[Handle, bytes])
-    paths: tuple[tuple[str | int, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ClientResponse:
-    """What one client sent back, found to be in order.
-
-    Attributes:
-        cluster: the one that it chose, or was given.
-        update: local model minus the one that was sent; None where nothing was trained.
-        weight: share in a weighted mean, any positive unit.
-        members: counts of its losses on the examples it trains on (`loss_counts`).
-        held_out: the same of its holdout.
-        sums: over its records, each of weight 1.
-        mean: of its features, in steps of the grid.
-        letter: what it sends in a step of secure sums.
-    """
-
-    handle: Handle
-    cluster: int
-    update: Params | None = None
-    weight: float = 1.0
-    members: Int[ndarray, "folds bins"] | None = None
-    held_out: Int[ndarray, "folds bins"] | None = None
-    sums: Sums | None = None
-    mean: Float64[Tensor, " d"] | None = None
-    letter: bytes = b""
-
-
-Send = Callable[[ClientRequest, Cohort], tuple[ClientResponse, ...]]
-"""A way to ask clients: answers in the order of the cohort, without who gave none."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteClients:
-    """How remote clients are asked, and how they train."""
 
     send: Send
     recipe: Recipe
+    min_cohort: int = 0
+    classes: int = 0
+    fingerprint: str = ""
+    held: Mapping[Handle, Sums] = field(default_factory=dict[Handle, Sums])
+    lacking: frozenset[Handle] = frozenset()
+    facts: tuple[Event, ...] = ()
+    groups: Mapping[frozenset[Handle], Sums] = field(default_factory=dict[frozenset[Handle], Sums])
+    summed: Summed | None = None
+    chooses_heads: Literal["compare", "settle"] | None = None
+    known: ClusterSums | None = None
+
+    @property
+    def is_apart(self) -> bool:
+        """They are on machines of their own, and may give no answer."""
+        return True
+
+    @property
+    def noise(self) -> None:
+        """The server hides nothing of what they send."""
+        return None
+
+    def training_longer(self) -> "Remote":
+        """Return the same clients, who train until it shows how they differ."""
+        return replace(self, recipe=longer(self.recipe))
+
+    def noise_events(self, trained: Sequence[Client]) -> tuple[Event, ...]:
+        """Return no facts: these clients' steps have no noise."""
+        del trained
+        return ()
 
     def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Never:
         """Refuse: nobody but a client knows what it measures.
@@ -207,7 +138,8 @@ class RemoteClients:
         training: TrainAtOnce | None = None,
     ) -> SelectionResult:
         """Let clients choose; they train at once, in the same message, if they are to."""
-        given, inputs = training or TrainAtOnce({}, NO_INPUTS)
+        trains = training is not None and self.chooses_heads is None
+        given, inputs = training if training and trains else TrainAtOnce({}, NO_INPUTS)
         contexts = {
             c.handle: ClientContext(
                 given=given.get(c.handle),
@@ -218,7 +150,7 @@ class RemoteClients:
             for c in cohort
         }
         request = ClientRequest(
-            "settle" if training is None else "choose",
+            "choose" if trains else self.chooses_heads or "settle",
             state.clusters,
             state.available(),
             streams.path,
@@ -226,22 +158,29 @@ class RemoteClients:
             self.recipe,
             state.round_index,
             inputs.broadcast,
+            features=self.fingerprint if self.chooses_heads else "",
         )
+        if self.known is not None:
+            request = _with_heads(request, self.known)
         responses = self.send(request, cohort)
         clusters = {each.handle: each.cluster for each in responses}
         responding = tuple(client for client in cohort if client.handle in clusters)
         events = choice_events(selection.epsilon, responding)
-        return SelectionResult(state, clusters, events, self.updates_of(responses))
+        return SelectionResult(state, clusters, events, self._updates_of(responses))
 
     def train(
         self,
-        clusters: tuple[Params, ...],
+        models: tuple[Params, ...],
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,
         inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
-        """Let every client train from its cluster's model; yield what comes back."""
+        """Let every client train from its cluster's model; yield what comes back.
+
+        Under masks every client whose update is in the mean of its cluster yields that mean;
+        a cluster with fewer than `min_cohort` trains nothing.
+        """
         contexts = {
             c.handle: ClientContext(
                 given=assignment[c.handle], memory_round=inputs.memory.rounds.get(c.handle)
@@ -250,24 +189,196 @@ class RemoteClients:
         }
         request = ClientRequest(
             "train",
-            clusters,
-            (True,) * len(clusters),
+            models,
+            (True,) * len(models),
             streams.path,
             contexts,
             self.recipe,
             inputs.round_index,
             inputs.broadcast,
         )
-        yield from self.updates_of(self.send(request, cohort))
+        if self.min_cohort:
+            yield from self._means_under_masks(request, cohort, assignment)
+        else:
+            yield from self._updates_of(self.send(request, cohort))
 
-    def updates_of(self, responses: tuple[ClientResponse, ...]) -> tuple[ClientUpdate, ...]:
-        """Return what the clients trained."""
-        kept: Mapping[str, Params] | None = {} if self.recipe.keeps_memory else None
+    def _updates_of(self, responses: tuple[ClientResponse, ...]) -> tuple[ClientUpdate, ...]:
         return tuple(
-            ClientUpdate(each.handle, each.cluster, each.update, each.weight, kept)
+            ClientUpdate(each.handle, each.cluster, each.update, each.weight, self._kept)
             for each in responses
             if each.update is not None
         )
+
+    @property
+    def _kept(self) -> Mapping[str, Params] | None:
+        """What is known here of what clients keep: that they do."""
+        return {} if self.recipe.keeps_memory else None
+
+    def _means_under_masks(
+        self, request: ClientRequest, cohort: Cohort, assignment: Mapping[Handle, int]
+    ) -> Iterator[ClientUpdate]:
+        least = self.min_cohort
+        shapes = {name: value.shape for name, value in request.models[0].items()}
+        length = 1 + sum(shape.numel() for shape in shapes.values())
+        updates = SumStep("keys", length, "updates")
+        bare = ClientRequest("masked", (), (), request.path, {}, self.recipe, sums=updates)
+        whole = replace(request, task="masked", sums=updates)
+        of_cluster: dict[int, list[Client]] = defaultdict(list)
+        for client in cohort:
+            of_cluster[assignment[client.handle]].append(client)
+        groups = [tuple(own) for _, own in sorted(of_cluster.items()) if len(own) >= least]
+
+        def sound(there: Collection[Handle]) -> list[frozenset[Handle]]:
+            left = (frozenset(c.handle for c in group) & frozenset(there) for group in groups)
+            return [each for each in left if len(each) >= least]
+
+        played = play_sums(
+            self.send,
+            lambda step: whole if step == "masked" else bare,
+            groups,
+            lambda: Terms.new(length, least),
+            sound,
+        )
+        for each in played:
+            if each.values is None or each.values[0] <= 0:
+                continue
+            mean = mean_of_numbers(each.values, shapes)
+            for client in each.cohort:
+                if client.handle in each.shown:
+                    j = assignment[client.handle]
+                    yield ClientUpdate(client.handle, j, mean, 1.0, self._kept)
+
+    def means(
+        self, cohort: Cohort, d: int, round_index: int
+    ) -> Mapping[Handle, Float64[Tensor, " d"]]:
+        """Ask clients for the mean of their features."""
+        contexts = {client.handle: ClientContext() for client in cohort}
+        found = self.send(self._request("mean", contexts, d, round_index), cohort)
+        return {each.handle: each.mean for each in found if each.mean is not None}
+
+    def ready(self, known: ClusterSums, cohort: Cohort, d: int, round_index: int) -> "Remote":
+        """Ask clients for their sums, all of them at once.
+
+        Sums that would make those over all clients too large to be exact are refused, and
+        so are, where they are to be taken off, others than were sent before.
+        """
+        contexts = {
+            client.handle: ClientContext(digest=known.digests.get(client.handle, ""))
+            for client in cohort
+        }
+        request = self._request("sum", contexts, d, round_index)
+        found = self.send(request, cohort) if cohort else ()
+        largest = _largest(known.sums)
+        held, facts = dict[Handle, Sums](), list[Event]()
+        for each in found:
+            if each.sums is None:
+                continue
+            new = each.handle not in known.counted  # others are in the total already
+            own = _largest([each.sums]) * WEIGHT_STEPS
+            grown = largest + own * new
+            if grown >= EXACT:
+                facts.append(AnswerRefused(each.handle, TOO_LARGE))
+            else:
+                held[each.handle], largest = each.sums, grown
+        lacking = frozenset(c.handle for c in cohort).difference(held)
+        return replace(self, held=held, lacking=lacking, facts=tuple(facts))
+
+    def under_masks(
+        self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
+    ) -> "Remote":
+        """Let clients add up their sums under masks, all groups at the same time.
+
+        A sum that cannot be one over records, or would make the one over all clients too
+        large to be exact, is thrown away: which of its clients lied, nobody sees.
+        """
+        request = self._request("masked", {}, d, round_index)
+        length = d * (d + 1) // 2 + d * self.classes
+        by_handle = {client.handle: client for client in cohort}
+        asked = [
+            tuple(by_handle[h] for h in sorted(group, key=lambda h: by_handle[h].name))
+            for group in moves.groups()
+        ]
+        played = play_sums(
+            self.send,
+            lambda _: request,
+            asked,
+            lambda: Terms.new(length, moves.minimum),
+            moves.groups,
+        )
+        facts = [fact for each in played for fact in each.facts()]
+        largest = _largest(known.sums)
+        groups, shown = dict[frozenset[Handle], Sums](), list[frozenset[Handle]]()
+        for each in played:
+            if each.values is None:
+                shown += [each.shown] if each.shown else []
+                continue
+            found = sums_of_numbers(each.values, (d, self.classes))
+            new = not each.shown <= known.counted.keys()
+            grown = largest + _largest([found]) * WEIGHT_STEPS * new
+            if fault := fault_of_total(found) or TOO_LARGE * (grown >= EXACT):
+                facts.append(SumGivenUp(tuple(sorted(each.shown)), fault))
+                shown.append(each.shown)
+            else:
+                groups[each.shown], largest = found, grown
+        summed = Summed(tuple(sorted(groups, key=min)), tuple(shown))
+        lacking = frozenset(c.handle for each in asked for c in each) - summed.clients
+        return replace(self, groups=groups, summed=summed, lacking=lacking, facts=tuple(facts))
+
+    def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
+        """Return the sums over these clients, who sent theirs, each at its weight."""
+        weights = {client.handle: weight for client, weight in clients if weight}
+        found = Sums.nothing(d, self.classes)
+        for group, total in self.groups.items():
+            if group <= weights.keys():
+                (weight,) = {weights.pop(handle) for handle in group}
+                found += total.times(weight)
+        for handle, weight in weights.items():
+            found += self.held[handle].times(weight)
+        return found
+
+    def noted(self, sums: ClusterSums) -> ClusterSums:
+        """Return the sums with the digest of what each client in them sent."""
+        sent = {handle: each.digest() for handle, each in self.held.items()}
+        known = {**sums.digests, **sent}
+        digests = {h: digest for h, digest in known.items() if h in sums.counted}
+        return sums.model_copy(update={"digests": digests})
+
+    def comparing(self, known: ClusterSums | None, *, last: bool) -> "Remote":
+        """Return the same clients, who choose by the heads that they are sent, and train none."""
+        return replace(self, chooses_heads="settle" if last else "compare", known=known)
+
+    def _request(
+        self, task: RequestType, contexts: Mapping[Handle, ClientContext], d: int, t: int
+    ) -> ClientRequest:
+        path, features = ("round", t), self.fingerprint
+        return ClientRequest(
+            task, (), (), path, contexts, round_index=t, width=d, features=features
+        )
+
+
+def _largest(sums: Iterable[Sums]) -> float:
+    """Return what no entry of these sums together is above."""
+    diagonals = (each.gram[diagonal_of(len(each.targets))] for each in sums)
+    return sum((float(each.max()) for each in diagonals), 0.0)
+
+
+def _with_heads(request: ClientRequest, known: ClusterSums) -> ClientRequest:
+    """Return a request with heads, and with what tells a client what they are without it."""
+    stakes = {handle: known.stake(handle) for handle in request.contexts}
+    met = {
+        j for weight, shares in stakes.values() for j, share in enumerate(shares) if weight * share
+    }
+    heads = [known.head(j) for j in range(len(known.gram))]
+    contexts = {
+        handle: replace(each, weight=stakes[handle][0], shares=stakes[handle][1])
+        for handle, each in request.contexts.items()
+    }
+    return replace(
+        request,
+        models=tuple(params_of(head.theta) for head in heads),
+        roots={j: heads[j].root for j in met},
+        contexts=contexts,
+    )
 
 
 def loss_counter(send: Send) -> CountAll:
@@ -314,154 +425,6 @@ def _combined(responses: Sequence[ClientResponse]) -> tuple[ndarray, ndarray]:
     return combined_counts([m for m, _ in given], [h for _, h in given])
 
 
-Sound = Callable[[Collection[Handle]], Collection[frozenset[Handle]]]
-"""Which groups may be summed if these clients are all who sent their numbers."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupSum:
-    """One group of clients in a round of its own, between two messages.
-
-    Attributes:
-        cohort: who was asked first.
-        letters: what is sent next, by name; empty once the round is over.
-        shown: who was asked to open a sum.
-        values: the sum over these, once it came.
-        given_up: why none came.
-    """
-
-    cohort: Cohort
-    round: ServerRound
-    letters: Mapping[str, bytes]
-    shown: frozenset[Handle] = frozenset()
-    values: Int64[np.ndarray, " numbers"] | None = None
-    given_up: str = ""
-
-    @classmethod
-    def begin(cls, cohort: Cohort, terms: Terms) -> "GroupSum":
-        """Return a group of which nobody has been asked yet."""
-        names = tuple(sorted(client.name for client in cohort))
-        return cls(cohort, ServerRound(terms, names), dict.fromkeys(names, b""))
-
-    @property
-    def asked(self) -> dict[Handle, bytes]:
-        """What is sent next, by handle."""
-        letters = self.letters
-        return {c.handle: letters[c.name] for c in self.cohort if c.name in letters}
-
-    @property
-    def sent(self) -> frozenset[Handle]:
-        """Whose numbers came."""
-        return frozenset(c.handle for c in self.cohort if c.name in self.round.masked)
-
-    def taking(self, answers: Mapping[Handle, bytes]) -> "GroupSum":
-        """Return the group with what its clients sent, or why it is refused."""
-        played = self.round
-        for client in self.cohort:
-            if client.handle in answers:
-                played = played.accept(client.name, answers[client.handle])
-        return replace(self, round=played)
-
-    def closed(self) -> "GroupSum":
-        """Return the group after a step that is over, with what is sent next."""
-        step = self.round.step
-        try:
-            after, letters = _closed(self.round)
-        except RoundGivenUpError as error:
-            return self.giving_up(error.reason)
-        if isinstance(letters, SecureSum):
-            return replace(self, round=after, letters={}, values=letters.values)
-        shown = self.sent if step == "masked" else self.shown
-        return replace(self, round=after, letters=letters, shown=shown)
-
-    def giving_up(self, reason: Reason) -> "GroupSum":
-        """Return the group without a sum."""
-        return replace(self, letters={}, given_up=reason.value)
-
-    def facts(self) -> Iterable[Event]:
-        """Return what is to be told: each refusal once, and a sum that did not come."""
-        handles = {client.name: client.handle for client in self.cohort}
-        refused = ((r.sender, r.reason.value) for r in self.round.refused)
-        for sender, reason in dict.fromkeys(refused):
-            yield AnswerRefused(handles[sender], reason)
-        if self.given_up:
-            yield SumGivenUp(tuple(sorted(handles.values())), self.given_up)
-
-
-def play_sums(
-    send: Send,
-    request: Callable[[Step], ClientRequest],
-    groups: Sequence[Cohort],
-    terms: Callable[[], Terms],
-    sound: Sound,
-) -> tuple[GroupSum, ...]:
-    """Return the sums of some groups, all of which take every step at the same time.
-
-    Each round has a number that no other has: a server that was killed begins others, and
-    what clients sent in the first ones opens nothing.
-
-    Args:
-        send: how clients are asked.
-        request: what is sent to all of them in a step, beside the protocol's own; its
-            `sums` say what is added up.
-        groups: whose sums are needed, each group's together.
-        terms: makes those of a new round; all are alike but in their numbers.
-        sound: which groups may be summed of those who are left.
-    """
-    running = [GroupSum.begin(cohort, terms()) for cohort in groups]
-    while waited_for := [each for each in running if each.letters]:
-        step = waited_for[0].round.step
-        answers = _asked(send, request(step), waited_for)
-        running = [each.taking(answers) if each.letters else each for each in running]
-        if step == "masked":  # groups of which too few are left, or would be left behind
-            may = sound(frozenset[Handle]().union(*(g.sent for g in running if g.letters)))
-            few = Reason.TOO_FEW_CLIENTS
-            running = [g.giving_up(few) if g.letters and g.sent not in may else g for g in running]
-        running = [each.closed() if each.letters else each for each in running]
-    return tuple(running)
-
-
-def _asked(
-    send: Send, request: ClientRequest, groups: Sequence[GroupSum]
-) -> Mapping[Handle, bytes]:
-    """Ask all groups at once; return what came."""
-    letters = {handle: x for each in groups for handle, x in each.asked.items()}
-    sessions = {
-        client.handle: each.round.terms.session.hex() for each in groups for client in each.cohort
-    }
-    told = request.contexts
-    cohort = tuple(c for each in groups for c in each.cohort if c.handle in letters)
-    terms = groups[0].round.terms
-    of = request.sums.of if request.sums else "sums"
-    asked = replace(
-        request,
-        task="masked",
-        contexts={h: replace(told.get(h, ClientContext()), session=sessions[h]) for h in letters},
-        sums=SumStep(groups[0].round.step, terms.length, of),
-        letters=letters,
-    )
-    return {each.handle: each.letter for each in send(asked, cohort)}
-
-
-def _closed(played: ServerRound) -> tuple[ServerRound, Mapping[str, bytes] | SecureSum]:
-    """Return a round after its step, with what is sent to whom, or with its sum."""
-    match played.step:
-        case "keys":
-            after, roster = played.close_keys()
-            return after, dict.fromkeys(played.roster.names, roster)
-        case "shares":
-            return played.close_shares()
-        case "masked":
-            after, survivors = played.close_masked()
-            return after, dict.fromkeys(played.survivors, survivors)
-        case "agreements":
-            after, signed = played.close_agreements()
-            who = (each.sender for each in played.agreements)
-            return after, dict.fromkeys(who, signed)
-        case _:
-            return played.close()
-
-
 SHAPE = 2, FOLDS, len(EDGES) + 1
 """Of the counts of members and of the others."""
 
@@ -495,77 +458,6 @@ def masked_counts(send: Send, min_cohort: int) -> Count:
         return inside, outside
 
     return count
-
-
-def masked_training(send: Send, recipe: Recipe, min_cohort: int) -> Train:
-    """Return the step in which remote clients train, and send a mean together.
-
-    Every client whose update is in the mean of its cluster yields that mean. Fewer than
-    so many in a cluster train nothing.
-
-    Args:
-        send: how clients are asked.
-        recipe: how they train.
-        min_cohort: the fewest clients that a sum may be over.
-    """
-
-    def train(
-        clusters: tuple[Params, ...],
-        cohort: Cohort,
-        assignment: Mapping[Handle, int],
-        streams: Streams,
-        inputs: ObjectiveInputs = NO_INPUTS,
-    ) -> Iterator[ClientUpdate]:
-        shapes = {name: value.shape for name, value in clusters[0].items()}
-        length = 1 + sum(shape.numel() for shape in shapes.values())
-        updates = SumStep("keys", length, "updates")
-        bare = ClientRequest("masked", (), (), streams.path, {}, recipe, sums=updates)
-        whole = replace(
-            bare,
-            models=clusters,
-            available=(True,) * len(clusters),
-            contexts={
-                c.handle: ClientContext(
-                    given=assignment[c.handle], memory_round=inputs.memory.rounds.get(c.handle)
-                )
-                for c in cohort
-            },
-            round_index=inputs.round_index,
-            broadcast=inputs.broadcast,
-        )
-        groups = _per_cluster(cohort, assignment, min_cohort)
-        played = play_sums(
-            send,
-            lambda step: whole if step == "masked" else bare,
-            groups,
-            lambda: Terms.new(length, min_cohort),
-            lambda there: _per_group(groups, there, min_cohort),
-        )
-        kept = {} if recipe.keeps_memory else None
-        for each in played:
-            if each.values is None or each.values[0] <= 0:
-                continue
-            mean = mean_of_numbers(each.values, shapes)
-            for client in each.cohort:
-                if client.handle in each.shown:
-                    j = assignment[client.handle]
-                    yield ClientUpdate(client.handle, j, mean, 1.0, kept)
-
-    return train
-
-
-def _per_cluster(cohort: Cohort, assignment: Mapping[Handle, int], min_cohort: int) -> list[Cohort]:
-    found: dict[int, list[Client]] = defaultdict(list)
-    for client in cohort:
-        found[assignment[client.handle]].append(client)
-    return [tuple(found[j]) for j in sorted(found) if len(found[j]) >= min_cohort]
-
-
-def _per_group(
-    groups: Sequence[Cohort], there: Collection[Handle], min_cohort: int
-) -> list[frozenset[Handle]]:
-    left = (frozenset(c.handle for c in group) & frozenset(there) for group in groups)
-    return [each for each in left if len(each) >= min_cohort]
 
 
 def numbers_of_counts(

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from covey.algorithms.algorithm import Clients, Clustered, Setup, Subtractable
+from covey.algorithms.algorithm import Clustered, Subtractable
+from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.releases import (
     Release,
     ReleasedHeads,
@@ -18,9 +19,10 @@ from covey.algorithms.releases import (
     theta_alone,
 )
 from covey.algorithms.selection import ClusterSelection, Prices, Weighted
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import RoundResult, ServerState
-from covey.algorithms.sums import Asked, OwnSums, RecordsHere, counted_sums, without_leavers
+from covey.algorithms.sums import Asked, OwnSums, counted_sums, without_leavers
 from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned, Event, GroupsSought, HeadsSolved, ModelsMerged
 from covey.base.names import Handle, Params
@@ -60,7 +62,7 @@ def first_clusters(
     if len(cohort) <= num_clusters:
         return clients.all_in(0, "shared"), ()
     d = width_of(state.clusters[0])
-    told = clients.records.means(cohort, d, state.round_index)
+    told = clients.federation.means(cohort, d, state.round_index)
     if len(told) <= num_clusters:
         return ClientsAssigned(dict.fromkeys(told, 0), "shared"), ()
     means = np.stack([mean.numpy() for mean in told.values()])
@@ -218,7 +220,7 @@ class Solved(Subtractable):
             return RoundResult(state.with_models(state.clusters), (nobody, merged))
         asked = self._asking(state, clients)
         state, chosen, events = self._choice(state, clients, streams)
-        chosen = clients.steps.as_recorded(state, chosen)
+        chosen = clients.as_recorded(state, chosen)
         asked, chosen = self._ready(state, chosen, asked)
         settled = settled_after(state, chosen)
         played = self._solved(state, chosen, asked, streams)
@@ -240,7 +242,7 @@ class Solved(Subtractable):
         """Return the way to sums; whoever's are not kept is asked for them again."""
         everybody = {client.handle: client for client in clients.setup.population}
         own = state.kept(OwnSums) if self.keep_sums else None
-        return Asked(clients.records, everybody, clients.setup.min_cohort, own)
+        return Asked(clients.federation, everybody, clients.setup.min_cohort, own)
 
     def _ready(
         self, state: ServerState, chosen: ClientsAssigned, asked: Asked
@@ -248,7 +250,7 @@ class Solved(Subtractable):
         """Ask who comes or moves for its sums; who gives none has not chosen."""
         weights = self._weights(state, chosen.clusters, asked)
         asked = asked.ready(state, chosen.clusters, weights)
-        lacking = asked.records.lacking
+        lacking = asked.federation.lacking
         there = {h: j for h, j in chosen.clusters.items() if h not in lacking}
         return asked, replace(chosen, clusters=there)
 
@@ -256,7 +258,7 @@ class Solved(Subtractable):
         self, state: ServerState, clusters: Mapping[Handle, int], asked: Asked
     ) -> dict[Handle, int]:
         """Return with what weight each client's records enter, in steps of its grid."""
-        noise = asked.records.noise
+        noise = asked.federation.noise
         if not isinstance(noise, HeadNoise):
             return dict.fromkeys(clusters, WEIGHT_STEPS)
         if self._is_spent(state):
@@ -302,20 +304,20 @@ class Solved(Subtractable):
         solved = HeadsSolved(release.digests, in_each, sums.pooling, sums.regularisation)
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
-        told = (*asked.records.facts, chosen, *waited, *release.facts)
+        told = (*asked.federation.facts, chosen, *waited, *release.facts)
         return RoundResult(after.with_models(models), (*told, solved, merged))
 
     def _release(
         self, state: ServerState, sums: ClusterSums, asked: Asked, streams: Streams
     ) -> Release:
         """Return every cluster's head, under whatever noise there is."""
-        there, noise = asked.records, asked.records.noise
+        there, noise = asked.federation, asked.federation.noise
         if not isinstance(noise, HeadNoise):
             return release_of(state, sums, noise, streams)
-        assert isinstance(there, RecordsHere)  # nobody else's have noise  # noqa: S101
+        assert isinstance(there, Simulated)  # nobody else's have noise  # noqa: S101
 
         def rows(handle: Handle, weight: int) -> Rows:
-            return there.records.rows(asked.everybody[handle].train, weight)
+            return there.features.rows(asked.everybody[handle].train, weight)
 
         return heads_of_release(state, sums, noise, rows, streams)
 
@@ -335,11 +337,11 @@ class Solved(Subtractable):
             return state, clients.all_in(0, "shared"), ()
         if not state.assignment:
             return state, *first_clusters(self, state, clients, streams)
-        hidden = isinstance(clients.records.noise, HeadNoise)
+        hidden = isinstance(clients.federation.noise, HeadNoise)
         if is_settled(state, clients) or (hidden and self._is_spent(state)):
             stay = {c.handle: state.assignment.get(c.handle, 0) for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
-        exact = self.select_on == "train" and clients.records.noise is None
+        exact = self.select_on == "train" and clients.federation.noise is None
         known = state.kept(ClusterSums) if exact else None
         choice = clients.comparing(known, last=last).choose(state, streams)
         return choice.state, ClientsAssigned(choice.clusters, "clients"), choice.events

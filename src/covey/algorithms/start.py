@@ -17,9 +17,8 @@ from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
 from covey.aggregation.base import ClientUpdate, finite_updates
-from covey.algorithms.algorithm import Clients, Opening
-from covey.algorithms.local_clients import no_noise_events
-from covey.algorithms.round_steps import Stalled
+from covey.algorithms.algorithm import Opening
+from covey.algorithms.clients import Clients, Stalled
 from covey.algorithms.state import ClientMemory, Cohort, RoundResult, ServerState, initial_state
 from covey.base.events import ClientsAssigned, GroupsSought
 from covey.base.names import Handle, Params
@@ -152,13 +151,12 @@ def _shared_round(
 
 def _split_round(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
     """Train the shared model, split the cohort by what came back, and merge per part."""
-    longer = clients.steps.trained_longer()
+    longer = replace(clients, federation=clients.federation.training_longer())
     shared = {client.handle: 0 for client in clients.cohort}
-    asked = clients.asked_by(longer)
-    updates = tuple(asked.train(state.clusters, shared, streams, state))
+    updates = tuple(longer.train(state.clusters, shared, streams, state))
     cohort = _members_in(clients.cohort, {each.handle for each in updates})
-    noise = longer.noise_events(cohort)
-    trained = clients.among(cohort).asked_by(replace(longer, noise_events=no_noise_events))
+    noise = longer.federation.noise_events(cohort)
+    trained = replace(longer.among(cohort), records_noise=False)  # it is recorded here
     # Updates that are not finite show no group, and would be one: the aggregation refuses them.
     finite = tuple(finite_updates(updates))
     able = _members_in(cohort, {each.handle for each in finite})

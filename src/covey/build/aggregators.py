@@ -4,23 +4,26 @@ Whether what a cluster's clients send can reach another cluster's model: a user'
 believed where its own class says so (`Component.vouches_for`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from torch import nn
 
 from covey.aggregation.base import (
+    AggregationResult,
     Aggregator,
     AnonymityTerms,
+    ClientUpdate,
     ClusterwiseAggregation,
     FederationInfo,
-    with_stored_updates,
+    Transform,
 )
-from covey.aggregation.mean import Clipping, arrived_mean, noised_mean
+from covey.aggregation.mean import Clipping, arrived_mean, clipped, noised_mean
 from covey.aggregation.server import ServerStep
 from covey.algorithms.algorithm import Subtractable
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
-from covey.base.names import Handle
+from covey.base.names import Handle, Params
+from covey.base.rng import Streams
 from covey.build.own_algorithm import user_aggregator, user_server_step
 from covey.components.own_code import source_hash
 from covey.components.parts import Component, OwnFunction, components_in
@@ -32,6 +35,15 @@ from covey.heads.state import SumNoise
 from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
 from covey.unlearning.plan import SumKind
+
+
+def transforms_of(config: Config) -> tuple[Transform, ...]:
+    """Return what updates pass between training and aggregation, in this order.
+
+    Bounds come first: the noise on a sum hides a client only if nobody adds more than a clip.
+    """
+    clip = config.privacy.client_clip
+    return (clipped(clip),) if config.privacy.client_noise > 0 else ()
 
 
 def aggregator_of(
@@ -57,7 +69,24 @@ def aggregator_of(
         aggregate = aggregation.prepared(_federation(config, clients, organisations))
         if aggregation.is_own:
             aggregate = user_aggregator(aggregation.name, aggregate)
-    return with_stored_updates(aggregate) if config.leaving.store_updates else aggregate
+    return aggregate
+
+
+def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
+    """Return the aggregation of so many clients' updates as they were trained.
+
+    For whoever aggregates outside of a run's own rounds: reference models, audits of noise.
+    """
+    transforms, aggregate = transforms_of(config), aggregator_of(config, clients)
+
+    def aggregated(
+        models: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> AggregationResult:
+        for transform in transforms:
+            updates = transform(updates)
+        return aggregate(models, updates, streams)
+
+    return aggregated
 
 
 def masked_aggregator_of(config: Config) -> Aggregator:

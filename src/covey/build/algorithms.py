@@ -1,24 +1,16 @@
 """From settings to an algorithm in its run: the steps of its rounds, and its red team."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from torch import Tensor
 
-from covey.algorithms.algorithm import Algorithm, Clients, Setup, Subtractable
-from covey.algorithms.local_clients import (
-    Backend,
-    LocalClients,
-    Training,
-    evaluate_with,
-    noise_events_of,
-    train_with,
-)
+from covey.algorithms.algorithm import Algorithm, Subtractable
+from covey.algorithms.clients import Clients, Setup
+from covey.algorithms.federation import Federation
 from covey.algorithms.redteam import RiskMeasurement
-from covey.algorithms.remote import RemoteClients, masked_training
-from covey.algorithms.remote_records import RemoteRecords
-from covey.algorithms.round_steps import Steps, calibrated_by, calibration_recipe
+from covey.algorithms.remote import Remote
 from covey.algorithms.selection import (
     SelectionConfig,
     SelectionInputs,
@@ -27,8 +19,8 @@ from covey.algorithms.selection import (
     price_update,
     report_noisy_min,
 )
+from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import RoundResult, ServerState
-from covey.algorithms.sums import Records, RecordsHere
 from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params
@@ -42,9 +34,10 @@ from covey.build.aggregators import (
     noise_on_clients,
     server_step_of,
     sum_noise_of,
+    transforms_of,
 )
 from covey.build.own_algorithm import OwnAlgorithm, user_selection
-from covey.build.risk import Components, longer, risk_measurement
+from covey.build.risk import Components, risk_measurement
 from covey.build.training import GlobalRandomness, masks_told, own_parts
 from covey.config.rules import recipe_of
 from covey.config.settings import Config
@@ -176,63 +169,47 @@ def clients_of(
 ) -> Clients:
     """Return how clients are asked in a round, with nobody in its cohort yet."""
     config, population = components.config, components.population
-    usual = recipe_of(config).at(round_index, config.rounds)
-    backend, training = _reached(components, usual)
-    recipe, train = usual, training(usual).train
-    if replay.stored_updates is not None:
-        recipe = calibration_recipe(usual)
-        train = calibrated_by(training(recipe).train, replay.stored_updates)
+    recipe = recipe_of(config).at(round_index, config.rounds)
+    federation = _federation(components, recipe, replay.stored_updates)
     if config.privacy.secure_sums and not config.method.subtracts:
         aggregate = masked_aggregator_of(config)
     else:
         organisations = population.organisation_by_handle()
         aggregate = aggregator_of(config, len(population.clients), organisations)
-    local, send = components.records, components.send
-    records: Records | None = None
-    if local is not None:
-        here = send is None
-        records = (
-            RecordsHere(local) if here else RemoteRecords(send, local.classes, local.fingerprint)
-        )
-    steps = Steps(
-        backend=backend,
-        train=train,
-        aggregate=aggregate,
-        patience=config.risk.every,
-        recorded=replay.recorded,
-        noise_events=training(recipe).noise_events,
-        dp_accounted=noise_on_clients(config),
-        server_step=server_step_of(config),
-        longer=training(longer(usual)),
-        frozen=replay.frozen_models,
-        records=records,
-        repeatable=send is None,
-    )
     return Clients(
         (),
-        steps,
+        federation,
+        aggregate,
         setup,
         selection_config(config, population.num_classes),
-        own_risks=send is not None and config.risk.on_clients,
+        own_risks=federation.is_apart and config.risk.on_clients,
+        transforms=transforms_of(config),
+        stores_updates=config.leaving.store_updates > 0,
+        patience=config.risk.every,
+        recorded=replay.recorded,
+        dp_accounted=noise_on_clients(config),
+        server_step=server_step_of(config),
+        frozen=replay.frozen_models,
     )
 
 
-def _reached(components: Components, usual: Recipe) -> tuple[Backend, Callable[[Recipe], Training]]:
-    """Return how clients are reached, and how a recipe is carried out: here, or there."""
-    config, engine, send = components.config, components.engine, components.send
-    if send is not None:
-        least, masked = config.privacy.min_cohort, config.privacy.secure_sums
-
-        def remote(recipe: Recipe) -> Training:
-            alone = RemoteClients(send, recipe).train
-            return Training(masked_training(send, recipe, least) if masked else alone)
-
-        return RemoteClients(send, usual), remote
-    weights = config.aggregation.weights
-    return (
-        LocalClients(evaluate_with(engine, *config.method.compares_on)),
-        lambda recipe: Training(train_with(engine, recipe, weights), noise_events_of(recipe)),
-    )
+def _federation(
+    components: Components, recipe: Recipe, stored: Mapping[Handle, Params] | None
+) -> Federation:
+    """Return how clients are reached: here, or by messages."""
+    config, records = components.config, components.records
+    if components.send is not None:
+        masked = config.privacy.secure_sums
+        return Remote(
+            components.send,
+            recipe,
+            min_cohort=config.privacy.min_cohort if masked else 0,
+            classes=records.classes if records else 0,
+            fingerprint=records.fingerprint if records else "",
+        )
+    weights, compares_on = config.aggregation.weights, config.method.compares_on
+    here = Simulated(components.engine, recipe, weights, compares_on, records)
+    return here if stored is None else here.calibrating(stored)
 
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:

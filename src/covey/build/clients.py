@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from covey.algorithms.algorithm import Clustered
-from covey.algorithms.remote import ClientRequest, ClientResponse
+from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError, ModelError
 from covey.base.events import Event

@@ -18,17 +18,9 @@ from torch import Tensor
 
 from covey.aggregation.base import AggregationResult, Aggregator, ClientUpdate
 from covey.aggregation.server import ServerStep
-from covey.algorithms.algorithm import Algorithm, Clients, Setup, Subtractable
-from covey.algorithms.local_clients import Backend
-from covey.algorithms.round_steps import Steps
-from covey.algorithms.selection import (
-    Losses,
-    Selection,
-    SelectionConfig,
-    SelectionInputs,
-    SelectionResult,
-    TrainAtOnce,
-)
+from covey.algorithms.algorithm import Algorithm, Subtractable
+from covey.algorithms.clients import Clients, Observer, Setup
+from covey.algorithms.selection import Selection, SelectionInputs
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.errors import ConfigError
 from covey.base.events import (
@@ -251,48 +243,23 @@ def _without_data(client: Client) -> Client:
 
 
 @dataclass(slots=True)
-class _Watch:
-    """The clients of one round, and whom it saw trained: by client, the model's cluster."""
+class _Watch(Observer):
+    """Whom a round was handed, and who trained in it: by client, the model's cluster."""
 
     owner: "OwnAlgorithm"
-    backend: Backend
     handed_out: set[Handle]
-    trained: dict[Handle, int] = field(default_factory=dict[Handle, int])
+    clusters: dict[Handle, int] = field(default_factory=dict[Handle, int])
 
     @classmethod
     def on(cls, owner: "OwnAlgorithm", clients: Clients) -> tuple["_Watch", Clients]:
         """Return a watch, and the clients that are asked under it."""
-        steps, setup = clients.steps, owner.visible(clients.setup)
+        setup = owner.visible(clients.setup)
         seen = setup.population if setup is clients.setup else ()
-        handed_out = {*_handles(seen), *_handles(clients.cohort)}
-        watch = cls(owner, steps.backend, handed_out)
-        longer = steps.longer
-        watched = replace(
-            steps,
-            backend=watch if steps.repeatable else steps.backend,  # or no data are here
-            train=watch.training(steps.train),
-            longer=longer and longer._replace(train=watch.training(longer.train)),
-        )
-        return watch, replace(clients.asked_by(watched), setup=setup)
+        watch = cls(owner, {*_handles(seen), *_handles(clients.cohort)})
+        return watch, replace(clients.observed_by(watch), setup=setup)
 
-    def training(self, train: Any) -> Any:  # noqa: ANN401 - `Train`
-        """Return the same training, of which it is put down who trained."""
-
-        def watched(
-            models: tuple[Params, ...],
-            cohort: Cohort,
-            *rest: Any,  # noqa: ANN401 - as in `Train`
-        ) -> Iterator[ClientUpdate]:
-            self.hand_out(cohort)
-            for update in train(models, cohort, *rest):
-                self.trained[update.handle] = update.cluster
-                yield update
-                del update  # before the next one comes
-
-        return watched
-
-    def hand_out(self, cohort: Cohort) -> None:
-        """Put down who is asked; refuse who is not in the run (any more)."""
+    def asked(self, cohort: Cohort) -> None:
+        """Note who is asked; refuse clients that are not in the run (any more)."""
         asked = _handles(cohort)
         if strangers := asked - self.owner.known - self.handed_out:
             raise ConfigError(
@@ -302,27 +269,9 @@ class _Watch:
             )
         self.handed_out |= asked
 
-    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Losses:
-        """Return every model's loss on every client's selection batch, in nats."""
-        self.hand_out(cohort)
-        return self.backend.evaluate(models, cohort, streams)
-
-    def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
-        """Return each client's cluster with the lowest loss."""
-        self.hand_out(cohort)
-        return self.backend.nearest(state, cohort, streams)
-
-    def choose(
-        self,
-        selection: SelectionConfig,
-        state: ServerState,
-        cohort: Cohort,
-        streams: Streams,
-        training: TrainAtOnce | None = None,
-    ) -> SelectionResult:
-        """Let every client take its cluster."""
-        self.hand_out(cohort)
-        return self.backend.choose(selection, state, cohort, streams, training)
+    def trained(self, update: ClientUpdate) -> None:
+        """Note who trained which model."""
+        self.clusters[update.handle] = update.cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,31 +394,35 @@ class OwnAlgorithm:
         named = {handle for fact in choices for handle in fact.clusters}
         if strangers := (named | placed) - self.known - watch.handed_out:
             raise self._contradiction(f"name {_some(strangers)}, which this round does not have")
-        if choices or not watch.trained:
-            self._check_named(choices, watch, clients.steps, facts)
+        if choices or not watch.clusters:
+            self._check_named(choices, watch, clients, facts)
         else:
-            fact = ClientsAssigned(dict(watch.trained), "algorithm")
+            fact = ClientsAssigned(dict(watch.clusters), "algorithm")
             facts = (*facts, fact)
-            assignment = {**state.assignment, **watch.trained}
+            assignment = {**state.assignment, **watch.clusters}
             state = replace(state, assignment=assignment)
-        facts = _with_models(facts, state, watch.trained)
+        facts = _with_models(facts, state, watch.clusters)
         fact = ClientsHandedOut(tuple(sorted(handed_out)))
         return result._replace(state=state, events=(fact, *facts))
 
     def _check_named(
-        self, choices: list[ClientsAssigned], watch: _Watch, steps: Steps, facts: Collection[Event]
+        self,
+        choices: list[ClientsAssigned],
+        watch: _Watch,
+        clients: Clients,
+        facts: Collection[Event],
     ) -> None:
         cluster_of = [pair for fact in choices for pair in fact.clusters.items()]
         named = {handle for handle, _ in cluster_of}
         if any(fact.by == "final" for fact in choices):
             raise self._contradiction("name last choices ('final') in a round")
         refused = {fact.handle for fact in facts if isinstance(fact, AnswerRefused)}
-        if unnamed := watch.trained.keys() - named - refused:
+        if unnamed := watch.clusters.keys() - named - refused:
             raise self._contradiction(f"do not name {_some(unnamed)}, which trained")
-        if not (watch.trained and steps.repeatable):
+        if not watch.clusters or clients.federation.is_apart:
             return
-        kept = {handle for handle, j in cluster_of if j in steps.frozen}
-        if untrained := named - watch.trained.keys() - kept:
+        kept = {handle for handle, j in cluster_of if j in clients.frozen}
+        if untrained := named - watch.clusters.keys() - kept:
             raise self._contradiction(f"say that {_some(untrained)} trained, which did not")
 
     def _contradiction(self, what: str) -> ConfigError:

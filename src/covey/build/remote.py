@@ -11,10 +11,10 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
-from covey.algorithms.local_clients import evaluate_with, train_with
+from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.algorithms.redteam import due_to_measure, with_own_estimates
-from covey.algorithms.remote import ClientContext, ClientRequest
 from covey.algorithms.selection import selection_inputs
+from covey.algorithms.simulated import Simulated, heads_of, losses_without_oneself
 from covey.algorithms.state import (
     ClientMemory,
     ObjectiveInputs,
@@ -22,7 +22,6 @@ from covey.algorithms.state import (
     ServerState,
     initial_state,
 )
-from covey.algorithms.sums import heads_of, losses_without_oneself
 from covey.base.errors import ConfigError, DataError
 from covey.base.names import Params
 from covey.base.params import model_hash, subtract
@@ -36,6 +35,7 @@ from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob
+from covey.engine.recipe import Recipe
 from covey.heads.sums import Sums
 from covey.membership.estimators import RiskContext, own_counts
 
@@ -166,8 +166,12 @@ class ClientRuntime:
             heads = heads_of(request.models, request.roots)
             stake = context.weight, context.shares
             return losses_without_oneself(records, train, heads, stake)[None]
-        evaluate = evaluate_with(self.engine, *self.config.method.compares_on)
-        return evaluate(request.models, (self.client,), streams)
+        return self._alone(recipe_of(self.config)).evaluate(request.models, (self.client,), streams)
+
+    def _alone(self, recipe: Recipe) -> Simulated:
+        """Return the federation of this client alone."""
+        weights, compares_on = self.config.aggregation.weights, self.config.method.compares_on
+        return Simulated(self.engine, recipe, weights, compares_on)
 
     def train(
         self,
@@ -202,12 +206,10 @@ class ClientRuntime:
             local = train_model(replace(request, models=tuple(models)), cluster)
             update = subtract({name: local[name] for name in start}, start)
             return ClientUpdate(handle, cluster, update, weight)
-        train = train_with(self.engine, recipe, weights)
-        streams = self._streams(request)
-        kept = ClientMemory(kept={handle: memory})
-        inputs = ObjectiveInputs(kept, request.broadcast)
-        where = {handle: cluster}
-        (made,) = train(request.models, (self.client,), where, streams, inputs)
+        inputs = ObjectiveInputs(ClientMemory(kept={handle: memory}), request.broadcast)
+        (made,) = self._alone(recipe).train(
+            request.models, (self.client,), {handle: cluster}, self._streams(request), inputs
+        )
         return made
 
     def count(

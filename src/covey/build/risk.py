@@ -7,14 +7,16 @@ from itertools import compress, starmap
 
 from covey.aggregation.base import finite_updates
 from covey.algorithms.algorithm import Subtractable
-from covey.algorithms.local_clients import train_with
+from covey.algorithms.client_requests import Send
+from covey.algorithms.federation import longer
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
-from covey.algorithms.remote import Send, loss_counter, masked_counts
+from covey.algorithms.remote import loss_counter, masked_counts
+from covey.algorithms.simulated import Simulated
 from covey.base.errors import ConfigError
 from covey.base.names import Handle, Params
 from covey.base.risk import Finding, RiskEstimate, Withheld
 from covey.base.rng import Streams
-from covey.build.aggregators import aggregator_of, noise_on_clients
+from covey.build.aggregators import noise_on_clients, transformed_aggregator_of
 from covey.build.training import user_function
 from covey.config.rules import recipe_of
 from covey.config.settings import Config
@@ -22,7 +24,6 @@ from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine
-from covey.engine.recipe import Recipe
 from covey.membership.estimators import Count, CountAll, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.truth import (
@@ -92,10 +93,6 @@ def _checked(name: str, found: object) -> Finding:
     return replace(found, risk=float(risk), standard_error=float(error), auc=auc)
 
 
-SPLIT_STEPS = 25
-"""Least local steps of the warm start's split round: enough for the groups to show."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
     """What a method is composed of, beside its own steps.
@@ -113,11 +110,6 @@ class Components:
     init: Callable[[Streams], Params]
     send: Send | None = None
     records: LocalRecords | None = None
-
-
-def longer(recipe: Recipe) -> Recipe:
-    """Return the recipe, with more local steps for clients whose usual round has few."""
-    return replace(recipe, least_steps=SPLIT_STEPS)
 
 
 def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskMeasurement | None:
@@ -220,7 +212,7 @@ def _round_of(components: Components) -> PlayRound:
         return own
     usual = replace(recipe_of(config), personal=None)  # shared models alone
     private = config.privacy.client_noise > 0
-    aggregate = aggregator_of(config, len(population.clients))
+    aggregate = transformed_aggregator_of(config, len(population.clients))
     split_round = algorithm.opening(config.rounds).split_round
     accounted = noise_on_clients(config)
 
@@ -229,15 +221,16 @@ def _round_of(components: Components) -> PlayRound:
     ) -> Params:
         recipe = longer(usual) if index == split_round else usual
         recipe = recipe.at(index, config.rounds)
-        train = train_with(engine, recipe, config.aggregation.weights)
+        federation = Simulated(engine, recipe, config.aggregation.weights)
         # a cohort of a fixed size has clients that are none of these, too
         draws = max(len(sets), len(population.clients))
         coins = streams.at("cohort").generator().random(draws).tolist()
         drawn = config.train.takes_part(coins)[: len(sets)]
         cohort = tuple(starmap(_pseudo_client, compress(enumerate(sets), drawn)))
         only = {client.handle: 0 for client in cohort}
-        updates = finite_updates(train((params,), cohort, only, streams), as_zero=accounted)
-        alike = aggregator_of(config, len(sets)) if private else aggregate
+        trained = federation.train((params,), cohort, only, streams)
+        updates = finite_updates(trained, as_zero=accounted)
+        alike = transformed_aggregator_of(config, len(sets)) if private else aggregate
         return alike((params,), updates, streams.at("merge")).clusters[0]
 
     return play_round

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from covey.algorithms.algorithm import Clients
-from covey.algorithms.remote import Send
+from covey.algorithms.client_requests import Send
+from covey.algorithms.clients import Clients
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed

@@ -14,7 +14,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from covey.algorithms.remote import SummedUp
+from covey.algorithms.client_requests import SummedUp
 from covey.base.errors import ConfigError, CoveyError, ModelError
 from covey.base.names import Params
 from covey.base.rng import Streams

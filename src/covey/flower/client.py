@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from covey.aggregation.base import ClientUpdate
-from covey.algorithms.remote import ClientRequest, SumStep
+from covey.algorithms.client_requests import ClientRequest, SumStep
 from covey.algorithms.selection import choice_epsilon
 from covey.algorithms.state import LAYERS, OWN_RECORDS, PERSONAL, with_final_losses
 from covey.base.errors import ConfigError, CoveyError, RunError

@@ -16,8 +16,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.mean import numbers_of_update
-from covey.algorithms.remote import ClientRequest, SummedUp, SumStep, numbers_of_counts
-from covey.algorithms.sums import numbers_of
+from covey.algorithms.client_requests import ClientRequest, SummedUp, SumStep
+from covey.algorithms.remote import numbers_of_counts
+from covey.algorithms.sum_moves import numbers_of
 from covey.base.errors import ConfigError, DataError, RunError
 from covey.base.files import (
     checked,

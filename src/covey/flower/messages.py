@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 from torch import Tensor
 
-from covey.algorithms.remote import (
+from covey.algorithms.client_requests import (
     ClientContext,
     ClientRequest,
     ClientResponse,

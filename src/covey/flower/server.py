@@ -18,7 +18,7 @@ from typing import NamedTuple
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from covey.algorithms.remote import ClientRequest, ClientResponse
+from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import RunError
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported, Event, WeightReduced

@@ -23,7 +23,12 @@ from covey.algorithms.releases import theta_alone
 from covey.base.errors import RunError
 from covey.base.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed, SumPerturbed
 from covey.base.rng import Streams
-from covey.build.aggregators import aggregator_of, anonymity_of, head_noise_of, sum_noise_of
+from covey.build.aggregators import (
+    anonymity_of,
+    head_noise_of,
+    sum_noise_of,
+    transformed_aggregator_of,
+)
 from covey.build.run import BuiltRun
 from covey.config.settings import Config
 from covey.data.examples import Examples
@@ -88,13 +93,13 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
     if privacy.client_noise > 0:
         settings = config.model_dump()
         settings["train"] |= {"participation": 1.0, "cohort_size": 0}  # everybody takes part
-        merge = aggregator_of(Config.of(settings), clients)
+        merge = transformed_aggregator_of(Config.of(settings), clients)
         loud = CANARY_SCALE * privacy.client_clip
         played = aggregation_draws(merge, (loud, 0.0), 2, draws, streams)
         return _audited("client", *played, privacy.delta)
     terms = anonymity_of(config)
     if terms and terms.accounted:
-        merge = aggregator_of(config, clients)
+        merge = transformed_aggregator_of(config, clients)
         loud = CANARY_SCALE * terms.radius
         played = aggregation_draws(merge, (loud, -loud), terms.min_anonymity, draws, streams)
         return _audited("sound", *played, terms.delta)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 
 from covey.aggregation.base import NOT_FINITE
-from covey.algorithms.round_steps import Stalled, divergences
+from covey.algorithms.clients import Stalled, divergences
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base import events
 from covey.base.history import History, of_kinds, pooled_clusters, trained_clusters

@@ -21,7 +21,7 @@ from pathlib import Path
 import safetensors.torch
 from pydantic import TypeAdapter
 
-from covey.algorithms.remote import ClientRequest, ClientResponse
+from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
 from covey.base.errors import RunError
 from covey.base.events import Event, RecordsChanged

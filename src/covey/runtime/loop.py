@@ -7,8 +7,8 @@ from functools import partial
 from importlib.metadata import version
 from itertools import compress
 
+from covey.algorithms.clients import divergences
 from covey.algorithms.redteam import estimate_lifetime
-from covey.algorithms.round_steps import divergences
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.errors import LedgerError, RunError
 from covey.base.events import ClientsAssigned, CohortSampled, Event, ModelDiverged, RunStarted

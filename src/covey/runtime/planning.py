@@ -15,9 +15,8 @@ from typing import Never
 
 import torch
 
-from covey.algorithms.algorithm import Clients, Setup
-from covey.algorithms.local_clients import LocalClients
-from covey.algorithms.round_steps import Steps
+from covey.algorithms.clients import Clients, Setup
+from covey.algorithms.simulated import Simulated
 from covey.base import events
 from covey.base.errors import ConfigError, RunError
 from covey.base.history import History
@@ -325,7 +324,7 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
         init=absent.refuse,
         algorithm=RunAlgorithm(config.method, setup),
         num_clusters=began.num_clusters,
-        nobody=Clients((), Steps(LocalClients(absent.refuse), absent.refuse, absent.refuse), setup),
+        nobody=Clients((), Simulated(absent, Recipe()), absent.refuse, setup),
         reference=Reference(()),
         retrain_recipe=RetrainRecipe(absent.refuse, absent.refuse, Recipe(), config.rounds),
         notes=began.notes,

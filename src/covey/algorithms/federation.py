@@ -1,0 +1,170 @@
+"""How clients are reached: the only way to anybody's data.
+
+Two classes can do it: `covey.algorithms.simulated.Simulated` holds everybody's examples and
+plays all clients at once, `covey.algorithms.remote.Remote` sends each of them a request.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, Self, runtime_checkable
+
+from jaxtyping import Float64
+from torch import Tensor
+
+from covey.aggregation.base import ClientUpdate
+from covey.algorithms.selection import Losses, SelectionConfig, SelectionResult, TrainAtOnce
+from covey.algorithms.state import NO_INPUTS, Cohort, ObjectiveInputs, ServerState
+from covey.algorithms.sum_moves import Moves, Summed
+from covey.base.events import Event
+from covey.base.names import Handle, Params
+from covey.base.rng import Streams
+from covey.data.examples import Client
+from covey.engine.recipe import Recipe
+from covey.heads.perturbed import HeadNoise
+from covey.heads.state import ClusterSums, SumNoise
+from covey.heads.sums import Sums
+
+SPLIT_STEPS = 25
+"""Least local steps of the warm start's split round: enough for the groups to show."""
+
+
+def longer(recipe: Recipe) -> Recipe:
+    """Return the recipe, with more local steps for clients whose usual round has few."""
+    return replace(recipe, least_steps=SPLIT_STEPS)
+
+
+@runtime_checkable
+class Federation(Protocol):
+    """What can be had from clients: choices, updates, and sums over their records.
+
+    Where heads are solved, `ready` or `under_masks` gets the sums that are needed, and
+    returns the federation that has them; `lacking`, `facts` and `summed` say what came.
+    What has a body holds where clients are simulated.
+    """
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether clients are on machines of their own, and may give no answer."""
+        return False
+
+    def training_longer(self) -> Self:
+        """Return the same clients, who train until it shows how they differ."""
+        ...
+
+    def noise_events(self, trained: Sequence[Client]) -> tuple[Event, ...]:
+        """Return the facts about the noise in what clients trained, each as often as it did."""
+        ...
+
+    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Losses:
+        """Return every model's loss on every client's selection batch, in nats."""
+        ...
+
+    def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
+        """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
+        ...
+
+    def choose(
+        self,
+        selection: SelectionConfig,
+        state: ServerState,
+        cohort: Cohort,
+        streams: Streams,
+        training: TrainAtOnce | None = None,
+    ) -> SelectionResult:
+        """Let every client take its cluster.
+
+        Args:
+            selection: how they choose.
+            state: before the round.
+            cohort: who chooses.
+            streams: of the round.
+            training: what remote clients train with; None: nobody is to train.
+        """
+        ...
+
+    def train(
+        self,
+        models: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
+    ) -> Iterator[ClientUpdate]:
+        """Yield an update per client that trains from its cluster's model, in cohort order."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """How many outputs a head has."""
+        ...
+
+    @property
+    def noise(self) -> SumNoise | HeadNoise | None:
+        """What hides the sums, or the heads, that are released; None: nothing does."""
+        ...
+
+    @property
+    def lacking(self) -> frozenset[Handle]:
+        """Who was asked for its sums, and gave none that are in order."""
+        return frozenset()
+
+    @property
+    def facts(self) -> tuple[Event, ...]:
+        """What is to be recorded of the answers."""
+        return ()
+
+    @property
+    def summed(self) -> Summed | None:
+        """Whose sums came under masks; None: masks are not asked of these clients."""
+        return None
+
+    def means(
+        self, cohort: Cohort, d: int, round_index: int
+    ) -> Mapping[Handle, Float64[Tensor, " d"]]:
+        """Return the mean features of every client that sends them."""
+        ...
+
+    def ready(self, known: ClusterSums, cohort: Cohort, d: int, round_index: int) -> Self:
+        """Return the federation with these clients' sums at hand, but for who is `lacking`.
+
+        Args:
+            known: the sums so far.
+            cohort: whose sums are needed.
+            d: how many features there are, and a bias.
+            round_index: the round that they are needed in.
+        """
+        del known, cohort, d, round_index
+        return self
+
+    def under_masks(
+        self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
+    ) -> Self:
+        """Return the federation with the sums of who moves at hand, each group's together.
+
+        Args:
+            known: the sums so far.
+            cohort: all who want to move.
+            moves: where to, and with whom.
+            d: how many features there are, and a bias.
+            round_index: the round that they are needed in.
+        """
+        del known, cohort, moves, d, round_index
+        return self
+
+    def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
+        """Return the sums over these clients, each at its weight; all were made `ready`."""
+        ...
+
+    def noted(self, sums: ClusterSums) -> ClusterSums:
+        """Return the sums with what has to be known of whoever is counted in them."""
+        return sums
+
+    def comparing(self, known: ClusterSums | None, *, last: bool) -> Self:
+        """Return the same clients, who choose among heads and train nothing.
+
+        Args:
+            known: the sums from which they compare heads that never met them; None: they
+                compare the models as they are.
+            last: whether it is the last choice of a run.
+        """
+        ...

@@ -1,0 +1,319 @@
+"""Simulated clients: their examples are here, and an engine looks at all of them at once.
+
+What a client's update becomes where rounds are played again from updates that were stored, and
+not from a whole training (FedEraser): it keeps the length of the stored one, in the direction
+that is found now, by a shorter training from a model that never saw who left.
+
+U'_i = |U_i| * u_i / ||u_i||
+
+References:
+    Liu, Ma, Yang, Wang, Liu, FedEraser: Enabling Efficient Client-Level Data Removal from
+    Federated Learning Models, 2021, Algorithm 1 and Eq. 1-4.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from covey.aggregation.base import ClientUpdate
+from covey.algorithms.federation import Federation, longer
+from covey.algorithms.selection import (
+    Losses,
+    SelectionConfig,
+    SelectionResult,
+    TrainAtOnce,
+    choice_events,
+    selection_inputs,
+    with_latest_losses,
+)
+from covey.algorithms.state import (
+    LAYERS,
+    NO_INPUTS,
+    Cohort,
+    ObjectiveInputs,
+    ServerState,
+    after_training,
+    memory_after,
+    personal_training,
+    with_layers,
+    without_personal,
+)
+from covey.base.errors import ConfigError
+from covey.base.events import Event, StepsPerturbed
+from covey.base.names import Handle, Params
+from covey.base.params import flatten, scale, subtract, subtracted_in_place, trained
+from covey.base.rng import Streams
+from covey.data.examples import Client, Examples
+from covey.engine.cpu import RecordedJob
+from covey.engine.descent import sampling_rate
+from covey.engine.fixed_features import LocalRecords
+from covey.engine.protocol import Engine, ScoringJob, TrainingJob, num_steps
+from covey.engine.recipe import Recipe
+from covey.heads.perturbed import HeadNoise
+from covey.heads.state import ClusterSums, SumNoise, scores_without_client
+from covey.heads.sums import Head, SentHead, Sums
+
+SHARE = 0.5
+"""Of the local training: what a calibration takes, at least one epoch."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulated(Federation):
+    """Clients whose examples are here.
+
+    Attributes:
+        engine: trains and scores.
+        recipe: how clients train.
+        weights: clients count `equal`, or by their `examples`.
+        compares_on: on which examples a client compares the models, and on how many; 0: all.
+        records: their examples as fixed features, where the model has them.
+        stored: the updates that clients calibrate, where they do not train anew.
+        known: the sums from which they compare heads that never met them; None: they compare
+            the models as they are.
+    """
+
+    engine: Engine
+    recipe: Recipe
+    weights: Literal["equal", "examples"] = "equal"
+    compares_on: tuple[Literal["train", "holdout"], int] = ("train", 0)
+    records: LocalRecords | None = None
+    stored: Mapping[Handle, Params] | None = None
+    known: ClusterSums | None = None
+
+    def training_longer(self) -> "Simulated":
+        """Return the same clients, who train until it shows how they differ."""
+        return replace(self, recipe=longer(self.recipe))
+
+    def calibrating(self, stored: Mapping[Handle, Params]) -> "Simulated":
+        """Return the same clients, who calibrate these updates in a shorter training.
+
+        A client without a stored update sends what it finds as it is.
+        """
+        shorter = replace(
+            self.recipe,
+            local_epochs=max(1, round(self.recipe.local_epochs * SHARE)),
+            local_steps=math.ceil(self.recipe.local_steps * SHARE),
+        )
+        return replace(self, recipe=shorter, stored=stored)
+
+    def noise_events(self, trained: Sequence[Client]) -> tuple[Event, ...]:
+        """Return the fact about the noise in the steps of this recipe, if it has any."""
+        times = Counter(client.handle for client in trained)
+        sizes = {client.handle: len(client.train) for client in trained if client.train}
+        if self.recipe.record_noise == 0 or not sizes:
+            return ()
+        steps = {handle: times[handle] * num_steps(n, self.recipe) for handle, n in sizes.items()}
+        sampling = {handle: sampling_rate(n, self.recipe) for handle, n in sizes.items()}
+        return (StepsPerturbed(self.recipe.record_noise, steps, sampling),)
+
+    def evaluate(self, models: tuple[Params, ...], cohort: Cohort, streams: Streams) -> Losses:
+        """Return every model's loss on every client's selection batch.
+
+        losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats; of
+        heads, as each would be if it had never met the client.
+        """
+        if self.known is not None:
+            return self._losses_without_oneself(self.known, cohort)
+        batches = [self._batch(client, streams) for client in cohort]
+        jobs = [ScoringJob(params, each) for each in batches for params in models]
+        means = [scored.losses.mean() for scored in self.engine.score(jobs)]
+        if not means:
+            return torch.empty(0, len(models))
+        return torch.stack(means).view(len(cohort), len(models))
+
+    def _batch(self, client: Client, streams: Streams) -> Examples:
+        select_on, count = self.compares_on
+        examples = client.train if select_on == "train" else client.holdout
+        if not 0 < count < len(examples):
+            return examples
+        generator = streams.at("selection batch", client.name).generator()
+        return examples.take(torch.from_numpy(generator.permutation(len(examples))[:count]))
+
+    def _losses_without_oneself(self, known: ClusterSums, cohort: Cohort) -> Losses:
+        heads = [known.head(j) for j in range(len(known.gram))]
+        found = torch.empty(len(cohort), len(heads))
+        for i, client in enumerate(cohort):
+            stake = known.stake(client.handle)
+            found[i] = losses_without_oneself(self.features, client.train, heads, stake)
+        return found
+
+    def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
+        """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
+        losses = self.evaluate(state.clusters, cohort, streams).nan_to_num(nan=torch.inf)
+        return {c.handle: int(own.argmin()) for c, own in zip(cohort, losses, strict=True)}
+
+    def choose(
+        self,
+        selection: SelectionConfig,
+        state: ServerState,
+        cohort: Cohort,
+        streams: Streams,
+        training: TrainAtOnce | None = None,  # noqa: ARG002 - they train later
+    ) -> SelectionResult:
+        """Do line 12 of Algorithm 1, with what clients see and what they leave behind."""
+        measured = self.evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
+        state = with_latest_losses(state, cohort, measured)
+        inputs = selection_inputs(state, cohort, measured.float(), streams)
+        picked = torch.as_tensor(selection.select(inputs))  # line 12
+        _check(picked, state, cohort)
+        clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
+        priced = selection.update_prices(state, inputs)
+        events = (*choice_events(selection.epsilon, cohort), *priced.events)
+        return SelectionResult(priced.state, clusters, events)
+
+    def train(
+        self,
+        models: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
+    ) -> Iterator[ClientUpdate]:
+        """Train each client from its cluster's model.
+
+        theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
+        """
+        recipe, engine, means = self.recipe, self.engine, dict[Handle, float]()
+
+        # Each batch is looked at before the step that it leads to: nothing is computed for this.
+        def note(client: Client, losses: Float[Tensor, " steps"]) -> None:
+            epoch = math.ceil(len(client.train) / recipe.batch_size)
+            means[client.handle] = float(losses[-epoch:].double().mean())
+
+        def job(client: Client) -> TrainingJob:
+            j = assignment[client.handle]
+            own = inputs.memory.kept.get(client.handle, {}).get(LAYERS)
+            drawn = streams.at("local training", client.name)
+            return TrainingJob(
+                start={**models[j], **own} if own else models[j],
+                examples=client.train,
+                # noise that is drawn twice for two models cancels in their difference
+                streams=drawn.at("model", j) if recipe.record_clip > 0 else drawn,
+                recipe=recipe,
+                memory=inputs.of(client.handle),
+                on_losses=partial(note, client) if inputs.wants_losses else None,
+            )
+
+        jobs = [job(client) for client in cohort]
+        watched = [RecordedJob(each) for each in jobs]
+        recorded = (w.recorded if recipe.keep_losses else w.job for w in watched)
+        # In a list that is emptied: `zip` would hold a model until it has the next one.
+        local = ([each] for each in engine.train(map(without_personal, recorded)))
+        own_memory = getattr(engine, "hands_over", False) and not recipe.keeps_memory
+        less = subtracted_in_place if own_memory else subtract
+        own = personal_training(engine, recipe, jobs)
+        for client, each, found, personal in zip(cohort, watched, local, own, strict=True):
+            weight = 1.0 if self.weights == "equal" else float(len(client.train))
+            kept = memory_after(each.job, found[0], personal)
+            if kept is not None and recipe.keep_losses:
+                kept = after_training(kept, each)
+            j = assignment[client.handle]
+            model = models[j]
+            if kept is not None and recipe.own_layers:
+                kept = with_layers(kept, each.job.memory, found[0], model)
+                found[0] = {name: found[0][name] for name in model}
+            update = [less(found.pop(), model)]
+            if (old := (self.stored or {}).get(client.handle)) is not None:
+                update = [as_long_as(update.pop(), old)]
+            mean = means.get(client.handle)
+            yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean)
+
+    @property
+    def features(self) -> LocalRecords:
+        """Clients' records as fixed features.
+
+        Raises:
+            ConfigError: the model trains all its parameters.
+        """
+        if self.records is None:
+            raise ConfigError(
+                "Sums over records need a model with features that do not train, found "
+                "another. Set model.name = 'linear-head'."
+            )
+        return self.records
+
+    @property
+    def classes(self) -> int:
+        """How many outputs a head has."""
+        return self.features.classes
+
+    @property
+    def noise(self) -> SumNoise | HeadNoise | None:
+        """What hides the sums, or the heads, that are released; None: nothing does."""
+        return self.features.noise
+
+    def means(
+        self, cohort: Cohort, d: int, round_index: int
+    ) -> Mapping[Handle, Float64[Tensor, " d"]]:
+        """Return every client's mean features."""
+        del d, round_index
+        return {each.handle: self.features.mean(each.train) for each in cohort}
+
+    def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
+        """Return the sums over these clients, each at its weight."""
+        return self.features.sums(((each.train, w) for each, w in clients), d)
+
+    def comparing(self, known: ClusterSums | None, *, last: bool) -> "Simulated":
+        """Return the same clients, who compare heads that never met them, or models as they are."""
+        del last
+        return replace(self, known=known)
+
+
+def _check(chosen: Tensor, state: ServerState, cohort: Cohort) -> None:
+    """Refuse what a user's own selection may return by mistake."""
+    offered = [j for j, is_offered in enumerate(state.available()) if is_offered]
+    values = set(chosen.flatten().tolist())
+    if chosen.shape != (len(cohort),) or not values <= set(offered):
+        raise ConfigError(
+            f"A selection must return one offered cluster index per client: "
+            f"{len(cohort)} integers out of {offered}. Found shape "
+            f"{tuple(chosen.shape)} with values {sorted(values)}. "
+            f"Choose among `inputs.available` only."
+        )
+
+
+def as_long_as(update: Params, stored: Params) -> Params:
+    """Return the update, as long as the stored one."""
+    length = _length(update)
+    return scale(update, _length(stored) / length if length > 0 else 0.0)
+
+
+def _length(update: Params) -> float:
+    return float(flatten(trained(update)).norm())
+
+
+def losses_without_oneself(
+    records: LocalRecords,
+    examples: Examples,
+    heads: Sequence[Head | SentHead],
+    stake: tuple[int, Sequence[float]],
+) -> Float[Tensor, " heads"]:
+    """Return a client's mean loss under every head, as it would be without the client.
+
+    Args:
+        records: turns its examples into features.
+        examples: the client's.
+        heads: solved from everybody's sums, the client's among them.
+        stake: as `ClusterSums.stake` returns it.
+    """
+    weight, shares = stake
+    rows = records.rows(examples, weight)
+    scores = (
+        scores_without_client(head, rows, share) for head, share in zip(heads, shares, strict=True)
+    )
+    return torch.stack([records.losses(each, rows.labels).mean() for each in scores])
+
+
+def heads_of(models: Sequence[Params], roots: Mapping[int, Tensor]) -> tuple[SentHead, ...]:
+    """Return heads as a client was sent them."""
+    return tuple(
+        SentHead.of(each["head.weight"], each["head.bias"], roots.get(j))
+        for j, each in enumerate(models)
+    )
