@@ -42,14 +42,14 @@ def test_violations_follow_the_strongest_attack_and_name_it(histories: dict[str,
     assert found["clients"] == ["h0", "h1", "h2", "h3"]  # h3 accepts .60, h4 .70
     assert found["count_lower"] == 3  # of h0, h2 and h3: .65 - .0196
     assert found["attacks"] == ["lira", LOSS] or found["attacks"] == [LOSS, "lira"]
-    assert summary(after)["clusters"][1]["strongest_attack"] == {
+    assert summary(after).clusters[1].strongest_attack == {
         "attack": "lira",
         "risk": 0.65,
         "standard_error": 0.01,
         "tpr_at_1": None,
         "worst_client": None,
     }
-    assert summary(after)["clusters"][1]["true_risk"] == 0.55
+    assert summary(after).clusters[1].true_risk == 0.55
     assert final_figures(after)["final/risk_by_lira/cluster_1"] == 0.65
 
 
@@ -66,7 +66,7 @@ def test_an_attack_on_models_that_are_gone_says_nothing(histories: dict[str, His
 
 def test_the_same_attack_again_replaces_the_first(histories: dict[str, History]):
     twice = attacked(attacked(histories["two clusters"], 1, 0.9), 1, 0.58)
-    assert summary(twice)["clusters"][1]["strongest_attack"]["risk"] == 0.58
+    assert summary(twice).clusters[1].strongest_attack.risk == 0.58
 
 
 def test_runs_are_compared_by_the_attack_that_all_of_them_met(histories: dict[str, History]):
@@ -114,4 +114,4 @@ def test_an_audit_raises_the_headline_to_its_strongest_attack_until_models_chang
     run.audit(["lira", "shokri"], references=4)
     assert covey.load(run.folder).ledger_head == head  # the same audit adds nothing
     covey.load(run.folder).forget("client-00001", answer="retrain")
-    assert covey.load(run.folder).summary["violations"]["attacks"] == [LOSS]
+    assert covey.load(run.folder).summary.violations.attacks == [LOSS]

@@ -193,4 +193,4 @@ def test_who_joins_is_in_the_run_and_what_nodes_tell_is_of_those_in_it():
     assert story.started.groups["h5"] == 1
     after = with_entry(story, None, [ClientLeft("h0", "deny", None)])
     assert after.clients == {*HANDLES[1:], "h9"}
-    assert summary(after)["violations"]["clients"] == ["h9"]
+    assert summary(after).violations.clients == ["h9"]

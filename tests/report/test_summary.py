@@ -47,7 +47,7 @@ def test_why_no_true_risk_is_known_is_what_the_audits_found(histories: dict[str,
     finished = [each for each in histories.values() if each.exposures]
     assert finished
     for reason in ("too few records", "refused: the sides do not match"):
-        told = [summary(unjudged(each, reason))["violations"] for each in finished]
+        told = [summary(unjudged(each, reason)).violations for each in finished]
         assert {each["count"] for each in told} == {None}
         why = f"no model in use has a true risk: {reason}"
         assert {each["reason"] for each in told} == {why}

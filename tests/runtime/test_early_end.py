@@ -89,7 +89,7 @@ def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
 
 
 def test_everybody_says_so(ended):
-    assert (ended.summary["ended_early"], ended.summary["rounds"]) == (SAID, 3)
+    assert (ended.summary.ended_early, ended.summary.rounds) == (SAID, 3)
     assert SAID in ended._repr_html_()
     assert SAID in ended.report().read_text("utf-8")
     assert ended.history.ended_early.planned == 9
@@ -111,7 +111,7 @@ def test_resuming_does_nothing_more_and_whoever_leaves_is_replayed_up_to_the_end
     assert run.history.ended_early is not None
     config = Config.of({**STILL, "rounds": 3})
     without = covey.run(lambda: model(), never, config, tmp_path / "never")
-    assert run.summary["model_hash"] == without.summary["model_hash"]
+    assert run.summary.model_hash == without.summary.model_hash
     assert again(run.folder).ledger_head == run.ledger_head
 
 

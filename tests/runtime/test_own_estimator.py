@@ -62,7 +62,7 @@ def test_from_a_file_and_as_an_object_it_finds_the_same(tmp_path: Path):
     facts = [e for e in named.history.told if isinstance(e, (RiskMeasured, RiskUnknown))]
     assert isinstance(facts[0], RiskUnknown)
     assert sum(isinstance(each, RiskUnknown) for each in facts[1:]) < 3
-    assert named.summary["model_hash"] == passed.summary["model_hash"]
+    assert named.summary.model_hash == passed.summary.model_hash
 
 
 def test_a_whole_section_is_the_object():
