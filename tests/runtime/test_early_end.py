@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import covey
 from covey import Config, ConfigError, EarlyStopping, History, RunError
+from covey.base.figure import Figure
 from covey.base.history import RoundRow
 from covey.cli.app import app
 from covey.config.sections import StoppingConfig
@@ -48,7 +49,7 @@ def own_keys(tmp_path, monkeypatch):
 
 
 def row(t: int, accuracy: float | None) -> RoundRow:
-    return RoundRow(t, 1, accuracy, {}, (1,), 0, (None,), None)
+    return RoundRow(t, 1, accuracy, {}, (1,), 0, (Figure(None),), None)
 
 
 accuracies = st.lists(st.one_of(st.none(), st.sampled_from([0.1, 0.2, 0.3, 0.4])), max_size=12)

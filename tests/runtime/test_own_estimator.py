@@ -83,9 +83,9 @@ class Wrong(covey.RiskEstimator):
             raise ValueError("no luck")
         return {
             "nothing": None,
-            "nan": covey.RiskEstimate(float("nan"), 0.1),
-            "far": covey.RiskEstimate(1.5, 0.1),
-            "error": covey.RiskEstimate(0.5, float("inf")),
+            "nan": covey.RiskEstimate(covey.Figure(float("nan"), 0.1)),
+            "far": covey.RiskEstimate(covey.Figure(1.5, 0.1)),
+            "error": covey.RiskEstimate(covey.Figure(0.5, float("inf"))),
         }[self.what]
 
 

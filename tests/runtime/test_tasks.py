@@ -140,9 +140,7 @@ def test_words_are_learnt_and_their_risk_is_measured_by_one_loss_per_sentence(to
     assert cluster["risk"] is not None
     assert cluster["true_risk"] is not None
     assert "120 members against 30 matched" in cluster["true_risk_reason"]
-    assert any(
-        "means over each example's own unmasked tokens" in n for n in tokens.summary.notes
-    )
+    assert any("means over each example's own unmasked tokens" in n for n in tokens.summary.notes)
 
 
 def test_a_vocabulary_may_hold_words_that_no_client_has(tokens: Run, tmp_path: Path):
