@@ -51,7 +51,7 @@ class Figure:
 
     def __float__(self) -> float:
         """Return the value; NaN where it is unknown."""
-        return nan if self.value is None else self.value
+        return nan if self.value is None else float(self.value)
 
     def __str__(self) -> str:
         """Return three decimals with the interval, or else the error; or why it is unknown."""
