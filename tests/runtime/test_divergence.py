@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from covey import Config, ConfigError, Run, RunError, audit, game, resume, run
-from covey.base.events import AnswerRefused, ClientExposed, ClusterAudited, Event, RiskMeasured
 from covey.base.as_json import json_of
+from covey.base.events import AnswerRefused, ClientExposed, ClusterAudited, Event, RiskMeasured
 from covey.base.figure import Figure
 from covey.report.summary import Summary
 
