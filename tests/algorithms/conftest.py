@@ -6,18 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from algorithms.playing import clients_with
-from covey import (
-    Clients,
-    Examples,
-    Params,
-    Recipe,
-    ReferenceEngine,
-    RiskEstimate,
-    Streams,
-    Target,
-    Withheld,
-)
+from covey import Clients, Examples, Params, Recipe, ReferenceEngine, RiskEstimate, Streams, Target
 from covey.algorithms.simulated import Simulated
+from covey.base.figure import Figure
 from covey.data.examples import Client
 from covey.membership.truth import Assessment, RedTeam
 
@@ -78,9 +69,9 @@ class Scripted:
         self.seen.append(target)
         risk, now = self.risks[target.cluster], target.round_index
         if risk is None:
-            return Assessment(Withheld("told so", round_index=now))
+            return Assessment(RiskEstimate.unknown("told so"))
         return Assessment(
-            RiskEstimate(risk, 0.001, risk, 20, 20, round_index=now, source="scripted")
+            RiskEstimate(Figure(risk, 0.001), risk, 20, 20, round_index=now, source="scripted")
         )
 
 

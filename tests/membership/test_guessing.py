@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor, nn
 
-from covey import Examples, ReferenceEngine, RiskEstimate, Streams, Target, Withheld
+from covey import Examples, ReferenceEngine, RiskEstimate, Streams, Target
+from covey.algorithms.redteam import RedTeamed
+from covey.base.figure import Figure
 from covey.data.examples import Client
 from covey.engine.recipe import TASKS
 from covey.membership.truth import (
     Assessment,
     best_constant,
+    divergence,
     has_finite_examples,
     has_non_finite_values,
     no_better_than_guessing,
-    unless_diverged,
 )
 
 MakeClient = Callable[..., Client]
@@ -147,38 +149,38 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
 
     def attack(target: Target, _: Streams) -> Assessment:
         asked.append(target)
-        return Assessment(RiskEstimate(0.5, 0.01, 0.5, 9, 9))
+        return Assessment(RiskEstimate(Figure(0.5, 0.01), 0.5, 9, 9))
 
     silent = {"w": torch.zeros(2, 1), "b": torch.zeros(2)}
     knows = {"w": torch.tensor([[-1.0], [1.0]]), "b": torch.zeros(2)}
     infinite = {**knows, "b": torch.tensor([0.0, math.inf])}
     engine = ReferenceEngine(Linear(1, 2))
     start = [{**silent, "b": torch.ones(2)}]
-    team = unless_diverged(engine, attack, "mine", start, rounds=4)
+    team = RedTeamed(
+        attack, 1, {}, source="mine", divergence=lambda t: divergence(engine, t, start, rounds=4)
+    )
 
     def look(params: dict[str, Tensor], t: int, known: str = "") -> Assessment:
         target = Target(0, params, (halves,), t, diverged=known)
-        return team(target, Streams(0))
+        return team.look(target, Streams(0))
 
     for params, t, known in (
         (infinite, 2, ""),
         (silent, 4, ""),
         (knows, 2, "its training diverged"),
     ):
-        found = look(params, t, known).finding
-        assert isinstance(found, Withheld)
+        found = look(params, t, known).estimate
+        assert not found.is_known
         assert found.diverged
         assert (found.source, found.round_index) == ("mine", t)
-        event = found.event(3)
-        assert (event.cluster, event.round_index, event.source) == (3, t, "mine")
-        assert event.risk is event.auc is None
-        assert not event.calibrated
-        assert event.reason == f"diverged: {found.reason}"
+        assert found.auc is None
+        assert not found.counts
+        assert found.reason == f"diverged: {found.diverged}"
     assert not asked
     # what learns still, and what nobody has moved yet, has not diverged
     for params, t in ((knows, 2), (knows, 4), (silent, 2), (start[0], 4)):
-        found = look(params, t).finding
-        assert isinstance(found, RiskEstimate)
+        found = look(params, t).estimate
+        assert found.is_known
         assert (found.source, found.round_index) == ("mine", t)
     assert len(asked) == 4
 

@@ -1,7 +1,7 @@
 """The law: no figure of privacy is ever told of a model that is none."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,50 +10,51 @@ import torch
 from torch import Tensor, nn
 
 from covey import Config, ConfigError, Run, RunError, audit, game, resume, run
+from covey.base.as_json import json_of
 from covey.base.events import AnswerRefused, ClientExposed, ClusterAudited, Event, RiskMeasured
-
-RISKS = (
-    *("risk", "risk_standard_error", "risk_round", "true_risk"),
-    *("true_risk_standard_error", "auc", "blind_auc", "exposed_risk", "traced_risk"),
-)
-HARMLESS = ("reason", "unknown", "attacks")
+from covey.base.figure import Figure
+from covey.report.summary import Summary
 
 
-def leaked(told: Mapping[str, Any]) -> Iterator[str]:
+def leaked(told: Summary) -> Iterator[str]:
     """Yield every figure of privacy that rests on a model that diverged."""
-    gone = {each["cluster"] for each in told["diverged"]}
-    for each in told["clusters"]:
-        if each["cluster"] in gone:
-            yield from (key for key in RISKS if each[key] is not None)
-            reasons = (each["reason"], each["true_risk_reason"])
-            yield from (r for r in reasons if not r.startswith("diverged: "))
-    if {c["cluster"] for c in told["clusters"] if c["clients"]} & gone:
+    gone = {each.cluster for each in told.diverged}
+    for each in told.clusters:
+        if each.cluster in gone:
+            yield from known(each.measured.figure, each.truth.figure, each.exposed_risk)
+            yield from known(each.traced_risk, each.strongest_attack)
+            yield from known(*(each.risk, each.true_risk, each.auc, each.blind_auc))
+            if not (each.measured.diverged and each.truth.diverged) or each.calibrated:
+                yield f"cluster {each.cluster} is not said to have diverged"
+    if {c.cluster for c in told.clusters if c.clients} & gone:
         yield from leaked_over_clients(told)
 
 
-def leaked_over_clients(told: Mapping[str, Any]) -> Iterator[str]:
+def known(*figures: object) -> Iterator[str]:
+    yield from (str(f) for f in figures if (f.value if isinstance(f, Figure) else f) is not None)
+
+
+def leaked_over_clients(told: Summary) -> Iterator[str]:
     """Yield what is told over all clients, though one of them uses such a model."""
-    rests: dict[str, Any] = {"fairness": told["fairness"]}
-    for where in ("violations", "exposure"):
-        rests |= {f"{where}.{key}": value for key, value in told[where].items()}
-        if "diverged" not in told[where]["reason"]:
-            yield f"{where}.reason"
-    for key, value in rests.items():
-        if not key.endswith(HARMLESS) and value is not None:
-            yield key
+    counts, exposure = told.violations, told.exposure
+    yield from known(told.fairness, counts.count, counts.count_lower, counts.count_exposed)
+    yield from known(counts.by_group, counts.clients, exposure.mean, exposure.maximum)
+    for reason in (counts.reason, exposure.mean.reason, exposure.maximum.reason):
+        if "diverged" not in reason:
+            yield f"reason: {reason}"
 
 
 def recorded(result: Run) -> Iterator[Event]:
     """Yield every fact of the run's end that states such a figure."""
-    gone, end = result.history.diverged, result.summary["rounds"]
+    gone, end = result.history.diverged, result.summary.rounds
     for fact in result.history.told:
         match fact:
-            case RiskMeasured(cluster, round_index, _, risk):
-                figures = (risk,) if round_index == end else ()
-            case ClusterAudited(cluster):
-                figures = (fact.true_risk, fact.auc, fact.exposed_risk, fact.blind_auc)
+            case RiskMeasured(cluster, estimate):
+                figures = (estimate.figure.value,) if estimate.round_index == end else ()
+            case ClusterAudited(cluster, truth):
+                figures = (truth.figure.value, truth.auc, fact.exposed.value, fact.blind_auc)
             case ClientExposed(_, cluster):
-                figures = (fact.risk, fact.exposure)
+                figures = (fact.exposure.value,)
             case _:
                 continue
         if cluster in gone and any(figure is not None for figure in figures):
@@ -86,8 +87,8 @@ def diverging(rate: float, **sections: Any) -> Config:
 
 
 def check(result: Run) -> None:
-    told = json.loads(json.dumps(result.summary, allow_nan=False))
-    assert list(leaked(told)) == []
+    json.dumps(json_of(result.summary), allow_nan=False)
+    assert list(leaked(result.summary)) == []
     assert list(recorded(result)) == []
 
 
@@ -102,9 +103,9 @@ def check(result: Run) -> None:
 )
 def test_no_figure_is_told_of_a_model_that_diverged(tmp_path, rate, sections):
     result = run(config=diverging(rate, **sections), out=tmp_path / "run")
-    assert result.summary["diverged"]
-    assert all(c["cluster"] in result.history.diverged
-               for c in result.summary["clusters"] if c["clients"])  # fmt: skip
+    assert result.summary.diverged
+    assert all(c.cluster in result.history.diverged
+               for c in result.summary.clusters if c.clients)  # fmt: skip
     check(result)
 
 
@@ -117,7 +118,7 @@ def test_no_method_selection_source_or_merge_tells_one(tmp_path, rate, sections)
     except ConfigError:
         pytest.skip("these settings do not go together")
     result = run(config=config, out=tmp_path / "run")
-    assert result.summary["diverged"]
+    assert result.summary.diverged
     check(result)
 
 
@@ -148,10 +149,10 @@ def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path, merge)
     with_it = run(linear, {**sound, "d": broken}, config, tmp_path / "with")
     without = run(linear, sound, config, tmp_path / "without")
     told, other = with_it.summary, without.summary
-    assert told["model_hash"] == other["model_hash"]
-    assert told["diverged"] == []
-    for key in ("true_risk", "auc"):
-        assert told["clusters"][0][key] == other["clusters"][0][key] is not None
+    assert told.model_hash == other.model_hash
+    assert told.diverged == []
+    assert told.clusters[0].truth == other.clusters[0].truth
+    assert told.clusters[0].truth.is_known
     refused = [e for e in with_it.history.told if isinstance(e, AnswerRefused)]
     assert {e.handle for e in refused} == {with_it.names["d"]}
     assert len(refused) == 3
@@ -162,8 +163,8 @@ def test_a_model_of_broken_inputs_alone_has_diverged(tmp_path):
     broken = (torch.full((30, 4), 1e38), torch.arange(30) % 2)
     clients = {"a": broken, "b": broken}
     result = run(linear, clients, Config.of(OWN), tmp_path / "run")
-    assert [each["round"] for each in result.summary["diverged"]] == [0]
-    assert "its training diverged" in result.summary["diverged"][0]["reason"]
+    assert [each.round_index for each in result.summary.diverged] == [0]
+    assert "its training diverged" in result.summary.diverged[0].reason
     check(result)
 
 
@@ -211,4 +212,4 @@ def test_a_run_that_is_carried_on_remembers_what_stalled(tmp_path):
         run(config=config, out=tmp_path / "run", observe=after_two)
     carried = resume(tmp_path / "run")
     assert carried.ledger_head == whole.ledger_head
-    assert carried.summary["diverged"] == whole.summary["diverged"]
+    assert carried.summary.diverged == whole.summary.diverged

@@ -23,9 +23,9 @@ from covey.algorithms.state import (
     initial_state,
 )
 from covey.base.errors import ConfigError, DataError
+from covey.base.figure import RiskEstimate
 from covey.base.names import Params
 from covey.base.params import model_hash, subtract
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.algorithms import selection_config
 from covey.build.risk import client_assessment_of

@@ -13,8 +13,8 @@ from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import loss_counter, masked_counts
 from covey.algorithms.simulated import Simulated
 from covey.base.errors import ConfigError
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle, Params
-from covey.base.risk import Finding, RiskEstimate, Withheld
 from covey.base.rng import Streams
 from covey.build.aggregators import noise_on_clients, transformed_aggregator_of
 from covey.build.training import user_function
@@ -26,14 +26,7 @@ from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine
 from covey.membership.estimators import Count, CountAll, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
-from covey.membership.truth import (
-    Assessment,
-    RedTeam,
-    Reference,
-    SelfAssessment,
-    Target,
-    unless_diverged,
-)
+from covey.membership.truth import Assessment, Reference, SelfAssessment, Target, divergence
 
 Assess = Callable[[Target, RiskContext, Streams], Assessment]
 Judged = dict[Handle, list[RiskEstimate | None]]
@@ -49,7 +42,7 @@ def user_assessment(name: str, assess: Assess) -> Assess:
 
     def assessed(target: Target, context: RiskContext, streams: Streams) -> Assessment:
         found = measure(target, context, streams)
-        return found._replace(finding=_checked(name, found.finding))
+        return found._replace(estimate=_checked(name, found.estimate))
 
     return assessed
 
@@ -68,29 +61,29 @@ def user_self_assessment(name: str, judge: Judge) -> Judge:
 
     def fit(each: RiskEstimate | None) -> RiskEstimate | None:
         fits = None if each is None else _checked(name, each)
-        return fits if isinstance(fits, RiskEstimate) else None
+        return fits if fits and fits.is_known else None
 
     return checked
 
 
-def _checked(name: str, found: object) -> Finding:
+def _checked(name: str, found: object) -> RiskEstimate:
     """Return what was found, in plain numbers; refuse what nobody can act on."""
-    if isinstance(found, Withheld):
-        return found
     if not isinstance(found, RiskEstimate):
         raise ConfigError(
-            f"Your risk estimator {name} must return a covey.RiskEstimate, or "
-            f"covey.Withheld with a reason, found a {type(found).__name__}. Correct it."
+            f"Your risk estimator {name} must return a covey.RiskEstimate of a covey.Figure, or "
+            f"covey.RiskEstimate.unknown with a reason, found a {type(found).__name__}. Correct it."
         )
+    if not found.is_known:
+        return RiskEstimate.unknown(found.figure.reason)
     risk, error = found.risk, found.standard_error
     if not (0 <= risk <= 1 and 0 <= error < math.inf):
         raise ConfigError(
             f"Your risk estimator {name} must return a risk from 0 to 1 with a standard "
-            f"error of 0 or more, found {risk:g} with {error:g}. Return covey.Withheld "
-            f"where there is no estimate."
+            f"error of 0 or more, found {risk:g} with {error:g}. Return "
+            f"covey.RiskEstimate.unknown where there is no estimate."
         )
     auc = None if found.auc is None else float(found.auc)
-    return replace(found, risk=float(risk), standard_error=float(error), auc=auc)
+    return replace(found, figure=Figure(float(risk), float(error)), auc=auc)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,36 +111,35 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
     Remote clients measure by themselves where it is theirs to measure. `start` are the
     models that the run begins with.
     """
-    config, population = components.config, components.population
-    every = config.risk.every
-    if config.risk.on_clients:
-        if components.send is not None:
-            return None
-        return SelfAssessed(client_assessment_of(config, _context(components, start)), every)
-    attack = red_team_of(components, start)
-    if attack is None:
+    config = components.config
+    if not config.risk.on_clients:
+        return red_team_of(components, start)
+    if components.send is not None:
         return None
-    by_handle = {client.handle: client for client in population.clients}
-    return RedTeamed(attack, every, by_handle, _count_all(components))
+    assess = client_assessment_of(config, _context(components, start))
+    return SelfAssessed(assess, config.risk.every)
 
 
-def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
+def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeamed | None:
     """Return the server's red team; None where it has none.
 
-    It gives no estimate of a model that diverged. `start` are the models that the run
-    begins with.
+    `start` are the models that the run begins with.
     """
     config, estimator = components.config, components.config.risk
     if estimator.on_clients or not estimator.measures:
         return None
-    context, source = _context(components, start), estimator.name
-    own = estimator.is_own
-    assess = user_assessment(source, estimator.assess) if own else estimator.assess
-
-    def attack(target: Target, streams: Streams) -> Assessment:
-        return assess(target, context, streams)
-
-    return unless_diverged(components.engine, attack, source, start, config.rounds)
+    context, engine = _context(components, start), components.engine
+    assess = estimator.assess
+    if estimator.is_own:
+        assess = user_assessment(estimator.name, estimator.assess)
+    return RedTeamed(
+        attack=lambda target, streams: assess(target, context, streams),
+        every=estimator.every,
+        members={client.handle: client for client in components.population.clients},
+        count=_count_all(components),
+        source=estimator.name,
+        divergence=lambda target: divergence(engine, target, start, config.rounds),
+    )
 
 
 def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -29,9 +29,9 @@ from covey.algorithms.client_requests import ClientRequest, SumStep
 from covey.algorithms.selection import choice_epsilon
 from covey.algorithms.state import LAYERS, OWN_RECORDS, PERSONAL, with_final_losses
 from covey.base.errors import ConfigError, CoveyError, RunError
+from covey.base.figure import RiskEstimate
 from covey.base.files import check_regular, checked, checked_json, read_bounded, replace_whole
 from covey.base.names import Params
-from covey.base.risk import RiskEstimate
 from covey.build.clients import Overrides
 from covey.build.remote import ClientRuntime, ClusterChoice
 from covey.build.run import ClientSecrets, client_runtime_of
@@ -111,9 +111,7 @@ class MemoryFolder:
             return NodeMemory()
         try:
             kept = json.loads(checked(read_bounded(self._file)))
-            risks = tuple(None if risk is None else RiskEstimate(**risk) for risk in kept["risks"])
-            memory = NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
-            return _checked(asdict(memory))
+            return _checked({each.name: kept[each.name] for each in fields(NodeMemory)})
         except UNREADABLE as error:
             raise _damaged(self._file, error) from error
 
