@@ -42,6 +42,7 @@ from covey.base.events import (
 from covey.base.figure import Figure
 from covey.base.history import history_of
 from covey.base.names import Handle
+from covey.build.own_algorithm import user_selection
 from covey.data.examples import Client
 from covey.membership.truth import Assessment, RedTeam
 
@@ -324,7 +325,9 @@ def choosing(values: Tensor) -> Selection:
 def test_a_users_bad_selection_is_refused_in_clear_words(
     steps: Clients, point: Point, models: Models, values: Tensor
 ):
-    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(choosing(values)))
+    strategy = ifca_mir(
+        models(1.0, -1.0), steps, SelectionConfig(user_selection("mine:own", choosing(values)))
+    )
     cohort = (point("a", 1, 1), point("b", 1, 0))
     state = replace(strategy.init(STREAMS), assignment={"A": 0, "B": 0})
     with pytest.raises(ConfigError, match=r"one offered cluster index per client: 2"):
@@ -337,7 +340,9 @@ def test_a_users_bad_selection_is_refused_in_clear_words(
 def test_a_users_good_selection_is_obeyed(
     steps: Clients, point: Point, models: Models, values: Tensor
 ):
-    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(choosing(values)))
+    strategy = ifca_mir(
+        models(1.0, -1.0), steps, SelectionConfig(user_selection("mine:own", choosing(values)))
+    )
     cohort = (point("a", 1, 1), point("b", 1, 0))
     played = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
     assert played.state.assignment == {"A": 1, "B": 0}

@@ -162,7 +162,6 @@ class Simulated(Federation):
         state = with_latest_losses(state, cohort, measured)
         inputs = selection_inputs(state, cohort, measured.float(), streams)
         picked = torch.as_tensor(selection.select(inputs))  # line 12
-        _check(picked, state, cohort)
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
         priced = selection.update_prices(state, inputs)
         events = (*choice_events(selection.epsilon, cohort), *priced.events)
@@ -264,19 +263,6 @@ class Simulated(Federation):
         """Return the same clients, who compare heads that never met them, or models as they are."""
         del last
         return replace(self, known=known)
-
-
-def _check(chosen: Tensor, state: ServerState, cohort: Cohort) -> None:
-    """Refuse what a user's own selection may return by mistake."""
-    offered = [j for j, is_offered in enumerate(state.available()) if is_offered]
-    values = set(chosen.flatten().tolist())
-    if chosen.shape != (len(cohort),) or not values <= set(offered):
-        raise ConfigError(
-            f"A selection must return one offered cluster index per client: "
-            f"{len(cohort)} integers out of {offered}. Found shape "
-            f"{tuple(chosen.shape)} with values {sorted(values)}. "
-            f"Choose among `inputs.available` only."
-        )
 
 
 def as_long_as(update: Params, stored: Params) -> Params:
