@@ -16,8 +16,8 @@ from torch import Tensor
 
 from covey.algorithms.selection import UNASSIGNED
 from covey.algorithms.state import Cohort
-from covey.base.names import Handle, Params
 from covey.base.figure import RiskEstimate
+from covey.base.names import Handle, Params
 from covey.engine.recipe import Recipe
 from covey.heads.sums import Sums
 from covey.secure_sums.messages import Step
