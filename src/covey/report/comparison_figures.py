@@ -94,8 +94,7 @@ def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
     dashed. Read off it what a mean hides: a method may win on the left and lose its
     minority on the right.
     """
-    height = 3.4 + 0.22 * len({label for label, _ in runs})
-    figure, (overall, smallest) = canvas(height, columns=2, sharey=True)
+    figure, (overall, smallest) = canvas(columns=2, sharey=True)
     names = dict.fromkeys(utility(history).name for _, history in runs)
     quiet(overall, "All clients", f"{' or '.join(names) or 'accuracy'} on unseen data", "round")
     quiet(smallest, "Smallest group", "", "round")
@@ -119,15 +118,15 @@ def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
 PANELS = {"accuracy": "All clients", "minority_accuracy": "Smallest group"}
 
 
-def pareto_figure(means: Sequence[Mapping[str, Any]]) -> Figure:
+def pareto_figure(means: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Figure:
     """Draw accuracy against violations, one point per setting, as `means` gives them.
 
-    Bars are one standard deviation over the seeds. Read off it which settings are worth
+    `names`: how the settings are called instead, one for each. Bars are one standard deviation over the seeds. Read off it which settings are worth
     having: filled, and on the line, the front. A hollow one has another beside it that is
     at least as accurate with no more violations. A setting may be on the front at the
     left and not at the right, where its minority pays.
     """
-    figure, panels = canvas(3.4 + 0.22 * len(means), columns=2)
+    figure, panels = canvas(columns=2)
     settings = [row["setting"] for row in means]
     looks = _looks(settings, [setting.startswith(BASELINE) for setting in settings])
     for axes, (metric, title) in zip(panels, PANELS.items(), strict=True):
@@ -155,7 +154,8 @@ def pareto_figure(means: Sequence[Mapping[str, Any]]) -> Figure:
                 elinewidth=0.9,
             )
         axes.margins(0.12)
-    legend(figure, [key(look["marker"], name, look["color"]) for name, look in looks.items()], 1)
+    shown = zip(names or settings, looks.values(), strict=True)
+    legend(figure, [key(look["marker"], name, look["color"]) for name, look in shown], 1)
     return figure
 
 
@@ -186,7 +186,7 @@ def epsilon_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     noise, which have no epsilon at all. `rows` are those of `comparison`.
     """
     lines = _by_noise(rows)
-    figure, panels = canvas(6.4 + 0.22 * len(lines), rows=3, sharex=True)
+    figure, panels = canvas(6.4, rows=3, sharex=True)
     looks = _looks([*lines], [name.startswith(BASELINE) for name in lines])
     levels = sorted({_level(row["epsilon"]) for row in rows if row["epsilon"] is not None})
     edge = 4 * max(levels, default=1.0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from textwrap import fill
 from threading import Lock
 from typing import Any
 
@@ -33,8 +34,8 @@ CLUSTERS = ("#332288", "#44AA99", "#CC6677", "#DDCC77", "#882255", "#88CCEE", "#
 SETTINGS = ("#4477AA", "#EE6677", "#228833", "#B8860B", "#66CCEE", "#AA3377")
 """Colours of runs, settings and attacks, which are neither: after Paul Tol's bright."""
 MARKERS = "osD^vP*X"
-WIDTH, HEIGHT = 6.0, 4.0
-"""In inches: narrow enough for letters that can be read on a phone."""
+WIDTH, HEIGHT = 6.0, 3.6
+"""In inches without the legend: narrow enough for letters that can be read on a phone."""
 
 
 class Picture(Figure):
@@ -82,16 +83,21 @@ def whole_rounds(axes: Axes, end: int) -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 3) -> None:
-    """Put the legend below the axes, where no data are."""
-    if handles:
-        figure.legend(
-            handles=list(handles),
-            loc="outside lower center",
-            ncols=min(columns, len(handles)),
-            fontsize=10,
-            frameon=False,
-            labelcolor=INK,
-        )
+    """Put the legend below the axes, where no data are, in room of its own."""
+    if not handles:
+        return
+    labels = [fill(str(handle.get_label()), 66 // min(columns, len(handles))) for handle in handles]
+    rows = -(-len(handles) // columns) * max(label.count("\n") + 1 for label in labels)
+    figure.set_figheight(figure.get_figheight() + 0.2 * rows)
+    figure.legend(
+        list(handles),
+        labels,
+        loc="outside lower center",
+        ncols=min(columns, len(handles)),
+        fontsize=10,
+        frameon=False,
+        labelcolor=INK,
+    )
 
 
 def say(axes: Axes, sentence: str) -> None:
@@ -320,7 +326,8 @@ def _range(axes: Axes, measured: Sequence[RiskMeasured], clusters: int) -> Artis
     for each in measured:
         if each.risk is not None:
             risks.setdefault(each.round_index, []).append(each.risk)
-    t, look = sorted(risks), {"color": INK, "marker": "o"}
+    look: dict[str, Any] = {"color": INK, "marker": "o"}
+    t = sorted(risks)
     low, high = [min(risks[each]) for each in t], [max(risks[each]) for each in t]
     axes.vlines(t, low, high, GREY, linewidth=6, alpha=0.35)
     axes.plot(t, [float(np.median(risks[each])) for each in t], markersize=4, **look)
@@ -344,6 +351,7 @@ def _end(axes: Axes, history: History, *, is_many: bool) -> list[int]:
     else:
         say(axes, "unknown:\nnot\nfinished")
     counted(axes.xaxis)
+    axes.xaxis.set_visible(bool(attacks))
     return unknown
 
 
@@ -431,7 +439,7 @@ def fairness_figure(history: History) -> Figure:
     95% interval of the mean over resampled clients and test examples.
     """
     gaps = [(gap, gap.mean) for gap in history.fairness if gap.mean is not None]
-    figure, (axes,) = canvas(1.7 + 0.65 * max(1, len(gaps)))
+    figure, (axes,) = canvas(1.5 + 0.6 * max(1, len(gaps)))
     quiet(axes, "Gaps between groups", "", "difference of rates; 0 is equal")
     axes.grid(visible=False)
     axes.set_yticks([])

@@ -75,7 +75,7 @@ def comparison_view(runs: Sequence[Reported]) -> tuple[dict[str, Any], dict[str,
     rows, averages = comparison(runs), means(runs)
     pictures = {
         "accuracy": svg(overlaid_accuracy(list(zip(lines, histories, strict=True)))),
-        "pareto": svg(pareto_figure(averages)),
+        "pareto": svg(pareto_figure(averages, [] if is_repeated else lines)),
     }
     if any(row["epsilon"] is not None for row in rows):
         pictures["epsilon"] = svg(epsilon_figure(rows))
