@@ -121,10 +121,11 @@ PANELS = {"accuracy": "All clients", "minority_accuracy": "Smallest group"}
 def pareto_figure(means: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Figure:
     """Draw accuracy against violations, one point per setting, as `means` gives them.
 
-    `names`: how the settings are called instead, one for each. Bars are one standard deviation over the seeds. Read off it which settings are worth
+    Bars are one standard deviation over the seeds. Read off it which settings are worth
     having: filled, and on the line, the front. A hollow one has another beside it that is
     at least as accurate with no more violations. A setting may be on the front at the
-    left and not at the right, where its minority pays.
+    left and not at the right, where its minority pays. `names`: what the legend calls the
+    settings instead.
     """
     figure, panels = canvas(columns=2)
     settings = [row["setting"] for row in means]
