@@ -1,7 +1,6 @@
 """Pictures of what is laid side by side: attacks, runs, settings, budgets of privacy."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -181,54 +180,30 @@ BUDGET_PANELS = {
 
 
 def epsilon_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw accuracy, risk and violations against epsilon, one line per method and noise.
+    """Draw accuracy, risk and violations against epsilon, a colour per method and noise.
 
     Read off it what a smaller epsilon takes and gives. At the right edge: runs without
     noise, which have no epsilon at all. `rows` are those of `comparison`.
     """
-    lines = _by_noise(rows)
+    names = [f"{r['method']} {r['selection']}".strip() + f", noise {r['noise']}" for r in rows]
+    names = [name if row["noise"] else f"{name}none" for name, row in zip(names, rows, strict=True)]
+    looks = _looks(names, [row["method"] == BASELINE for row in rows])
+    # to two digits: runs that were planned for the same epsilon stand together
+    levels = [row["epsilon"] and float(f"{row['epsilon']:.2g}") for row in rows]
+    ticks = sorted({level for level in levels if level is not None})
+    edge = 4 * max(ticks, default=1.0)
     figure, panels = canvas(6.4, rows=3, sharex=True)
-    looks = _looks([*lines], [name.startswith(BASELINE) for name in lines])
-    levels = sorted({_level(row["epsilon"]) for row in rows if row["epsilon"] is not None})
-    edge = 4 * max(levels, default=1.0)
     for axes, (metric, title) in zip(panels, BUDGET_PANELS.items(), strict=True):
         quiet(axes, title, "", "epsilon" if axes is panels[-1] else "")
         axes.set_xscale("log")
-        axes.set_xticks([*levels, edge], [*(f"{e:g}" for e in levels), "none"])
+        axes.set_xticks([*ticks, edge], [*(f"{tick:g}" for tick in ticks), "none"])
         axes.set_xticks([], minor=True)
-        axes.set_xlim(min([edge, *levels]) / 2, edge * 2)
+        axes.set_xlim(min([edge, *ticks]) / 2, edge * 2)
         axes.margins(y=0.15)
-        for name, own in lines.items():
-            at: dict[float, list[float]] = {}
-            for row in own:
-                if row[metric] is not None:
-                    level = edge if row["epsilon"] is None else _level(row["epsilon"])
-                    at.setdefault(level, []).append(row[metric])
-            for level, values in at.items():
-                look = {**looks[name], "linestyle": "", "markersize": 5}
-                axes.plot([level] * len(values), values, **look)
-            line = {**looks[name], "marker": None, "linewidth": 1.2}
-            axes.plot(sorted(at), [fmean(at[level]) for level in sorted(at)], **line)
+        for name, level, row in zip(names, levels, rows, strict=True):
+            if row[metric] is not None:
+                look = {**looks[name], "linestyle": "", "markersize": 6}
+                axes.plot([edge if level is None else level], [row[metric]], **look)
     counted(panels[-1].yaxis)
     legend(figure, [key(look["marker"], name, look["color"]) for name, look in looks.items()], 1)
     return figure
-
-
-def _by_noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Gather runs that differ in how much noise there is; without any, with the rest."""
-    kinds: dict[str, list[str]] = {}
-    methods = [f"{row['method']} {row['selection']}".strip() for row in rows]
-    for row, method in zip(rows, methods, strict=True):
-        own = kinds.setdefault(method, [])
-        if row["noise"] and row["noise"] not in own:
-            own.append(row["noise"])
-    lines: dict[str, list[Mapping[str, Any]]] = {}
-    for row, method in zip(rows, methods, strict=True):
-        noise = row["noise"] or (kinds[method][0] if len(kinds[method]) == 1 else "none")
-        lines.setdefault(f"{method}, noise {noise}", []).append(row)
-    return lines
-
-
-def _level(epsilon: float) -> float:
-    """Return an epsilon to two digits: runs planned for the same one stand together."""
-    return float(f"{epsilon:.2g}")

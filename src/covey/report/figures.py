@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy import ndarray
 from torch import Tensor
 
-from covey.base.events import ClientExposed, RiskMeasured, RiskUnknown
+from covey.base.events import ClientExposed, RiskUnknown
 from covey.base.history import History
 from covey.base.names import round_number
 from covey.dp.status import epsilon_over_rounds
@@ -162,8 +162,7 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
     if not handles:
         say(axes, "unknown: nothing has been measured yet")
     whole_rounds(axes, finish_line(history))
-    pairs = max(1, len(handles) // len(runs))  # legends are filled column by column
-    legend(figure, [each for i in range(pairs) for each in handles[i::pairs]], min(pairs, 3))
+    legend(figure, handles, 2 if baseline else 3)  # filled column by column
     return figure
 
 
@@ -184,7 +183,7 @@ def clusters_figure(history: History) -> Figure:
     if not rows:
         say(sizes, "no round has been played yet")
     elif number > len(CLUSTERS):
-        sizes.set_title(f"{number} clusters, summarised", loc="left")
+        quiet(sizes, f"{number} clusters, summarised", "clients", "")
         sizes.plot(t, [max(row.clients) for row in rows], color=INK, label="in the largest")
         used = [sum(map(bool, row.clients)) for row in rows]
         sizes.plot(t, used, color=GREY, linestyle=":", label="clusters in use")
@@ -216,7 +215,7 @@ def prices_figure(history: History) -> Figure:
     want it than it should keep (dashed), and falls to 0 where enough want it anyway.
     A line is the share that it has, points the share that wants it.
     """
-    figure, (prices, shares) = canvas(rows=2, sharex=True)
+    figure, (prices, shares) = canvas(4.4, rows=2, sharex=True)
     quiet(prices, "Subsidy of each cluster", "cost units", "")
     quiet(shares, "Share of the clients; points: that want it", "share", "round")
     handles: list[Artist] = []
@@ -263,25 +262,46 @@ def risk_figure(history: History) -> Figure:
     for t in blind:
         seen.axvspan(t - 0.5, t + 0.5, color=MISSING, alpha=0.15, linewidth=0)
     measured, handles = history.measured, list[Artist]()
-    clusters = sorted({each.cluster for each in measured})
-    is_many = len({*clusters, *(audit.cluster for audit in history.audits)}) > len(CLUSTERS)
+    attacks = {
+        each.cluster: strongest(attacks_on(history, each.cluster)) for each in history.audits
+    }
+    clusters = sorted({*attacks, *(each.cluster for each in measured)})
+    is_many = len(clusters) > len(CLUSTERS)
+    heights: list[float] = [0.45, 0.6]
+    for place, j in enumerate(clusters):
+        colour, marker = (GREY, ".") if is_many else (CLUSTERS[j], cycled(MARKERS, j))
+        look: dict[str, Any] = {"color": colour, "alpha": 0.5 if is_many else 1}
+        shift = 0 if is_many else 0.24 * (place - (len(clusters) - 1) / 2)  # bars side by side
+        for is_calibrated in (True, False):
+            points = [
+                (m.round_index + shift, m.risk, m.standard_error or 0.0)
+                for m in measured
+                if m.cluster == j and m.risk is not None and m.calibrated == is_calibrated
+            ]
+            heights += _bars(seen, points, marker, look, is_filled=is_calibrated)
+        if attack := attacks.get(j):
+            end = (j, attack.risk, attack.standard_error or 0.0)
+            heights += _bars(
+                truth, [end], "." if is_many else "D", {**look, "markeredgecolor": INK}
+            )
+        if not is_many:
+            handles.append(key(marker, f"cluster {j}", colour))
+    if is_many:
+        handles.append(key(".", f"{len(clusters)} clusters", GREY))
+    low, high = min(heights), max(heights)
+    seen.set_ylim(low - 0.12 * (high - low), high + 0.05 * (high - low))  # crosses at the foot
+    withheld = [each.round_index for each in measured if each.risk is None]
+    unknown = [j for j, attack in attacks.items() if attack is None]
+    _crosses(seen, withheld)
+    _crosses(truth, unknown)
+    counted(truth.xaxis)
+    truth.xaxis.set_visible(bool(attacks))
+    truth.set_xlim(-0.7, max(attacks, default=0) + 0.7)
     if not measured:
         say(seen, "unknown: no red team has looked at this run")
-    elif is_many:
-        handles.append(_range(seen, measured, len(clusters)))
+    if not attacks:
+        say(truth, "unknown:\nnot\nfinished")
     else:
-        for place, j in enumerate(clusters):  # shifted, so that bars do not cover others
-            shift = 0.24 * (place - (len(clusters) - 1) / 2)
-            own = [each for each in measured if each.cluster == j]
-            handles.append(_series(seen, own, shift))
-    withheld = [each for each in measured if each.risk is None]
-    unknown = _end(truth, history, is_many=is_many)
-    known = [(m.risk, m.standard_error or 0.0) for m in measured if m.risk is not None]
-    known += [(a.risk, a.standard_error or 0.0) for a in _strongest(history).values() if a]
-    low = min([0.45, *(risk - error for risk, error in known)])
-    high = max([0.6, *(risk + error for risk, error in known)])
-    seen.set_ylim(low - 0.12 * (high - low), high + 0.05 * (high - low))  # crosses at the foot
-    if history.audits:
         handles.append(key("D", "strongest attack", INK, MISSING))
     if withheld or unknown:
         handles.append(key("x", "withheld", MISSING))
@@ -293,66 +313,19 @@ def risk_figure(history: History) -> Figure:
     return figure
 
 
-def _strongest(history: History) -> dict[int, Any]:
-    """Return the strongest attack on each cluster's final model; None: it has no figure."""
-    return {
-        audit.cluster: strongest(attacks_on(history, audit.cluster)) for audit in history.audits
-    }
-
-
-def _series(axes: Axes, measured: Sequence[RiskMeasured], shift: float) -> Artist:
-    """Draw one cluster's figures."""
-    j = measured[0].cluster
-    look: dict[str, Any] = {"color": cycled(CLUSTERS, j), "marker": cycled(MARKERS, j)}
-    for is_calibrated in (True, False):
-        known = [
-            (m.round_index + shift, m.risk, m.standard_error or 0.0)
-            for m in measured
-            if m.risk is not None and m.calibrated == is_calibrated
-        ]
-        t, risks, errors = zip(*known, strict=True) if known else ((), (), ())
-        face = look["color"] if is_calibrated else "white"
-        bars = {"linestyle": "", "markersize": 5.5, "elinewidth": 1.3, **look}
-        axes.errorbar(t, risks, yerr=errors, markerfacecolor=face, **bars)
-        if is_calibrated:
-            axes.plot(t, risks, color=look["color"], linewidth=0.9, alpha=0.5)
-    _crosses(axes, [m.round_index + shift for m in measured if m.risk is None])
-    return Line2D([], [], label=f"cluster {j}", **look)
-
-
-def _range(axes: Axes, measured: Sequence[RiskMeasured], clusters: int) -> Artist:
-    """Draw the median and the range over clusters: forty lines tell nothing."""
-    risks: dict[int, list[float]] = {}
-    for each in measured:
-        if each.risk is not None:
-            risks.setdefault(each.round_index, []).append(each.risk)
-    look: dict[str, Any] = {"color": INK, "marker": "o"}
-    t = sorted(risks)
-    low, high = [min(risks[each]) for each in t], [max(risks[each]) for each in t]
-    axes.vlines(t, low, high, GREY, linewidth=6, alpha=0.35)
-    axes.plot(t, [float(np.median(risks[each])) for each in t], markersize=4, **look)
-    _crosses(axes, [each.round_index for each in measured if each.risk is None])
-    return Line2D([], [], label=f"{clusters} clusters: median, range", **look)
-
-
-def _end(axes: Axes, history: History, *, is_many: bool) -> list[int]:
-    """Draw the strongest attack on each final model; return the clusters without a figure."""
-    attacks = _strongest(history)
-    for j, attack in attacks.items():
-        if attack is not None:
-            colour = GREY if is_many else cycled(CLUSTERS, j)
-            size = 3 if is_many else 7
-            look = {"color": colour, "markeredgecolor": INK, "markersize": size}
-            axes.errorbar(j, attack.risk, yerr=attack.standard_error, fmt="D", **look)
-    unknown = [j for j, attack in attacks.items() if attack is None]
-    _crosses(axes, unknown)
-    if attacks:
-        axes.set_xlim(-0.7, max(attacks) + 0.7)
-    else:
-        say(axes, "unknown:\nnot\nfinished")
-    counted(axes.xaxis)
-    axes.xaxis.set_visible(bool(attacks))
-    return unknown
+def _bars(
+    axes: Axes,
+    points: Sequence[tuple[float, float, float]],
+    marker: str,
+    look: Mapping[str, Any],
+    *,
+    is_filled: bool = True,
+) -> list[float]:
+    """Draw (place, figure, standard error); return how low and high the bars reach."""
+    x, y, errors = zip(*points, strict=True) if points else ((), (), ())
+    face = look["color"] if is_filled else "white"
+    axes.errorbar(x, y, errors, fmt=marker, markerfacecolor=face, **look)
+    return [end for _, at, error in points for end in (at - error, at + error)]
 
 
 def _crosses(axes: Axes, places: Sequence[float]) -> None:
@@ -414,17 +387,15 @@ def _clients(
 ) -> None:
     """Draw a group's clients at their places: risks, and exposures where these are higher."""
     scale = max(0.2, min(1.0, 60 / len(accepted)))  # else hundreds hide each other
+    look: dict[str, Any] = {"color": colour, "elinewidth": 0.8 * scale}
+    look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
     for is_above in (True, False):
-        known = [
+        points = [
             (x, end.risk, end.standard_error or 0.0)
             for x, end in ends
             if end.risk is not None and (end.risk > accepted[x]) == is_above
         ]
-        places, risks, errors = zip(*known, strict=True) if known else ((), (), ())
-        look: dict[str, Any] = {"color": colour, "elinewidth": 0.8 * scale}
-        look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
-        face = colour if is_above else "white"
-        axes.errorbar(places, risks, yerr=errors, fmt="o", markerfacecolor=face, **look)
+        _bars(axes, points, "o", look, is_filled=is_above)
     higher = [(x, end.exposure or 0.0) for x, end in ends if _was_riskier(end)]
     dash = {"color": colour, "alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
     axes.plot([x for x, _ in higher], [exposure for _, exposure in higher], "_", **dash)

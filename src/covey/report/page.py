@@ -15,9 +15,18 @@ from covey.base.names import round_number
 from covey.base.risk import DIVERGED
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.membership.audit import ClusterAuditResult
-from covey.report.comparison import comparison, labels, means, with_baselines
-from covey.report.queries import Reported, group_sizes, metrics_csv
-from covey.report.summary import PROMISE, by_attacks, estimate, interval, number, spread
+from covey.report.attacks import diverged_sentences
+from covey.report.comparison import (
+    comparison,
+    labels,
+    means,
+    method_of,
+    selection_of,
+    settings_of,
+    with_baselines,
+)
+from covey.report.queries import Reported, group_sizes, metrics_csv, rounds_table, utility
+from covey.report.summary import PROMISE, by_attacks, estimate, happenings, interval, number, spread
 from covey.report.view import RunView, privacy_of, run_view
 from covey.runtime.auditing import Audit
 
@@ -58,8 +67,8 @@ def drawn(view: RunView, name: str) -> bytes:
     from covey.report.figures import FIGURES, accuracy_figure, svg
 
     if name == "accuracy":
-        return svg(accuracy_figure(view.history, view.run.baseline))
-    return svg(FIGURES[name](view.history))
+        return svg(accuracy_figure(view.run.history, view.run.baseline))
+    return svg(FIGURES[name](view.run.history))
 
 
 def comparison_view(runs: Sequence[Reported]) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -103,13 +112,21 @@ def templates(package: str = "covey.report") -> Environment:
     )
     environment.globals |= {
         "by_attacks": by_attacks,
+        "diverged_sentences": diverged_sentences,
         "estimate": estimate,
+        "group_sizes": group_sizes,
+        "happenings": happenings,
         "interval": interval,
+        "method_of": method_of,
         "most": MOST_CLUSTERS,
         "number": number,
         "promise": PROMISE,
         "round_number": round_number,
+        "rounds_table": rounds_table,
+        "selection_of": selection_of,
+        "settings_of": settings_of,
         "spread": spread,
+        "utility": utility,
     }
     return environment
 

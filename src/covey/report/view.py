@@ -11,10 +11,10 @@ import tomli_w
 
 from covey.base.events import ClusterAudited
 from covey.base.history import History
-from covey.report.attacks import NOT_FINISHED, diverged_sentences
-from covey.report.comparison import method_of, selection_of, settings_of
-from covey.report.queries import Reported, RoundsTable, Utility, group_sizes, rounds_table, utility
-from covey.report.summary import budget_of, guarantee_of, happenings, summary
+from covey.report.attacks import NOT_FINISHED
+from covey.report.comparison import settings_of
+from covey.report.queries import Reported
+from covey.report.summary import budget_of, guarantee_of, summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,70 +53,50 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Everything that the page of a run says, but its pictures.
+    """What the page of a run says that is not plain from its history, but the pictures.
 
     Attributes:
-        is_whole: the whole ledger was read; if not, `history` lacks who is in which cluster.
-        baseline: the summary of FedAvg beside it, if there is one.
-        sizes: clients per group, the smallest first.
-        config_toml: the settings; of clients left out only how many.
+        is_whole: the whole ledger was read; if not, the history lacks who is in which
+            cluster.
+        summary: without what noise guarantees and who can be denied: see `Privacy`.
+        baseline: the same of FedAvg beside it, if there is one.
+        accepted: for each cluster.
+        settings: as TOML; of clients left out only how many, as names stay private.
     """
 
     run: Reported
     is_whole: bool
-    history: History
-    settings: Mapping[str, Any]
-    method: str
     summary: Any
-    utility: Utility
     baseline: Any
-    baseline_utility: Utility | None
-    sizes: Mapping[str, int]
     accepted: Sequence[Accepted]
-    why_not_over: str
-    diverged: Sequence[str]
-    baseline_diverged: Sequence[str]
-    happenings: Sequence[str]
-    moved: int
-    rounds: RoundsTable
-    config_toml: str
+    settings: str
 
     @property
     def pictures(self) -> tuple[str, ...]:
         """The pictures that say something of this run, as far as it is read."""
-        there = {
-            "accuracy": True,
-            "risk": True,
-            "clusters": self.is_whole,
-            "violations": self.is_whole and bool(self.history.exposures),
-            "fairness": self.is_whole and bool(self.history.fairness),
-            "prices": self.is_whole and bool(self.history.prices),
+        history = self.run.history
+        more = {
+            "clusters": True,
+            "violations": bool(history.exposures),
+            "fairness": bool(history.fairness),
+            "prices": bool(history.prices),
         }
-        return tuple(name for name, is_there in there.items() if is_there)
+        there = (name for name, is_there in more.items() if self.is_whole and is_there)
+        return "accuracy", "risk", *there
 
 
 def run_view(run: Reported, *, is_whole: bool = True) -> RunView:
-    """Return what the page says of a run, but what noise guarantees: see `privacy_of`."""
-    history, baseline = run.history, run.baseline
+    """Return what the page of a run says, but what noise guarantees: see `privacy_of`."""
+    settings = tomllib.loads(run.config_toml)
+    if left_out := settings.get("population", {}).get("exclude"):
+        settings["population"]["exclude"] = [f"{len(left_out)} names are not shown"]
     return RunView(
         run=run,
         is_whole=is_whole,
-        history=history,
-        settings=settings_of(run),
-        method=" ".join(filter(None, [method_of(run), selection_of(run)])),
-        summary=_quick_summary(history),
-        utility=utility(history),
-        baseline=_quick_summary(baseline) if baseline else None,
-        baseline_utility=utility(baseline) if baseline else None,
-        sizes=group_sizes(history),
-        accepted=[_accepted(history, j) for j in range(len(history.clusters_of_clients()))],
-        why_not_over=_why_not_over(history),
-        diverged=diverged_sentences(history),
-        baseline_diverged=diverged_sentences(baseline) if baseline else (),
-        happenings=happenings(history),
-        moved=sum(row.moved for row in history.rounds),
-        rounds=rounds_table(history),
-        config_toml=_without_names(run.config_toml),
+        summary=_quick_summary(run.history),
+        baseline=_quick_summary(run.baseline) if run.baseline else None,
+        accepted=[_accepted(run.history, j) for j in range(len(run.history.clusters_of_clients()))],
+        settings=tomli_w.dumps(settings) if left_out else run.config_toml,
     )
 
 
@@ -162,22 +142,3 @@ def _accepted(history: History, cluster: int) -> Accepted:
             else None
         ),
     )
-
-
-def _why_not_over(history: History) -> str:
-    taus = history.started.risk_thresholds if history.started else {}
-    if not history.figures:
-        return "no cluster has a risk figure that counts now"
-    if not taus.keys() >= history.assignment.keys():
-        return "clients keep what they accept to themselves"
-    return "some cluster that clients use has no risk figure that counts now"
-
-
-def _without_names(config_toml: str) -> str:
-    """Return the settings; of clients left out only how many, as names stay private."""
-    settings = tomllib.loads(config_toml)
-    left_out = settings.get("population", {}).get("exclude")
-    if not left_out:
-        return config_toml
-    settings["population"]["exclude"] = [f"{len(left_out)} names are not shown"]
-    return tomli_w.dumps(settings)

@@ -3,6 +3,7 @@
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -198,7 +199,6 @@ def proof_page(run: FollowedRun, name: str) -> dict[str, Any] | None:
         "snapshot": run.look(),
         "proof": _proof(path),
         "checks": run.made_later(f"proof {name}", checks),
-        "sentences": _sentences(path),
     }
 
 
@@ -225,25 +225,21 @@ def _proofs(run: FollowedRun) -> Sequence[Path]:
     return sorted(path for path in run.folder.proofs.glob("*.json") if path.is_file())
 
 
-def _proof(path: Path) -> dict[str, str]:
-    """Return what a proof says of itself; each a text, "" where it says nothing."""
+def _proof(path: Path) -> dict[str, Any]:
+    """Return what a proof says of itself, each a text, and its sentences by their title.
+
+    Where it says nothing, or is no proof, there is "" or no sentence.
+    """
+    document: Any = None
+    said: Mapping[str, Sequence[str]] = {}
+    with suppress(OSError, ValueError, RecursionError):
+        content = read_bounded(path)
+        document = json.loads(content)
+        said = sentences(read_proof(content))
     keys = ("answer", "answered", "asked", "basis", "request", "ledger_events")
-    document = _document(path)
-    return {"name": path.stem, **{key: str(document.get(key, "")) for key in keys}}
-
-
-def _sentences(path: Path) -> Mapping[str, Sequence[str]]:
-    """Return what a proof says in plain words, by title; nothing of what is none."""
-    try:
-        found = sentences(read_proof(read_bounded(path)))
-    except (OSError, ValueError):
-        return {}
-    return {title: found[key] for key, title in SAID.items()}
-
-
-def _document(path: Path) -> Mapping[str, Any]:
-    try:
-        document = json.loads(read_bounded(path))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
+    named: Mapping[str, Any] = document if isinstance(document, dict) else {}
+    return {
+        "name": path.stem,
+        **{key: str(named.get(key, "")) for key in keys},
+        "sentences": {title: said[key] for key, title in SAID.items() if key in said},
+    }
