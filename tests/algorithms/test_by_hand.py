@@ -40,6 +40,7 @@ from covey.base.events import (
     RiskMeasured,
     RiskUnknown,
 )
+from covey.base.figure import Figure
 from covey.base.history import history_of
 from covey.base.names import Handle
 from covey.data.examples import Client
@@ -259,7 +260,7 @@ def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
 
 def test_nobody_acts_on_an_extrapolated_figure(steps: Steps, point: Point, models: Models):
     def attack(target: Target, _: Streams) -> Assessment:
-        figure = RiskEstimate(0.9, 0.01, 0.9, 10, 10, round_index=target.round_index)
+        figure = RiskEstimate(Figure(0.9, 0.01), 0.9, 10, 10, round_index=target.round_index)
         return Assessment(extrapolated(figure, "from less"))
 
     cohort = (point("a", 1, 1), point("b", 1, 0))
@@ -288,7 +289,8 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
         inside = {c.handle: int(c.name == "b") for c in cohort}
         return {
             handle: [
-                RiskEstimate(0.9 if j == own else 0.5, 0.05, 0.5, 9, 9) for j in range(len(found))
+                RiskEstimate(Figure(0.9 if j == own else 0.5, 0.05), 0.5, 9, 9)
+                for j in range(len(found))
             ]
             for handle, own in inside.items()
         }

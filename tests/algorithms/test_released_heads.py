@@ -143,7 +143,7 @@ def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monke
     """A leaver costs one more release, which is counted for those who stay."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     run = covey.run(config=Config.model_validate(settings()), out=tmp_path / "run")
-    assert run.summary["violations"]["count"] == 0
+    assert run.summary.violations.count == 0
     exact = {e.client: e.risk for e in told(run, "likelihood-ratio") if e.client}
     bounds = {each.client: each.risk for each in told(run, "bound")}
     assert len(bounds) == 12
@@ -158,7 +158,7 @@ def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monke
     after = {e.client: e.risk for e in told(run, "bound")[-12:]}
     for handle, weight in facts[1].weights.items():
         assert after[handle] == noise.success(weight, 2)
-    assert run.summary["violations"]["count"] > 0
+    assert run.summary.violations.count > 0
     (written,) = (run.folder / "proofs").glob("*.json")
     assert [c.name for c in verify(written, run.folder) if c.ok is False] == []
     proof = json.loads(written.read_text())
@@ -181,8 +181,8 @@ def test_without_noise_everybody_is_told_and_the_run_says_so(tmp_path):
     run = covey.run(config=Config.model_validate(bare()), out=tmp_path / "run")
     (found,) = told(run, "weights")
     assert found.risk > 0.95
-    assert run.summary["violations"]["count"] == 12
-    assert any("knows who was in it" in note for note in run.summary["notes"])
+    assert run.summary.violations.count == 12
+    assert any("knows who was in it" in note for note in run.summary.notes)
 
 
 def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(tmp_path, monkeypatch):
@@ -193,4 +193,4 @@ def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(tmp_path, mon
     (found,) = told(run, "population")
     assert found.risk < 1
     assert [each.risk for each in told(run, "bound")] == [1.0] * 12
-    assert run.summary["violations"]["count"] == 12
+    assert run.summary.violations.count == 12

@@ -79,7 +79,7 @@ def test_federated_intervals_cover_the_true_risk_of_fresh_models(tmp_path: Path)
     held: dict[bool, list[bool]] = {True: [], False: []}
     for seed in range(3000, 3024):
         run = covey.run(config={**settings, "seed": seed}, out=tmp_path / str(seed))
-        for each in run.summary["clusters"]:
+        for each in run.summary.clusters:
             reach = 1.96 * each["risk_standard_error"]
             held[each["clients"] <= 4].append(abs(each["risk"] - each["true_risk"]) <= reach)
     assert min(map(len, held.values())) >= 20

@@ -18,13 +18,11 @@ from covey import (
     Params,
     Recipe,
     ReferenceEngine,
-    RiskEstimate,
     Scored,
     ScoringJob,
     Streams,
     Target,
     TrainingJob,
-    Withheld,
     keep,
     mean_per_cluster,
 )
@@ -133,7 +131,7 @@ def test_the_figure_is_near_the_truth(world: World, trained: Target, assessed: A
     assert truth is not None
     assert truth.risk > 0.7  # there is something to find
     figure = assessed.finding
-    assert isinstance(figure, RiskEstimate), figure.reason
+    assert figure.is_known, figure.reason
     assert figure.calibrated
     # The truth rests on 90 members (SE 0.03 or so), and the shadows differ by about as
     # much among each other; 0.1 is three such deviations.
@@ -274,9 +272,9 @@ def pooled(world: World, size: int) -> RiskContext:
 def test_a_figure_is_withheld_when_the_pool_allows_no_three_sizes(world: World, trained: Target):
     # Half of 80 holds two clients of 15, and a line needs three sizes.
     assessment = look(trained, pooled(world, 80))
-    assert isinstance(assessment.finding, Withheld)
-    assert "need 90 examples and at least 10 more" in assessment.finding.reason
-    assert "holds 80" in assessment.finding.reason
+    assert not assessment.estimate.is_known
+    assert "need 90 examples and at least 10 more" in assessment.estimate.reason
+    assert "holds 80" in assessment.estimate.reason
     assert shadows_of(assessment) == ()
 
 
@@ -285,8 +283,8 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
 ):
     # 90 members and 10 more are needed; half of 99 holds 3 clients of 15, then 2, then 1.
     assessment = look(trained, pooled(world, 99))
-    figure = assessment.finding
-    assert isinstance(figure, RiskEstimate)
+    figure = assessment.estimate
+    assert figure.is_known
     assert figure.reason.startswith("extrapolated: 9 shadow federations of up to 45")
     assert not figure.calibrated
     sizes = [len(each.profile) for each in shadows_of(assessment)]
@@ -331,20 +329,20 @@ def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
 ):
     lazy = Diary(world.setup).setup
     assessment = look(trained, lazy, 2)
-    assert isinstance(assessment.finding, Withheld)
-    assert "train accuracy" in assessment.finding.reason
+    assert not assessment.estimate.is_known
+    assert "train accuracy" in assessment.estimate.reason
     assert len(shadows_of(assessment)) == 2  # they play on: they may catch up
 
 
 def test_a_cluster_without_clients_has_no_figure(world: World, trained: Target):
     nobody = replace(trained, members=())
     assessment = look(nobody, world.setup)
-    assert "no client has chosen this cluster" in assessment.finding.reason
+    assert "no client has chosen this cluster" in assessment.estimate.reason
 
 
 def test_one_shadow_alone_is_judged_by_its_own_threshold(world: World, trained: Target):
     figure = look(trained, world.setup, 1).finding
-    assert isinstance(figure, RiskEstimate), figure.reason
+    assert figure.is_known, figure.reason
     assert figure.calibrated
     # the sampling error of 90 members and 90 non-members, at most sqrt(0.5 / 90) / 2
     assert 0 < figure.standard_error < 0.038 * np.sqrt(2)  # of one more draw

@@ -71,7 +71,7 @@ def solved(tmp_path_factory):
 
 
 def test_everybody_is_found_in_a_head_without_noise(solved):
-    ended = solved.summary["violations"]["count"]
+    ended = solved.summary.violations.count
     clusters = solved.audit(attacks=["weights"])["clusters"]
     assert len(clusters) == 2
     for cluster in clusters:
@@ -82,7 +82,7 @@ def test_everybody_is_found_in_a_head_without_noise(solved):
         # a threshold that is fitted without the lowest member may miss that one
         assert figures["balanced_accuracy"]["value"] > 0.95
     # all of them, and by the end of the run: nobody accepts a risk of 1
-    assert ended == solved.summary["violations"]["count"] == 8
+    assert ended == solved.summary.violations.count == 8
 
 
 def notes_of(played: covey.Run) -> str:

@@ -93,7 +93,7 @@ def test_a_baseline_has_one_value_and_sets_have_one_per_x(of):
 def test_the_numbers_are_those_of_the_runs(of, folder):
     settings = ("retrain", "k3-x2", "k3-x3")
     alone, *hidden = (place(folder) / name for name in settings)
-    assert of["accuracy", "fedAvg"].values == (load(alone).summary["accuracy"]["overall"],)
+    assert of["accuracy", "fedAvg"].values == (load(alone).summary.accuracy.overall,)
     denied, strict = of["requests that were not denied", "k=3"].values
     (replayed,) = of["requests that were not denied", "fedAvg"].values
     assert 0 <= denied <= strict <= replayed  # who keeps more members denies less

@@ -45,7 +45,7 @@ def leaked_over_clients(told: Mapping[str, Any]) -> Iterator[str]:
 
 def recorded(result: Run) -> Iterator[Event]:
     """Yield every fact of the run's end that states such a figure."""
-    gone, end = result.history.diverged, result.summary["rounds"]
+    gone, end = result.history.diverged, result.summary.rounds
     for fact in result.history.told:
         match fact:
             case RiskMeasured(cluster, round_index, _, risk):
@@ -102,9 +102,9 @@ def check(result: Run) -> None:
 )
 def test_no_figure_is_told_of_a_model_that_diverged(tmp_path, rate, sections):
     result = run(config=diverging(rate, **sections), out=tmp_path / "run")
-    assert result.summary["diverged"]
+    assert result.summary.diverged
     assert all(c["cluster"] in result.history.diverged
-               for c in result.summary["clusters"] if c["clients"])  # fmt: skip
+               for c in result.summary.clusters if c["clients"])  # fmt: skip
     check(result)
 
 
@@ -117,7 +117,7 @@ def test_no_method_selection_source_or_merge_tells_one(tmp_path, rate, sections)
     except ConfigError:
         pytest.skip("these settings do not go together")
     result = run(config=config, out=tmp_path / "run")
-    assert result.summary["diverged"]
+    assert result.summary.diverged
     check(result)
 
 
@@ -162,8 +162,8 @@ def test_a_model_of_broken_inputs_alone_has_diverged(tmp_path):
     broken = (torch.full((30, 4), 1e38), torch.arange(30) % 2)
     clients = {"a": broken, "b": broken}
     result = run(linear, clients, Config.of(OWN), tmp_path / "run")
-    assert [each["round"] for each in result.summary["diverged"]] == [0]
-    assert "its training diverged" in result.summary["diverged"][0]["reason"]
+    assert [each["round"] for each in result.summary.diverged] == [0]
+    assert "its training diverged" in result.summary.diverged[0].reason
     check(result)
 
 
@@ -211,4 +211,4 @@ def test_a_run_that_is_carried_on_remembers_what_stalled(tmp_path):
         run(config=config, out=tmp_path / "run", observe=after_two)
     carried = resume(tmp_path / "run")
     assert carried.ledger_head == whole.ledger_head
-    assert carried.summary["diverged"] == whole.summary["diverged"]
+    assert carried.summary.diverged == whole.summary.diverged

@@ -41,8 +41,8 @@ def test_an_empty_cohort_moves_nothing(play):
 
 
 def test_fedavg_has_one_cluster_and_local_training_one_per_client(play):
-    assert len(play(method={"name": "fedavg"}).summary["clusters"]) == 1
-    assert len(play(method={"name": "local"}).summary["clusters"]) == 6
+    assert len(play(method={"name": "fedavg"}).summary.clusters) == 1
+    assert len(play(method={"name": "local"}).summary.clusters) == 6
 
 
 def test_groups_start_from_the_truth_and_say_so(play):
@@ -154,8 +154,8 @@ def test_mismatched_non_members_refuse_the_figure(tmp_path):
         "audit": {"non_members": "untransformed"},
     }
     result = run(config=Config.of(settings), out=tmp_path / "out")
-    for cluster in result.summary["clusters"]:
+    for cluster in result.summary.clusters:
         if cluster["clients"]:
             assert cluster["true_risk"] is None
             assert "never sees the model" in cluster["true_risk_reason"]
-    assert result.summary["violations"]["count"] is None
+    assert result.summary.violations.count is None

@@ -131,22 +131,20 @@ def test_a_run_on_numbers_is_the_same_again(numbers: Run, tmp_path: Path):
 
 
 def test_several_labels_are_learnt_and_their_accuracy_is_the_share_that_is_right(several: Run):
-    assert several.summary["accuracy"]["overall"] > 0.8
+    assert several.summary.accuracy.overall > 0.8
 
 
 def test_words_are_learnt_and_their_risk_is_measured_by_one_loss_per_sentence(tokens: Run):
-    assert tokens.summary["accuracy"]["overall"] > 0.9
-    (cluster,) = tokens.summary["clusters"]
+    assert tokens.summary.accuracy.overall > 0.9
+    (cluster,) = tokens.summary.clusters
     assert cluster["risk"] is not None
     assert cluster["true_risk"] is not None
     assert "120 members against 30 matched" in cluster["true_risk_reason"]
-    assert any(
-        "means over each example's own unmasked tokens" in n for n in tokens.summary["notes"]
-    )
+    assert any("means over each example's own unmasked tokens" in n for n in tokens.summary.notes)
 
 
 def test_a_vocabulary_may_hold_words_that_no_client_has(tokens: Run, tmp_path: Path):
-    assert tokens.summary["accuracy"]["overall"] > 0.9  # nine words, of which clients have seven
+    assert tokens.summary.accuracy.overall > 0.9  # nine words, of which clients have seven
     settings = {**SENTENCES, "rounds": 1}
     few = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 6))
     with pytest.raises(ModelError, match="at least 7 outputs"):

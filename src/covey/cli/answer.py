@@ -5,11 +5,10 @@ the JSON object, and its return type is what the site makes the command's JSON s
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from io import StringIO
-from pathlib import PurePath
 from typing import Annotated, Any
 
 import click
@@ -19,16 +18,14 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand, TyperOption
 
+from covey.base.as_json import HIDDEN as HIDDEN
+from covey.base.as_json import INLINE as INLINE
+from covey.base.as_json import OPTIONAL as OPTIONAL
+from covey.base.as_json import json_of
+
 JSON_HELP = "Print exactly one JSON object on standard output."
 JsonOption = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 """For a command that does something else with `--json`; all others take it anyway."""
-
-INLINE = {"json": "inline"}
-"""`metadata` of a field whose value has keys that stand among the answer's own."""
-OPTIONAL = {"json": "optional"}
-"""`metadata` of a field that JSON has only where it is not None."""
-HIDDEN = {"json": "hidden"}
-"""`metadata` of a field that is for the text alone, or for nobody outside of covey."""
 
 WIDTH = 240
 """Characters: no cell wraps, whatever the terminal; the terminal itself may."""
@@ -62,24 +59,6 @@ class Verdict(Answer):
     def exit_code(self) -> int:
         """Return 1 if something is wrong."""
         return 0 if self.valid else 1
-
-
-def json_of(value: object) -> Any:  # noqa: ANN401 - whatever JSON can say
-    """Return a value as JSON has it."""
-    if is_dataclass(value) and not isinstance(value, type):
-        found: dict[str, Any] = {}
-        for each in fields(value):
-            how, one = each.metadata.get("json"), getattr(value, each.name)
-            if how == "inline":
-                found |= json_of(one)
-            elif how != "hidden" and not (how == "optional" and one is None):
-                found[each.name] = json_of(one)
-        return found
-    if isinstance(value, Mapping):
-        return {str(key): json_of(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_of(each) for each in value]
-    return str(value) if isinstance(value, PurePath) else value
 
 
 def show(answer: Answer, *, as_json: bool) -> None:

@@ -50,9 +50,7 @@ class RunAudited(Answer):
     @property
     def exit_code(self) -> int:
         """Return 1 if a model diverged."""
-        from covey.base.risk import DIVERGED
-
-        diverged = any(each["reason"].startswith(DIVERGED) for each in self.audit["clusters"])
+        diverged = any(each["diverged"] for each in self.audit["clusters"])
         return FAILED_CHECK if diverged else 0
 
     def lines(self) -> Iterator[str]:

@@ -19,6 +19,7 @@ from covey.cli.progress import shown
 from covey.unlearning.plan import AFTERWARDS, ANSWERS, check_basis
 
 if TYPE_CHECKING:
+    from covey.report.summary import Deniability
     from covey.runtime.answers import AnsweredRequest
     from covey.runtime.changing import ChangedRecords
     from covey.runtime.folder import RunFolder
@@ -234,16 +235,11 @@ class ClientAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten(Answer):
-    """Clients that left.
-
-    Attributes:
-        budget: how many more can be denied; None: `budget_reason` says why.
-    """
+    """Clients that left."""
 
     run: Path
     answers: Sequence[ClientAnswered]
-    budget: Mapping[str, Any] | None
-    budget_reason: str
+    deniability: Deniability = field(metadata=INLINE)
 
     def lines(self) -> Iterator[str]:
         """Yield each answer."""
@@ -407,7 +403,7 @@ def _queue(folder: RunFolder, names: Sequence[str], wanted: str, basis: Basis) -
 def _forget(
     run: covey.Run, names: Sequence[str], who: list[str | Returning], wanted: str, basis: Basis
 ) -> Iterator[Forgotten]:
-    from covey.report.summary import budget_of
+    from covey.report.summary import deniability
 
     with stoppable(run.folder), shown(run.folder.name) as observe:
         signed: list[AnsweredRequest] = []
@@ -418,7 +414,7 @@ def _forget(
                 errors.print(each.message, soft_wrap=True)
             raise
     # printed before anything else is done: salts exist once
-    yield Forgotten(run.folder, list(map(ClientAnswered.of, done)), **budget_of(run.history))
+    yield Forgotten(run.folder, list(map(ClientAnswered.of, done)), deniability(run.history))
     run.report()
     answered = {each.client for each in done}
     if late := [name for name in names if name not in answered]:

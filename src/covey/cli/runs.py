@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.resources import as_file, files
 from itertools import count
 from pathlib import Path
@@ -23,9 +23,11 @@ from covey.cli.progress import shown
 from covey.components.built_ins import BASELINE, REFERENCES
 
 if TYPE_CHECKING:
+    from covey.base.risk import RiskEstimate
     from covey.build.run import BuiltRun
     from covey.config.rules import Idle
     from covey.config.settings import Config
+    from covey.report.summary import ClusterSummary, MetricSummary, Summary
     from covey.runtime.folder import RunFolder
 
 SetOption = Annotated[
@@ -44,7 +46,9 @@ class RunConcluded(Answer):
         beside: the run and its baseline, as a table.
     """
 
-    summary: Mapping[str, Any] = field(metadata=INLINE)
+    run: str
+    summary: Summary = field(metadata=INLINE)
+    ledger_head: str | None
     unused_settings: Sequence[Idle]
     seconds: float
     report: Path
@@ -55,31 +59,31 @@ class RunConcluded(Answer):
         from covey.report.summary import by_attacks
 
         found = self.summary
-        is_number = found["squared_error"]["overall"] is not None
+        is_number = found.squared_error.overall is not None
         name = "mean squared error" if is_number else "accuracy"
-        accuracy = found["squared_error" if is_number else "accuracy"]
-        groups = "".join(f", {group} {v:.3f}" for group, v in accuracy["by_group"].items())
-        overall = short(accuracy["overall"])
-        yield f"{found['method']}: {name} {overall}{groups} after {found['rounds']} rounds"
-        for metric, measured in found["metrics"].items():
+        quality = found.squared_error if is_number else found.accuracy
+        groups = "".join(f", {group} {v:.3f}" for group, v in quality.by_group.items())
+        overall = short(quality.overall)
+        yield f"{found.method}: {name} {overall}{groups} after {found.rounds} rounds"
+        for metric, measured in found.metrics.items():
             yield f"{metric}: {_metric_figures(measured)}"
-        yield from (_cluster_line(j, each) for j, each in enumerate(found["clusters"][:6]))
-        violations = found["violations"]
-        if violations["count"] is None:
-            yield f"violations: unknown ({violations['reason']})"
+        yield from map(_cluster_line, found.clusters[:6])
+        violations = found.violations
+        if violations.count is None:
+            yield f"violations: unknown: {violations.reason}"
         else:
             yield (
-                f"violations: {violations['count']} clients end above what they accept "
-                f"({violations['count_lower']} by the 95% lower bound){by_attacks(violations)}"
+                f"violations: {violations.count} clients end above what they accept "
+                f"({violations.count_lower} by the 95% lower bound){by_attacks(violations)}"
             )
-        for each in found["guarantees"]:
-            unit = f"a {each['unit']} ({each['relation']})"
-            if each["epsilon"] is None:
-                yield f"no guarantee for {unit}: {each['reason']}"
+        for each in found.privacy.guarantees:
+            unit = f"a {each.unit} ({each.relation})"
+            if each.epsilon is None:
+                yield f"no guarantee for {unit}: {each.reason}"
             else:
                 yield (
-                    f"guarantee for {unit}: epsilon {each['epsilon']:.2f} at delta "
-                    f"{each['delta']:g}, against whoever {each['adversary']}; the report "
+                    f"guarantee for {unit}: epsilon {each.epsilon:.2f} at delta "
+                    f"{each.delta:g}, against whoever {each.adversary}; the report "
                     f"says what it does not cover"
                 )
         if self.beside:
@@ -87,44 +91,34 @@ class RunConcluded(Answer):
         yield f"report: {self.report}"
 
 
-def _metric_figures(measured: Mapping[str, Any]) -> str:
-    if measured["overall"] is None:
-        return f"unknown ({measured['reason']})"
-    groups = "".join(f", {group} {short(value)}" for group, value in measured["by_group"].items())
+def _metric_figures(measured: MetricSummary) -> str:
+    groups = "".join(f", {group} {short(value)}" for group, value in measured.by_group.items())
+    if measured.overall.value is None:
+        return f"{measured.overall}{groups}"
     return (
-        f"{measured['overall']:.3f}{groups}; clients from {measured['lowest']:.3f} to "
-        f"{measured['highest']:.3f}"
+        f"{measured.overall}{groups}; clients from {measured.lowest:.3f} to {measured.highest:.3f}"
     )
 
 
-def _cluster_line(j: int, cluster: Mapping[str, Any]) -> str:
-    from covey.report.attacks import LOSS
-
-    def figure(key: str, reason: str) -> str:
-        if cluster[key] is None:
-            return f"unknown ({cluster[reason]})"
-        return f"{cluster[key]:.3f}±{cluster[f'{key}_standard_error']:.3f}"
-
+def _cluster_line(cluster: ClusterSummary) -> str:
+    strongest, truth = cluster.strongest_attack, cluster.truth
     line = (
-        f"cluster {j}: {cluster['clients']} clients, measured risk "
-        f"{figure('risk', 'reason')}, true risk {figure('true_risk', 'true_risk_reason')}"
-        f"{_extremes(cluster, 'true_risk_')}"
+        f"cluster {cluster.cluster}: {cluster.clients} clients, measured risk "
+        f"{cluster.measured.figure}, true risk {_with_extremes(truth)}"
     )
-    attack = cluster["strongest_attack"]
-    if attack is None or attack["attack"] == LOSS:
+    if strongest is None or strongest == truth:
         return line
-    mean = f"{attack['risk']:.3f}±{attack['standard_error']:.3f}"
-    return f"{line}, by {attack['attack']} {mean}{_extremes(attack, '')}"
+    return f"{line}, by {strongest.source} {_with_extremes(strongest)}"
 
 
-def _extremes(found: Mapping[str, Any], prefix: str) -> str:
-    """Return what stands beside a mean over members."""
-    worst, surely = found[f"{prefix}worst_client"], found[f"{prefix}tpr_at_1"]
+def _with_extremes(estimate: RiskEstimate) -> str:
+    """Return a risk with what its mean over members hides."""
+    worst, surely = estimate.worst_client, estimate.tpr_at_1
     known = [
         *([] if worst is None else [f"worst client {worst:.3f}"]),
         *([] if surely is None else [f"TPR {surely:.3f} at 1% FPR"]),
     ]
-    return f" ({', '.join(known)})" if known else ""
+    return f"{estimate.figure} ({', '.join(known)})" if known else str(estimate.figure)
 
 
 @app.command()
@@ -273,11 +267,15 @@ def _concluded(
     seconds = round(time.monotonic() - began, 1)
     name, baseline = result.folder.name, result.folder / "baseline"
     if not (baseline / "config.toml").is_file():
-        yield RunConcluded(result.summary, unused, seconds, page, "")
+        yield RunConcluded(
+            str(result.folder), result.summary, result.ledger_head, unused, seconds, page, ""
+        )
         fail_if_diverged({name: result.history})
         return
     table = _with_its_baseline(result.folder)
-    yield RunConcluded(result.summary, unused, seconds, page, table)
+    yield RunConcluded(
+        str(result.folder), result.summary, result.ledger_head, unused, seconds, page, table
+    )
     beside = {f"{name}/baseline": covey.load(baseline).history}
     fail_if_diverged({name: result.history}, beside)
 
@@ -300,12 +298,10 @@ def _with_its_baseline(run: Path) -> str:
 
 def diverged_in(histories: Mapping[str, History]) -> list[dict[str, Any]]:
     """Return which models of these runs, by name, are none: for `--json`."""
-    from covey.report.attacks import diverged_models
-
     return [
-        {"run": name, **each}
+        {"run": name, **asdict(each)}
         for name, history in histories.items()
-        for each in diverged_models(history)
+        for _, each in sorted(history.diverged.items())
     ]
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from covey.base.errors import ConfigError
 from covey.base.names import Params
 from covey.base.params import subtract
-from covey.base.risk import DIVERGED
 from covey.base.rng import Streams
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
@@ -172,6 +171,7 @@ class ClusterAuditResult:
             references on records that they trained on and on others. Where they are
             far apart, the references replay another recipe than the model's.
         exposed: the most exposed members in counts; None with too few references.
+        diverged: whether there is no model to attack.
     """
 
     cluster: int
@@ -184,14 +184,17 @@ class ClusterAuditResult:
     accuracies: Mapping[str, float]
     attacks: Mapping[str, AttackFigures]
     exposed: ExposedCounts | None = None
+    diverged: bool = False
 
 
 def examine_cluster(
     engine: Engine, target: Target, reference: Reference, auditor: Auditor, streams: Streams
 ) -> ClusterAuditResult:
     """Attack one cluster model; no figures where it diverged, or sides do not match."""
-    if nothing := _unexamined(target):
-        return _without_attacks(target, None, nothing)
+    if why := target.diverged or has_non_finite_values(target.params):
+        return _without_attacks(target, None, f"diverged: {why}", diverged=True)
+    if not target.members:
+        return _without_attacks(target, None, "no client both uses and trained this cluster")
     blind = blind_risk(target.members, reference, streams)
     auc = blind and blind.auc
     if refused := mismatch(target.members, reference, blind):
@@ -231,16 +234,12 @@ def examine_cluster(
     )
 
 
-def _unexamined(target: Target) -> str:
-    """Say why there is nothing to attack, no model or no member; "" if there is."""
-    if diverged := target.diverged or has_non_finite_values(target.params):
-        return f"{DIVERGED}: {diverged}"
-    return "" if target.members else "no client both uses and trained this cluster"
-
-
-def _without_attacks(target: Target, blind_auc: float | None, reason: str) -> ClusterAuditResult:
-    clients = len(target.members)
-    return ClusterAuditResult(target.cluster, clients, 0, 0, 0, blind_auc, reason, {}, {})
+def _without_attacks(
+    target: Target, blind_auc: float | None, reason: str, *, diverged: bool = False
+) -> ClusterAuditResult:
+    return ClusterAuditResult(
+        target.cluster, len(target.members), 0, 0, 0, blind_auc, reason, {}, {}, diverged=diverged
+    )
 
 
 def _signals(

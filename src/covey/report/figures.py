@@ -1,6 +1,7 @@
 """Pictures of one run, for its report, notebooks and the browser; the look of all pictures."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from textwrap import fill
 from threading import Lock
@@ -20,9 +21,10 @@ from torch import Tensor
 
 from covey.base.events import ClientExposed, RiskUnknown
 from covey.base.history import History
-from covey.base.names import round_number
+from covey.base.names import Handle, round_number
+from covey.base.risk import RiskEstimate
 from covey.dp.status import epsilon_over_rounds
-from covey.report.attacks import attacks_on, final_risks, strongest
+from covey.report.attacks import attacks_on, final_exposure, final_risk, strongest
 from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines
 from covey.report.summary import client_groups, violations
 
@@ -274,13 +276,13 @@ def risk_figure(history: History) -> Figure:
         shift = 0 if is_many else 0.24 * (place - (len(clusters) - 1) / 2)  # bars side by side
         for is_calibrated in (True, False):
             points = [
-                (m.round_index + shift, m.risk, m.standard_error or 0.0)
+                (m.estimate.round_index + shift, m.estimate.risk, m.estimate.standard_error)
                 for m in measured
-                if m.cluster == j and m.risk is not None and m.calibrated == is_calibrated
+                if m.cluster == j and m.estimate.is_known and m.estimate.calibrated == is_calibrated
             ]
             heights += _bars(seen, points, marker, look, is_filled=is_calibrated)
         if attack := attacks.get(j):
-            end = (j, attack.risk, attack.standard_error or 0.0)
+            end = (j, attack.risk, attack.standard_error)
             heights += _bars(
                 truth, [end], "." if is_many else "D", {**look, "markeredgecolor": INK}
             )
@@ -290,7 +292,7 @@ def risk_figure(history: History) -> Figure:
         handles.append(key(".", f"{len(clusters)} clusters", GREY))
     low, high = min(heights), max(heights)
     seen.set_ylim(low - 0.12 * (high - low), high + 0.05 * (high - low))  # crosses at the foot
-    withheld = [each.round_index for each in measured if each.risk is None]
+    withheld = [m.estimate.round_index for m in measured if not m.estimate.is_known]
     unknown = [j for j, attack in attacks.items() if attack is None]
     _crosses(seen, withheld)
     _crosses(truth, unknown)
@@ -305,7 +307,7 @@ def risk_figure(history: History) -> Figure:
         handles.append(key("D", "strongest attack", INK, MISSING))
     if withheld or unknown:
         handles.append(key("x", "withheld", MISSING))
-    if any(each.risk is not None and not each.calibrated for each in measured):
+    if any(m.estimate.is_known and not m.estimate.calibrated for m in measured):
         handles.append(key("o", "not calibrated", INK, "white"))
     if blind:
         handles.append(Patch(color=MISSING, alpha=0.25, label="clients chose without a figure"))
@@ -344,12 +346,12 @@ def violations_figure(history: History) -> Figure:
     attack on each model, which the axis names.
     """
     figure, (axes,) = canvas()
-    attacks = " and ".join(violations(history)["attacks"])
+    attacks = " and ".join(violations(history).attacks)
     down = f"membership risk by {attacks}" if attacks else "membership risk"
     quiet(axes, "Risk against what each client accepts", down, "clients, most careful first")
     axes.set_xticks([])
     thresholds = history.started.risk_thresholds if history.started else {}
-    ends = [each for each in final_risks(history) if each.handle in thresholds]
+    ends = [_End.of(history, each) for each in history.exposures if each.handle in thresholds]
     if not ends:
         unknown = "no threshold of a client is known"
         late = "it is measured at the end,\nand this run has not ended"
@@ -370,7 +372,7 @@ def violations_figure(history: History) -> Figure:
     keys: list[Artist] = [Line2D([], [], color=INK, label="accepted at most")]
     keys += [key("o", group, cycled(GROUPS, index)) for index, group in enumerate(sizes)]
     keys += [key("o", "filled: above", INK), key("o", "hollow: accepted", INK, "white")]
-    if any(map(_was_riskier, ends)):
+    if any(end.was_riskier for end in ends):
         keys.append(key("_", "exposure, where higher", MISSING))
     if unknown:
         keys.append(key("x", "risk unknown", MISSING))
@@ -378,12 +380,26 @@ def violations_figure(history: History) -> Figure:
     return figure
 
 
-def _was_riskier(end: ClientExposed) -> bool:
-    return end.exposure is not None and end.exposure > (end.risk or 0.0)
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What a client ends with: the risk of its model, and of all that it ever reached."""
+
+    handle: Handle
+    risk: RiskEstimate | None
+    exposure: float
+
+    @classmethod
+    def of(cls, history: History, client: ClientExposed) -> "_End":
+        exposure = float(final_exposure(history, client))
+        return cls(client.handle, final_risk(history, client), exposure)
+
+    @property
+    def was_riskier(self) -> bool:
+        return self.exposure > (self.risk.risk if self.risk else 0.0)
 
 
 def _clients(
-    axes: Axes, ends: Sequence[tuple[int, ClientExposed]], accepted: Sequence[float], colour: str
+    axes: Axes, ends: Sequence[tuple[int, _End]], accepted: Sequence[float], colour: str
 ) -> None:
     """Draw a group's clients at their places: risks, and exposures where these are higher."""
     scale = max(0.2, min(1.0, 60 / len(accepted)))  # else hundreds hide each other
@@ -391,12 +407,12 @@ def _clients(
     look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
     for is_above in (True, False):
         points = [
-            (x, end.risk, end.standard_error or 0.0)
+            (x, end.risk.risk, end.risk.standard_error)
             for x, end in ends
-            if end.risk is not None and (end.risk > accepted[x]) == is_above
+            if end.risk is not None and (end.risk.risk > accepted[x]) == is_above
         ]
         _bars(axes, points, "o", look, is_filled=is_above)
-    higher = [(x, end.exposure or 0.0) for x, end in ends if _was_riskier(end)]
+    higher = [(x, end.exposure) for x, end in ends if end.was_riskier]
     dash = {"color": colour, "alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
     axes.plot([x for x, _ in higher], [exposure for _, exposure in higher], "_", **dash)
 
@@ -409,7 +425,7 @@ def fairness_figure(history: History) -> Figure:
     over many classes is well above 0 even without any disparity. The thick bar is the
     95% interval of the mean over resampled clients and test examples.
     """
-    gaps = [(gap, gap.mean) for gap in history.fairness if gap.mean is not None]
+    gaps = [(gap, gap.mean.value) for gap in history.fairness if gap.mean.value is not None]
     figure, (axes,) = canvas(1.5 + 0.6 * max(1, len(gaps)))
     quiet(axes, "Gaps between groups", "", "difference of rates; 0 is equal")
     axes.grid(visible=False)
@@ -420,8 +436,9 @@ def fairness_figure(history: History) -> Figure:
     for place, (gap, mean) in enumerate(gaps):
         most = mean if gap.maximum is None else gap.maximum
         axes.plot([mean, most], [place, place], color=INK, alpha=0.4)
-        if gap.low is not None and gap.high is not None:
-            axes.plot([gap.low, gap.high], [place, place], color=MISSING, linewidth=6, alpha=0.5)
+        low, high = gap.mean.low, gap.mean.high
+        if low is not None and high is not None:
+            axes.plot([low, high], [place, place], color=MISSING, linewidth=6, alpha=0.5)
         axes.plot(most, place, "o", color=INK, markerfacecolor="white")
         axes.plot(mean, place, "o", color=INK)
         words = gap.gap.replace("_", " ")

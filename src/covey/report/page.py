@@ -10,9 +10,9 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from covey.base.figure import Figure, number
 from covey.base.files import make_folder, replace_whole
 from covey.base.names import round_number
-from covey.base.risk import DIVERGED
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.membership.audit import ClusterAuditResult
 from covey.report.attacks import diverged_sentences
@@ -26,7 +26,7 @@ from covey.report.comparison import (
     with_baselines,
 )
 from covey.report.queries import Reported, group_sizes, metrics_csv, rounds_table, utility
-from covey.report.summary import PROMISE, by_attacks, estimate, happenings, interval, number, spread
+from covey.report.summary import PROMISE, by_attacks, happenings, spread
 from covey.report.view import RunView, privacy_of, run_view
 from covey.runtime.auditing import Audit
 
@@ -48,7 +48,7 @@ def write_report(reported: Sequence[Reported], out: Path) -> Path:
     (run,) = reported
     view, privacy = run_view(run), privacy_of(run)
     pictures = {name: drawn(view, name) for name in view.pictures}
-    if privacy.guarantees:
+    if privacy.status.guarantee:
         pictures["spent"] = drawn(view, "spent")
     if run.samples:
         from covey.report.figures import samples_figure, svg
@@ -113,7 +113,7 @@ def templates(package: str = "covey.report") -> Environment:
     environment.globals |= {
         "by_attacks": by_attacks,
         "diverged_sentences": diverged_sentences,
-        "estimate": estimate,
+        "figure": Figure,
         "group_sizes": group_sizes,
         "happenings": happenings,
         "interval": interval,
@@ -142,6 +142,11 @@ def embedded(pictures: Mapping[str, bytes]) -> Sources:
     """Return SVG as sources that need nothing beside the page."""
     kind = "data:image/svg+xml;base64,"
     return Sources({name: kind + b64encode(each).decode() for name, each in pictures.items()})
+
+
+def interval(figure: Mapping[str, Any]) -> str:
+    """Return a figure as JSON has it, for a table whose reasons stand below it."""
+    return Figure(**figure).cell
 
 
 def rendered(
@@ -211,8 +216,8 @@ def write_audit(audit: Audit, run: Path) -> dict[str, Any]:
             figure = roc_figure(f"Cluster {each.cluster}: {sides}", curves, each.members)
             pictures[str(each.cluster)] = svg(figure)
             write(folder / f"roc-cluster-{each.cluster}.svg", pictures[str(each.cluster)])
-    gone = ", ".join(str(c.cluster) for c in audit.clusters if c.reason.startswith(DIVERGED))
-    no_source = f"{DIVERGED}: it rests on all models in use, and cluster {gone} has none"
+    gone = ", ".join(str(c.cluster) for c in audit.clusters if c.diverged)
+    no_source = f"diverged: it rests on all models in use, and cluster {gone} has none"
     found = {
         "view": VIEW,
         "references": audit.references,

@@ -2,19 +2,20 @@
 
 import tomllib
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
 import tomli_w
 
 from covey.base.events import ClusterAudited
 from covey.base.history import History
+from covey.base.risk import RiskEstimate
+from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.report.attacks import NOT_FINISHED
 from covey.report.comparison import settings_of
 from covey.report.queries import Reported
-from covey.report.summary import budget_of, guarantee_of, summary
+from covey.report.summary import Deniability, Summary, deniability, summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +39,22 @@ class Privacy:
 
     Attributes:
         planned: the epsilon that was set for the whole run.
-        head: of the ledger, as far as this was added up.
+        rounds, head: as far as this was added up.
     """
 
-    guarantees: Sequence[Mapping[str, Any]]
-    guarantee_reason: str
-    budget: Mapping[str, Any] | None
-    budget_reason: str
+    status: GuaranteeStatus
+    deniability: Deniability
     planned: float | None
-    left: float | None
     rounds: int
     head: str | None
+
+    @property
+    def left(self) -> float | None:
+        """What is left of the planned epsilon."""
+        holds = self.status.guarantee
+        if self.planned is None or holds is None or holds.epsilon is None:
+            return None
+        return self.planned - holds.epsilon
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,8 @@ class RunView:
 
     run: Reported
     is_whole: bool
-    summary: Any
-    baseline: Any
+    summary: Summary
+    baseline: Summary | None
     accepted: Sequence[Accepted]
     settings: str
 
@@ -102,26 +108,20 @@ def run_view(run: Reported, *, is_whole: bool = True) -> RunView:
 
 def privacy_of(run: Reported) -> Privacy:
     """Add up what noise guarantees, and who can still be denied."""
-    guarantees, budget = guarantee_of(run.history), budget_of(run.history)
-    planned = settings_of(run).get("aggregation.epsilon") or None
-    holds = guarantees["guarantee"]
     return Privacy(
-        guarantees=guarantees["guarantees"],
-        guarantee_reason=guarantees["guarantee_reason"],
-        budget=budget["budget"],
-        budget_reason=budget["budget_reason"],
-        planned=planned,
-        left=planned - holds["epsilon"] if planned and holds else None,
+        status=guarantee_status(run.history),
+        deniability=deniability(run.history),
+        planned=settings_of(run).get("aggregation.epsilon") or None,
         rounds=len(run.history.rounds),
         head=run.ledger_head,
     )
 
 
-def _quick_summary(history: History) -> Any:  # noqa: ANN401 - read by templates alone
+def _quick_summary(history: History) -> Summary:
     """Return a summary without what noise guarantees, with a line for each cluster."""
     if not history.audits and history.rounds:  # before the truth is known
-        sizes = enumerate(history.clusters_of_clients())
-        unknown = [ClusterAudited(j, n, *[None] * 5, reason=NOT_FINISHED) for j, n in sizes]
+        none, clusters = RiskEstimate.unknown(NOT_FINISHED), len(history.clusters_of_clients())
+        unknown = (ClusterAudited(j, none, none.figure, none.figure) for j in range(clusters))
         history = replace(history, audits=tuple(unknown))
     return summary(replace(history, told=(), hidden=()))
 
@@ -137,8 +137,6 @@ def _accepted(history: History, cluster: int) -> Accepted:
         middle=median(accepted) if accepted else None,
         above=bisect_left(accepted, figure.risk) if figure and is_known else None,
         above_lower=(
-            bisect_left(accepted, figure.risk - 1.96 * figure.standard_error)
-            if figure and is_known
-            else None
+            bisect_left(accepted, figure.figure.lower_bound) if figure and is_known else None
         ),
     )

@@ -11,7 +11,6 @@ from covey.base.errors import ConfigError, RunError
 from covey.base.events import CohortSampled, ModelAttacked
 from covey.base.history import History
 from covey.base.names import Handle, Params
-from covey.base.risk import DIVERGED
 from covey.build.run import BuiltRun
 from covey.build.training import user_function
 from covey.components.built_ins import USUAL_ATTACKS
@@ -172,7 +171,7 @@ def audit_run(
         examine_cluster(run.engine, each, run.reference, auditor, streams.at(each.cluster))
         for each in targets
     )
-    none = any(each.reason.startswith(DIVERGED) for each in clusters)
+    none = any(each.diverged for each in clusters)
     return Audit(
         references=references,
         groups=tuple(group.name for group in run.population.groups),
@@ -240,17 +239,10 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
     if history.finished is None:
         return
     facts = [
-        ModelAttacked(
-            each.cluster,
-            name,
-            found.value,
-            found.standard_error(),
-            history.finished.model_hash,
-            tpr_at_1=figures.overall.tpr_at_1_percent.value,
-        )
+        ModelAttacked(each.cluster, attack.overall.estimate(name), history.finished.model_hash)
         for each in audit.clusters
-        for name, figures in each.attacks.items()
-        if (found := figures.overall.balanced_accuracy).value is not None
+        for name, attack in each.attacks.items()
+        if attack.overall.balanced_accuracy.value is not None
     ]
     new = [each for each in facts if each not in history.attacks]
     if new:

@@ -73,7 +73,7 @@ def run_page(run: FollowedRun) -> dict[str, Any]:
         return page
     view: RunView = run.made("view", partial(_view, run))
     privacy, mark = run.made_later("privacy", partial(_privacy, run)), run.pictured().mark
-    names = [*view.pictures, *(["spent"] if privacy and privacy[0].guarantees else [])]
+    names = [*view.pictures, *(["spent"] if privacy and privacy[0].status.guarantee else [])]
     return {
         **page,
         "view": view,
@@ -102,7 +102,7 @@ def _view(run: FollowedRun, snapshot: Snapshot) -> RunView:
 def _privacy(run: FollowedRun, snapshot: Snapshot) -> tuple[Privacy, bytes | None]:
     """Return what noise guarantees, and its picture, which takes as long to add up."""
     privacy = privacy_of(run.reported(snapshot))
-    return privacy, drawn(_view(run, snapshot), "spent") if privacy.guarantees else None
+    return privacy, drawn(_view(run, snapshot), "spent") if privacy.status.guarantee else None
 
 
 def picture_of(run: FollowedRun, name: str) -> bytes | None:
