@@ -331,7 +331,8 @@ def test_noise_is_accounted_for_on_the_page(tmp_path: Path, visit: Visit):
     visitor = visit(tmp_path)
     page = words(settled(visitor, visitor.runs()["noisy"]))
     guarantee = covey.load(tmp_path / "noisy").guarantee.guarantee
-    assert f"epsilon {guarantee['epsilon']:.3f} spent" in page
+    assert guarantee is not None
+    assert f"epsilon {guarantee.epsilon:.3f} spent" in page
 
 
 def test_the_ledger_may_be_opened_to_be_written_while_pages_are_open(tmp_path: Path, visit: Visit):
