@@ -25,7 +25,7 @@ def main(out: str) -> None:
     )
     print(f"accuracy on held-out examples: {run.summary.accuracy.overall:.2f}")
     for cluster in run.summary.clusters:
-        print(f"{cluster['clients']} clients, risk {cluster['risk']}: {cluster['reason']}")
+        print(f"{cluster.clients} clients, risk {cluster.risk}: {cluster.reason}")
     params = run.params(run.cluster_of("client-00000"))
     print(f"client-00000 uses {sum(p.numel() for p in params.values())} parameters")
     (answer,) = run.forget("client-00007", answer="retrain")

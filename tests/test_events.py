@@ -45,7 +45,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if origin is Mapping:
         key, value = map(values_of, inside)
         return st.dictionaries(key, value, max_size=3)
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         return fields_of(hint).map(lambda values: hint(**values))
     return PLAIN[hint]
 

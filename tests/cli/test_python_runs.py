@@ -59,7 +59,7 @@ def never(tmp_path_factory) -> str:
     """The models' hash at the end of a run that never met the client `a`."""
     out = tmp_path_factory.mktemp("never") / "run"
     made = run(lambda: make_model(), data_of(NAMES[1:]), SETTINGS, out)
-    return made.summary.model_hash
+    return made.summary.model_hash or ""
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_playing_rounds_again_without_the_model_is_refused_and_changes_nothing(
     assert f"covey.load('{folder}', model=..., clients=...).forget(...)" in said
     assert "package.module:function" in said
     again = load(folder)
-    assert again.summary.model_hash == state["model_hash"]
+    assert again.summary.model_hash == state.model_hash
     assert "a" in again.names
     assert not again.history.left
 

@@ -103,8 +103,8 @@ def test_an_app_of_ones_own_trains_in_clusters(adopted):
     assert first is not None
     assert last is not None
     assert last > first + 0.3
-    assert sum(each["clients"] for each in result.summary.clusters) == 4
-    reasons = [each.reason for each in result.history.measured if each.risk is None]
+    assert sum(each.clients for each in result.summary.clusters) == 4
+    reasons = [e.estimate.reason for e in result.history.measured if not e.estimate.is_known]
     assert len(reasons) == len(result.history.measured) > 0
     assert all("fewer than 5 clients told counts" in each for each in reasons)
     Net().load_state_dict(dict(result.params(0)))

@@ -193,7 +193,7 @@ def ended(submitted: Submitted) -> str:
 def test_a_deployment_ends_where_its_simulation_does(cut, tmp_path):
     config = load_config(cut.folder / "covey.toml", ["engine.name=parallel"])
     there, here = cut.result, covey.run(config=config, out=tmp_path / "simulated")
-    assert sorted(c["clients"] for c in here.summary.clusters) == [2, 4]
+    assert sorted(c.clients for c in here.summary.clusters) == [2, 4]
     assert there.history.assignment == here.history.assignment
     assert [r.clients for r in there.history.rounds] == [r.clients for r in here.history.rounds]
     same_risks(there, here)

@@ -87,5 +87,5 @@ def test_the_audit_at_the_end_refuses_copies(look_up: Engine, cheats: list[Clien
     here = tuple(cheats[2:])
     membership = Membership(chosen=(here,), trained=(here,), pooled=((),))
     (audit,) = audit_clusters(look_up, [{}], membership, Reference(()), STREAMS)
-    assert audit.true_risk is audit.exposed_risk is None
-    assert audit.reason.startswith("refused: non-members must not be what clients")
+    assert audit.truth.figure.value is audit.exposed.value is None
+    assert audit.truth.reason.startswith("refused: non-members must not be what clients")

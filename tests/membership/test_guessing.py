@@ -166,19 +166,17 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
         (silent, 4, ""),
         (knows, 2, "its training diverged"),
     ):
-        found = look(params, t, known).finding
+        found = look(params, t, known).estimate
         assert not found.is_known
         assert found.diverged
         assert (found.source, found.round_index) == ("mine", t)
-        event = found.event(3)
-        assert (event.cluster, event.round_index, event.source) == (3, t, "mine")
-        assert event.risk is event.auc is None
-        assert not event.calibrated
-        assert event.reason == f"diverged: {found.reason}"
+        assert found.auc is None
+        assert not found.counts
+        assert found.reason == f"diverged: {found.diverged}"
     assert not asked
     # what learns still, and what nobody has moved yet, has not diverged
     for params, t in ((knows, 2), (knows, 4), (silent, 2), (start[0], 4)):
-        found = look(params, t).finding
+        found = look(params, t).estimate
         assert found.is_known
         assert (found.source, found.round_index) == ("mine", t)
     assert len(asked) == 4

@@ -8,7 +8,6 @@ import pytest
 
 from covey import Engine, Examples, RiskContext, RiskEstimate, Streams, Target
 from covey.base.figure import Figure
-from covey.base.risk import Finding
 from covey.data.examples import Client
 from covey.membership.attacks import auc, cross_fitted
 from covey.membership.estimators import ClientEstimator, FederatedEstimator, OracleEstimator
@@ -21,11 +20,11 @@ MakeTarget = Callable[..., Target]
 STREAMS = Streams(0).at("round", 5)
 
 
-def federated(engine: Engine, target: Target) -> Finding:
+def federated(engine: Engine, target: Target) -> RiskEstimate:
     return FederatedEstimator().estimate(target, RiskContext(engine), STREAMS)
 
 
-def oracle(engine: Engine, target: Target, reference: Reference) -> Finding:
+def oracle(engine: Engine, target: Target, reference: Reference) -> RiskEstimate:
     context = RiskContext(engine, reference=reference)
     return OracleEstimator().estimate(target, context, STREAMS)
 
@@ -80,10 +79,7 @@ def test_a_federated_figure_on_too_few_records_is_withheld(
     finding = federated(look_up, make_target(only))
     assert not finding.is_known
     assert f"{members} members and {holdouts} held-out" in finding.reason
-    event = finding.event(0)
-    assert event.risk is event.standard_error is event.auc is None
-    assert not event.calibrated
-    assert event.reason.startswith("withheld: ")
+    assert not finding.counts
 
 
 def test_a_cluster_without_clients_has_no_figure(look_up: Engine, make_target: MakeTarget):
@@ -151,7 +147,7 @@ def test_a_mixed_cluster_is_not_attackable_by_telling_groups_apart(
     inside = np.concatenate([-c.train.inputs[:, 0].numpy() for c in clients])
     outside = np.concatenate([-e.inputs[:, 0].numpy() for e in reference.by_group])
     mixed = cross_fitted(inside.astype(float), outside.astype(float), np.random.default_rng(0))
-    assert mixed.accuracy == pytest.approx(0.7, abs=0.03)
+    assert mixed.risk == pytest.approx(0.7, abs=0.03)
 
 
 def test_the_oracle_states_the_truth(

@@ -130,7 +130,7 @@ def test_the_figure_is_near_the_truth(world: World, trained: Target, assessed: A
     truth = true_risk(world.engine, trained.params, world.members, world.reference, ROUND_STREAMS)
     assert truth is not None
     assert truth.risk > 0.7  # there is something to find
-    figure = assessed.finding
+    figure = assessed.estimate
     assert figure.is_known, figure.reason
     assert figure.calibrated
     # The truth rests on 90 members (SE 0.03 or so), and the shadows differ by about as
@@ -154,7 +154,7 @@ def test_shadows_copy_the_clients_sizes_and_groups_and_have_played_as_many_round
 
 def test_a_figure_is_deterministic(world: World, trained: Target, assessed: Assessment):
     again = look(trained, world.setup)
-    assert again.finding == assessed.finding
+    assert again.estimate == assessed.estimate
     for one, other in zip(shadows_of(again), shadows_of(assessed), strict=True):
         assert model_hash([one.params]) == model_hash([other.params])
 
@@ -321,7 +321,7 @@ def test_everybody_trains_along_in_the_shared_rounds(world: World):
 
 
 def test_a_figure_says_how_the_groups_are_known(world: World, assessed: Assessment):
-    assert "as the clients report" in assessed.finding.reason
+    assert "as the clients report" in assessed.estimate.reason
 
 
 def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
@@ -341,7 +341,7 @@ def test_a_cluster_without_clients_has_no_figure(world: World, trained: Target):
 
 
 def test_one_shadow_alone_is_judged_by_its_own_threshold(world: World, trained: Target):
-    figure = look(trained, world.setup, 1).finding
+    figure = look(trained, world.setup, 1).estimate
     assert figure.is_known, figure.reason
     assert figure.calibrated
     # the sampling error of 90 members and 90 non-members, at most sqrt(0.5 / 90) / 2

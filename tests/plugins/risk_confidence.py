@@ -36,11 +36,13 @@ class ConfidenceGap(covey.RiskEstimator):
         if min(inside, outside) < self.fewest:
             return covey.RiskEstimate.unknown(f"{inside} members and {outside} held-out examples")
         return covey.RiskEstimate(
-            risk=0.5 + (sure[0].mean() - sure[1].mean()) / 2,
-            standard_error=sqrt(sum(each.var() / len(each) for each in sure)) / 2,
+            covey.Figure(
+                0.5 + (sure[0].mean() - sure[1].mean()) / 2,
+                error=sqrt(sum(each.var() / len(each) for each in sure)) / 2,
+            ),
             members=inside,
             non_members=outside,
-            reason=f"a coin with sharpness {self.sharpness:g}",
+            rests_on=f"a coin with sharpness {self.sharpness:g}",
         )
 
     def _confidence(self, target, context, sets):  # pyright: ignore

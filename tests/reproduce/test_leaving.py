@@ -99,7 +99,7 @@ def test_the_numbers_are_those_of_the_runs(of, folder):
     assert 0 <= denied <= strict <= replayed  # who keeps more members denies less
     assert replayed > 0
     told = load(hidden[0]).summary
-    assert of["accuracy", "k=3"].values[0] == told["accuracy"]["overall"]
+    assert of["accuracy", "k=3"].values[0] == told.accuracy.overall
     files = [alone / "ledger.sqlite", *alone.glob("checkpoints/*.safetensors")]
     stored = sum(path.stat().st_size for path in files)
     assert of["bytes on the server", "fedAvg"].values == (stored,)

@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def model_hash(result: Run) -> str:
-    return result.summary.model_hash
+    return result.summary.model_hash or ""
 
 
 def test_all_kinds_of_data_and_settings_make_the_same_run(tmp_path: Path):

@@ -75,7 +75,7 @@ def left(folder: Path, *clients, answer="auto", basis: Basis = "none"):
 
 
 def hash_of(folder: Path) -> str:
-    return load(folder).summary.model_hash
+    return load(folder).summary.model_hash or ""
 
 
 def between(folder: Path) -> list[ClientLeft | RunRolledBack]:

@@ -54,8 +54,8 @@ def test_from_a_file_and_as_an_object_it_finds_the_same(tmp_path: Path):
     passed = covey.run(config=TINY | {"risk.name": source}, out=tmp_path / "passed")
     assert measured(named) == measured(passed)
     found = measured(named)
-    assert {each.source for each in found} == {NAME}
-    known = [each for each in found if each.calibrated]
+    assert {each.estimate.source for each in found} == {NAME}
+    known = [each.estimate for each in found if each.estimate.counts]
     assert known
     assert known[0].reason == "a coin with sharpness 2"
     # clients choose by it: nothing is unknown of a cluster that was measured

@@ -44,13 +44,13 @@ def violations(results: list[Run]) -> int:
 
 def accuracy(results: list[Run], group: str | None = None) -> float:
     found = [result.summary.accuracy for result in results]
-    return float(np.mean([each["by_group"][group] if group else each["overall"] for each in found]))
+    return float(np.mean([each.by_group[group] if group else each.overall for each in found]))
 
 
 def risk_of(result: Run, group: str) -> float:
     """Return the true risk of the cluster where most clients of this group are."""
     clusters = result.summary.clusters
-    return max(clusters, key=lambda each: each["groups"].get(group, 0))["true_risk"]
+    return max(clusters, key=lambda each: each.groups.get(group, 0)).true_risk
 
 
 def test_the_minority_is_exposed_under_ifca(played):
