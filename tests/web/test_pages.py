@@ -164,6 +164,19 @@ def test_a_changed_proof_is_said_to_be_one(shown: Path, tmp_path: Path, visit: V
     assert "failed. Do not rely on this proof" in page
 
 
+def test_an_audit_is_shown_and_one_that_lacks_figures_is_not_believed(
+    visitor: Visitor, shown: Path, tmp_path: Path, visit: Visit
+):
+    page = words(visitor.get(f"{visitor.runs()[HOSTILE_FOLDER]}/audit"))
+    assert f"0, loss{INERT} 0.610 [0.550, 0.670]" in page
+    run = shutil.copytree(shown / HOSTILE_FOLDER, tmp_path / "roots" / "run")
+    path = run / "audit" / "audit.json"
+    for changed in ("{}", "[]", path.read_text().replace('"accuracies"', '"other"')):
+        path.write_text(changed)
+        other = visit(tmp_path / "roots")
+        assert "audit.json cannot be read" in other.get(f"{other.runs()['run']}/audit")
+
+
 def test_a_card_has_the_answers_that_a_plan_has(visitor: Visitor, shown: Path):
     run = covey.load(shown / "real")
     name, handle = sorted(run.names.items())[0]
@@ -185,7 +198,7 @@ def test_a_name_leads_to_its_card_and_stays_out_of_the_address(visitor: Visitor,
     assert answer.url.path == f"{path}/{handle}"
     assert not answer.url.query
     nobody = visitor.client.get(path, params={"name": f"{INERT}nobody"})
-    assert "Nobody in this run is known by that name" in nobody.text
+    assert "No client of this run has that name" in nobody.text
     assert INERT not in nobody.text
 
 

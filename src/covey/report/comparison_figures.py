@@ -79,7 +79,7 @@ def _looks(settings: Sequence[str], baselines: Sequence[bool]) -> dict[str, dict
         place = sum(look["color"] != INK for look in looks.values())
         if is_baseline:
             looks.setdefault(setting, {"color": INK, "linestyle": "--", "marker": MARKERS[0]})
-        elif setting not in looks:  # beyond the last colour, dots tell apart
+        elif setting not in looks:  # beyond the last colour, dots distinguish
             dash = cycled(("-", ":", "-."), place // len(SETTINGS))
             marker = cycled(MARKERS[1:], place)
             looks[setting] = {"color": cycled(SETTINGS, place), "linestyle": dash, "marker": marker}

@@ -187,11 +187,11 @@ def write_exposed_records(answer: Mapping[str, Any], out: Path) -> Path:
 
 
 VIEW = (
-    "The auditor's view, in a simulation: it knows the real members, and replays the "
+    "The auditor's view, in a simulation: it has the real members, and replays the "
     "run's recipe on random halves of them and of matched non-members. A server holds "
     "neither and could not do this. Intervals (95%) are over records."
 )
-NO_SOURCE = "nobody asked for it, or fewer than two clusters are in use"
+NO_SOURCE = "it was not requested, or fewer than two clusters are in use"
 RATES = ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent")
 
 

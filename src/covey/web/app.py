@@ -1,4 +1,4 @@
-"""The pages by address, each made when it is asked for, on a server of this machine."""
+"""The pages by address, each made for its request, on a server of this machine."""
 
 import asyncio
 import os
@@ -124,14 +124,14 @@ def application(
     return Guard(app, port, on_used, write=write)
 
 
-Found = TypeVar("Found")
+There = TypeVar("There")
 
 
-def _there(found: Found | None) -> Found:
+def _there(there: There | None) -> There:
     """Return what is at an address, or let the page be that there is nothing."""
-    if found is None:
+    if there is None:
         raise HTTPException(404)
-    return found
+    return there
 
 
 def _page(path: str, template: str, make: Callable[[Request], View]) -> Route:
@@ -197,7 +197,7 @@ class Server:
         await self._guard(scope, receive, send)
 
     def run(self) -> None:
-        """Answer until the process is told to stop, or `stop` is called."""
+        """Answer until the process gets a signal to stop, or `stop` is called."""
         with closing(self._listener):
             self._server.run(sockets=[self._listener])
 

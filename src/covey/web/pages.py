@@ -203,7 +203,7 @@ def proof_page(run: FollowedRun, name: str) -> dict[str, Any] | None:
 
 
 def audit_page(run: FollowedRun) -> dict[str, Any]:
-    """Return what the last audit found, or that there was none."""
+    """Return the last audit, or that there was none."""
     view: dict[str, Any] = {"run": run, "snapshot": run.look(), "audit": None, "problem": ""}
     path = run.folder.path / "audit" / "audit.json"
     if not path.is_file():

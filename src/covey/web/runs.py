@@ -65,7 +65,7 @@ class Snapshot:
 
     @property
     def stands_for(self) -> tuple[object, ...]:
-        """What is the same in two snapshots that tell the same."""
+        """What is equal in two snapshots that say the same."""
         return self.is_whole, self.position, self.end, self.head, self.problem
 
     @property
@@ -191,7 +191,7 @@ class FollowedRun:
             self._changed.notify_all()
 
     def _publish_glance(self) -> None:
-        """Publish a glance, unless the reader, meanwhile, has published what it knows."""
+        """Publish a glance, unless the reader, meanwhile, has published what it read."""
         glanced = self._glanced()
         with self._changed:
             if self._snapshot is None:
