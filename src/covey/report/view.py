@@ -9,8 +9,8 @@ from statistics import median
 import tomli_w
 
 from covey.base.events import ClusterAudited
+from covey.base.figure import RiskEstimate
 from covey.base.history import History
-from covey.base.risk import RiskEstimate
 from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.report.attacks import NOT_FINISHED
 from covey.report.comparison import settings_of
