@@ -29,7 +29,7 @@ def words(figure: Figure) -> str:
     found = [text.get_text() for axes in figure.axes for text in axes.texts]
     found += [axes.get_title(loc="left") for axes in figure.axes]
     found += [text.get_text() for key in figure.legends for text in key.get_texts()]
-    return " | ".join(found)
+    return " | ".join(found).replace("\n", " ")
 
 
 def test_every_kind_of_run_has_every_figure(any_history: History):
@@ -41,7 +41,7 @@ def test_a_baseline_is_dashed_and_named(histories: dict[str, History]):
     figure = accuracy_figure(histories["two clusters"], histories["one cluster"])
     dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     assert len(dashed) == 3
-    assert "minority 0.800 | FedAvg, minority 0.800" in words(figure)
+    assert "FedAvg, minority 0.800" in words(figure)
 
 
 def test_accuracy_ends_with_the_final_choice(histories: dict[str, History]):
@@ -92,8 +92,10 @@ def test_the_same_label_has_one_colour(histories: dict[str, History]):
 
 
 def test_hostile_names_can_be_drawn(histories: dict[str, History]):
-    figure = overlaid_accuracy([(r"_$\frac{$<b>", histories["two clusters"])])
-    assert svg(figure) == svg(figure)
+    once, again = (
+        overlaid_accuracy([(r"_$\frac{$<b>", histories["two clusters"])]) for _ in range(2)
+    )
+    assert svg(once) == svg(again)
 
 
 def test_samples_of_both_kinds_of_images():
@@ -101,19 +103,20 @@ def test_samples_of_both_kinds_of_images():
     colour = torch.zeros(20, 3, 8, 8, dtype=torch.uint8)
     figure = samples_figure({"minority": grey, "majority": colour})
     dark = [(np.asarray(axes.images[0].get_array()) == 0) for axes in figure.axes]
-    assert [int(pixels[..., 0].sum()) for pixels in dark] == [3 * 64, 12 * 64]
+    assert [int(pixels[..., 0].sum()) for pixels in dark] == [3 * 64, 8 * 64]
     assert all((pixels[..., :1] == pixels).all() for pixels in dark)
 
 
 def test_a_roc_begins_at_one_accused_non_member_and_hides_no_zero():
     curve = [(1 / 400, 0.0), (1 / 40, 0.2), (1.0, 1.0)]
-    figure = roc_figure("Cluster 0", {"loss": curve, "lira": [(1 / 400, 0.1), (1, 1)]}, 400)
+    curves = {"loss": curve, "lira": [(1 / 400, 0.1), (1, 1)]}
+    figure = roc_figure("Cluster 0", curves, 400)
     (axes,) = figure.axes
     assert axes.get_xscale() == axes.get_yscale() == "log"
     assert axes.get_xlim() == pytest.approx((1 / 400, 1))
     assert np.isnan(np.asarray(axes.lines[1].get_ydata(), dtype=float)[0])
-    assert "a coin toss | loss | lira" in words(figure)
-    assert svg(figure) == svg(figure)
+    assert "guessing | loss | lira" in words(figure)
+    assert svg(figure) == svg(roc_figure("Cluster 0", curves, 400))
     assert "unknown" in words(roc_figure("Cluster 1", {"loss": []}, 0))
 
 

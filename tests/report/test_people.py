@@ -28,9 +28,10 @@ from covey.ledger.chain import Record
 from covey.membership.truth import LOSS
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
-from covey.report.page import run_view
+from covey.report.page import rendered
 from covey.report.queries import Reported, final_figures, group_sizes
 from covey.report.summary import summary
+from covey.report.view import run_view
 from covey.runtime.ledger_record import LedgerRecord
 
 HANDLES: tuple[str, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
@@ -121,12 +122,17 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     history = record.history
     told = summary(history)
     view = run_view(Reported("run", history, ""))
+    page = rendered("run.html", {}, {"view": view, "privacy": None}).decode()
+    said = " ".join(re.sub(r"<[^>]*>", " ", page).split())
     figures = final_figures(history)
     axes = violations_figure(history).axes[0]
     points = sum(np.size(line.get_xdata()) for line in axes.lines if line.get_marker() == "o")
-    of = [re.findall(r"of (\d+)", view["violations"][k])[0] for k in ("now", "lower")]
-    by_group = re.findall(r"of (\d+)", view["violations"]["by_group"])
-    keys = [re.findall(r"(\d+) clients", each.note) for each in view["keys"]]
+    above = re.search(r"above the risk that they accept \d+ of (\d+) by .*?: \d+ of (\d+)", said)
+    who = re.search(r"(\d+) clients?: ([^.]*)\.", said)
+    by_group = re.search(r"By group: ([^.]*)\.", said)
+    assert above
+    assert who
+    assert by_group
     names = {h: h for h in HANDLES if h in history.clients}
     return {
         "history": len(history.clients),
@@ -135,10 +141,11 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
         "groups of clusters": sum(sum(each.groups.values()) for each in told.clusters),
         "violations and unknown": told.violations.count + told.violations.unknown,
         "groups": sum(group_sizes(history).values()),
-        "page, violations": int(of[0]),
-        "page, lower bound": int(of[1]),
-        "page, by group": sum(map(int, by_group)),
-        "page, keys": sum(int(n) for found in keys for n in found),
+        "page, violations": int(above[1]),
+        "page, lower bound": int(above[2]),
+        "page, who": int(who[1]),
+        "page, groups": sum(map(int, re.findall(r"\d+", who[2]))),
+        "page, by group": sum(map(int, re.findall(r"of (\d+)", by_group[1]))),
         "figure": points,
         "trackers": int(sum(figures[f"final/clients/cluster_{j}"] for j in range(2))),
         "frame": sum(row["cluster"] is not None for row in client_rows(history, names)),

@@ -173,16 +173,23 @@ def written(path: Path, story: Story, *, live: bool = False) -> Iterator[Writer]
 def audit_of(cluster: int) -> str:
     """Return an audit.json of one cluster."""
     known = {"value": 0.61, "low": 0.55, "high": 0.67}
+    rates = ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent")
     figures = {
-        "overall": dict.fromkeys(
-            ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent"), known
-        )
+        "overall": dict.fromkeys(rates, known),
+        "by_group": {f"few{INERT}": {"balanced_accuracy": known}},
+        "by_difficulty": {},
+        "by_class": {},
     }
     found = {
         "cluster": cluster,
         "clients": 7,
         "members": 70,
+        "background": 0,
         "reason": "",
+        "unknown": [],
+        "exposed": None,
+        "accuracies": {"members": 0.9, "non_members": 0.8},
         "attacks": {f"loss{INERT}": figures},
     }
-    return json.dumps({"view": "The auditor's view.", "clusters": [found]})
+    audit = {"view": "The auditor's view.", "references": 4, "source": None, "clusters": [found]}
+    return json.dumps(audit)

@@ -236,7 +236,7 @@ def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[di
     """Return one row per client that has not left, by name.
 
     threshold: the highest risk that it accepts. risk: the newest estimate of its
-    cluster's that is still valid; true_risk: what a simulation knows of it at the end,
+    cluster's that is still valid; true_risk: what only a simulation can measure at the end,
     by the strongest attack that was run, which `attack` names; exposure: the highest true
     risk of all models that its examples ever reached. A figure that is not known is None.
     """

@@ -1,7 +1,6 @@
 """Pictures of what is laid side by side: attacks, runs, settings, budgets of privacy."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,12 @@ from matplotlib.ticker import FuncFormatter
 from covey.base.history import History
 from covey.components.built_ins import BASELINE
 from covey.report.figures import (
-    CLUSTERS,
     INK,
     MARKERS,
     MISSING,
+    SETTINGS,
     canvas,
+    counted,
     cycled,
     key,
     legend,
@@ -37,27 +37,24 @@ Curve = Sequence[tuple[float, float]]
 def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
     """Draw each attack's ROC curve on logarithmic axes.
 
-    Read off it at the left how many members an attack finds while it accuses hardly
-    anybody wrongly: there an attack is worth believing about a single record, and there
-    an average hides it. The axis begins at one wrongly accused record; a curve begins
-    where it finds its first member. The dotted line is a coin.
+    Read off it at the left how many members an attack finds while it accuses almost no
+    non-member: there an attack is worth believing about a single record, and there an
+    average hides it. The axis begins at one wrongly accused record; a curve begins where
+    it finds its first member. The dotted line is guessing.
     """
-    figure, (axes,) = canvas(4.6)
-    quiet(axes, title, "members found (TPR)", "non-members accused (FPR)")
+    figure, (axes,) = canvas()
+    quiet(axes, title, "members found", "non-members accused")
     known = {name: np.array(curve) for name, curve in curves.items() if len(curve)}
     if not known:
-        say(axes, "unknown: there is nobody to compare the members with")
+        say(axes, "unknown: there are no non-members to compare with")
         return figure
     start = min(curve[0, 0] for curve in known.values())
-    coin = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
-    axes.plot([start, 1], [start, 1], **coin)
-    keys = [Line2D([], [], label="a coin toss", **coin)]
+    dotted = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
+    axes.plot([start, 1], [start, 1], **dotted)
+    keys = [Line2D([], [], label="guessing", **dotted)]
     for index, (name, curve) in enumerate(known.items()):
-        look = {
-            "color": cycled(CLUSTERS, index),
-            "linestyle": cycled(DASHES, index),
-            "linewidth": 1.8,
-        }
+        dash = cycled(DASHES, index)
+        look = {"color": cycled(SETTINGS, index), "linestyle": dash, "linewidth": 1.8}
         rates = np.where(curve[:, 1] > 0, curve[:, 1], np.nan)
         axes.plot(curve[:, 0], rates, drawstyle="steps-post", **look)
         keys.append(Line2D([], [], label=lettering(name), **look))
@@ -65,14 +62,28 @@ def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
     axes.set_yscale("log")
     axes.set_xlim(start, 1)
     # the first tick stands for one accused record: no decade too close to it
-    axes.set_xticks([start, *(t for t in DECADES if t > 1.6 * start)])
+    axes.set_xticks([start, *(t for t in DECADES if t > 3 * start)])
     axes.set_ylim(min(start, 1 / max(1, members)) * 0.9, 1.15)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(
             FuncFormatter(lambda share, _: f"{100 * share:.2g}%" if share < 1 else "100%")
         )
-    legend(figure, keys)
+    legend(figure, keys, 2)
     return figure
+
+
+def _looks(settings: Sequence[str], baselines: Sequence[bool]) -> dict[str, dict[str, Any]]:
+    """Return how each setting is drawn, everywhere on a page: FedAvg is black and dashed."""
+    looks: dict[str, dict[str, Any]] = {}
+    for setting, is_baseline in zip(settings, baselines, strict=True):
+        place = sum(look["color"] != INK for look in looks.values())
+        if is_baseline:
+            looks.setdefault(setting, {"color": INK, "linestyle": "--", "marker": MARKERS[0]})
+        elif setting not in looks:  # beyond the last colour, dots distinguish
+            dash = cycled(("-", ":", "-."), place // len(SETTINGS))
+            marker = cycled(MARKERS[1:], place)
+            looks[setting] = {"color": cycled(SETTINGS, place), "linestyle": dash, "marker": marker}
+    return looks
 
 
 def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
@@ -82,51 +93,45 @@ def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
     dashed. Read off it what a mean hides: a method may win on the left and lose its
     minority on the right.
     """
-    figure, (everybody, smallest) = canvas(columns=2, shared=True)
+    figure, (overall, smallest) = canvas(columns=2, sharey=True)
     names = dict.fromkeys(utility(history).name for _, history in runs)
-    down = f"{' or '.join(names) or 'accuracy'} on unseen data"
-    quiet(everybody, "All clients", down, "round")
+    quiet(overall, "All clients", f"{' or '.join(names) or 'accuracy'} on unseen data", "round")
     quiet(smallest, "Smallest group", "", "round")
-    looks: dict[str, dict[str, Any]] = {}
-    others = 0  # beyond the last colour, dots tell apart
+    methods = [history.started.method if history.started else "" for _, history in runs]
+    looks = _looks([label for label, _ in runs], [method == BASELINE for method in methods])
+    lines = {label: {**look, "marker": None} for label, look in looks.items()}
     for label, history in runs:
-        if label not in looks:
-            if history.started and history.started.method == BASELINE:
-                looks[label] = {"color": INK, "linestyle": "--"}
-            else:
-                dash = cycled(("-", ":", "-."), others // len(CLUSTERS))
-                looks[label] = {"color": cycled(CLUSTERS, others), "linestyle": dash}
-                others += 1
-        lines, group = utility_lines(history), next(iter(group_sizes(history)), "")
-        for axes, name in ((everybody, OVERALL), (smallest, group)):
-            points = np.array(lines.get(name) or np.empty((0, 2)))
-            axes.plot(points[:, 0], points[:, 1], linewidth=1.3, alpha=0.85, **looks[label])
+        known, group = utility_lines(history), next(iter(group_sizes(history)), "")
+        for axes, name in ((overall, OVERALL), (smallest, group)):
+            points = np.array(known.get(name) or np.empty((0, 2)))
+            axes.plot(points[:, 0], points[:, 1], linewidth=1.5, **lines[label])
     if not any(group_sizes(history) for _, history in runs):
-        say(smallest, "unknown: the clients have no known groups")
-    for axes in (everybody, smallest):
+        say(smallest, "unknown: the clients\nhave no known groups")
+    for axes in (overall, smallest):
         whole_rounds(axes, max((finish_line(history) for _, history in runs), default=1))
-    keys = [Line2D([], [], label=lettering(label), **look) for label, look in looks.items()]
-    legend(figure, keys, 2)
+    keys = [Line2D([], [], label=lettering(label), **look) for label, look in lines.items()]
+    legend(figure, keys, 1)
     return figure
 
 
 PANELS = {"accuracy": "All clients", "minority_accuracy": "Smallest group"}
 
 
-def pareto_figure(means: Sequence[Mapping[str, Any]]) -> Figure:
+def pareto_figure(means: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Figure:
     """Draw accuracy against violations, one point per setting, as `means` gives them.
 
     Bars are one standard deviation over the seeds. Read off it which settings are worth
     having: filled, and on the line, the front. A hollow one has another beside it that is
     at least as accurate with no more violations. A setting may be on the front at the
-    left and not at the right, where its minority pays.
+    left and not at the right, where its minority pays. `names`: what the legend calls the
+    settings instead.
     """
-    columns = 2 if max((len(row["setting"]) for row in means), default=0) < 48 else 1
-    figure, panels = canvas(3.6 + 0.21 * -(-len(means) // columns), columns=2)
-    looks = {row["setting"]: _setting_look(i, row["setting"]) for i, row in enumerate(means)}
+    figure, panels = canvas(columns=2)
+    settings = [row["setting"] for row in means]
+    looks = _looks(settings, [setting.startswith(BASELINE) for setting in settings])
     for axes, (metric, title) in zip(panels, PANELS.items(), strict=True):
-        down = "accuracy on unseen data" if metric == "accuracy" else ""
-        quiet(axes, title, down, "violations")
+        quiet(axes, title, "accuracy on unseen data" if metric == "accuracy" else "", "violations")
+        counted(axes.xaxis)
         rows = [
             row for row in means if None not in (row["violations"]["mean"], row[metric]["mean"])
         ]
@@ -137,20 +142,20 @@ def pareto_figure(means: Sequence[Mapping[str, Any]]) -> Figure:
         line: dict[str, Any] = {"color": MISSING, "linewidth": 1.2, "zorder": 1}
         axes.plot([points[i][0] for i in best], [points[i][1] for i in best], **line)
         for i, row in enumerate(rows):
-            marker, colour = looks[row["setting"]]
+            look = looks[row["setting"]]
             axes.errorbar(
                 *points[i],
                 xerr=row["violations"]["deviation"] or 0.0,
                 yerr=row[metric]["deviation"] or 0.0,
-                fmt=marker,
-                color=colour,
-                markerfacecolor=colour if i in best else "white",
+                fmt=look["marker"],
+                color=look["color"],
+                markerfacecolor=look["color"] if i in best else "white",
                 markersize=7,
                 elinewidth=0.9,
             )
         axes.margins(0.12)
-    keys = [key(marker, setting, colour) for setting, (marker, colour) in looks.items()]
-    legend(figure, keys, columns)
+    shown = zip(names or settings, looks.values(), strict=True)
+    legend(figure, [key(look["marker"], name, look["color"]) for name, look in shown], 1)
     return figure
 
 
@@ -167,67 +172,38 @@ def front(points: Sequence[tuple[float, float]]) -> list[int]:
     return best
 
 
-def _setting_look(place: int, setting: str) -> tuple[str, str]:
-    """Return a setting's marker and colour; FedAvg is black, as everywhere."""
-    if setting.startswith(BASELINE):
-        return MARKERS[0], INK
-    return cycled(MARKERS[1:], place), cycled(CLUSTERS, place)
-
-
 BUDGET_PANELS = {
     "accuracy": "Accuracy",
-    "true_risk_minority": "True risk, smallest group",
+    "true_risk_minority": "Membership risk, smallest group",
     "violations": "Violations",
 }
 
 
 def epsilon_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw accuracy, risk and violations against epsilon, one line per method and noise.
+    """Draw accuracy, risk and violations against epsilon, a colour per method and noise.
 
     Read off it what a smaller epsilon takes and gives. At the right edge: runs without
     noise, which have no epsilon at all. `rows` are those of `comparison`.
     """
-    figure, panels = canvas(3.6, columns=3)
-    lines = _by_noise(rows)
-    levels = sorted({_level(row["epsilon"]) for row in rows if row["epsilon"] is not None})
-    edge = 4 * max(levels, default=1.0)
+    names = [f"{r['method']} {r['selection']}".strip() + f", noise {r['noise']}" for r in rows]
+    names = [name if row["noise"] else f"{name}none" for name, row in zip(names, rows, strict=True)]
+    looks = _looks(names, [row["method"] == BASELINE for row in rows])
+    # to two digits: runs that were planned for the same epsilon stand together
+    levels = [row["epsilon"] and float(f"{row['epsilon']:.2g}") for row in rows]
+    ticks = sorted({level for level in levels if level is not None})
+    edge = 4 * max(ticks, default=1.0)
+    figure, panels = canvas(6.4, rows=3, sharex=True)
     for axes, (metric, title) in zip(panels, BUDGET_PANELS.items(), strict=True):
-        quiet(axes, title, "", "epsilon")
+        quiet(axes, title, "", "epsilon" if axes is panels[-1] else "")
         axes.set_xscale("log")
-        axes.set_xticks([*levels, edge], [*(f"{e:g}" for e in levels), "none"])
+        axes.set_xticks([*ticks, edge], [*(f"{tick:g}" for tick in ticks), "none"])
         axes.set_xticks([], minor=True)
-        axes.set_xlim(min([edge, *levels]) / 2, edge * 2)
+        axes.set_xlim(min([edge, *ticks]) / 2, edge * 2)
         axes.margins(y=0.15)
-        for place, own in enumerate(lines.values()):
-            at: dict[float, list[float]] = {}
-            for row in own:
-                if row[metric] is not None:
-                    level = edge if row["epsilon"] is None else _level(row["epsilon"])
-                    at.setdefault(level, []).append(row[metric])
-            look: dict[str, Any] = {"color": cycled(CLUSTERS, place)}
-            for level, values in at.items():
-                axes.plot([level] * len(values), values, cycled(MARKERS, place), ms=5, **look)
-            axes.plot(sorted(at), [fmean(at[level]) for level in sorted(at)], lw=1.2, **look)
-    names = enumerate(lines)
-    legend(figure, [key(cycled(MARKERS, i), name, cycled(CLUSTERS, i)) for i, name in names], 3)
+        for name, level, row in zip(names, levels, rows, strict=True):
+            if row[metric] is not None:
+                look = {**looks[name], "linestyle": "", "markersize": 6}
+                axes.plot([edge if level is None else level], [row[metric]], **look)
+    counted(panels[-1].yaxis)
+    legend(figure, [key(look["marker"], name, look["color"]) for name, look in looks.items()], 1)
     return figure
-
-
-def _by_noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Gather runs that differ in how much noise there is; without any, with the rest."""
-    kinds: dict[str, list[str]] = {}
-    methods = [f"{row['method']} {row['selection']}".strip() for row in rows]
-    for row, method in zip(rows, methods, strict=True):
-        own = kinds.setdefault(method, [])
-        if row["noise"] and row["noise"] not in own:
-            own.append(row["noise"])
-    lines: dict[str, list[Mapping[str, Any]]] = {}
-    for row, method in zip(rows, methods, strict=True):
-        noise = row["noise"] or (kinds[method][0] if len(kinds[method]) == 1 else "none")
-        lines.setdefault(f"{method}, noise {noise}", []).append(row)
-    return lines
-
-
-def _level(epsilon: float) -> float:
-    """Return an epsilon to two digits: runs planned for the same one stand together."""
-    return float(f"{epsilon:.2g}")

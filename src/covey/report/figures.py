@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from textwrap import fill
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,27 +19,25 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy import ndarray
 from torch import Tensor
 
-from covey.base.events import ClientExposed, RiskMeasured, RiskUnknown
+from covey.base.events import ClientExposed, RiskUnknown
 from covey.base.figure import RiskEstimate
 from covey.base.history import History
 from covey.base.names import Handle, round_number
 from covey.dp.status import epsilon_over_rounds
-from covey.report.attacks import final_exposure, final_risk
+from covey.report.attacks import attacks_on, final_exposure, final_risk, strongest
 from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines
 from covey.report.summary import client_groups, violations
 
-INK = "#222222"
-GREY = "#666666"
-MISSING = "#999999"
+INK, GREY, MISSING = "#222222", "#5c5c5c", "#999999"
 GROUPS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's."""
+"""Colours of groups of clients, on every picture: Okabe and Ito's."""
 CLUSTERS = ("#332288", "#44AA99", "#CC6677", "#DDCC77", "#882255", "#88CCEE", "#117733", "#AA4499")
-"""Paul Tol's muted: other hues than the groups', which are not the clusters."""
-MOST_CLUSTERS = len(CLUSTERS)
-"""That are told apart; more of them are summarised."""
+"""Colours of clusters, on every picture: Paul Tol's muted. More clusters are summarised."""
+SETTINGS = ("#4477AA", "#EE6677", "#228833", "#B8860B", "#66CCEE", "#AA3377")
+"""Colours of runs, settings and attacks, which are neither: after Paul Tol's bright."""
 MARKERS = "osD^vP*X"
-WIDTH, HEIGHT = 8.0, 4.2
-"""In inches of 100 pixels; a page leaves so much room before it has the picture."""
+WIDTH, HEIGHT = 6.0, 3.6
+"""In inches without the legend: narrow enough for letters that can be read on a phone."""
 
 
 class Picture(Figure):
@@ -48,47 +48,35 @@ class Picture(Figure):
 
 
 def canvas(
-    height: float = HEIGHT,
-    rows: int = 1,
-    columns: int = 1,
-    ratios: Sequence[float] | None = None,
-    *,
-    shared: bool = False,
+    height: float = HEIGHT, rows: int = 1, columns: int = 1, **more: object
 ) -> tuple[Figure, list[Axes]]:
-    """Return a blank figure, 800 pixels wide, and its axes, row by row.
-
-    `ratios` are those of its rows or columns, which share the other axis if `shared`.
-    """
+    """Return a blank figure and its axes, row by row; `more`: as of `Figure.subplots`."""
     figure = Picture(figsize=(WIDTH, height), layout="constrained")
-    down, across = rows > 1, columns > 1
-    grid = figure.subplots(
-        rows,
-        columns,
-        squeeze=False,
-        sharex=shared and down,
-        sharey=shared and across,
-        height_ratios=ratios if down else None,
-        width_ratios=ratios if across else None,
-    )
+    grid: Any = figure.subplots(rows, columns, squeeze=False, **more)  # pyright: ignore
     return figure, list(grid.flat)
 
 
 def quiet(axes: Axes, title: str, down: str, along: str) -> None:
     """Name the axes, and take away the ink that says nothing."""
-    axes.set_title(title, loc="left", fontsize=11, color=INK, fontweight="bold")
-    axes.set_xlabel(along, fontsize=9.5, color=INK)
-    axes.set_ylabel(down, fontsize=9.5, color=INK)
-    axes.tick_params(labelsize=9, colors=INK, length=3)
+    axes.set_title(title, loc="left", fontsize=12, color=INK, fontweight="bold")
+    axes.set_xlabel(along, fontsize=11, color=INK)
+    axes.set_ylabel(down, fontsize=11, color=INK)
+    axes.tick_params(labelsize=10, colors=INK, length=3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(MISSING)
     axes.grid(visible=True, axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
 
 
+def counted(axis: Any, ticks: int = 6) -> None:  # noqa: ANN401 - an axis of either direction
+    """Let an axis of counts have whole numbers alone."""
+    axis.set_major_locator(MaxNLocator(ticks, integer=True, min_n_ticks=1))
+
+
 def whole_rounds(axes: Axes, end: int) -> None:
     """Let the horizontal axis run from the first round, called 1, to the end of the run."""
     axes.set_xlim(-0.6, end + 0.6)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    counted(axes.xaxis)
 
     def label(t: float, _: float | int) -> str:
         return "end" if t == end else str(round_number(int(t)))
@@ -96,23 +84,28 @@ def whole_rounds(axes: Axes, end: int) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(label))
 
 
-def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4) -> None:
-    """Put the legend below the axes, where no data are."""
-    if handles:
-        figure.legend(
-            handles=list(handles),
-            loc="outside lower center",
-            ncols=min(columns, len(handles)),
-            fontsize=9,
-            frameon=False,
-            labelcolor=INK,
-        )
+def legend(figure: Figure, handles: Sequence[Artist], columns: int = 3) -> None:
+    """Put the legend below the axes, where no data are, in room of its own."""
+    if not handles:
+        return
+    labels = [fill(str(handle.get_label()), 66 // min(columns, len(handles))) for handle in handles]
+    rows = -(-len(handles) // columns) * max(label.count("\n") + 1 for label in labels)
+    figure.set_figheight(figure.get_figheight() + 0.2 * rows)
+    figure.legend(
+        list(handles),
+        labels,
+        loc="outside lower center",
+        ncols=min(columns, len(handles)),
+        fontsize=10,
+        frameon=False,
+        labelcolor=INK,
+    )
 
 
 def say(axes: Axes, sentence: str) -> None:
     """Write in grey why there is nothing to see."""
     middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
-    axes.text(0.5, 0.5, sentence, fontsize=10, color=GREY, wrap=True, **middle)
+    axes.text(0.5, 0.5, sentence, fontsize=11, color=GREY, wrap=True, **middle)
 
 
 def key(marker: str, label: str, colour: str, face: str | None = None) -> Line2D:
@@ -132,16 +125,14 @@ def cycled(colours: Sequence[str], index: int) -> str:
     return colours[index % len(colours)]
 
 
-def crosses(axes: Axes, places: Sequence[Any], heights: Sequence[float] | float = 0.03) -> None:
-    """Mark at the foot of the axes what has no figure."""
-    share = np.broadcast_to(heights, len(places))
-    axes.plot(places, share, "x", color=MISSING, transform=axes.get_xaxis_transform())
+_saving = Lock()
+"""matplotlib has one set of parameters for all threads."""
 
 
 def svg(figure: Figure) -> bytes:
     """Return a figure as SVG bytes, equal for equal figures; its words are text."""
     buffer = BytesIO()
-    with rc_context({"svg.hashsalt": "covey", "svg.fonttype": "none"}):
+    with _saving, rc_context({"svg.hashsalt": "covey", "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
 
@@ -150,7 +141,7 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
     """Draw accuracy, or squared error, on unseen data per round, overall and by group.
 
     Read off it whether a group is left behind while the mean does well, and whether
-    personalisation helps at all: dashed is FedAvg, one model for everybody. The legend
+    personalisation helps at all: dashed is FedAvg, one model for all clients. The legend
     has the values at the end.
     """
     figure, (axes,) = canvas()
@@ -165,7 +156,7 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
                     *zip(*points, strict=True),
                     dash,
                     color=INK if group == OVERALL else cycled(GROUPS, index - 1),
-                    linewidth=(2.4 if group == OVERALL else 1.6) - (0.4 if prefix else 0),
+                    linewidth=2.4 if group == OVERALL else 1.6,
                     alpha=0.75 if prefix else 1,
                     marker="." if len(points) < 12 else None,
                     label=lettering(f"{prefix}{group} {points[-1][1]:.3f}"),
@@ -173,62 +164,50 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
     if not handles:
         say(axes, "unknown: nothing has been measured yet")
     whole_rounds(axes, finish_line(history))
-    pairs = max(1, len(handles) // len(runs))  # legends are filled column by column
-    legend(figure, [each for i in range(pairs) for each in handles[i::pairs]], min(pairs, 4))
+    legend(figure, handles, 2 if baseline else 3)  # filled column by column
     return figure
 
 
 def clusters_figure(history: History) -> Figure:
-    """Draw how many clients sit in each cluster, and how many moved, per round.
+    """Draw how many clients each cluster has, and how many moved, per round.
 
-    Read off it whether the clusters settle, keep flapping, or collapse into one. Grey
+    Read off it whether the clusters settle, keep changing, or collapse into one. Grey
     are rounds of a warm start: there are no clusters, and all share one model.
     """
-    figure, (sizes, moves) = canvas(rows=2, ratios=(2.2, 1.0), shared=True)
+    figure, (sizes, moves) = canvas(rows=2, height_ratios=(2.2, 1.0), sharex=True)
+    rows, number = history.rounds, len(history.rounds[0].clients) if history.rounds else 0
     quiet(sizes, "Clients per cluster", "clients", "")
     quiet(moves, "Clients that moved", "clients", "round")
-    moves.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    if history.rounds:
-        first = history.rounds[0].round_index
-        edges = [first + k - 0.5 for k in range(len(history.rounds) + 1)]
-        legend(figure, _sizes(sizes, history, edges), 5)
-        moved = [row.moved for row in history.rounds]
+    counted(sizes.yaxis)
+    counted(moves.yaxis, 3)
+    t = [row.round_index for row in rows]
+    edges = [*(each - 0.5 for each in t), *(each + 0.5 for each in t[-1:])]
+    if not rows:
+        say(sizes, "no round has been played yet")
+    elif number > len(CLUSTERS):
+        quiet(sizes, f"{number} clusters, summarised", "clients", "")
+        sizes.plot(t, [max(row.clients) for row in rows], color=INK, label="in the largest")
+        used = [sum(map(bool, row.clients)) for row in rows]
+        sizes.plot(t, used, color=GREY, linestyle=":", label="clusters in use")
+        sizes.set_ylim(bottom=0)
+        legend(figure, sizes.lines)
+    else:
+        shared = [0 if any(row.clients) else row.participants for row in rows]
+        layers = [("no clusters yet: one shared model", "#c4c4c4", shared)] if any(shared) else []
+        layers += [
+            (f"cluster {j}", CLUSTERS[j], [row.clients[j] for row in rows]) for j in range(number)
+        ]
+        below = np.zeros(len(rows))
+        for _, colour, layer in layers:
+            sizes.stairs(below + layer, edges, baseline=below, fill=True, color=colour)
+            below = below + layer
+        legend(figure, [Patch(color=colour, label=name) for name, colour, _ in layers])
+    if rows:
+        moved = [row.moved for row in rows]
         moves.stairs(moved, edges, fill=True, color=INK)
         moves.set_ylim(0, max(1, *moved) * 1.1)
-    else:
-        say(sizes, "no round has been played yet")
     whole_rounds(moves, finish_line(history))
     return figure
-
-
-def _sizes(axes: Axes, history: History, edges: Sequence[float]) -> list[Artist]:
-    rows, number = history.rounds, len(history.rounds[0].clients)
-    if number > MOST_CLUSTERS:  # forty layers tell nothing
-        quiet(axes, f"Clients per cluster: {number} clusters, summarised", "clients", "")
-        lines = {
-            "clients in the largest cluster": [max(row.clients) for row in rows],
-            "clusters in use": [sum(map(bool, row.clients)) for row in rows],
-        }
-        t = [row.round_index for row in rows]
-        drawn = [
-            axes.plot(t, line, color=colour, label=name)
-            for (name, line), colour in zip(lines.items(), CLUSTERS, strict=False)
-        ]
-        axes.set_ylim(bottom=0)
-        return [line for (line,) in drawn]
-    layers = [
-        (f"cluster {j}", CLUSTERS[j], [row.clients[j] for row in rows]) for j in range(number)
-    ]
-    shared = [0 if any(row.clients) else row.participants for row in rows]
-    if any(shared):
-        layers.insert(0, ("no clusters yet, one shared model", "#c4c4c4", shared))
-    below = np.zeros(len(rows))
-    handles: list[Artist] = []
-    for name, colour, layer in layers:
-        axes.stairs(below + layer, edges, baseline=below, fill=True, color=colour, alpha=0.85)
-        handles.append(Patch(color=colour, alpha=0.85, label=name))
-        below = below + layer
-    return handles
 
 
 def prices_figure(history: History) -> Figure:
@@ -236,142 +215,125 @@ def prices_figure(history: History) -> Figure:
 
     Read off it what it takes to keep a cluster: its price rises while fewer clients
     want it than it should keep (dashed), and falls to 0 where enough want it anyway.
-    Bold is the share that it has, pale the share that wants it.
+    A line is the share that it has, points the share that wants it.
     """
-    figure, (prices, shares) = canvas(rows=2, shared=True)
+    figure, (prices, shares) = canvas(4.4, rows=2, sharex=True)
     quiet(prices, "Subsidy of each cluster", "cost units", "")
-    quiet(shares, "Share of the clients that are in it; pale: that want it", "share", "round")
+    quiet(shares, "Share of the clients; points: that want it", "share", "round")
     handles: list[Artist] = []
     facts, rows = [fact for _, fact in history.prices], history.rounds
     t = [round_index for round_index, _ in history.prices]
     for j in range(len(facts[0].prices) if facts else 0):
-        look: dict[str, Any] = {"color": cycled(CLUSTERS, j), "marker": "."}
-        handles += prices.plot(t, [each.prices[j] for each in facts], label=f"cluster {j}", **look)
-        shares.plot(t, [each.wished[j] for each in facts], alpha=0.35, **look)
+        look: dict[str, Any] = {"color": cycled(CLUSTERS, j)}
+        handles += prices.plot(
+            t, [fact.prices[j] for fact in facts], marker=".", label=f"cluster {j}", **look
+        )
+        marker = cycled(MARKERS, j)
+        shares.plot(t, [fact.wished[j] for fact in facts], marker, markersize=4, **look)
         share = [row.clients[j] / max(1, sum(row.clients)) for row in rows]
-        shares.plot([row.round_index for row in rows], share, color=look["color"], linewidth=2)
+        shares.plot([row.round_index for row in rows], share, **look)
     if facts:
-        target, dashed = facts[0].target_share, {"linestyle": "--", "linewidth": 1, "zorder": 1}
+        target = facts[0].target_share
+        dashed = {"linestyle": "--", "linewidth": 1, "zorder": 1}
         handles.append(shares.axhline(target, color=INK, label=f"target {target:g}", **dashed))
     else:
         say(prices, "no prices have been set")
     whole_rounds(shares, finish_line(history))
     prices.set_ylim(bottom=0)
-    shares.set_ylim(0, 1)
-    legend(figure, handles, 5)
+    shares.set_ylim(-0.03, 1.03)
+    legend(figure, handles)
     return figure
 
 
 def risk_figure(history: History) -> Figure:
-    """Draw each cluster's measured risk over the rounds, beside the truth at the end.
+    """Draw each cluster's measured risk over the rounds, and the strongest attack at the end.
 
     Read off it which model is the exposed one, how sure the red team was (bars: one
     standard error either way), and whether it was right: diamonds on the right are the
-    true audit. 0.5 is an attacker who tosses a coin. Hollow: not calibrated, not to be
-    acted on. A grey cross is a figure that was withheld; in grey rounds clients chose
-    while some cluster had none.
+    strongest attack that was run. At 0.5 an attacker guesses. Hollow: not calibrated, not
+    to be acted on. A grey cross is a figure that was withheld; in grey rounds clients
+    chose while some cluster had none.
     """
-    figure, (seen, truth) = canvas(columns=2, ratios=(4.2, 1.0), shared=True)
-    quiet(seen, "Measured risk", "MIA accuracy", "round")
-    quiet(truth, "True risk", "", "at the end")
+    figure, (seen, truth) = canvas(columns=2, width_ratios=(3.4, 1.0), sharey=True)
+    quiet(seen, "Membership risk, measured", "membership risk", "round")
+    quiet(truth, "At the end", "", "cluster")
     for axes in (seen, truth):
         axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
     whole_rounds(seen, finish_line(history))
     blind = [t for t, event in history.notable if isinstance(event, RiskUnknown)]
     for t in blind:
         seen.axvspan(t - 0.5, t + 0.5, color=MISSING, alpha=0.15, linewidth=0)
-    measured, audits = history.measured, history.audits
-    by_cluster = {j: [m for m in measured if m.cluster == j] for j in {m.cluster for m in measured}}
+    measured, handles = history.measured, list[Artist]()
+    attacks = {
+        each.cluster: strongest(attacks_on(history, each.cluster)) for each in history.audits
+    }
+    clusters = sorted({*attacks, *(each.cluster for each in measured)})
+    is_many = len(clusters) > len(CLUSTERS)
+    heights: list[float] = [0.45, 0.6]
+    for place, j in enumerate(clusters):
+        colour, marker = (GREY, ".") if is_many else (CLUSTERS[j], cycled(MARKERS, j))
+        look: dict[str, Any] = {"color": colour, "alpha": 0.5 if is_many else 1}
+        shift = 0 if is_many else 0.24 * (place - (len(clusters) - 1) / 2)  # bars side by side
+        for is_calibrated in (True, False):
+            points = [
+                (m.estimate.round_index + shift, m.estimate.risk, m.estimate.standard_error)
+                for m in measured
+                if m.cluster == j and m.estimate.is_known and m.estimate.calibrated == is_calibrated
+            ]
+            heights += _bars(seen, points, marker, look, is_filled=is_calibrated)
+        if attack := attacks.get(j):
+            end = (j, attack.risk, attack.standard_error)
+            heights += _bars(
+                truth, [end], "." if is_many else "D", {**look, "markeredgecolor": INK}
+            )
+        if not is_many:
+            handles.append(key(marker, f"cluster {j}", colour))
+    if is_many:
+        handles.append(key(".", f"{len(clusters)} clusters", GREY))
+    low, high = min(heights), max(heights)
+    seen.set_ylim(low - 0.12 * (high - low), high + 0.05 * (high - low))  # crosses at the foot
+    withheld = [m.estimate.round_index for m in measured if not m.estimate.is_known]
+    unknown = [j for j, attack in attacks.items() if attack is None]
+    _crosses(seen, withheld)
+    _crosses(truth, unknown)
+    counted(truth.xaxis)
+    truth.xaxis.set_visible(bool(attacks))
+    truth.set_xlim(-0.7, max(attacks, default=0) + 0.7)
     if not measured:
         say(seen, "unknown: no red team has looked at this run")
-    if len(by_cluster) > MOST_CLUSTERS:
-        handles = _spread(seen, measured, len(by_cluster))
+    if not attacks:
+        say(truth, "unknown:\nnot\nfinished")
     else:
-        middle = (len(by_cluster) - 1) / 2  # shifted, so that bars do not cover others
-        handles = [_series(seen, own, 0.24 * (j - middle)) for j, own in sorted(by_cluster.items())]
-    _truth(truth, history)
-    every = [*(each.estimate for each in measured), *(each.truth for each in audits)]
-    known = [(each.risk, each.standard_error) for each in every if each.is_known]
-    low = min([0.45, *(risk - error for risk, error in known)])
-    high = max([0.6, *(risk + error for risk, error in known)])
-    seen.set_ylim(low - 0.12 * (high - low), high + 0.05 * (high - low))  # crosses at the foot
-    if audits:
-        handles.append(key("D", "true risk at the end", INK, MISSING))
-    if len(known) < len(every):
+        handles.append(key("D", "strongest attack", INK, MISSING))
+    if withheld or unknown:
         handles.append(key("x", "withheld", MISSING))
-    if any(e.estimate.is_known and not e.estimate.calibrated for e in measured):
+    if any(m.estimate.is_known and not m.estimate.calibrated for m in measured):
         handles.append(key("o", "not calibrated", INK, "white"))
     if blind:
         handles.append(Patch(color=MISSING, alpha=0.25, label="clients chose without a figure"))
-    legend(figure, handles, 3 if len(by_cluster) > MOST_CLUSTERS else 5)
+    legend(figure, handles)
     return figure
 
 
-def _series(axes: Axes, measured: Sequence[RiskMeasured], shift: float) -> Artist:
-    """Draw one cluster's figures."""
-    j, estimates = measured[0].cluster, [each.estimate for each in measured]
-    look: dict[str, Any] = {"color": cycled(CLUSTERS, j), "marker": cycled(MARKERS, j)}
-    withheld = [each.round_index + shift for each in estimates if not each.is_known]
-    crosses(axes, withheld, 0.03 + 0.05 * j)
-    for calibrated in (True, False):
-        known = [
-            (each.round_index + shift, each.risk, each.standard_error)
-            for each in estimates
-            if each.is_known and each.calibrated == calibrated
-        ]
-        t, risks, errors = zip(*known, strict=True) if known else ((), (), ())
-        face = look["color"] if calibrated else "white"
-        bars = {"linestyle": "", "markersize": 5.5, "elinewidth": 1.3, **look}
-        axes.errorbar(t, risks, yerr=errors, markerfacecolor=face, **bars)
-        if calibrated:
-            axes.plot(t, risks, color=look["color"], linewidth=0.9, alpha=0.5)
-    return Line2D([], [], label=f"cluster {j}", **look)
+def _bars(
+    axes: Axes,
+    points: Sequence[tuple[float, float, float]],
+    marker: str,
+    look: Mapping[str, Any],
+    *,
+    is_filled: bool = True,
+) -> list[float]:
+    """Draw (place, figure, standard error); return how low and high the bars reach."""
+    x, y, errors = zip(*points, strict=True) if points else ((), (), ())
+    face = look["color"] if is_filled else "white"
+    axes.errorbar(x, y, errors, fmt=marker, markerfacecolor=face, **look)
+    return [end for _, at, error in points for end in (at - error, at + error)]
 
 
-def _spread(axes: Axes, measured: Sequence[RiskMeasured], clusters: int) -> list[Artist]:
-    """Draw the spread over clusters instead of each: forty lines tell nothing."""
-    risks: dict[int, list[float]] = {}
-    estimates = [each.estimate for each in measured]
-    for each in estimates:
-        risks.setdefault(each.round_index, []).extend([each.risk] if each.is_known else [])
-    for t, known in risks.items():
-        if withheld := sum(each.round_index == t for each in estimates) - len(known):
-            foot = {"transform": axes.get_xaxis_transform(), "ha": "center"}
-            axes.text(t, 0.02, f"{withheld} withheld", fontsize=8, color=GREY, **foot)
-    drawn = sorted(t for t, known in risks.items() if known)
-    if not drawn:
-        say(axes, f"unknown: the figures of all {clusters} clusters were withheld")
-        return []
-    shares = np.array([np.percentile(risks[t], [0, 25, 50, 75, 100]) for t in drawn]).T
-    for low, high, alpha in ((0, 4, 0.2), (1, 3, 0.35)):
-        axes.vlines(drawn, shares[low], shares[high], CLUSTERS[0], linewidth=9, alpha=alpha)
-    look: dict[str, Any] = {"color": CLUSTERS[0], "marker": "o"}
-    axes.plot(drawn, shares[2], markersize=4, linewidth=1, **look)
-    return [Line2D([], [], label=f"{clusters} clusters: median, middle half, range", **look)]
-
-
-def _truth(axes: Axes, history: History) -> None:
-    audits = history.audits
-    many = len(audits) > MOST_CLUSTERS
-    for audit in audits:
-        if audit.truth.is_known:
-            axes.errorbar(
-                audit.cluster,
-                audit.truth.risk,
-                yerr=audit.truth.standard_error,
-                fmt="D",
-                color=CLUSTERS[0 if many else audit.cluster % MOST_CLUSTERS],
-                markeredgecolor=INK,
-                markersize=3 if many else 7,
-                elinewidth=0.5 if many else 1.3,
-                alpha=0.6 if many else 1,
-            )
-    crosses(axes, [audit.cluster for audit in audits if not audit.truth.is_known])
-    if audits:
-        axes.set_xlim(-0.7, len(audits) - 0.3)
-    else:
-        say(axes, "unknown:\nnot finished")
-    axes.set_xticks([] if many else [audit.cluster for audit in audits])
+def _crosses(axes: Axes, places: Sequence[float]) -> None:
+    """Mark at the foot of the axes what has no figure."""
+    heights = [0.03] * len(places)
+    axes.plot(places, heights, "x", color=MISSING, transform=axes.get_xaxis_transform())
 
 
 def violations_figure(history: History) -> Figure:
@@ -384,14 +346,15 @@ def violations_figure(history: History) -> Figure:
     attack on each model, which the axis names.
     """
     figure, (axes,) = canvas()
-    down = ", ".join(filter(None, ["MIA accuracy", " and ".join(violations(history).attacks)]))
-    quiet(axes, "Risk against what each client accepts", down, "clients, by their threshold")
+    attacks = " and ".join(violations(history).attacks)
+    down = f"membership risk by {attacks}" if attacks else "membership risk"
+    quiet(axes, "Risk against what each client accepts", down, "clients, most careful first")
     axes.set_xticks([])
     thresholds = history.started.risk_thresholds if history.started else {}
     ends = [_End.of(history, each) for each in history.exposures if each.handle in thresholds]
     if not ends:
         unknown = "no threshold of a client is known"
-        late = "the truth is measured at the end, and this run has none yet"
+        late = "it is measured at the end,\nand this run has not ended"
         say(axes, f"unknown: {unknown if history.exposures else late}")
         return figure
     ends.sort(key=lambda each: (thresholds[each.handle], each.handle))
@@ -405,8 +368,8 @@ def violations_figure(history: History) -> Figure:
         own = [(x, end) for x, end in enumerate(ends) if groups.get(end.handle) == group]
         _clients(axes, own, accepted, cycled(GROUPS, index) if group else INK)
     unknown = [x for x, end in enumerate(ends) if end.risk is None]
-    crosses(axes, unknown)
-    keys: list[Artist] = [Line2D([], [], color=INK, label="accepted: the threshold")]
+    _crosses(axes, unknown)
+    keys: list[Artist] = [Line2D([], [], color=INK, label="accepted at most")]
     keys += [key("o", group, cycled(GROUPS, index)) for index, group in enumerate(sizes)]
     keys += [key("o", "filled: above", INK), key("o", "hollow: accepted", INK, "white")]
     if any(end.was_riskier for end in ends):
@@ -439,27 +402,18 @@ def _clients(
     axes: Axes, ends: Sequence[tuple[int, _End]], accepted: Sequence[float], colour: str
 ) -> None:
     """Draw a group's clients at their places: risks, and exposures where these are higher."""
-    scale = max(0.2, min(1.0, 80 / len(accepted)))  # else hundreds hide each other
-    for above in (True, False):
-        known = [
+    scale = max(0.2, min(1.0, 60 / len(accepted)))  # else hundreds hide each other
+    look: dict[str, Any] = {"color": colour, "elinewidth": 0.8 * scale}
+    look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
+    for is_above in (True, False):
+        points = [
             (x, end.risk.risk, end.risk.standard_error)
             for x, end in ends
-            if end.risk is not None and (end.risk.risk > accepted[x]) == above
+            if end.risk is not None and (end.risk.risk > accepted[x]) == is_above
         ]
-        places, risks, errors = zip(*known, strict=True) if known else ((), (), ())
-        axes.errorbar(
-            places,
-            risks,
-            yerr=errors,
-            fmt="o",
-            color=colour,
-            markerfacecolor=colour if above else "white",
-            markersize=5 * scale**0.5,
-            markeredgewidth=scale**0.5,
-            elinewidth=0.8 * scale,
-        )
+        _bars(axes, points, "o", look, is_filled=is_above)
     higher = [(x, end.exposure) for x, end in ends if end.was_riskier]
-    dash = {"color": colour, "alpha": 0.45, "markersize": 9 * scale, "markeredgewidth": 2}
+    dash = {"color": colour, "alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
     axes.plot([x for x, _ in higher], [exposure for _, exposure in higher], "_", **dash)
 
 
@@ -472,34 +426,31 @@ def fairness_figure(history: History) -> Figure:
     95% interval of the mean over resampled clients and test examples.
     """
     gaps = [(gap, gap.mean.value) for gap in history.fairness if gap.mean.value is not None]
-    figure, (axes,) = canvas(1.4 + 0.45 * max(2, len(gaps)))
-    quiet(axes, "Gaps between groups", "", "difference of rates, 0 is equal")
+    figure, (axes,) = canvas(1.5 + 0.6 * max(1, len(gaps)))
+    quiet(axes, "Gaps between groups", "", "difference of rates; 0 is equal")
     axes.grid(visible=False)
     axes.set_yticks([])
     if not gaps:
         say(axes, "unknown: there are no groups to compare, or no figure yet")
         return figure
-    colour, furthest = GROUPS[1], 0.0
     for place, (gap, mean) in enumerate(gaps):
         most = mean if gap.maximum is None else gap.maximum
-        end = max(most, gap.mean.high or 0.0)  # the mean's interval may pass the maximum
-        furthest = max(furthest, end)
-        axes.plot([mean, most], [place, place], color=colour, alpha=0.4)
+        axes.plot([mean, most], [place, place], color=INK, alpha=0.4)
         low, high = gap.mean.low, gap.mean.high
         if low is not None and high is not None:
-            axes.plot([low, high], [place, place], color=colour, linewidth=4)
-        axes.plot(most, place, "o", color=colour, markerfacecolor="white")
-        axes.plot(mean, place, "o", color=colour)
+            axes.plot([low, high], [place, place], color=MISSING, linewidth=6, alpha=0.5)
+        axes.plot(most, place, "o", color=INK, markerfacecolor="white")
+        axes.plot(mean, place, "o", color=INK)
+        words = gap.gap.replace("_", " ")
         if gap.p_value is not None:
-            verdict = "more than chance" if gap.p_value < 0.05 else "chance alone does as much"
-            beside = {"xytext": (10, 0), "textcoords": "offset points", "va": "center"}
-            words = f"p = {gap.p_value:.3f}, {verdict}"
-            axes.annotate(words, (end, place), fontsize=9, color=GREY, **beside)
-    axes.set_yticks(range(len(gaps)), [gap.gap.replace("_", " ") for gap, _ in gaps])
-    axes.set_ylim(len(gaps) - 0.4, -0.6)
-    axes.set_xlim(0, 1.75 * furthest or 1)  # room for the words at the right
-    mean_key = key("o", "mean over the classes", colour)
-    legend(figure, [mean_key, key("o", "maximum over the classes", colour, "white")])
+            verdict = "more than chance" if gap.p_value < 0.05 else "no more than chance"
+            words = f"{words}: {verdict} (p = {gap.p_value:.3f})"
+        above = {"xytext": (2, 8), "textcoords": "offset points", "fontsize": 10, "color": INK}
+        axes.annotate(words, (0, place), **above)
+    axes.set_ylim(len(gaps) - 0.6, -0.8)
+    axes.set_xlim(left=0)
+    mean_key = key("o", "mean over the classes", INK)
+    legend(figure, [mean_key, key("o", "maximum over the classes", INK, "white")])
     return figure
 
 
@@ -514,22 +465,22 @@ def spent_figure(history: History) -> Figure:
     what they released stays released.
     """
     figure, (axes,) = canvas()
-    quiet(axes, "Privacy spent", "epsilon", "merges")
+    quiet(axes, "Privacy spent", "epsilon", "aggregations")
     handles: list[Artist] = []
     for unit, points in epsilon_over_rounds(history, POINTS).items():
         if points:
-            colour = cycled(CLUSTERS, len(handles))
+            colour = cycled(SETTINGS, len(handles))
             axes.plot(*zip((0, 0.0), *points, strict=True), color=colour, marker="o", ms=4)
             handles.append(key("o", f"of a {unit}", colour))
     if not handles:
         say(axes, "unknown: nothing is guaranteed")
     axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    legend(figure, handles, 2)
+    counted(axes.xaxis)
+    legend(figure, handles)
     return figure
 
 
-MOST_SAMPLES = 12
+MOST_SAMPLES = 8
 
 
 def samples_figure(samples: Mapping[str, Tensor]) -> Figure:
@@ -539,11 +490,11 @@ def samples_figure(samples: Mapping[str, Tensor]) -> Figure:
     """
     columns = min(MOST_SAMPLES, max((len(x) for x in samples.values()), default=1))
     rows = max(1, len(samples))
-    figure, grid = canvas(0.35 + 0.82 * rows, rows)
+    figure, grid = canvas(0.35 + 0.95 * rows, rows)
     for axes in grid:
         axes.set_axis_off()
     for axes, (group, images) in zip(grid, samples.items(), strict=False):
-        axes.set_title(lettering(group), loc="left", fontsize=10, color=INK)
+        axes.set_title(lettering(group), loc="left", fontsize=11, color=INK)
         axes.imshow(_side_by_side(images[:columns], columns))
     return figure
 

@@ -1,4 +1,4 @@
-"""The pages by address, each made when it is asked for, on a server of this machine."""
+"""The pages by address, each made for its request, on a server of this machine."""
 
 import asyncio
 import os
@@ -14,13 +14,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    HTMLResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -35,8 +29,6 @@ LOOK_EVERY = 0.5
 
 SPEAK_EVERY = 15.0
 """Seconds after which a stream says that it is still there."""
-
-SVG = "image/svg+xml"
 
 View = Mapping[str, Any] | None
 """What a page says; None: there is nothing at this address."""
@@ -82,24 +74,27 @@ def application(
             )
 
     def asset(request: Request) -> Response:
-        name = request.path_params["name"]
-        kind = _there(pages.STATIC.get(name))
-        return Response(pages.static(name), media_type=kind)
+        content, kind = _there(pages.static(request.path_params["name"]))
+        return Response(content, media_type=kind)
+
+    def picture(request: Request) -> Response:
+        with no_foreign_code():
+            svg = pages.picture_of(run_of(request), request.path_params["name"])
+        return Response(_there(svg), media_type="image/svg+xml")
 
     async def events(request: Request) -> Response:
         run = await run_in_threadpool(run_of, request)
         return StreamingResponse(_changes(run, request), media_type="text/event-stream")
 
-    def roc(request: Request) -> Response:
-        path = pages.audit_picture(run_of(request), request.path_params["cluster"])
-        return FileResponse(_there(path), media_type=SVG)
-
     app = Starlette(
         routes=[
             *(forms.routes() if forms else ()),
             _page("/", "list", lambda _: pages.list_page(runs)),
-            _page("/compare", "compared", lambda r: pages.compared_page(runs, _compared(r))),
-            _picture("/compare/accuracy.svg", lambda r: pages.compared_picture(runs, _compared(r))),
+            _page(
+                "/compare",
+                "compared",
+                lambda r: pages.compared_page(runs, r.query_params.getlist("run")),
+            ),
             _page(
                 "/requests",
                 "requests",
@@ -121,11 +116,7 @@ def application(
                 lambda r: pages.proof_page(run_of(r), r.path_params["name"]),
             ),
             _page("/runs/{key}/audit", "audit", lambda r: pages.audit_page(run_of(r))),
-            Route("/runs/{key}/audit/{cluster}.svg", roc),
-            _picture(
-                "/runs/{key}/pictures/{name}.svg",
-                lambda r: pages.picture_of(run_of(r), r.path_params["name"]),
-            ),
+            Route("/runs/{key}/pictures/{name}.svg", picture),
             Route("/static/{name}", asset),
         ],
         exception_handlers={404: _missing},
@@ -133,18 +124,14 @@ def application(
     return Guard(app, port, on_used, write=write)
 
 
-Found = TypeVar("Found")
+There = TypeVar("There")
 
 
-def _there(found: Found | None) -> Found:
+def _there(there: There | None) -> There:
     """Return what is at an address, or let the page be that there is nothing."""
-    if found is None:
+    if there is None:
         raise HTTPException(404)
-    return found
-
-
-def _compared(request: Request) -> list[str]:
-    return request.query_params.getlist("run")
+    return there
 
 
 def _page(path: str, template: str, make: Callable[[Request], View]) -> Route:
@@ -153,14 +140,6 @@ def _page(path: str, template: str, make: Callable[[Request], View]) -> Route:
     def answer(request: Request) -> Response:
         with no_foreign_code():
             return HTMLResponse(pages.page(f"{template}.html", _there(make(request))))
-
-    return Route(path, answer)
-
-
-def _picture(path: str, draw: Callable[[Request], bytes | None]) -> Route:
-    def answer(request: Request) -> Response:
-        with no_foreign_code():
-            return Response(_there(draw(request)), media_type=SVG)
 
     return Route(path, answer)
 
@@ -218,7 +197,7 @@ class Server:
         await self._guard(scope, receive, send)
 
     def run(self) -> None:
-        """Answer until the process is told to stop, or `stop` is called."""
+        """Answer until the process gets a signal to stop, or `stop` is called."""
         with closing(self._listener):
             self._server.run(sockets=[self._listener])
 

@@ -1,4 +1,4 @@
-"""Who may open a page: one browser per link, on this machine, and to read unless told."""
+"""Who may open a page: one browser per link, on this machine; to read, unless forms are allowed."""
 
 import hmac
 import secrets
@@ -45,7 +45,7 @@ class Guard:
 
     A link's token lets one browser in, and is worth nothing afterwards. Where forms are
     allowed, one is passed on if a page of this server sent it (`Origin`); whether it holds
-    the token that only such a page has, `has_token` tells.
+    the token that only such a page has, `has_token` says.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Guard:
         Args:
             app: what is behind it.
             port: where it is reached, on this machine only.
-            on_used: told the next link once one was used.
+            on_used: called with the next link once one was used.
             write: whether forms may be sent.
         """
         self._write, self._form_key = write, secrets.token_bytes(32)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any
@@ -16,7 +15,7 @@ from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
 from covey.components.own_code import no_foreign_code
-from covey.config.settings import Config, without_passwords
+from covey.config.settings import without_passwords
 from covey.desk.runs import Reading, RunEntry, entry_of_folder, run_folders
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
@@ -66,7 +65,7 @@ class Snapshot:
 
     @property
     def stands_for(self) -> tuple[object, ...]:
-        """What is the same in two snapshots that tell the same."""
+        """What is equal in two snapshots that say the same."""
         return self.is_whole, self.position, self.end, self.head, self.problem
 
     @property
@@ -95,11 +94,6 @@ class FollowedRun:
         self._results: dict[str, tuple[Snapshot, Any]] = {}
         self._took: dict[str, float] = {}
         self._pending: set[str] = set()
-
-    @cached_property
-    def config(self) -> Config:
-        """The run's settings, which stay as they are, read once."""
-        return self.folder.config()
 
     def look(self) -> Snapshot:
         """Return what is known now; what is not yet is being read from here on."""
@@ -197,7 +191,7 @@ class FollowedRun:
             self._changed.notify_all()
 
     def _publish_glance(self) -> None:
-        """Publish a glance, unless the reader, meanwhile, has published what it knows."""
+        """Publish a glance, unless the reader, meanwhile, has published what it read."""
         glanced = self._glanced()
         with self._changed:
             if self._snapshot is None:
@@ -288,18 +282,13 @@ class WatchedRuns:
 
     def line(self, run: FollowedRun) -> RunEntry:
         """Return a run's line in the list; its chain is not verified for that."""
-        now, stamp = datetime.now(UTC), run.stamp()
+        now, stamp = time.monotonic(), run.stamp()
         kept = self._lines.get(run.key)
-        if kept and kept[0] == stamp and time.monotonic() < kept[1]:
-            entry = kept[2]
-            if entry.age_seconds is None:
-                return entry
-            written = datetime.fromisoformat(entry.last_event_at)
-            return replace(entry, age_seconds=(now - written).total_seconds())
-        entry = entry_of_folder(run.folder.path, run.name, Reading(now, verify_bytes=0))
-        until = time.monotonic() + LISTED_AGAIN_AFTER
-        self._lines[run.key] = stamp, until, entry
-        return entry
+        if kept is None or kept[0] != stamp or now > kept[1]:
+            reading = Reading(datetime.now(UTC), verify_bytes=0)
+            entry = entry_of_folder(run.folder.path, run.name, reading)
+            kept = self._lines[run.key] = stamp, now + LISTED_AGAIN_AFTER, entry
+        return kept[2]
 
     def _found(self) -> Iterator[FollowedRun]:
         for root in self.roots:
