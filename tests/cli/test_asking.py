@@ -189,16 +189,16 @@ def test_a_salt_is_told_although_the_report_fails(covey, folder, monkeypatch, ca
 
 def test_a_head_is_witnessed_and_keys_are_listed(covey, folder, tmp_path):
     head, place = tmp_path / "head.json", tmp_path / "witness"
-    assert covey("head", folder, "--out", head)[0] == 0
-    assert covey("witness", place, head)[0] == 1  # it knows no operator yet
-    code, out, _ = covey("keys", "--json")
+    assert covey("ledger", "head", folder, "--out", head)[0] == 0
+    assert covey("ledger", "witness", place, head)[0] == 1  # it knows no operator yet
+    code, out, _ = covey("ledger", "keys", "--json")
     assert code == 0
     known = json.loads(out)
-    assert covey("witness", place, head, "--key", known["file"])[0] == 0
-    code, out, _ = covey("witness", place, folder, "--json")
+    assert covey("ledger", "witness", place, head, "--key", known["file"])[0] == 0
+    code, out, _ = covey("ledger", "witness", place, folder, "--json")
     assert code == 0
     assert json.loads(out)["checkpoint"].startswith("covey.run/")
-    code, out, _ = covey("keys", "--rotate")
+    code, out, _ = covey("ledger", "keys", "--rotate")
     assert out.count("since") == 2
-    code, out, _ = covey("keys", "--revoke", known["keys"][0]["fingerprint"])
+    code, out, _ = covey("ledger", "keys", "--revoke", known["keys"][0]["fingerprint"])
     assert (code, out.count("revoked")) == (0, 1)

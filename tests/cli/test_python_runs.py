@@ -155,7 +155,7 @@ def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):
     assert [each.client for each in held.plan(["a", "b"])] == ["a", "b"]
     (done,) = held.forget("a", basis="erasure")
     assert done.answered.option.answer == "retrain"
-    assert held.explain("b")["client"] == "b"
+    assert held.explain("b").client == "b"
     assert held.guarantee["guarantee"] is None
     assert held.guarantee["guarantee_reason"]
     copy = held.export(client="b", recipient="a shop")

@@ -1,7 +1,7 @@
 """Auditing one cluster model: controls first, then attacks, overall and by parts of the records."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -172,6 +172,8 @@ class ClusterAuditResult:
             references on records that they trained on and on others. Where they are
             far apart, the references replay another recipe than the model's.
         exposed: the most exposed members in counts; None with too few references.
+        unknown: why single overall figures are.
+        diverged: whether there is no model to attack.
     """
 
     cluster: int
@@ -184,14 +186,19 @@ class ClusterAuditResult:
     accuracies: Mapping[str, float]
     attacks: Mapping[str, AttackFigures]
     exposed: ExposedCounts | None = None
+    unknown: tuple[str, ...] = ()
+    diverged: bool = False
 
 
 def examine_cluster(
     engine: Engine, target: Target, reference: Reference, auditor: Auditor, streams: Streams
 ) -> ClusterAuditResult:
     """Attack one cluster model; no figures where it diverged, or sides do not match."""
-    if nothing := _unexamined(target):
-        return _without_attacks(target, None, nothing)
+    if diverged := target.diverged or has_non_finite_values(target.params):
+        none = _without_attacks(target, None, f"{DIVERGED}: {diverged}")
+        return replace(none, diverged=True)
+    if not target.members:
+        return _without_attacks(target, None, "no client both uses and trained this cluster")
     blind = blind_risk(target.members, reference, streams)
     auc = blind and blind.auc
     if refused := mismatch(target.members, reference, blind):
@@ -229,13 +236,6 @@ def examine_cluster(
         },
         exposed=exposed_counts(signals, candidates.member, candidates.suspects),
     )
-
-
-def _unexamined(target: Target) -> str:
-    """Say why there is nothing to attack, no model or no member; "" if there is."""
-    if diverged := target.diverged or has_non_finite_values(target.params):
-        return f"{DIVERGED}: {diverged}"
-    return "" if target.members else "no client both uses and trained this cluster"
 
 
 def _without_attacks(target: Target, blind_auc: float | None, reason: str) -> ClusterAuditResult:
