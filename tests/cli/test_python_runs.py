@@ -84,7 +84,7 @@ def test_explain_plan_report_and_export_need_neither_model_nor_data(answer, cove
     assert began is not None
     assert told["risk_threshold"] == began.risk_thresholds[told["handle"]]
     (plan,) = answer("forget", folder, "a", "--plan")["plans"]
-    assert plan["answer"] == "deny"
+    assert plan["chosen"]["answer"] == "deny"
     assert {o["answer"]: o["rounds_replayed"] for o in plan["options"]}["retrain"] == 3
     assert Path(answer("report", folder)["report"]).is_file()
     exported = answer("export", folder, "--client", "a", "--out", folder / "a.st")

@@ -63,16 +63,16 @@ class ExposedRecord:
     """One record among those that a client trains on.
 
     Attributes:
+        rank: among all records of the client, from 1, the most exposed.
         place: its index among them, from 0, the holdout apart.
         row: its row in the client's data file, from 0; None: no such file is known.
-        rank: among all records of the client, from 1, the most exposed.
         score: how exposed it is, in nats.
         first, last: its loss in the first round and in the last that it was trained on.
     """
 
+    rank: int
     place: int
     row: int | None
-    rank: int
     score: float
     first: float
     last: float
