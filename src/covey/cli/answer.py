@@ -6,13 +6,16 @@ Its text follows from the fields as well, unless the class has a text of its own
 in its `lines`, a class of another room in a function under `text_of`.
 """
 
+import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import click
 import typer
@@ -214,18 +217,37 @@ class AnsweringCommand(TyperCommand):
         fail_if(code)
 
 
+_ARGUMENT = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
 class Commands(typer.Typer):
-    """Commands that answer."""
+    """Commands that answer, with arguments and options as a function has them."""
 
     def command(self, name: str | None = None, **settings: Any) -> Any:  # noqa: ANN401 - Typer's
         """Add a function as a command; see `AnsweringCommand`.
 
-        Its return type is for the site: classes in it may be imported for types alone.
+        Parameters by name alone are options, the others arguments; `Args:` of the docstring is
+        their help. What Typer has to know beside that, an `Annotated` says. The return type is
+        for the site: classes in it may be imported for types alone.
         """
-        add = super().command(name, **{"cls": AnsweringCommand, **settings})
 
         def added(function: Any) -> Any:  # noqa: ANN401 - the same
             function.answers = function.__annotations__.pop("return", None)
-            return add(function)
+            text, _, listed = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")
+            helps = {key: " ".join(said.split()) for key, said in _ARGUMENT.findall(listed)}
+            hints = get_type_hints(function, include_extras=True)
+            for key, each in inspect.signature(function).parameters.items():
+                kind, known = hints[key], getattr(hints[key], "__metadata__", ())
+                if known:
+                    kind, about = kind.__origin__, copy(known[0])
+                elif each.kind is each.KEYWORD_ONLY:
+                    names = [f"--{key.replace('_', '-')}"] if kind is bool else []
+                    about = typer.Option(*names)
+                else:
+                    about = typer.Argument()
+                about.help = about.help or helps.get(key)
+                function.__annotations__[key] = Annotated[kind, about]
+            whole = {"cls": AnsweringCommand, "help": text, **settings}
+            return super(Commands, self).command(name, **whole)(function)
 
         return added

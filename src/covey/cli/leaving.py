@@ -50,7 +50,6 @@ NOT_DENIED = (
     "A denial removes nothing from the model: it says only that nobody can tell the "
     "client's updates from those of others by the record of the run."
 )
-RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,32 +185,29 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str | None:
 
 @app.command("forget", rich_help_panel=LEAVING)
 def leave(
-    run: RunArgument,
-    clients: Annotated[list[str] | None, typer.Argument(help="Names of clients.")] = None,
-    answer: Annotated[
-        str | None, typer.Option(help="auto (the cheapest honest one), " + ", ".join(ANSWERS))
-    ] = None,
-    basis: Annotated[
-        str | None,
-        typer.Option(
-            help=f"What it rests on: {', '.join(BASES)}. Erasure and objection are never denied."
-        ),
-    ] = None,
-    salt: Annotated[
-        str | None, typer.Option(help="Of a client that left and asks for a stronger answer.")
-    ] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Show every answer and its cost; do nothing.")
-    ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Show the salts that nobody acknowledged.")
-    ] = False,
-    received: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REQUEST", help="Its requester has the salt: delete it."),
-    ] = None,
+    run: Path,
+    clients: list[str] | None = None,
+    *,
+    answer: str | None = None,
+    basis: str | None = None,
+    salt: str | None = None,
+    plan: bool = False,
+    again: bool = False,
+    received: Annotated[list[str] | None, typer.Option(metavar="REQUEST")] = None,
 ) -> Iterator[Forgotten | Queued | Plans | Unacknowledged]:
-    """Answer clients that ask to leave a run, and prove what was answered."""
+    """Answer clients that ask to leave a run, and prove what was answered.
+
+    Args:
+        run: The folder of a run.
+        clients: Names of clients.
+        answer: auto (the cheapest honest one), deny, subtract, roll_back, retrain or calibrate.
+        basis: What it rests on: erasure, withdrawal, objection, restriction or none. Erasure
+            and objection are never denied.
+        salt: Of a client that left and asks for a stronger answer.
+        plan: Show every answer and its cost; do nothing.
+        again: Show the salts that were not acknowledged.
+        received: Its requester has the salt: delete it.
+    """
     from covey.runs.parts import wanted_answer
     from covey.runtime.folder import RunFolder
     from covey.runtime.inputs import FederationMetadata, rebuilt_run
@@ -322,8 +318,6 @@ def _replays(plan: ClientPlan) -> bool:
 clients = Commands(help="Let a client join, or change its records, where heads are ridge heads.")
 app.add_typer(clients, name="clients", rich_help_panel=LEAVING)
 
-DataOption = Annotated[Path, typer.Option(help="Its records: an .npz file with arrays x and y.")]
-
 
 @text_of("covey.runtime.changing.ChangedRecords")
 def lines_of_changed(changed: ChangedRecords) -> Iterator[Line]:
@@ -339,17 +333,22 @@ def lines_of_changed(changed: ChangedRecords) -> Iterator[Line]:
 
 @clients.command()
 def join(
-    run: RunArgument,
-    client: Annotated[str, typer.Argument(help="A name that no client has or had.")],
-    data: DataOption,
-    threshold: Annotated[
-        float | None, typer.Option(help="The risk that it accepts, from 0 to 1.")
-    ] = None,
-    risk_weight: Annotated[
-        float | None, typer.Option(help="How much a risk weighs in its choice, from 0 to 1.")
-    ] = None,
+    run: Path,
+    client: str,
+    *,
+    data: Path,
+    threshold: float | None = None,
+    risk_weight: float | None = None,
 ) -> Iterator[ChangedRecords]:
-    """Let a client join a run whose models are solved from sums over clients."""
+    """Let a client join a run whose models are solved from sums over clients.
+
+    Args:
+        run: The folder of a run.
+        client: A name that no client has or had.
+        data: Its records: an .npz file with arrays x and y.
+        threshold: The risk that it accepts, from 0 to 1.
+        risk_weight: How much a risk weighs in its choice, from 0 to 1.
+    """
     held = covey.load(run)
     with stoppable(run), shown(run.name) as observe:
         done = held.join(client, data, threshold, risk_weight, observe)
@@ -358,13 +357,15 @@ def join(
 
 
 @clients.command()
-def update(
-    run: RunArgument,
-    client: Annotated[str, typer.Argument(help="The client's name.")],
-    data: DataOption,
-    add: Annotated[bool, typer.Option("--add", help="Add to the records that it has.")] = False,
-) -> Iterator[ChangedRecords]:
-    """Replace a client's records, or add to them, and solve the models again."""
+def update(run: Path, client: str, *, data: Path, add: bool = False) -> Iterator[ChangedRecords]:
+    """Replace a client's records, or add to them, and solve the models again.
+
+    Args:
+        run: The folder of a run.
+        client: The client's name.
+        data: Its records: an .npz file with arrays x and y.
+        add: Add to the records that it has.
+    """
     held = covey.load(run)
     with stoppable(run), shown(run.name) as observe:
         done = held.update(client, data, add=add, observe=observe)
@@ -399,26 +400,24 @@ class Checked(Answer):
 
 @app.command(rich_help_panel=LEAVING)
 def verify(
-    proof: Annotated[Path, typer.Argument(help="A proof or a signed report, as JSON.")],
-    ledger: Annotated[
-        Path | None, typer.Option("--ledger", help="The folder of the run it is of.")
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The signer's public keys, from elsewhere, as PEM.")
-    ] = None,
-    mine: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--mine", metavar="NAME SALT", help="Is the proof about you?"),
-    ] = None,
-    receipt: Annotated[
-        Path | None, typer.Option(help="What you were given when you asked.")
-    ] = None,
-    witness: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(metavar="HEAD KEY", help="A cosigned head, and that witness's public keys."),
-    ] = None,
+    proof: Path,
+    *,
+    ledger: Path | None = None,
+    key: Path | None = None,
+    mine: Annotated[tuple[str, str] | None, typer.Option(metavar="NAME SALT")] = None,
+    receipt: Path | None = None,
+    witness: Annotated[tuple[Path, Path] | None, typer.Option(metavar="HEAD KEY")] = None,
 ) -> Checked:
-    """Check a proof or a signed report offline; exit code 1 if a check fails."""
+    """Check a proof or a signed report offline; exit code 1 if a check fails.
+
+    Args:
+        proof: A proof or a signed report, as JSON.
+        ledger: The folder of the run it is of.
+        key: The signer's public keys, from elsewhere, as PEM.
+        mine: Is the proof about you?
+        receipt: What you were given when you asked.
+        witness: A cosigned head, and that witness's public keys.
+    """
     text = b""
     with suppress(OSError):  # what is wrong with the file, a check says
         text = read_bounded(proof)

@@ -66,18 +66,18 @@ class Served(Answer):
 
 @app.command(rich_help_panel=OPERATION)
 def serve(
-    roots: Annotated[
-        list[Path] | None, typer.Argument(help="Folders that runs lie below. Default: runs")
-    ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="On this machine only; 0: any that is free.")
-    ] = PORT,
-    write: Annotated[
-        bool,
-        typer.Option("--write", help="Allow forms: requests are taken in, answered and closed."),
-    ] = False,
+    roots: list[Path] | None = None,
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = PORT,
+    write: bool = False,
 ) -> Iterator[Served]:
-    """Show runs in a browser on this machine, live; nothing is written without --write."""
+    """Show runs in a browser on this machine, live; nothing is written without --write.
+
+    Args:
+        roots: Folders that runs lie below. Default: runs
+        port: On this machine only; 0: any that is free.
+        write: Allow forms: requests are taken in, answered and closed.
+    """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(
             f"Pages in a browser need {' and '.join(missing)}, and covey was installed "
@@ -131,12 +131,14 @@ class LedgerHead(Answer):
 
 
 @ledger.command()
-def head(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    since: Annotated[int, typer.Option(help="Events that the witness has seen.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A file for the witness.")] = None,
-) -> LedgerHead:
-    """Sign the head of a run's ledger, for a witness."""
+def head(run: Path, *, since: int = 0, out: Path | None = None) -> LedgerHead:
+    """Sign the head of a run's ledger, for a witness.
+
+    Args:
+        run: The folder of a run.
+        since: Events that the witness has seen.
+        out: A file for the witness.
+    """
     from covey.runtime.folder import RunFolder
     from covey.runtime.witness import head_update
 
@@ -148,17 +150,14 @@ def head(
 
 
 @ledger.command()
-def witness(
-    folder: Annotated[Path, typer.Argument(help="The witness's own folder.")],
-    source: Annotated[
-        Path, typer.Argument(help="What `covey ledger head` wrote, or the folder of a run.")
-    ],
-    key: Annotated[
-        Path | None,
-        typer.Option("--key", help="The operator's public keys, from elsewhere, as PEM."),
-    ] = None,
-) -> LedgerHead:
-    """Cosign the head of a ledger that grew, and refuse one that was rewritten."""
+def witness(folder: Path, source: Path, *, key: Path | None = None) -> LedgerHead:
+    """Cosign the head of a ledger that grew, and refuse one that was rewritten.
+
+    Args:
+        folder: The witness's own folder.
+        source: What `covey ledger head` wrote, or the folder of a run.
+        key: The operator's public keys, from elsewhere, as PEM.
+    """
     from covey.runtime.folder import RunFolder
     from covey.runtime.witness import head_update, read_update, witness_head, witnessed_size
 
@@ -198,17 +197,18 @@ class KeysListed:
 
 @ledger.command()
 def keys(
-    rotate: Annotated[
-        bool, typer.Option("--rotate", help="Set the key aside and make another.")
-    ] = False,
-    revoke: Annotated[
-        str | None, typer.Option(metavar="FINGERPRINT", help="Nothing counts that it signs.")
-    ] = None,
-    path: Annotated[
-        Path | None, typer.Option(help="The private key's file; else the user's own.")
-    ] = None,
+    *,
+    rotate: bool = False,
+    revoke: Annotated[str | None, typer.Option(metavar="FINGERPRINT")] = None,
+    path: Path | None = None,
 ) -> KeysListed:
-    """List the keys that sign proofs, replace the one in use, or revoke one."""
+    """List the keys that sign proofs, replace the one in use, or revoke one.
+
+    Args:
+        rotate: Set the key aside and make another.
+        revoke: Nothing counts that it signs.
+        path: The private key's file; else the user's own.
+    """
     from covey.unlearning import signature
 
     if revoke is not None:
@@ -242,18 +242,15 @@ def lines_of_examination(found: Examination) -> Iterator[Line]:
 
 @ledger.command()
 def doctor(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    mend: Annotated[
-        bool,
-        typer.Option(
-            "--repair",
-            help="Recover what can be: delete damaged states and play their rounds again.",
-        ),
-    ] = False,
+    run: Path, *, mend: Annotated[bool, typer.Option("--repair")] = False
 ) -> Iterator[Examination]:
     """Say what is damaged in a run, and what it can be recovered from.
 
     Exit code 1 if something is damaged that was not repaired.
+
+    Args:
+        run: The folder of a run.
+        mend: Recover what can be: delete damaged states and play their rounds again.
     """
     from covey.runs.sweeps import examine, repair
 
@@ -267,10 +264,6 @@ config = Commands(
     no_args_is_help=True,
 )
 app.add_typer(config, name="config", rich_help_panel=OPERATION)
-
-OutOption = Annotated[
-    Path | None, typer.Option("--out", help="A new file; default: standard output.")
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +286,14 @@ class ConfigChecked(Answer):
 
 
 @config.command()
-def check(
-    file: Annotated[Path, typer.Argument(help="Settings in TOML.")], overrides: SetOption = None
-) -> Iterator[ConfigChecked]:
+def check(file: Path, *, overrides: SetOption = None) -> Iterator[ConfigChecked]:
     """List every mistake in settings, and what does nothing; exit code 2 if any is wrong.
 
     No data are read: whether they are there shows when a run starts.
+
+    Args:
+        file: Settings in TOML.
+        overrides: Override section.key; repeatable.
     """
     from covey.config.problems import together
     from covey.config.settings import Config, idle_settings, read_settings
@@ -341,8 +336,12 @@ class SettingsFile(Answer):
 
 
 @config.command()
-def schema(out: OutOption = None) -> SchemaPrinted | SettingsFile:
-    """Print the JSON schema of all settings, which says what each means."""
+def schema(*, out: Path | None = None) -> SchemaPrinted | SettingsFile:
+    """Print the JSON schema of all settings, which says what each means.
+
+    Args:
+        out: A new file; default: standard output.
+    """
     from covey.config.problems import schema as schema_of_settings
 
     printed = schema_of_settings()
@@ -352,8 +351,12 @@ def schema(out: OutOption = None) -> SchemaPrinted | SettingsFile:
 
 
 @config.command()
-def init(out: OutOption = None) -> SettingsFile:
-    """Write a file of all settings at their defaults, with what each means."""
+def init(*, out: Path | None = None) -> SettingsFile:
+    """Write a file of all settings at their defaults, with what each means.
+
+    Args:
+        out: A new file; default: standard output.
+    """
     from covey.config.problems import template
 
     return _written(out, template())
@@ -400,10 +403,14 @@ class DataFiles(Answer):
 
 @config.command()
 def data(
-    action: Annotated[str, typer.Argument(help="list or check")] = "list",
-    folder: Annotated[str, typer.Option("--dir", help="Default: $COVEY_DATA.")] = "",
+    action: str = "list", *, folder: Annotated[str, typer.Option("--dir")] = ""
 ) -> Iterator[DataFiles]:
-    """List the data files that covey can read, or check those that are there."""
+    """List the data files that covey can read, or check those that are there.
+
+    Args:
+        action: list or check
+        folder: Default: $COVEY_DATA.
+    """
     if action not in ("list", "check"):
         raise ConfigError(f"covey config data takes list or check, found {action!r}.")
     where = data_folder(folder)
@@ -444,25 +451,26 @@ class FederationWritten(Answer):
 
 @deploy.command("init")
 def init_folder(
-    config: Annotated[Path, typer.Argument(help="Settings in TOML.")],
-    out: Annotated[Path, typer.Option("--out", help="The federation's new folder.")],
-    node: Annotated[list[str], typer.Option("--node", help="A client's name; repeatable.")],
-    host: Annotated[
-        str, typer.Option(help="The server's name or address, as nodes see it.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The server's only port.")] = 8000,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No encryption: anybody can join and read.")
-    ] = False,
-    organisation: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--organisation",
-            help="NAME=WHOSE: whose client a node is, which you attest; repeatable.",
-        ),
-    ] = None,
+    config: Path,
+    *,
+    out: Path,
+    node: list[str],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    insecure: bool = False,
+    organisation: list[str] | None = None,
 ) -> FederationWritten:
-    """Write all that is started on the server and carried to the nodes."""
+    """Write all that is started on the server and carried to the nodes.
+
+    Args:
+        config: Settings in TOML.
+        out: The federation's new folder.
+        node: A client's name; repeatable.
+        host: The server's name or address, as nodes see it.
+        port: The server's only port.
+        insecure: No encryption: anybody can join and read.
+        organisation: NAME=WHOSE: whose client a node is, which you attest; repeatable.
+    """
     from covey.deploy.folder import Plan, write_federation
 
     pairs = (each.partition("=") for each in organisation or ())
@@ -497,10 +505,12 @@ class FederationChecked(Answer):
 
 
 @deploy.command("check")
-def check_folder(
-    folder: Annotated[Path, typer.Argument(help="A federation's folder, or that of one node.")],
-) -> FederationChecked:
-    """Look for what is missing, wrong or risky; exit code 1 if something is wrong."""
+def check_folder(folder: Path) -> FederationChecked:
+    """Look for what is missing, wrong or risky; exit code 1 if something is wrong.
+
+    Args:
+        folder: A federation's folder, or that of one node.
+    """
     from covey.deploy.checks import check
 
     findings = check(folder, datetime.now(UTC))
@@ -520,10 +530,12 @@ def lines_of_status(status: Status) -> Iterator[Line]:
 
 
 @deploy.command()
-def status(
-    folder: Annotated[Path, typer.Argument(help="The folder that `covey deploy init` wrote.")],
-) -> Iterator[Status]:
-    """Show which nodes are online and how the runs are; exit code 1 without an answer."""
+def status(folder: Path) -> Iterator[Status]:
+    """Show which nodes are online and how the runs are; exit code 1 without an answer.
+
+    Args:
+        folder: The folder that `covey deploy init` wrote.
+    """
     from covey.deploy.checks import status_of
 
     found = status_of(folder)

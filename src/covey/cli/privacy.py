@@ -153,85 +153,46 @@ def lines_of_canaries(test: CanaryAudit) -> Iterator[Line]:
 
 @app.command(rich_help_panel=PRIVACY)
 def audit(
-    run: Annotated[
-        Path | None, typer.Argument(help="The folder of a finished run; or --model.")
-    ] = None,
-    attack: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--attack",
-            help="loss, shokri, lira, rmia (these four are the default), entropy, "
-            "plain-entropy, lira-offline, rmia-offline, fedmia, source, weights (of ridge "
-            "heads), or your own as "
-            "package.module:function; repeatable.",
-        ),
-    ] = None,
-    references: Annotated[
-        int | None,
-        typer.Option(
-            help="Federations played again per cluster (default 4), or models that "
-            "--train trains (default 8); at least 2."
-        ),
-    ] = None,
-    game: Annotated[
-        str | None,
-        typer.Option(
-            help="participation: instead of attacking records, ask of whole clients "
-            "whether they took part."
-        ),
-    ] = None,
-    control: Annotated[
-        bool,
-        typer.Option(
-            "--control",
-            help="With --game: play the run once more without some of the participants, "
-            "and ask about them again.",
-        ),
-    ] = False,
-    epsilon: Annotated[
-        bool,
-        typer.Option(
-            "--epsilon", help="Instead: put the run's noise to the test, one release at a time."
-        ),
-    ] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="In place of a run: package.module:factory, a function that returns a "
-            "classifier of torch."
-        ),
-    ] = None,
-    members: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --model: the records that it was trained on, an .npz file with "
-            "arrays x and y (or inputs and labels)."
-        ),
-    ] = None,
-    non_members: Annotated[
-        Path | None, typer.Option(help="With --model: records that it never saw.")
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --model: its state dict, as .safetensors, or as .pt with tensors alone."
-        ),
-    ] = None,
-    train: Annotated[
-        str | None,
-        typer.Option(
-            help="With --model: package.module:function, which takes (examples, seed) and "
-            "returns a model trained like it; LiRA, RMIA and Shokri need it."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="With --model: a folder for audit.html and audit.json.")
-    ] = None,
+    run: Path | None = None,
+    *,
+    attack: list[str] | None = None,
+    references: int | None = None,
+    game: str | None = None,
+    control: bool = False,
+    epsilon: bool = False,
+    model: str | None = None,
+    members: Path | None = None,
+    non_members: Path | None = None,
+    weights: Path | None = None,
+    train: str | None = None,
+    out: Path | None = None,
 ) -> Iterator[RunAudited | ModelAudited | Game | CanaryAudit]:
     """Attack every final cluster model, with its members against matched non-members.
 
     With --model, any classifier of torch, without a run. A model that diverged has no
     figures: its reason says so, and the exit code is 1.
+
+    Args:
+        run: The folder of a finished run; or --model.
+        attack: loss, shokri, lira, rmia (these four are the default), entropy, plain-entropy,
+            lira-offline, rmia-offline, fedmia, source, weights (of ridge heads), or your own as
+            package.module:function; repeatable.
+        references: Federations played again per cluster (default 4), or models that --train
+            trains (default 8); at least 2.
+        game: participation: instead of attacking records, ask of whole clients whether they
+            took part.
+        control: With --game: play the run once more without some of the participants, and
+            ask about them again.
+        epsilon: Instead: put the run's noise to the test, one release at a time.
+        model: In place of a run: package.module:factory, a function that returns a classifier
+            of torch.
+        members: With --model: the records that it was trained on, an .npz file with arrays x
+            and y (or inputs and labels).
+        non_members: With --model: records that it never saw.
+        weights: With --model: its state dict, as .safetensors, or as .pt with tensors alone.
+        train: With --model: package.module:function, which takes (examples, seed) and returns a
+            model trained like it; LiRA, RMIA and Shokri need it.
+        out: With --model: a folder for audit.html and audit.json.
     """
     from covey.runtime.auditing import DEFAULT_ATTACKS
 
@@ -420,49 +381,51 @@ class Deniability(Answer):
         yield from ("", "if", *(f"- {each}" for each in self.holds_if))
 
 
+Positive = Annotated[float | None, typer.Option(min=0)]
+Count = Annotated[int, typer.Option(min=1)]
+
+
 @app.command(rich_help_panel=PRIVACY)
 def guarantee(
-    noise: Annotated[
-        Literal["paper", "sound", "client", "record"] | None,
-        typer.Option(help="Whose epsilon? The paper's theorem, or a mechanism's."),
-    ] = None,
-    sigma: Annotated[
-        float | None,
-        typer.Option(min=0, help="The noise: the paper's sigma, else z of its mechanism."),
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(min=0, help="Find the noise for this epsilon.")
-    ] = None,
+    *,
+    noise: Literal["paper", "sound", "client", "record"] | None = None,
+    sigma: Positive = None,
+    epsilon: Positive = None,
     delta: Annotated[float, typer.Option(min=1e-12, max=0.5)] = 1e-5,
-    set_size: Annotated[int, typer.Option(min=1, help="k, with --noise sound.")] = 6,
-    sets: Annotated[int, typer.Option(min=1, help="With --noise sound.")] = 1,
-    sampling: Annotated[
-        float,
-        typer.Option(min=1e-6, max=1, help="Chance of a client per round, or an example per step."),
-    ] = 1.0,
-    steps: Annotated[int, typer.Option(min=1, help="Per round, of a client.")] = 1,
-    radius: Annotated[float, typer.Option(min=0, help="Delta, or the clip.")] = 1.0,
-    coordinates: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Parameters of the model; lenet5 has 107786, linear on MNIST 7850."
-        ),
-    ] = 61_706,
-    deniability: Annotated[
-        bool, typer.Option("--deniability", help="Which k and x keep forced replays rare?")
-    ] = False,
-    clients: Annotated[int, typer.Option(min=2, help="In every round.")] = 50,
-    rounds: Annotated[int, typer.Option(min=1)] = 50,
-    requests: Annotated[int, typer.Option(min=0, help="Who asks to leave.")] = 10,
-    target: Annotated[
-        float, typer.Option(min=0, max=1, help="The probability to stay below.")
-    ] = 0.05,
+    set_size: Count = 6,
+    sets: Count = 1,
+    sampling: Annotated[float, typer.Option(min=1e-6, max=1)] = 1.0,
+    steps: Count = 1,
+    radius: Annotated[float, typer.Option(min=0)] = 1.0,
+    coordinates: Count = 61_706,
+    deniability: bool = False,
+    clients: Annotated[int, typer.Option(min=2)] = 50,
+    rounds: Count = 50,
+    requests: Annotated[int, typer.Option(min=0)] = 10,
+    target: Annotated[float, typer.Option(min=0, max=1)] = 0.05,
 ) -> NoiseGuarantee | Deniability:
     """Say what settings promise before a run is played.
 
     --noise: the epsilon that noise delivers, or the noise for an epsilon.
     --deniability: exact where each round's sets are drawn at random
     (aggregation.partition = public-random); for sets of similar models it is a guide.
+
+    Args:
+        noise: Whose epsilon? The paper's theorem, or a mechanism's.
+        sigma: The noise: the paper's sigma, else the multiplier z of its mechanism.
+        epsilon: Find the noise for this epsilon.
+        delta: The slack of the epsilon.
+        set_size: k, with --noise sound.
+        sets: With --noise sound.
+        sampling: Chance of a client per round, or of an example per step.
+        steps: Per round, of a client.
+        radius: Delta, or the clip.
+        coordinates: Parameters of the model; lenet5 has 107786, linear on MNIST 7850.
+        deniability: Which k and x keep forced replays rare?
+        clients: In every round.
+        rounds: How many are played.
+        requests: Clients that ask to leave.
+        target: The probability to stay below.
     """
     if deniability == (noise is not None):
         raise ConfigError(
@@ -574,28 +537,23 @@ def lines_of_records(exposed: ExposedRecords) -> Iterator[Line]:
 
 @app.command(rich_help_panel=PRIVACY)
 def explain(
-    run: Annotated[
-        Path, typer.Argument(help="The folder of a run; with --records also of a client's node.")
-    ],
-    client: Annotated[
-        str, typer.Argument(help="The client's name; of a node's folder it is known.")
-    ] = "",
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Write it as an HTML page, too.")
-    ] = None,
-    records: Annotated[
-        bool,
-        typer.Option(
-            "--records",
-            help="Instead: the client's most exposed records, on the machine where their losses "
-            "lie. Needs train.keep_losses; nothing else is written or sent.",
-        ),
-    ] = False,
-    share: Annotated[
-        float, typer.Option(help="With --records: which part of them, at least one.")
-    ] = 0.02,
+    run: Path,
+    client: str = "",
+    *,
+    page: Path | None = None,
+    records: bool = False,
+    share: float = 0.02,
 ) -> Explanation | ExposedRecords:
-    """Show what is held on a client, and where, before anything is erased."""
+    """Show what is held on a client, and where, before anything is erased.
+
+    Args:
+        run: The folder of a run; with --records also of a client's node.
+        client: The client's name; of a node's folder it is known.
+        page: Write it as an HTML page, too.
+        records: Instead: the client's most exposed records, on the machine where their losses
+            lie. Needs train.keep_losses; nothing else is written or sent.
+        share: With --records: which part of them, at least one.
+    """
     from covey.report.page import write_explanation
 
     if records:

@@ -48,18 +48,10 @@ if TYPE_CHECKING:
 DEFAULT_ROOT = "runs"
 """Where `covey run` puts runs."""
 
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override section.key; repeatable."),
-]
-RootsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(help="Folders that runs lie below, or URLs of ledgers. Default: runs"),
-]
-RootsOption = Annotated[
-    list[str] | None,
-    typer.Option("--root", help="A folder that runs lie below, or a ledger's URL. Default: runs"),
-]
+SET_HELP = "Override section.key; repeatable."
+SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)]
+ROOTS_HELP = "A folder that runs lie below, or a ledger's URL. Default: runs"
+RootsOption = Annotated[list[str] | None, typer.Option("--root", help=ROOTS_HELP)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +152,20 @@ def _cluster_line(j: int, cluster: Mapping[str, Any]) -> str:
 
 @app.command(rich_help_panel=RUNS)
 def run(
-    config: Annotated[
-        Path | None, typer.Argument(help="Settings in TOML; none: the embedded example.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The run's new folder; default runs/NAME.")
-    ] = None,
+    config: Path | None = None,
+    *,
+    out: Path | None = None,
     overrides: SetOption = None,
-    with_baseline: Annotated[
-        bool, typer.Option("--with-baseline", help="Play FedAvg beside it, on the same data.")
-    ] = False,
+    with_baseline: bool = False,
 ) -> Iterator[RunConcluded]:
-    """Play a federation and write its report."""
+    """Play a federation and write its report.
+
+    Args:
+        config: Settings in TOML; none: the embedded example.
+        out: The run's new folder; default runs/NAME.
+        overrides: Override section.key; repeatable.
+        with_baseline: Play FedAvg beside it, on the same data.
+    """
     from covey.build.run import build_run
     from covey.config.settings import Config, idle_settings, load_config
     from covey.runtime.folder import RunFolder
@@ -201,10 +195,12 @@ def run(
 
 
 @app.command(rich_help_panel=RUNS)
-def resume(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was started.")],
-) -> Iterator[RunConcluded]:
-    """Carry a run on after it was stopped, to the result it would have had."""
+def resume(run: Path) -> Iterator[RunConcluded]:
+    """Carry a run on after it was stopped, to the result it would have had.
+
+    Args:
+        run: The folder of a run that was started.
+    """
     from covey.runtime.folder import RunFolder
     from covey.runtime.inputs import FederationMetadata
     from covey.runtime.session import open_or_create
@@ -386,16 +382,24 @@ class Swept(Answer):
 
 @app.command(rich_help_panel=RUNS)
 def sweep(
-    config: Annotated[Path, typer.Argument(help="Settings in TOML.")],
-    over: Annotated[list[str], typer.Option("--over", metavar="KEY=V1,V2,...", help="Repeatable.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N-1.")] = 1,
+    config: Path,
+    *,
+    over: Annotated[list[str], typer.Option(metavar="KEY=V1,V2,...")],
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
     overrides: SetOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Default: sweeps/NAME.")] = None,
+    out: Path | None = None,
 ) -> Iterator[Swept]:
     """Play every combination with every seed, and compare them pair by pair.
 
     Runs that are on disk already are not played again; unfinished ones are resumed.
     Where a model diverges the other runs are played all the same; exit code 1.
+
+    Args:
+        config: Settings in TOML.
+        over: Repeatable.
+        seeds: Seeds 0 to N-1.
+        overrides: Override section.key; repeatable.
+        out: Default: sweeps/NAME.
     """
     from covey.config.settings import idle_settings, swept_settings
     from covey.runs.sweeps import check_variant, concluded_sweep, variants_of
@@ -461,15 +465,16 @@ class ReportWritten:
 
 @app.command(rich_help_panel=RUNS)
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The HTML file.")] = None,
-    sign: Annotated[
-        bool, typer.Option("--sign", help="Sign its figures, and the page's hash, beside it.")
-    ] = False,
+    runs: list[Path], *, out: Path | None = None, sign: bool = False
 ) -> Iterator[ReportWritten]:
     """Write a run's report again, or one that compares several runs.
 
     Exit code 1 if a model of theirs diverged: the report says which.
+
+    Args:
+        runs: Folders of runs.
+        out: The HTML file.
+        sign: Sign its figures, and the page's hash, beside it.
     """
     from covey.runs.pages import page_over
 
@@ -503,29 +508,26 @@ class Exported:
 
 @app.command(rich_help_panel=RUNS)
 def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    client: Annotated[str | None, typer.Option(help="The model this client uses.")] = None,
-    cluster: Annotated[int | None, typer.Option(help="This cluster's model.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The file to write; default in RUN/exports.")
-    ] = None,
-    recipient: Annotated[
-        str,
-        typer.Option(
-            help="For whom. Kept on record: covey forget says who is to be notified, and "
-            "proofs name it."
-        ),
-    ] = "",
-    after: Annotated[
-        str,
-        typer.Option(
-            "--round",
-            help="The model as it was after this round, counted from 1, or `best`: after "
-            "the best by checkpoints.best, or by accuracy.",
-        ),
-    ] = "",
+    run: Path,
+    *,
+    client: str | None = None,
+    cluster: int | None = None,
+    out: Path | None = None,
+    recipient: str = "",
+    after: Annotated[str, typer.Option("--round")] = "",
 ) -> Exported:
-    """Write one cluster model's state dict as safetensors, and put it on record."""
+    """Write one cluster model's state dict as safetensors, and put it on record.
+
+    Args:
+        run: The folder of a run.
+        client: The model this client uses.
+        cluster: This cluster's model.
+        out: The file to write; default in RUN/exports.
+        recipient: For whom. Kept on record: covey forget says who is to be notified, and
+            proofs name it.
+        after: The model as it was after this round, counted from 1, or `best`: after the best
+            by checkpoints.best, or by accuracy.
+    """
     from covey.runtime.folder import RunFolder
 
     if after not in ("", "best") and not (after.isdecimal() and int(after) > 0):
@@ -582,19 +584,25 @@ def _row(run: RunEntry) -> Mapping[str, object]:
 
 
 @runs.command("list")
-def list_runs(roots: RootsArgument = None) -> RunsListed:
-    """List all runs: state, rounds, age, size, ledger head, open requests."""
+def list_runs(roots: list[str] | None = None) -> RunsListed:
+    """List all runs: state, rounds, age, size, ledger head, open requests.
+
+    Args:
+        roots: Folders that runs lie below, or URLs of ledgers. Default: runs
+    """
     from covey.desk.runs import found_runs
 
     return RunsListed(found_runs(roots or [DEFAULT_ROOT]))
 
 
 @runs.command("show")
-def show_run(
-    run: Annotated[str, typer.Argument(help="Its folder, or its name in the list.")],
-    roots: RootsOption = None,
-) -> RunEntry:
-    """Show one run; its whole ledger is verified for that."""
+def show_run(run: str, *, roots: RootsOption = None) -> RunEntry:
+    """Show one run; its whole ledger is verified for that.
+
+    Args:
+        run: Its folder, or its name in the list.
+        roots: Folders that runs lie below.
+    """
     from covey.desk.runs import named_run
 
     return named_run(run, roots or ([DEFAULT_ROOT] if Path(DEFAULT_ROOT).is_dir() else []))
@@ -637,30 +645,28 @@ class Pruned(Answer):
 
 @runs.command("prune")
 def prune_runs(
-    roots: RootsArgument = None,
-    older_than: Annotated[
-        str, typer.Option(help="How long ago the last event was: 90d, 12w, 36h.")
-    ] = "90d",
-    states: Annotated[
-        bool,
-        typer.Option("--states", help="States but the newest, and stored updates (the default)."),
-    ] = False,
-    whole: Annotated[bool, typer.Option("--whole", help="The whole run, its ledger too.")] = False,
-    with_proofs: Annotated[
-        bool, typer.Option("--with-proofs", help="Whole runs in which proofs lie, too.")
-    ] = False,
-    register: Annotated[
-        Path | None,
-        typer.Option(help="The folder of the register of requests. Default: `requests` in a root."),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete it. Without this, only say what would.")
-    ] = False,
+    roots: list[str] | None = None,
+    *,
+    older_than: str = "90d",
+    states: bool = False,
+    whole: bool = False,
+    with_proofs: bool = False,
+    register: Path | None = None,
+    yes: bool = False,
 ) -> Pruned:
     """Delete states of old runs, or old runs; never what an open request needs.
 
     Without --yes nothing is deleted: it says what would go, how many bytes, and what
     could then no longer be answered.
+
+    Args:
+        roots: Folders that runs lie below, or URLs of ledgers. Default: runs
+        older_than: How long ago the last event was: 90d, 12w, 36h.
+        states: States but the newest, and stored updates (the default).
+        whole: The whole run, its ledger too.
+        with_proofs: Whole runs in which proofs lie, too.
+        register: The folder of the register of requests. Default: `requests` in a root.
+        yes: Delete it. Without this, only say what would.
     """
     from covey.desk.intake import needed_runs
     from covey.desk.pruning import prune, retention
