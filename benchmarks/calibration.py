@@ -19,8 +19,7 @@ import covey
 from benchmarks.playing import note
 from covey import Examples, Params
 from covey.algorithms.redteam import targets
-from covey.base.events import RiskMeasured
-from covey.base.risk import DIVERGED
+from covey.base.risk import RiskEstimate
 from covey.build.algorithms import algorithm_of, clients_of, setup_of
 from covey.build.risk import Components, red_team_of
 from covey.build.run import BuiltRun, build_run
@@ -114,7 +113,7 @@ class Look:
     truth: float
     truth_error: float
     matchable: bool
-    told: Mapping[str, RiskMeasured]
+    told: Mapping[str, RiskEstimate]
 
 
 def options(parser: ArgumentParser) -> None:
@@ -141,7 +140,7 @@ def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
 
 def worth(looks: Sequence[Look], source: str) -> dict[str, object]:
     """Return what one source's calibrated figures are worth."""
-    given = [each for each in looks if each.told[source].calibrated]
+    given = [each for each in looks if each.told[source].counts]
     able = [each for each in looks if each.matchable or source != "shadow"]
     risks = np.array([each.told[source].risk for each in given], dtype=float)
     own = np.array([each.told[source].standard_error for each in given], dtype=float)
@@ -160,7 +159,7 @@ def worth(looks: Sequence[Look], source: str) -> dict[str, object]:
         "in standard errors": float((off / standard).max()),
         "bias": float(errors.mean()),
         "rank correlation": float(spearmanr(truths, risks)[0]) if ordered else None,  # pyright: ignore
-        "withheld": 1 - sum(e.told[source].calibrated for e in able) / max(1, len(able)),
+        "withheld": 1 - sum(e.told[source].counts for e in able) / max(1, len(able)),
     }
 
 
@@ -183,24 +182,24 @@ def looked(settings: Settings, rounds: Sequence[int]) -> tuple[list[Look], list[
         for target in targets(state, {c.handle: c for c in run.population.clients}):
             if state.round_index not in rounds:
                 break
-            told: dict[str, RiskMeasured] = {}
+            told: dict[str, RiskEstimate] = {}
             streams = run.streams.at("round", target.round_index, "red team")
             for source, team in teams.items():
                 assert team is not None
                 seen = replace(target, states=state.states)
                 assessment = team(seen, streams.at(target.cluster))
-                told[source] = assessment.finding.event(target.cluster)
+                told[source] = assessment.estimate
                 if assessment.state is not None:
                     state = state.keeping(assessment.state)
             found += _look(run, target, told)
     return found, [*_controls(run, state.clusters)]
 
 
-def _look(run: BuiltRun, target: covey.Target, told: Mapping[str, RiskMeasured]) -> Iterator[Look]:
+def _look(run: BuiltRun, target: covey.Target, told: Mapping[str, RiskEstimate]) -> Iterator[Look]:
     """Yield a look, if there is a truth: of a model that diverged there is none."""
     at = run.streams.at("round", target.round_index, "audit", target.cluster)
     truth = true_risk(run.engine, target.params, target.members, run.reference, at)
-    diverged = any(each.reason.startswith(DIVERGED) for each in told.values())
+    diverged = any(each.diverged for each in told.values())
     if truth is None or diverged:
         return
     size = sum(len(client.train) for client in target.members)

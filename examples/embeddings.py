@@ -24,7 +24,7 @@ def client(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 def main(out: str) -> None:
     clients = [client(seed) for seed in range(20)]
     run = covey.run(clients=clients, config=covey.Config.of(SETTINGS), out=out)
-    print(f"accuracy on held-out examples: {run.summary['accuracy']['overall']:.2f}")
+    print(f"accuracy on held-out examples: {run.summary.accuracy.overall:.2f}")
     (answer,) = run.forget("client-00007", answer="subtract")
     print(f"client-00007 has left: {answer.answered.proof}")
     checks = run.verify(answer.answered.proof)

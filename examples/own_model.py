@@ -23,9 +23,9 @@ def main(out: str) -> None:
         config=covey.Config.of({"rounds": 12, "train": {"learning_rate": 0.5}}),
         out=out,
     )
-    print(f"accuracy on held-out examples: {run.summary['accuracy']['overall']:.2f}")
-    for cluster in run.summary["clusters"]:
-        print(f"{cluster['clients']} clients, risk {cluster['risk']}: {cluster['reason']}")
+    print(f"accuracy on held-out examples: {run.summary.accuracy.overall:.2f}")
+    for cluster in run.summary.clusters:
+        print(f"{cluster.clients} clients, risk {cluster.risk}: {cluster.reason}")
     params = run.params(run.cluster_of("client-00000"))
     print(f"client-00000 uses {sum(p.numel() for p in params.values())} parameters")
     (answer,) = run.forget("client-00007", answer="retrain")

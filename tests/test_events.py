@@ -1,6 +1,7 @@
 import json
 import types
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -17,6 +18,8 @@ from covey.base.events import (
     event_from,
     kind_and_body,
 )
+from covey.base.figure import Figure
+from covey.base.risk import RiskEstimate
 
 # A class with slots takes the place of one of the same name.
 CLASSES = list({each.__name__: each for each in Event.__subclasses__()}.values())
@@ -42,6 +45,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if origin is Mapping:
         key, value = map(values_of, inside)
         return st.dictionaries(key, value, max_size=3)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return fields_of(hint).map(lambda values: hint(**values))
     return PLAIN[hint]
 
 
@@ -68,7 +73,7 @@ def bounded(of: type, field: FieldInfo) -> st.SearchStrategy[Any]:
     )
 
 
-def fields_of(of: type[Event]) -> st.SearchStrategy[dict[str, Any]]:
+def fields_of(of: type) -> st.SearchStrategy[dict[str, Any]]:
     hints = get_type_hints(of, include_extras=True)
     return st.fixed_dictionaries({n: values_of(hint) for n, hint in hints.items()})
 
@@ -108,19 +113,23 @@ def test_a_field_that_is_missing_is_not_filled_in():
 
 
 def test_a_withheld_figure_stays_withheld():
-    figure = RiskMeasured(
-        cluster=0,
-        round_index=5,
-        source="shadow",
-        risk=None,
-        standard_error=None,
-        auc=None,
-        members=0,
-        non_members=0,
-        calibrated=False,
-        reason="withheld: too few",
-    )
-    assert event_from(*kind_and_body(figure)) == figure
+    for estimate in (
+        RiskEstimate.unknown("too few", "shadow"),
+        RiskEstimate.of_diverged("no better than guessing"),
+        RiskEstimate(Figure(0.6, 0.01), 0.6, 9, 9, rests_on="9 against 9"),
+    ):
+        figure = RiskMeasured(0, estimate)
+        assert event_from(*kind_and_body(figure)) == figure
+
+
+@pytest.mark.parametrize(
+    ("place", "odd"), [("figure", {"value": float("nan")}), ("members", -1), ("odd", 1)]
+)
+def test_an_odd_number_in_a_figure_is_no_event(place: str, odd: object):
+    kind, body = kind_and_body(RiskMeasured(0, RiskEstimate(Figure(0.6, 0.01))))
+    body["estimate"][place] = odd
+    with pytest.raises(ValueError, match=f"'estimate.{place}"):
+        event_from(kind, body)
 
 
 @pytest.mark.parametrize(

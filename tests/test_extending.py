@@ -70,7 +70,7 @@ def test_an_example_runs_with_the_settings_beside_it(program, beside, importable
             replace_setting(settings, [section, "name"], values["name"])
         settings[section] = settings.get(section, {}) | values if inner else values
     run = covey.run(config=Config.of(settings), out=tmp_path / "run")
-    assert run.summary["rounds"] == settings["rounds"]
+    assert run.summary.rounds == settings["rounds"]
 
 
 def test_every_program_but_the_attack_has_settings_beside_it():

@@ -21,6 +21,7 @@ from covey.base.events import (
     RunFinished,
     RunStarted,
 )
+from covey.base.figure import Figure
 from covey.base.history import RoundRow, history_of, pooled_clusters, trained_clusters, with_entry
 
 
@@ -43,18 +44,8 @@ def started(num_clusters: int = 2) -> RunStarted:
 def figure(
     cluster: int, round_index: int, risk: float | None, error: float | None = 0.01
 ) -> RiskMeasured:
-    return RiskMeasured(
-        cluster=cluster,
-        round_index=round_index,
-        source="federated",
-        risk=risk,
-        standard_error=error,
-        auc=risk,
-        members=20,
-        non_members=20,
-        calibrated=risk is not None,
-        reason="",
-    )
+    estimate = RiskEstimate(Figure(risk, error), risk, 20, 20, round_index=round_index)
+    return RiskMeasured(cluster, estimate)
 
 
 def measured(clients: tuple[int, ...], accuracy: float = 0.5) -> RoundMeasured:
@@ -62,7 +53,7 @@ def measured(clients: tuple[int, ...], accuracy: float = 0.5) -> RoundMeasured:
 
 
 def risks(row: RoundRow) -> tuple[tuple[float, float] | None, ...]:
-    return tuple(each and (each.risk, each.standard_error) for each in row.risks)
+    return tuple((e.value is not None and (e.value, e.error)) or None for e in row.risks)
 
 
 def chosen(by: str = "clients", **clusters: int) -> ClientsAssigned:
@@ -169,17 +160,17 @@ def test_a_figure_that_clients_could_not_use_is_not_in_force():
 def test_an_estimate_counts_for_its_lifetime_and_no_round_longer(
     measured_in: int, lives: int, later: int
 ):
-    found = RiskEstimate.measured(figure(0, measured_in, 0.7))
-    assert found is not None
+    found = figure(0, measured_in, 0.7).estimate
+    assert found.counts
     assert found.is_valid(measured_in + later, lives) == (later <= lives)
-    assert found.event(0) == figure(0, measured_in, 0.7)
-    assert RiskEstimate.measured(figure(0, measured_in, None, None)) is None
+    assert not figure(0, measured_in, None, None).estimate.counts
 
 
 def test_facts_are_kept_in_order():
-    audit = ClusterAudited(0, 2, 0.7, 0.01, 0.7, 0.7, 0.5, "")
-    exposed = ClientExposed("A", 0, 0.9, 0.7, 0.01, 0.7)
-    gap = FairnessMeasured("equal_opportunity", 0.1, 0.2, 0.5)
+    truth = RiskEstimate(Figure(0.7, 0.01), 0.7)
+    audit = ClusterAudited(0, truth, truth.figure, truth.figure, 0.5)
+    exposed = ClientExposed("A", 0, 0.9, truth.figure)
+    gap = FairnessMeasured("equal_opportunity", Figure(0.1), 0.2, 0.5)
     sought = GroupsSought({"updates": 3.0}, "updates", "nothing")
     gone, left = ClusterAbandoned(1), ClustersCollapsed(0)
     history = history_of([(3, [sought]), (5, [gone, left, audit, gap, exposed])])

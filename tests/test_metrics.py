@@ -83,7 +83,7 @@ def test_gaps_by_hand():
 def test_mean_and_maximum_over_the_classes_by_hand():
     facts = fairness(by_hand(), np.random.default_rng(0), fewest=1)
     assert tuple(fact.gap for fact in facts) == GAPS
-    assert [fact.mean for fact in facts] == [1 / 4, 1 / 4, 1 / 2]
+    assert [fact.mean.value for fact in facts] == [1 / 4, 1 / 4, 1 / 2]
     assert [fact.maximum for fact in facts] == [1 / 4, 1 / 2, 1 / 2]
 
 
@@ -99,8 +99,8 @@ def test_a_class_that_a_group_lacks_gives_nan_and_not_zero():
     assert np.isnan(opportunity).tolist() == [False, True]  # group 1 has no class 1
     assert np.isnan(odds).tolist() == [True, True]  # nor any "rest" of class 0
     known, unknown, _ = fairness(answers, np.random.default_rng(0), fewest=1)
-    assert None not in (known.mean, known.maximum, known.p_value)
-    assert (unknown.mean, unknown.maximum, unknown.p_value) == (None, None, None)
+    assert None not in (known.mean.value, known.maximum, known.p_value)
+    assert (unknown.mean.value, unknown.maximum, unknown.p_value) == (None, None, None)
 
 
 def test_one_group_has_no_gaps():
@@ -231,9 +231,9 @@ def test_intervals_cover_the_gap_of_models_that_other_examples_would_show():
         use = ByModel(confusions, np.array([[32], [8]]))
         answers = replace(as_answers(confusions[:, 0]), by_model=use)
         _, opportunity, _ = fairness(answers, draw)
-        assert opportunity.low is not None
-        assert opportunity.high is not None
-        held.append(opportunity.low <= 0.15 <= opportunity.high)
+        assert opportunity.mean.low is not None
+        assert opportunity.mean.high is not None
+        held.append(opportunity.mean.low <= 0.15 <= opportunity.mean.high)
     assert np.mean(held) >= 0.93
 
 
@@ -243,10 +243,10 @@ def test_an_interval_holds_the_gap_of_the_clients_there_are():
     answers = as_answers(weighted)
     answers = Judged(answers.labels, answers.predictions, answers.groups, 3, use)
     for fact in fairness(answers, np.random.default_rng(0)):
-        assert fact.low is not None
-        assert fact.high is not None
-        assert fact.mean is not None
-        assert fact.low <= fact.mean <= fact.high
+        assert fact.mean.low is not None
+        assert fact.mean.high is not None
+        assert fact.mean.value is not None
+        assert fact.mean.low <= fact.mean.value <= fact.mean.high
 
 
 def turn_taking(use: ByModel, size: int) -> Judged:
@@ -276,10 +276,10 @@ def test_every_interval_holds_its_own_estimate(models: int, clients: int, seed: 
     users = draw.multinomial(clients, np.ones(models) / models, size=2)
     use = by_model(users.tolist(), seed)
     for fact in fairness(turn_taking(use, 90), draw, fewest=1):
-        assert fact.mean is not None
-        assert fact.low is not None
-        assert fact.high is not None
-        assert 0 <= fact.low <= fact.mean <= fact.high <= 1
+        assert fact.mean.value is not None
+        assert fact.mean.low is not None
+        assert fact.mean.high is not None
+        assert 0 <= fact.mean.low <= fact.mean.value <= fact.mean.high <= 1
 
 
 @pytest.mark.slow
@@ -302,9 +302,9 @@ def test_intervals_cover_the_gap_of_the_population_that_the_clients_come_from(*,
         clients = np.stack(list(map(draw.multinomial, (32, 20), mix)))
         found = fairness(turn_taking(ByModel(confusions, clients), 60), np.random.default_rng(seed))
         for fact, value in zip(found, truth, strict=True):
-            assert fact.low is not None
-            assert fact.high is not None
-            held.append(fact.low <= value <= fact.high)
+            assert fact.mean.low is not None
+            assert fact.mean.high is not None
+            held.append(fact.mean.low <= value <= fact.mean.high)
     assert np.mean(held) > 0.9  # 95% were it not for so few clients
 
 

@@ -31,9 +31,10 @@ from .base.errors import (
     ModelError,
     RunError,
 )
+from .base.figure import Figure
 from .base.history import History
 from .base.names import Params, __version__
-from .base.risk import RiskEstimate, Withheld
+from .base.risk import RiskEstimate
 from .base.rng import Streams
 from .components.parts import Component
 from .components.state import ComponentState, States, keep, kept
@@ -102,6 +103,7 @@ __all__ = [
     "EngineFactory",
     "Examples",
     "FeatureMap",
+    "Figure",
     "Figures",
     "Focal",
     "History",
@@ -152,7 +154,6 @@ __all__ = [
     "Tracker",
     "TrainingJob",
     "WarmUp",
-    "Withheld",
     "__version__",
     "answer_cases",
     "audit",

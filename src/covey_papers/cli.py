@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covey.base.as_json import HIDDEN
 from covey.base.errors import ConfigError
-from covey.cli.answer import HIDDEN, Answer, Line, tabled
+from covey.cli.answer import Answer, Line, tabled
 from covey.cli.app import console
 from covey.cli.commands import RUNS, app
 from covey.cli.progress import shown

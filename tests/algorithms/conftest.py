@@ -13,11 +13,11 @@ from covey import (
     RiskEstimate,
     Streams,
     Target,
-    Withheld,
     mean_per_cluster,
 )
 from covey.algorithms.local_clients import LocalClients, evaluate_with, train_with
 from covey.algorithms.round_steps import Steps
+from covey.base.figure import Figure
 from covey.data.examples import Client
 from covey.membership.truth import Assessment, RedTeam
 
@@ -83,9 +83,9 @@ class Scripted:
         self.seen.append(target)
         risk, now = self.risks[target.cluster], target.round_index
         if risk is None:
-            return Assessment(Withheld("told so", round_index=now))
+            return Assessment(RiskEstimate.unknown("told so"))
         return Assessment(
-            RiskEstimate(risk, 0.001, risk, 20, 20, round_index=now, source="scripted")
+            RiskEstimate(Figure(risk, 0.001), risk, 20, 20, round_index=now, source="scripted")
         )
 
 

@@ -40,10 +40,10 @@ from covey.base.events import (
     RiskMeasured,
     RiskUnknown,
 )
+from covey.base.figure import Figure
 from covey.base.history import history_of
 from covey.base.names import Handle
 from covey.data.examples import Client
-from covey.membership.intervals import extrapolated
 from covey.membership.truth import Assessment, RedTeam
 
 Point = Callable[..., Client]
@@ -207,10 +207,9 @@ def test_the_red_team_looks_every_so_many_rounds_and_at_the_end(
     assert looked == [0, 0, 2, 0, 2]  # nobody has chosen before round 0
     assert [f.round_index for f in state.risk_estimates() if f] == [4, 4]
     last = strategy.conclude(state, cohort, STREAMS)
-    assert [(e.cluster, e.round_index) for e in last.events if isinstance(e, RiskMeasured)] == [
-        (0, 5),
-        (1, 5),
-    ]
+    assert [
+        (e.cluster, e.estimate.round_index) for e in last.events if isinstance(e, RiskMeasured)
+    ] == [(0, 5), (1, 5)]
     seen = getattr(script, "seen")  # noqa: B009
     assert [(t.cluster, [c.handle for c in t.members]) for t in seen[:2]] == [
         (0, ["A"]),
@@ -259,19 +258,19 @@ def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
 
 def test_nobody_acts_on_an_extrapolated_figure(steps: Steps, point: Point, models: Models):
     def attack(target: Target, _: Streams) -> Assessment:
-        figure = RiskEstimate(0.9, 0.01, 0.9, 10, 10, round_index=target.round_index)
-        return Assessment(extrapolated(figure, "from less"))
+        figure = RiskEstimate(Figure(0.9, 0.01), 0.9, 10, 10, round_index=target.round_index)
+        return Assessment(replace(figure, calibrated=False, rests_on="extrapolated"))
 
     cohort = (point("a", 1, 1), point("b", 1, 0))
     strategy = watched_by(attack, steps, models, cohort, every=1)
     state, story = played_rounds(strategy, cohort, 3)
     told = [event for event in story[-1] if isinstance(event, RiskMeasured)]
-    assert [event.risk for event in told] == [0.9, 0.9]
+    assert [event.estimate.risk for event in told] == [0.9, 0.9]
     assert state.risk_estimates() == (None, None)
     assert RiskUnknown((0, 1)) in story[-1]
     history = history_of([*enumerate(story)])
     assert not history.figures
-    assert history.measured[-1].reason == "extrapolated: from less"
+    assert history.measured[-1].estimate.reason == "extrapolated"
 
 
 def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
@@ -288,7 +287,8 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
         inside = {c.handle: int(c.name == "b") for c in cohort}
         return {
             handle: [
-                RiskEstimate(0.9 if j == own else 0.5, 0.05, 0.5, 9, 9) for j in range(len(found))
+                RiskEstimate(Figure(0.9 if j == own else 0.5, 0.05), 0.5, 9, 9)
+                for j in range(len(found))
             ]
             for handle, own in inside.items()
         }

@@ -167,7 +167,7 @@ def test_who_leaves_takes_its_model_along(people: Cohort):
 
 
 def accuracy(out: Path, **method: object) -> object:
-    return covey.run(config={**SMALL, **method}, out=out).summary["accuracy"]
+    return covey.run(config={**SMALL, **method}, out=out).summary.accuracy
 
 
 def test_the_accuracy_of_a_client_is_that_of_its_own_model(tmp_path: Path):

@@ -92,7 +92,7 @@ def test_a_whole_run_says_so_and_changes_as_any_other(tmp_path, monkeypatch, dig
         told: list[object] = [made.update("client-00003", new).model_hash]
         told.append(made.join("newcomer", new).model_hash)
         told += [each.answered.model_hash for each in made.forget("client-00003", "subtract")]
-        models.append([*told, load(made.folder).summary["model_hash"]])
+        models.append([*told, load(made.folder).summary.model_hash])
         notes = made.history.started.notes if made.history.started else ()
         assert ("The server keeps every client's own sums." in notes) == bool(options)
     assert models[0] == models[1]

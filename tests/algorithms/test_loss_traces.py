@@ -242,7 +242,7 @@ def test_what_is_kept_is_the_same_after_a_crash(tmp_path: Path):
     with pytest.raises(StopError):
         covey.run(config=told, out=tmp_path / "stopped", observe=stop)
     resumed = covey.resume(tmp_path / "stopped")
-    assert resumed.summary["model_hash"] == whole.summary["model_hash"]
+    assert resumed.summary.model_hash == whole.summary.model_hash
     one, other = (each.exposed_records("client-00002", 1.0) for each in (whole, resumed))
     assert one.records == other.records
 
@@ -257,7 +257,7 @@ def test_who_leaves_takes_its_losses_along(tmp_path: Path):
     with pytest.raises(RunError, match="has not left"):
         exposed_records(run.folder, "client-00001")
     left = covey.load(run.folder)
-    assert left.summary["model_hash"] == never.summary["model_hash"]
+    assert left.summary.model_hash == never.summary.model_hash
     assert (
         exposed_records(run.folder, "client-00002").records
         == exposed_records(never.folder, "client-00002").records

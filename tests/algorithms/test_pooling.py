@@ -20,6 +20,7 @@ from covey.algorithms.round_steps import Steps
 from covey.algorithms.selection import LatestLosses
 from covey.algorithms.state import OwnRisks, RiskEstimates, initial_state
 from covey.base.events import ModelsPooled
+from covey.base.figure import Figure
 from covey.base.params import model_hash
 from covey.data.examples import Client
 
@@ -154,7 +155,7 @@ def test_everything_pooled_is_fedavg_and_nothing_is_ifca(
 
 
 def figure(risk: float, error: float, round_index: int = 5) -> RiskEstimate:
-    return RiskEstimate(risk, error, risk, 20, 20, round_index=round_index)
+    return RiskEstimate(Figure(risk, error), risk, 20, 20, round_index=round_index)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +216,7 @@ def test_without_a_new_figure_nothing_moves(ten: Mapping[str, Client]):
 
 def test_whoever_does_not_know_the_risk_refuses_it(ten: Mapping[str, Client]):
     # Everybody accepts the 0.5 that it found; of ten, two found nothing, then three.
-    found = RiskEstimate(0.5, 0.1, round_index=5)
+    found = RiskEstimate(Figure(0.5, 0.1), round_index=5)
 
     def after(knowing: int) -> float:
         own = {

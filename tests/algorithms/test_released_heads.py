@@ -112,7 +112,9 @@ def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_he
     attacks = head_attacks.head_attacks(
         run, state, History(told=tuple(facts)), run.streams.at("end")
     )
-    bounds = {each.client: each.risk for each in attacks if each.attack == "bound"}
+    bounds = {
+        each.client: each.estimate.risk for each in attacks if each.estimate.source == "bound"
+    }
     assert bounds.keys() == {each.handle for each in run.population.clients}
     assert bounds[late.handle] == 0.5
 
@@ -136,29 +138,32 @@ def test_a_residual_above_the_bound_releases_nothing():
 
 
 def told(run: covey.Run, attack: str) -> list[ModelAttacked]:
-    return [each for each in run.history.attacks if each.attack == attack]
+    return [each for each in run.history.attacks if each.estimate.source == attack]
 
 
 def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monkeypatch):
     """A leaver costs one more release, which is counted for those who stay."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     run = covey.run(config=Config.model_validate(settings()), out=tmp_path / "run")
-    assert run.summary["violations"]["count"] == 0
-    exact = {e.client: e.risk for e in told(run, "likelihood-ratio") if e.client}
-    bounds = {each.client: each.risk for each in told(run, "bound")}
+    assert run.summary.violations.count == 0
+    exact = {e.client: e.estimate.risk for e in told(run, "likelihood-ratio") if e.client}
+    bounds = {each.client: each.estimate.risk for each in told(run, "bound")}
     assert len(bounds) == 12
     assert all(risk <= bounds[handle] + 2e-3 for handle, risk in exact.items())
     (all_records,) = [e for e in told(run, "likelihood-ratio") if not e.client]
     (by_weights,) = told(run, "weights")
-    assert by_weights.risk < all_records.risk + 3 * by_weights.standard_error
+    assert (
+        by_weights.estimate.risk
+        < all_records.estimate.risk + 3 * by_weights.estimate.standard_error
+    )
     run.forget("client-00001", answer="subtract")
     facts = [e for e in run.history.told if isinstance(e, HeadPerturbed)]
     assert [len(each.weights) for each in facts] == [12, 11]
     noise = HeadNoise(1.4, 0.594, 8.0, 10)
-    after = {e.client: e.risk for e in told(run, "bound")[-12:]}
+    after = {e.client: e.estimate.risk for e in told(run, "bound")[-12:]}
     for handle, weight in facts[1].weights.items():
         assert after[handle] == noise.success(weight, 2)
-    assert run.summary["violations"]["count"] > 0
+    assert (run.summary.violations.count or 0) > 0
     (written,) = (run.folder / "proofs").glob("*.json")
     assert [c.name for c in verify(written, run.folder) if c.ok is False] == []
     proof = json.loads(written.read_text())
@@ -180,9 +185,9 @@ def bare() -> dict[str, Any]:
 def test_without_noise_everybody_is_told_and_the_run_says_so(tmp_path):
     run = covey.run(config=Config.model_validate(bare()), out=tmp_path / "run")
     (found,) = told(run, "weights")
-    assert found.risk > 0.95
-    assert run.summary["violations"]["count"] == 12
-    assert any("knows who was in it" in note for note in run.summary["notes"])
+    assert found.estimate.risk > 0.95
+    assert run.summary.violations.count == 12
+    assert any("knows who was in it" in note for note in run.summary.notes)
 
 
 def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(tmp_path, monkeypatch):
@@ -191,6 +196,6 @@ def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(tmp_path, mon
     run = covey.run(config=Config.model_validate(bare()), out=tmp_path / "run")
     assert told(run, "weights") == []
     (found,) = told(run, "population")
-    assert found.risk < 1
-    assert [each.risk for each in told(run, "bound")] == [1.0] * 12
-    assert run.summary["violations"]["count"] == 12
+    assert found.estimate.risk < 1
+    assert [each.estimate.risk for each in told(run, "bound")] == [1.0] * 12
+    assert run.summary.violations.count == 12

@@ -192,10 +192,10 @@ def test_what_does_not_fit_is_refused(changed: dict[str, object], told: str):
 def test_a_run_is_resumed_exported_and_audited(tmp_path: Path):
     config = {**SOLVED, "method.num_clusters": 1, "population.audit_examples": 60}
     run = covey.run(out=tmp_path / "run", config=config)
-    ended = run.summary["model_hash"]
+    ended = run.summary.model_hash
     newest = max((tmp_path / "run" / "checkpoints").glob("*.safetensors"))
     newest.unlink()
-    assert covey.resume(tmp_path / "run").summary["model_hash"] == ended
+    assert covey.resume(tmp_path / "run").summary.model_hash == ended
     assert run.audit(attacks=["lira"], references=4) is not None
     assert set(run.params(0)) == {"head.weight", "head.bias"}
 

@@ -11,11 +11,14 @@ import torch
 from algorithms.conftest import OneWeight
 from covey import Config, ConfigError, Examples, Params, Recipe, ReferenceEngine, RiskEstimate
 from covey.algorithms.remote import ClientContext, ClientRequest, RequestType
+from covey.base.figure import Figure
 from covey.build.remote import ClientRuntime, ClusterChoice
 
 # With x = 1 and label 1 the loss is ln(1 + e^-w): 0.693, 0.288 and 0.105.
 MODELS = tuple({"w": torch.tensor([math.log(odds)])} for odds in (1.0, 3.0, 9.0))
-RISKS = tuple(RiskEstimate(risk, 0.0, round_index=1, inside=False) for risk in (0.5, 0.6, 0.9))
+RISKS = tuple(
+    RiskEstimate(Figure(risk, 0.0), round_index=1, inside=False) for risk in (0.5, 0.6, 0.9)
+)
 ONE = Examples(torch.ones(1, 1), torch.ones(1, dtype=torch.int64))
 FOUR = Examples(torch.tensor([[1.0], [1.0], [-1.0], [1.0]]), torch.tensor([1, 0, 0, 1]))
 

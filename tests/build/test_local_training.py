@@ -119,7 +119,7 @@ def test_a_schedule_is_followed_by_clients_and_by_shadows(tmp_path):
     config = Config.of({**TINY, "train": STOPPED})
     one = covey.run(config=Config.of({**TINY, "rounds": 1}), out=tmp_path / "one")
     two = covey.run(config=config, out=tmp_path / "two")
-    assert two.summary["model_hash"] == one.summary["model_hash"]
+    assert two.summary.model_hash == one.summary.model_hash
     built = build_run(config)
     start = built.init(Streams(0))
     sets = tuple(client.train for client in built.population.clients)

@@ -37,7 +37,7 @@ def sentence(err: str) -> str:
 def test_a_denial_needs_no_node(build, answer):
     federation = build(HIDDEN)
     run = federation.play(nodes=6).folder
-    before = load(run).summary["model_hash"]
+    before = load(run).summary.model_hash
     held = answer("explain", run, LEAVER)
     assert held["rounds_trained"] == [0, 1, 2]
     assert len(held["anonymity_sets"]) == 3
@@ -48,14 +48,14 @@ def test_a_denial_needs_no_node(build, answer):
     proof = told["proof"]
     found = answer("verify", proof, "--ledger", run, "--mine", LEAVER, told["salt"])
     assert found["valid"]
-    assert load(run).summary["model_hash"] == before
+    assert load(run).summary.model_hash == before
     assert LEAVER not in load(run).names
     assert Path(answer("report", run)["report"]).is_file()
 
 
 def same_models(run: Path, other: Path) -> bool:
     found, expected = load(run), load(other)
-    return found.summary["model_hash"] == expected.summary["model_hash"]
+    return found.summary.model_hash == expected.summary.model_hash
 
 
 @pytest.fixture

@@ -127,11 +127,11 @@ def test_on_a_terminal_an_answer_is_chosen_in_view_of_the_plan(typed, folder):
     question = out[out.index("client-00003: deny. ") :]
     assert "A denial removes nothing from the model" in question
     assert "the model is unchanged: nothing was removed from it" in question
-    assert load(folder).summary["left"] == {"deny": 1}
+    assert load(folder).summary.left == {"deny": 1}
 
 
 def test_who_asks_for_erasure_is_retrained_and_several_at_once(answer, folder):
-    before = load(folder).summary["model_hash"]
+    before = load(folder).summary.model_hash
     told = answer("forget", folder, LEAVER, OTHER, "--basis", "erasure")
     assert [(each["client"], each["answer"], each["basis"]) for each in told["answers"]] == [
         (LEAVER, "retrain", "erasure"),

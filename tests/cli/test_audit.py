@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import covey as package
-from covey.cli.answer import json_of
+from covey.base.as_json import json_of
 from json_schemas import check_json
 
 QUICK = ["--references", "2", "--attack", "loss", "--attack", "lira"]

@@ -27,11 +27,11 @@ def test_a_client_joins_and_changes_its_records(answer, covey, records):
     made = run(config=Config.of(SOLVED), out="solved")
     told = answer("clients", "join", "solved", "new", "--data", records, "--threshold", 0.7)
     assert (told["client"], told["cluster"], told["examples"]) == ("new", 0, 16)
-    assert told["model_before"] == made.summary["model_hash"] != told["model_hash"]
+    assert told["model_before"] == made.summary.model_hash != told["model_hash"]
     code, out, err = covey("clients", "update", "solved", "new", "--data", records, "--add")
     assert code == 0, err
     assert "32 records in cluster 0" in out
-    assert load("solved").summary["model_hash"] in out
+    assert load("solved").summary.model_hash in out
     assert (made.folder / "report.html").is_file()
     code, _, err = covey("clients", "join", "solved", "new", "--data", records)
     assert code == 2

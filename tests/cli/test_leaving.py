@@ -276,8 +276,8 @@ def test_what_a_retraining_tells(runs, leaving):
     assert one["first_affected_round"] == 0
     assert one["rounds_replayed"] == 3
     assert one["model_changed"] is True
-    assert load(runs("hidden")).summary["model_hash"] != one["model_hash"]
-    assert load(folder).summary["model_hash"] == one["model_hash"]
+    assert load(runs("hidden")).summary.model_hash != one["model_hash"]
+    assert load(folder).summary.model_hash == one["model_hash"]
 
 
 def test_several_leave_together_and_each_once(copy):
@@ -285,7 +285,7 @@ def test_several_leave_together_and_each_once(copy):
     done = without(folder, LEAVER, "client-00001", LEAVER)
     assert [each.client for each in done] == [LEAVER, "client-00001"]
     assert len({each.answered.salt for each in done}) == 2
-    last = load(folder).summary["model_hash"]
+    last = load(folder).summary.model_hash
     assert done[0].answered.model_hash == done[1].answered.model_hash == last
 
 

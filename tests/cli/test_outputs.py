@@ -15,6 +15,7 @@ import pytest
 
 import covey as package
 from cases.tiny import SOLVED
+from covey.base.as_json import json_of
 from covey.cli.commands import all_commands, loaded
 from covey_site.schemas import ERROR, FILES, outputs
 from json_schemas import check_json, check_printed
@@ -111,7 +112,7 @@ def test_what_a_run_and_its_answers_write(ask, covey, tmp_path):
     check_json("receipts/REQUEST.json", receipt)
     left = ask("forget", "runs/one", "--received", given["request"])
     assert left["unacknowledged"] == []
-    check_json("Run.summary", package.load("runs/one").summary)
+    check_json("Run.summary", json_of(package.load("runs/one").summary))
     covey("report", "runs/one", "--out", "page.html", "--sign")
     check_json("report.json", json.loads(Path("page.json").read_text()))
     assert ask("verify", "page.json", "--ledger", "runs/one")["valid"]

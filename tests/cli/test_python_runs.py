@@ -59,7 +59,7 @@ def never(tmp_path_factory) -> str:
     """The models' hash at the end of a run that never met the client `a`."""
     out = tmp_path_factory.mktemp("never") / "run"
     made = run(lambda: make_model(), data_of(NAMES[1:]), SETTINGS, out)
-    return made.summary["model_hash"]
+    return made.summary.model_hash or ""
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_explain_plan_report_and_export_need_neither_model_nor_data(answer, cove
 def test_a_denial_needs_neither_model_nor_data_and_its_proof_says_what_was_not_measured(
     answer, folder
 ):
-    before = load(folder).summary["model_hash"]
+    before = load(folder).summary.model_hash
     (given,) = answer("forget", folder, "a", "--answer", "deny")["answers"]
     assert given["answer"] == "deny"
     assert given["model_hash"] == before
@@ -125,7 +125,7 @@ def test_playing_rounds_again_without_the_model_is_refused_and_changes_nothing(
     assert f"covey.load('{folder}', model=..., clients=...).forget(...)" in said
     assert "package.module:function" in said
     again = load(folder)
-    assert again.summary["model_hash"] == state["model_hash"]
+    assert again.summary.model_hash == state.model_hash
     assert "a" in again.names
     assert not again.history.left
 
@@ -142,7 +142,7 @@ def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(fo
     (done,) = held.forget(["a"], answer="retrain")
     assert done.answered.model_changed
     assert done.answered.model_hash == never
-    assert held.summary["model_hash"] == never
+    assert held.summary.model_hash == never
     assert "a" not in held.names
     assert held.verify(done.answered.proof)[0].ok
 
@@ -156,8 +156,8 @@ def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):
     (done,) = held.forget("a", basis="erasure")
     assert done.answered.option.answer == "retrain"
     assert held.explain("b").client == "b"
-    assert held.guarantee["guarantee"] is None
-    assert held.guarantee["guarantee_reason"]
+    assert held.guarantee.guarantee is None
+    assert held.guarantee.guarantee_reason
     copy = held.export(client="b", recipient="a shop")
     assert copy.location(RunFolder(held.folder)).is_file()
     assert copy.recipient == "a shop"
@@ -181,8 +181,8 @@ def test_leaving_is_asked_for_by_an_answer_or_a_basis(folder, words, said):
 
 def test_after_a_denial_without_data_the_same_data_are_accepted(folder):
     load(folder).forget("a", answer="deny")
-    assert resume(folder, make_model, data_of()).summary["finished"]
-    assert resume(folder, make_model, data_of(NAMES[1:])).summary["finished"]
+    assert resume(folder, make_model, data_of()).summary.finished
+    assert resume(folder, make_model, data_of(NAMES[1:])).summary.finished
 
 
 def test_after_a_denial_without_data_other_data_are_refused(folder):
@@ -209,7 +209,7 @@ def test_who_was_denied_without_data_comes_back_to_the_program_for_a_retraining(
     held = load(folder, make_model, data_of())
     (done,) = held.forget(back, basis="erasure")
     assert done.answered.option.answer == "retrain"
-    assert held.summary["model_hash"] == never
+    assert held.summary.model_hash == never
 
 
 def test_another_model_than_the_run_s_own_is_refused(folder):

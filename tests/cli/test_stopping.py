@@ -82,7 +82,7 @@ def test_a_stopped_run_says_how_it_is_carried_on_and_is(monkeypatch, capsys, tmp
         "exit_code": code,
     }
     assert signal.getsignal(signal.SIGTERM) == before
-    assert resume(run).summary["model_hash"] == ran[1]["model_hash"]
+    assert resume(run).summary.model_hash == ran[1]["model_hash"]
 
 
 def test_a_stopped_sweep_names_itself(monkeypatch, tmp_path):

@@ -19,6 +19,7 @@ import covey
 from covey import ComponentState, ConfigError, Params, RiskEstimate, States, keep, kept
 from covey.algorithms.selection import Prices
 from covey.algorithms.state import RiskEstimates, Waiting
+from covey.base.figure import Figure
 from covey.base.names import Handle
 from covey.components.state import decoded, encoded, without
 from covey.membership.shadow import ShadowFederation, ShadowFederations
@@ -163,7 +164,7 @@ def test_states_lie_beside_each_other_and_defaults_are_there_before_any():
 
 
 def test_a_red_teams_states_come_back_as_estimates_and_federations():
-    figure = RiskEstimate(0.6, 0.05, 0.6, 20, 30, reason="told so", round_index=3)
+    figure = RiskEstimate(Figure(0.6, 0.05), 0.6, 20, 30, rests_on="told so", round_index=3)
     federation = ShadowFederation(((0, 3), (1, 4)), (0, 2, 1), 5, {"w": torch.ones(2)})
     shadows = ShadowFederations(clusters={0: (federation,), 1: ()})
     states = keep(keep({}, RiskEstimates(estimates=(figure, None))), shadows)

@@ -82,7 +82,7 @@ def test_what_does_nothing_is_told_with_its_reason(base, key, value, why):
 def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, base, key, value, why):
     usual = run(config=Config.of(merged(SMALL, base)), out=tmp_path / "usual")
     other = run(config=changed(base, key, value), out=tmp_path / "other")
-    assert usual.summary["model_hash"] == other.summary["model_hash"], why
+    assert usual.summary.model_hash == other.summary.model_hash, why
     assert usual.history.rounds == other.history.rounds
 
 

@@ -125,5 +125,5 @@ def test_it_is_recorded_and_changes_the_run(tmp_path: Path):
     }
     assert 'normalise = "image"' in (tmp_path / "image" / "config.toml").read_text()
     assert "data.normalise" not in that_matter(config_of("none"))
-    assert runs["none"].summary["model_hash"] != runs["image"].summary["model_hash"]
+    assert runs["none"].summary.model_hash != runs["image"].summary.model_hash
     assert covey.load(tmp_path / "image").report().exists()

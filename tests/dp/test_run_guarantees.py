@@ -27,6 +27,8 @@ from covey.base.events import (
     StepsPerturbed,
     SumPerturbed,
 )
+from covey.base.figure import Figure
+from covey.base.risk import RiskEstimate
 from covey.dp.accountant import choice, epsilon_bound, gaussian, gaussian_epsilon, representative
 from covey.dp.current_guarantee import Guarantee
 from covey.dp.run_guarantees import NoisePlan, aggregate_multiplier, forecast, guarantees
@@ -153,7 +155,7 @@ def test_who_chose_most_often_pays_most():
 def test_what_is_told_without_noise_is_named():
     told = [
         GroupsSought({}, "updates", "nothing"),
-        RiskMeasured(0, 0, "federated", 0.6, 0.1, 0.6, 5, 5, reason="", calibrated=True),
+        RiskMeasured(0, RiskEstimate(Figure(0.6, 0.1), 0.6, 5, 5)),
         RoundMeasured(0.5, {}, (2,)),
         AnonymitySetsFormed(0, (("a", "b"),), (0.5,)),
     ]

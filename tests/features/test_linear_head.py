@@ -90,7 +90,7 @@ def test_a_run_goes_on_with_the_weights_alone_that_began_it(
     """A backbone's weights lie outside of its source file."""
     monkeypatch.setattr(sys.modules[__name__], "weight", [1.0])
     run = played(tmp_path / "run", features=f"{__name__}:weighted")
-    assert covey.resume(run.folder).summary["rounds"] == 2
+    assert covey.resume(run.folder).summary.rounds == 2
     monkeypatch.setattr(sys.modules[__name__], "weight", [2.0])
     with pytest.raises(covey.RunError, match=r"tensors of model\.features must be the"):
         covey.resume(run.folder)

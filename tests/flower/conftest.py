@@ -66,8 +66,9 @@ def same_risks(there: Run, here: Run) -> None:
     assert len(there.history.measured) == len(here.history.measured)
     for real, simulated in zip(there.history.measured, here.history.measured, strict=True):
         assert real.cluster == simulated.cluster
-        few = f"fewer than {FEWEST_REPORTING} clients told counts" in real.reason
-        assert real.risk == (None if few else simulated.risk)
+        found, expected = real.estimate.figure, simulated.estimate.figure.value
+        few = f"fewer than {FEWEST_REPORTING} clients told counts" in found.reason
+        assert found.value == (None if few else expected)
 
 
 def all_of(kind: type[E], result: Run) -> list[E]:

@@ -103,8 +103,8 @@ def test_an_app_of_ones_own_trains_in_clusters(adopted):
     assert first is not None
     assert last is not None
     assert last > first + 0.3
-    assert sum(each["clients"] for each in result.summary["clusters"]) == 4
-    reasons = [each.reason for each in result.history.measured if each.risk is None]
+    assert sum(each.clients for each in result.summary.clusters) == 4
+    reasons = [e.estimate.reason for e in result.history.measured if not e.estimate.is_known]
     assert len(reasons) == len(result.history.measured) > 0
     assert all("fewer than 5 clients told counts" in each for each in reasons)
     Net().load_state_dict(dict(result.params(0)))
@@ -130,7 +130,7 @@ def test_a_run_with_a_model_of_ones_own_is_carried_on(adopted):
     federation.wire = as_sent
     result = start(federation)
     assert [r.round_index for r in result.history.rounds] == [0, 1, 2]
-    assert result.summary["model_hash"] == whole.summary["model_hash"]
+    assert result.summary.model_hash == whole.summary.model_hash
 
 
 def message(kind: str) -> Message:

@@ -95,7 +95,7 @@ def test_the_same_settings_end_in_the_same_models(build, settings):
     assert len(there.history.rounds) == len(here.history.rounds)
     assert [r.clients for r in there.history.rounds] == [r.clients for r in here.history.rounds]
     same_risks(there, here)
-    for j in range(len(here.summary["clusters"])):
+    for j in range(len(here.summary.clusters)):
         for name, value in here.params(j).items():
             assert torch.equal(there.params(j)[name], value)
 
@@ -103,7 +103,7 @@ def test_the_same_settings_end_in_the_same_models(build, settings):
 def test_the_groups_are_found_and_hidden(build):
     federation = build(SAME["hidden in sets"])
     result = federation.play(nodes=6)
-    assert sorted(c["clients"] for c in result.summary["clusters"]) == [2, 4]
+    assert sorted(c["clients"] for c in result.summary.clusters) == [2, 4]
     assert all(len(s) >= 2 for _, e in result.history.hidden for s in e.sets)
 
 
@@ -111,11 +111,11 @@ def test_the_server_holds_nothing_of_what_clients_keep_to_themselves(build):
     federation = build(SAME["judged by clients"], clients=range(4))
     federation.node("client-00004", tell_violation=True, risk_threshold=0.0)
     result = federation.play(nodes=5)
-    found = result.summary["violations"]
+    found = result.summary.violations
     assert (found["count"], found["unknown"]) == (1, 4)
     assert result.history.started.risk_thresholds == {}
     assert result.history.measured == ()
-    assert result.summary["accuracy"]["overall"] is None
+    assert result.summary.accuracy.overall is None
     kept = list((federation.path / "client-00000" / "memory").iterdir())
     assert len(kept) == 1
     assert kept[0].stat().st_mode & 0o777 == 0o600
@@ -139,7 +139,7 @@ def test_a_node_keeps_account_of_what_it_sent(build):
 
 def test_nobody_tells_and_nothing_is_known(build):
     result = build(settings_with(rounds=2, method={"name": "fedavg"})).play(nodes=6)
-    assert result.summary["violations"]["count"] is None
+    assert result.summary.violations.count is None
 
 
 def test_accuracies_are_told_by_those_who_want_to(build):
@@ -148,7 +148,7 @@ def test_accuracies_are_told_by_those_who_want_to(build):
     for index in range(4):
         federation.node(f"client-{index:05}", tell_accuracy=index < 3)
     result = federation.play(nodes=4)
-    overall = result.summary["accuracy"]["overall"]
+    overall = result.summary.accuracy.overall
     assert 0.3 < overall <= 1
     assert [r.accuracy is not None for r in result.history.rounds] == [True] * 4
 
@@ -218,7 +218,7 @@ def test_a_replay_of_isolated_clusters_tells_who_took_part(build, monkeypatch):
     result = federation.play(nodes=6)
     assert [r.participants for r in result.history.rounds] == [5] * 3
     assert result.history.assignment == never.history.assignment
-    assert result.summary["model_hash"] == never.summary["model_hash"]
+    assert result.summary.model_hash == never.summary.model_hash
 
 
 def test_who_is_there_is_asked_once_a_round(build):
@@ -288,7 +288,7 @@ def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(build, los
     federation.wire = lambda _, reply: [reply]
     result = federation.play("cut", nodes=6)
     assert [r.round_index for r in result.history.rounds] == list(range(5))
-    assert result.summary["model_hash"] == whole.summary["model_hash"]
+    assert result.summary.model_hash == whole.summary.model_hash
     assert len(all_of(RunRolledBack, result)) == (1 if lost_states else 0)
     superseded = len(result.history.told) - len(whole.history.told)
     assert (superseded > 5) == bool(lost_states)  # what took part stays recorded

@@ -43,7 +43,7 @@ def test_only_what_trains_is_sent_and_it_ends_as_in_a_simulation(build):
     federation = build(settings())
     names = names_sent(federation)
     there, here = federation.play(nodes=6), federation.simulated()
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash
     assert names == {"head.weight", "head.bias"}
     assert there.params(0).keys() == Adapted().state_dict().keys()
 
@@ -71,4 +71,4 @@ def test_entries_that_stay_with_clients_are_on_no_wire(build):
     names = names_sent(federation)
     there, here = federation.play(nodes=6), federation.simulated()
     assert names == {"head.weight"}
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash

@@ -25,7 +25,7 @@ def test_nodes_keep_what_simulated_clients_keep(build, method):
     settings = settings_with(train=train, rounds=5, risk=NOBODY)
     federation = build({**settings, "method": method})
     there, here = federation.play(nodes=6), federation.simulated()
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash
     kept, apart = (last_state(each).kept(ClientMemory) for each in (here, there))
     assert apart.kept == {}
     for client, handle in here.names.items():
@@ -81,7 +81,7 @@ def test_a_node_keeps_its_losses_and_the_server_learns_nothing_of_it(build):
     told = tomli_w.dumps({**federation.settings, **keeping})
     (federation.path / "covey.toml").write_text(told)
     some, after = heard_by(federation, "some")
-    assert some.summary["model_hash"] == nobody.summary["model_hash"]
+    assert some.summary.model_hash == nobody.summary.model_hash
     # same words, same arrays, in the same order
     assert before == after
     there = {file for file in federation.path.rglob("*") if file.is_file()}

@@ -92,7 +92,7 @@ def test_finite_updates_whose_sum_is_not_move_no_model(ten: Ten):
     assert all(
         each.reason.endswith("and the others must hold finite numbers only") for each in refused
     )
-    assert result.summary["diverged"]
+    assert result.summary.diverged
 
 
 lengths = st.floats(1e-30, 1e30)

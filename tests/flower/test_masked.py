@@ -91,7 +91,7 @@ def test_sums_under_masks_are_those_of_the_simulation(build, settings):
     federation.wire = wire
     there, here = federation.play(nodes=6), federation.simulated()
     assert bits(there) == bits(here)
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash
     assert there.history.assignment == here.history.assignment
     steps = {"keys", "shares", "masked", "agreements", "unmasking"}
     assert steps <= {step for _, step in asked}
@@ -446,7 +446,7 @@ def test_means_of_updates_under_masks_are_those_of_the_simulation(build, setting
 
     federation.wire = wire
     there, here = federation.play(nodes=6), federation.simulated()
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash
     assert not tasks & {"train", "choose"}
 
 

@@ -50,7 +50,7 @@ def memory_of(federation, name):
 def test_what_clients_keep_is_the_same_as_in_a_simulation(build, name, options):
     federation = build(settings_of(name, options))
     there, here = federation.play(nodes=6), federation.simulated()
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash
     kept = last_state(here).kept(ClientMemory)
     apart = last_state(there).kept(ClientMemory)
     assert (apart.kept, kept.rounds) == ({}, {})
@@ -117,7 +117,7 @@ def test_a_server_that_lost_rounds_asks_for_the_same_again(build):
         state.unlink()
     federation.wire = lambda _, reply: [reply]
     result = federation.play("cut", nodes=4)
-    assert result.summary["model_hash"] == whole.summary["model_hash"]
+    assert result.summary.model_hash == whole.summary.model_hash
 
 
 def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(build, monkeypatch):
@@ -137,7 +137,7 @@ def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(build, m
 
     federation.wire = joining
     result = federation.play(nodes=4)
-    assert result.summary["model_hash"] == never.summary["model_hash"]
+    assert result.summary.model_hash == never.summary.model_hash
     assert asked[4:8] == asked[:4] == [(0, None), (1, 0), (2, 1), (3, 2)]
     assert leaver in federation.files
 

@@ -140,7 +140,7 @@ def heads(run: Path, rounds: int) -> list[str | None]:
 
 def same(there: Run, here: Run) -> None:
     """Fail unless the models of two runs are the same."""
-    for j in range(len(here.summary["clusters"])):
+    for j in range(len(here.summary.clusters)):
         for name, value in here.params(j).items():
             torch.testing.assert_close(there.params(j)[name], value, rtol=0, atol=1e-6)
 
@@ -177,7 +177,7 @@ def solve_and_subtract(deployment: Deployment, place: Path) -> Subtracted:
         shutil.copy(other / each / "covey.toml", deployment.folder / each)
     run = deployment.folder / "runs" / "solved"
     ended(deployment.covey("run", settings, "--out", run))
-    model = load(run).summary["model_hash"]
+    model = load(run).summary.model_hash
     ended(deployment.covey("forget", run, names(6)[-1], "--answer", "subtract"))
     said = ended(deployment.covey("resume", run))
     settings.write_text(before)
@@ -193,7 +193,7 @@ def ended(submitted: Submitted) -> str:
 def test_a_deployment_ends_where_its_simulation_does(cut, tmp_path):
     config = load_config(cut.folder / "covey.toml", ["engine.name=parallel"])
     there, here = cut.result, covey.run(config=config, out=tmp_path / "simulated")
-    assert sorted(c["clients"] for c in here.summary["clusters"]) == [2, 4]
+    assert sorted(c.clients for c in here.summary.clusters) == [2, 4]
     assert there.history.assignment == here.history.assignment
     assert [r.clients for r in there.history.rounds] == [r.clients for r in here.history.rounds]
     same_risks(there, here)
@@ -214,11 +214,11 @@ def test_solved_heads_are_those_of_their_simulation_and_so_are_those_without_a_c
 ):
     (tmp_path / "solved.toml").write_text(SOLVED)
     here = covey.run(config=load_config(tmp_path / "solved.toml"), out=tmp_path / "simulated")
-    assert cut.solved.model == here.summary["model_hash"]
+    assert cut.solved.model == here.summary.model_hash
     *_, leaver = names(6)
     here.forget(leaver, "subtract")
     there = cut.solved.result
-    assert there.summary["model_hash"] == load(here.folder).summary["model_hash"]
+    assert there.summary.model_hash == load(here.folder).summary.model_hash
     assert leaver not in there.names
     assert all_of(AnswersMissing, there) == []
     found = re.findall(r"proof (.+), salt .+: (\w+)$", cut.solved.said, re.M)
@@ -251,15 +251,15 @@ def test_nodes_sign_and_send_sums_under_masks_that_are_those_of_the_simulation(t
     settings, run = federation / "covey.toml", federation / "runs" / "masked"
     with Deployment(federation) as deployment:
         ended(deployment.covey("run", settings, "--out", run))
-        model = load(run).summary["model_hash"]
+        model = load(run).summary.model_hash
         tell(federation / "nodes" / LEAVER, leave=True)
         ended(deployment.covey("forget", run, LEAVER, "--answer", "subtract"))
         said = ended(deployment.covey("resume", run))
     here = covey.run(config=load_config(settings, ["engine.name=parallel"]), out=tmp_path / "here")
-    assert model == here.summary["model_hash"]
+    assert model == here.summary.model_hash
     here.forget(LEAVER, "subtract")
     there = load(run)
-    assert there.summary["model_hash"] == load(here.folder).summary["model_hash"]
+    assert there.summary.model_hash == load(here.folder).summary.model_hash
     ((proof, salt),) = re.findall(r"proof (.+), salt .+: (\w+)$", said, re.M)
     checks = covey.verify(proof, run, name_and_salt=(LEAVER, salt))
     assert all(check.ok is not False for check in checks), checks

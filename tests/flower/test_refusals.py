@@ -263,7 +263,7 @@ def refusals(result: Run) -> list[tuple[str | None, str]]:
 
 
 def models(result: Run) -> list[Params]:
-    return [result.params(j) for j in range(len(result.summary["clusters"]))]
+    return [result.params(j) for j in range(len(result.summary.clusters))]
 
 
 @dataclass(frozen=True)

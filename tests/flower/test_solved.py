@@ -60,7 +60,7 @@ OFTEN = ("a random start",)
 def test_the_same_settings_end_in_the_same_bits(build, settings):
     federation = build(settings)
     there, here = federation.play(nodes=6), federation.simulated()
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash
     assert there.history.assignment == here.history.assignment
     same_risks(there, here)
     assert [e.sums for e in all_of(HeadsSolved, there)] == [
@@ -201,7 +201,7 @@ def test_who_sends_no_sums_in_order_comes_in_the_next_round(build, change, told)
         (refused,) = all_of(AnswerRefused, result)
         assert refused.handle == handle
         assert re.search(told, refused.reason)
-    assert result.summary["model_hash"] == federation.simulated().summary["model_hash"]
+    assert result.summary.model_hash == federation.simulated().summary.model_hash
 
 
 @SLOW
@@ -253,7 +253,7 @@ def test_a_server_that_was_killed_ends_in_the_same_bits(build, task, t):
         federation.play("cut", nodes=6)
     federation.wire = lambda _, reply: [reply]
     result = federation.play("cut", nodes=6)
-    assert result.summary["model_hash"] == whole.summary["model_hash"]
+    assert result.summary.model_hash == whole.summary.model_hash
     assert [r.round_index for r in result.history.rounds] == list(range(4))
 
 
@@ -306,7 +306,7 @@ def test_who_leaves_is_subtracted_to_the_bit(build, before):
     before(federation)
     asked = listened(federation)
     there, here = without_last(federation)
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash
     assert kept_of(there).sums == kept_of(here).sums
     assert LAST not in there.names
     assert all_of(HeadsSolved, there)[-1].sums == all_of(HeadsSolved, here)[-1].sums
@@ -326,7 +326,7 @@ def test_where_sums_are_kept_nobody_is_asked_twice(build):
     there, here = without_last(federation)
     sent = [name for task, _, name in asked if task == "sum"]
     assert sorted(sent) == sorted({*sent, LAST})
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash
     assert kept_of(there).sums == kept_of(here).sums
     assert json.loads(proof_of(there).read_text())["own_sums_kept"]
 
@@ -345,7 +345,7 @@ def test_a_retraining_without_a_client_is_that_of_the_simulation(build):
     federation = build(solved(3, initialisation="random"))
     federation.play(nodes=6)
     there, here = without_last(federation, "retrain")
-    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert there.summary.model_hash == here.summary.model_hash
     proof_of(there)
 
 
@@ -369,7 +369,7 @@ def test_a_subtraction_that_was_cut_is_finished(build, task):
     federation.wire = lambda _, reply: [reply]
     there, here = federation.play(nodes=6), federation.simulated()
     here.forget(LAST, "subtract")
-    assert there.summary["model_hash"] == covey.load(here.folder).summary["model_hash"]
+    assert there.summary.model_hash == covey.load(here.folder).summary.model_hash
     proof_of(there)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
+from covey.membership.attacks import auc, best_threshold, cross_fitted, risk_at, risk_of_rates
 
 # Whole numbers from a short range: many ties, and monotone maps stay exact.
 scores = st.lists(st.integers(-6, 6), min_size=1, max_size=12).map(
@@ -38,9 +38,9 @@ def test_swapping_the_sides_gives_one_minus_auc(members: Scores, others: Scores)
 @given(scores, scores)
 def test_no_threshold_beats_the_best_one(members: Scores, non_members: Scores):
     everywhere = np.arange(-7, 8) - 0.5
-    best = max(rates_at(float(c), members, non_members).accuracy for c in everywhere)
+    best = max(risk_at(float(c), members, non_members).risk for c in everywhere)
     threshold = best_threshold(members, non_members)
-    found = rates_at(threshold, members, non_members).accuracy
+    found = risk_at(threshold, members, non_members).risk
     assert found == pytest.approx(best, abs=1e-12)
     assert threshold in np.concatenate([members, non_members])
 
@@ -48,19 +48,19 @@ def test_no_threshold_beats_the_best_one(members: Scores, non_members: Scores):
 def test_rates_by_hand():
     # from 3 on: members 1 2 [3 4] -> 2/4; non-members [0 1 2 2] 3 -> 4/5
     members, others = np.array([1.0, 2, 3, 4]), np.array([0.0, 1, 2, 2, 3])
-    rates = rates_at(3.0, members, others)
-    assert rates == Rates(tpr=0.5, tnr=0.8, members=4, non_members=5)
-    assert rates.accuracy == pytest.approx(0.65)
+    rates = risk_at(3.0, members, others)
+    assert rates == risk_of_rates(0.5, 0.8, 4, 5, auc=auc(members, others))
+    assert rates.risk == pytest.approx(0.65)
     # one more right and one wrong on each side, 3 of 6 and 5 of 7: 1/4 / 6 and 10/49 / 7
     assert rates.standard_error == pytest.approx(math.sqrt(1 / 24 + 10 / 343) / 2)
 
 
 def test_a_perfect_attack_on_a_few_records_is_still_uncertain():
     # rates of 1 count as 11 of 12: SE = sqrt(2 * 11/12 * 1/12 / 12) / 2
-    rates = Rates(tpr=1.0, tnr=1.0, members=10, non_members=10)
-    assert rates.accuracy == 1
+    rates = risk_of_rates(tpr=1.0, tnr=1.0, members=10, non_members=10)
+    assert rates.risk == 1
     assert rates.standard_error == pytest.approx(math.sqrt(22 / 12**3) / 2)
-    inverted = Rates(tpr=0.0, tnr=0.0, members=10, non_members=10)
+    inverted = risk_of_rates(tpr=0.0, tnr=0.0, members=10, non_members=10)
     assert inverted.standard_error == pytest.approx(rates.standard_error)
 
 
@@ -77,9 +77,9 @@ def test_on_pure_noise_a_cross_fitted_attack_is_a_coin_toss_and_an_in_sample_one
     for seed in range(200):
         members, others = noise(seed, 50)
         generator = np.random.default_rng(1000 + seed)
-        fitted.append(cross_fitted(members, others, generator).accuracy)
+        fitted.append(cross_fitted(members, others, generator).risk)
         threshold = best_threshold(members, others)
-        biased.append(rates_at(threshold, members, others).accuracy)
+        biased.append(risk_at(threshold, members, others).risk)
     assert abs(np.mean(fitted) - 0.5) < 4 * 0.0035
     assert 0.54 < np.mean(biased) < 0.59
 
@@ -89,10 +89,10 @@ def test_the_standard_error_is_the_deviation_over_repetitions():
     # SE = sqrt((0.84 * 0.16 + 0.5 * 0.5) / 50) / 2 = 0.0438. The deviation of 400 draws
     # is known to 1 / sqrt(800) = 3.5%: beyond 14% with probability 6e-5.
     rates = [
-        rates_at(0.0, members + 1, others)
+        risk_at(0.0, members + 1, others)
         for members, others in (noise(seed, 50) for seed in range(400))
     ]
-    deviation = np.std([each.accuracy for each in rates])
+    deviation = np.std([each.risk for each in rates])
     stated = np.mean([each.standard_error for each in rates])
     assert deviation == pytest.approx(0.0438, rel=0.14)
     assert stated == pytest.approx(0.0438, rel=0.03)
@@ -103,14 +103,14 @@ def test_cross_fitting_finds_a_real_difference():
     # 500 records a side: SE = sqrt(2 * 0.841 * 0.159 / 500) / 2 = 0.0116
     members, others = noise(0, 500)
     rates = cross_fitted(members + 1, others - 1, np.random.default_rng(0))
-    assert abs(rates.accuracy - 0.841) < 4 * 0.0116
+    assert abs(rates.risk - 0.841) < 4 * 0.0116
     assert (rates.members, rates.non_members) == (500, 500)
 
 
 def test_cross_fitted_rates_count_every_record_once():
     # Members 1, non-members 0, sizes that five folds do not divide: all are right.
     rates = cross_fitted(np.ones(13), np.zeros(11), np.random.default_rng(0))
-    assert rates == Rates(tpr=1.0, tnr=1.0, members=13, non_members=11, fitted=1.0)
+    assert rates == risk_of_rates(1.0, 1.0, 13, 11, fitted=1.0, auc=1.0)
 
 
 def test_the_folds_come_from_the_generator_alone():

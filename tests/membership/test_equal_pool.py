@@ -73,7 +73,7 @@ def test_the_order_of_the_attacks(trial: tuple[Signals, np.ndarray]):
     for name in BUILT_INS["attack"]:
         scores = create("attack", name, "attack", Attack)(signals)
         sides = scores[member], scores[~member]
-        accuracy = cross_fitted(*sides, np.random.default_rng(0)).accuracy
+        accuracy = cross_fitted(*sides, np.random.default_rng(0)).risk
         rate = tpr_at(0.01, [sides]).value
         assert rate is not None
         found[name], areas[name] = rate, auc(*sides)

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import RiskEstimate
+from covey.base.figure import Figure
 from covey.membership.shadow import moderated, power_law, predicted
 
 
 def figure(risk: float, error: float = 0.01, members: int = 100) -> RiskEstimate:
-    return RiskEstimate(risk, error, risk, members, members)
+    return RiskEstimate(Figure(risk, error), risk, members, members)
 
 
 def test_a_moderated_deviation_by_hand():

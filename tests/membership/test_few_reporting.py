@@ -44,4 +44,4 @@ def test_no_figure_is_taken_from_fewer_than_five(reporting):
 
 
 def test_five_are_enough():
-    assert isinstance(finding(5), RiskEstimate)
+    assert finding(5).is_known

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor, nn
 
-from covey import Examples, ReferenceEngine, RiskEstimate, Streams, Target, Withheld
+from covey import Examples, ReferenceEngine, RiskEstimate, Streams, Target
+from covey.base.figure import Figure
 from covey.data.examples import Client
 from covey.engine.recipe import TASKS
 from covey.membership.truth import (
@@ -147,7 +148,7 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
 
     def attack(target: Target, _: Streams) -> Assessment:
         asked.append(target)
-        return Assessment(RiskEstimate(0.5, 0.01, 0.5, 9, 9))
+        return Assessment(RiskEstimate(Figure(0.5, 0.01), 0.5, 9, 9))
 
     silent = {"w": torch.zeros(2, 1), "b": torch.zeros(2)}
     knows = {"w": torch.tensor([[-1.0], [1.0]]), "b": torch.zeros(2)}
@@ -165,20 +166,18 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
         (silent, 4, ""),
         (knows, 2, "its training diverged"),
     ):
-        found = look(params, t, known).finding
-        assert isinstance(found, Withheld)
+        found = look(params, t, known).estimate
+        assert not found.is_known
         assert found.diverged
         assert (found.source, found.round_index) == ("mine", t)
-        event = found.event(3)
-        assert (event.cluster, event.round_index, event.source) == (3, t, "mine")
-        assert event.risk is event.auc is None
-        assert not event.calibrated
-        assert event.reason == f"diverged: {found.reason}"
+        assert found.auc is None
+        assert not found.counts
+        assert found.reason == f"diverged: {found.diverged}"
     assert not asked
     # what learns still, and what nobody has moved yet, has not diverged
     for params, t in ((knows, 2), (knows, 4), (silent, 2), (start[0], 4)):
-        found = look(params, t).finding
-        assert isinstance(found, RiskEstimate)
+        found = look(params, t).estimate
+        assert found.is_known
         assert (found.source, found.round_index) == ("mine", t)
     assert len(asked) == 4
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership.attacks import auc, best_threshold, rates_at
-from covey.membership.estimators import EDGES, FOLDS, auc_of_counts, loss_counts, rates_of_counts
+from covey.membership.attacks import auc, best_threshold, risk_at
+from covey.membership.estimators import EDGES, FOLDS, auc_of_counts, loss_counts, risk_of_counts
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -78,7 +78,7 @@ def test_auc_of_counts_is_the_auc_of_the_bins(seed: int):
 
 
 @given(seeds)
-def test_rates_of_counts_are_those_of_thresholds_fitted_elsewhere(seed: int):
+def test_risk_of_counts_are_those_of_thresholds_fitted_elsewhere(seed: int):
     """Against a loop over folds that asks the exact attack, on bins instead of losses."""
     generator = np.random.default_rng(seed)
     sides = []
@@ -101,21 +101,20 @@ def test_rates_of_counts_are_those_of_thresholds_fitted_elsewhere(seed: int):
         hits += int((judged <= threshold).sum())
         rejections += int((judged_out > threshold).sum())
         exact = best_threshold(-seen.astype(float), -seen_out.astype(float))
-        best = rates_at(exact, -seen.astype(float), -seen_out.astype(float))
-        assert 0.5 + excess(threshold) / 2 == pytest.approx(best.accuracy)
-    rates = rates_of_counts(members, others)
-    assert rates.tpr == pytest.approx(hits / 40)
-    assert rates.tnr == pytest.approx(rejections / 30)
+        best = risk_at(exact, -seen.astype(float), -seen_out.astype(float))
+        assert 0.5 + excess(threshold) / 2 == pytest.approx(best.risk)
+    rates = risk_of_counts(members, others)
+    assert rates.risk == pytest.approx((hits / 40 + rejections / 30) / 2)
     assert (rates.members, rates.non_members) == (40, 30)
 
 
 def test_counts_of_noise_are_a_coin_toss():
     # As in the exact attack: 200 times 50 records a side, SE 0.0035, 4 of them.
     risks = [
-        rates_of_counts(
+        risk_of_counts(
             loss_counts(drawn_losses(seed, 50), np.random.default_rng(seed)),
             loss_counts(drawn_losses(5000 + seed, 50), np.random.default_rng(-seed % 997)),
-        ).accuracy
+        ).risk
         for seed in range(200)
     ]
     assert abs(np.mean(risks) - 0.5) < 4 * 0.0035

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership.estimators import EDGES, FOLDS, combined_counts, loss_counts, rates_of_counts
+from covey.membership.estimators import EDGES, FOLDS, combined_counts, loss_counts, risk_of_counts
 
 MEMBERS, HELD_OUT = 80, 20
 
@@ -33,7 +33,7 @@ def lie(scale: int = 1, *, turned: bool = False):
 
 
 def risk(inside, outside) -> float:
-    return rates_of_counts(*combined_counts(inside, outside)).accuracy
+    return risk_of_counts(*combined_counts(inside, outside)).risk
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3, 10, 40])

@@ -18,13 +18,11 @@ from covey import (
     Params,
     Recipe,
     ReferenceEngine,
-    RiskEstimate,
     Scored,
     ScoringJob,
     Streams,
     Target,
     TrainingJob,
-    Withheld,
     keep,
     mean_per_cluster,
 )
@@ -132,8 +130,8 @@ def test_the_figure_is_near_the_truth(world: World, trained: Target, assessed: A
     truth = true_risk(world.engine, trained.params, world.members, world.reference, ROUND_STREAMS)
     assert truth is not None
     assert truth.risk > 0.7  # there is something to find
-    figure = assessed.finding
-    assert isinstance(figure, RiskEstimate), figure.reason
+    figure = assessed.estimate
+    assert figure.is_known, figure.reason
     assert figure.calibrated
     # The truth rests on 90 members (SE 0.03 or so), and the shadows differ by about as
     # much among each other; 0.1 is three such deviations.
@@ -156,7 +154,7 @@ def test_shadows_copy_the_clients_sizes_and_groups_and_have_played_as_many_round
 
 def test_a_figure_is_deterministic(world: World, trained: Target, assessed: Assessment):
     again = look(trained, world.setup)
-    assert again.finding == assessed.finding
+    assert again.estimate == assessed.estimate
     for one, other in zip(shadows_of(again), shadows_of(assessed), strict=True):
         assert model_hash([one.params]) == model_hash([other.params])
 
@@ -274,9 +272,9 @@ def pooled(world: World, size: int) -> RiskContext:
 def test_a_figure_is_withheld_when_the_pool_allows_no_three_sizes(world: World, trained: Target):
     # Half of 80 holds two clients of 15, and a line needs three sizes.
     assessment = look(trained, pooled(world, 80))
-    assert isinstance(assessment.finding, Withheld)
-    assert "need 90 examples and at least 10 more" in assessment.finding.reason
-    assert "holds 80" in assessment.finding.reason
+    assert not assessment.estimate.is_known
+    assert "need 90 examples and at least 10 more" in assessment.estimate.reason
+    assert "holds 80" in assessment.estimate.reason
     assert shadows_of(assessment) == ()
 
 
@@ -285,8 +283,8 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
 ):
     # 90 members and 10 more are needed; half of 99 holds 3 clients of 15, then 2, then 1.
     assessment = look(trained, pooled(world, 99))
-    figure = assessment.finding
-    assert isinstance(figure, RiskEstimate)
+    figure = assessment.estimate
+    assert figure.is_known
     assert figure.reason.startswith("extrapolated: 9 shadow federations of up to 45")
     assert not figure.calibrated
     sizes = [len(each.profile) for each in shadows_of(assessment)]
@@ -323,7 +321,7 @@ def test_everybody_trains_along_in_the_shared_rounds(world: World):
 
 
 def test_a_figure_says_how_the_groups_are_known(world: World, assessed: Assessment):
-    assert "as the clients report" in assessed.finding.reason
+    assert "as the clients report" in assessed.estimate.reason
 
 
 def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
@@ -331,20 +329,20 @@ def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
 ):
     lazy = Diary(world.setup).setup
     assessment = look(trained, lazy, 2)
-    assert isinstance(assessment.finding, Withheld)
-    assert "train accuracy" in assessment.finding.reason
+    assert not assessment.estimate.is_known
+    assert "train accuracy" in assessment.estimate.reason
     assert len(shadows_of(assessment)) == 2  # they play on: they may catch up
 
 
 def test_a_cluster_without_clients_has_no_figure(world: World, trained: Target):
     nobody = replace(trained, members=())
     assessment = look(nobody, world.setup)
-    assert "no client has chosen this cluster" in assessment.finding.reason
+    assert "no client has chosen this cluster" in assessment.estimate.reason
 
 
 def test_one_shadow_alone_is_judged_by_its_own_threshold(world: World, trained: Target):
-    figure = look(trained, world.setup, 1).finding
-    assert isinstance(figure, RiskEstimate), figure.reason
+    figure = look(trained, world.setup, 1).estimate
+    assert figure.is_known, figure.reason
     assert figure.calibrated
     # the sampling error of 90 members and 90 non-members, at most sqrt(0.5 / 90) / 2
     assert 0 < figure.standard_error < 0.038 * np.sqrt(2)  # of one more draw

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import covey
-from covey.cli.answer import json_of
+from covey.base.as_json import json_of
 from covey.membership.attacks import auc
 from covey.membership.weights_attack import Equations, membership_weights, population_scores
 
@@ -72,7 +72,7 @@ def solved(tmp_path_factory):
 
 
 def test_everybody_is_found_in_a_head_without_noise(solved):
-    ended = solved.summary["violations"]["count"]
+    ended = solved.summary.violations.count
     clusters = json_of(solved.audit(attacks=["weights"]))["clusters"]
     assert len(clusters) == 2
     for cluster in clusters:
@@ -83,7 +83,7 @@ def test_everybody_is_found_in_a_head_without_noise(solved):
         # a threshold that is fitted without the lowest member may miss that one
         assert figures["balanced_accuracy"]["value"] > 0.95
     # all of them, and by the end of the run: nobody accepts a risk of 1
-    assert ended == solved.summary["violations"]["count"] == 8
+    assert ended == solved.summary.violations.count == 8
 
 
 def notes_of(played: covey.Run) -> str:

@@ -27,20 +27,22 @@ class ConfidenceGap(covey.RiskEstimator):
 
     def estimate(
         self, target: covey.Target, context: covey.RiskContext, streams: covey.Streams
-    ) -> covey.RiskEstimate | covey.Withheld:
+    ) -> covey.RiskEstimate:
         sure = [
             self._confidence(target, context, [client.train for client in target.members]),
             self._confidence(target, context, [c.holdout for c in target.members]),
         ]
         inside, outside = map(len, sure)
         if min(inside, outside) < self.fewest:
-            return covey.Withheld(f"{inside} members and {outside} held-out examples")
+            return covey.RiskEstimate.unknown(f"{inside} members and {outside} held-out examples")
         return covey.RiskEstimate(
-            risk=0.5 + (sure[0].mean() - sure[1].mean()) / 2,
-            standard_error=sqrt(sum(each.var() / len(each) for each in sure)) / 2,
+            covey.Figure(
+                0.5 + (sure[0].mean() - sure[1].mean()) / 2,
+                error=sqrt(sum(each.var() / len(each) for each in sure)) / 2,
+            ),
             members=inside,
             non_members=outside,
-            reason=f"a coin with sharpness {self.sharpness:g}",
+            rests_on=f"a coin with sharpness {self.sharpness:g}",
         )
 
     def _confidence(self, target, context, sets):  # pyright: ignore

@@ -33,7 +33,7 @@ def test_an_aggregation_by_name_and_as_an_object_is_the_same_run(tmp_path: Path)
     by_name = run(config=Config.of({**TINY, "aggregation": BY_NAME}), out=tmp_path / "named")
     passed = Config(**{**TINY, "aggregation": TrimmedByNumber(cut=2)})
     by_object = run(config=passed, out=tmp_path / "passed")
-    assert by_object.summary["model_hash"] == by_name.summary["model_hash"]
+    assert by_object.summary.model_hash == by_name.summary.model_hash
     written = (tmp_path / "passed" / "config.toml").read_text()
     assert "plugins.aggregation_trimmed:TrimmedByNumber" in written
     assert "cut = 2" in written
@@ -44,7 +44,7 @@ def test_a_server_optimizer_moves_models_and_goes_on_after_a_break(tmp_path: Pat
     settings = {**TINY, "aggregation": moving, "checkpoints": {"every": 1}}
     whole = run(config=Config.of(settings), out=tmp_path / "whole")
     plain = run(config=Config.of(TINY), out=tmp_path / "plain")
-    assert whole.summary["model_hash"] != plain.summary["model_hash"]
+    assert whole.summary.model_hash != plain.summary.model_hash
     rounds = iter((False, True))
 
     def stop_after_two(_: object) -> None:
@@ -54,7 +54,7 @@ def test_a_server_optimizer_moves_models_and_goes_on_after_a_break(tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         run(config=Config.of(settings), out=tmp_path / "cut", observe=stop_after_two)
     resumed = resume(tmp_path / "cut")
-    assert resumed.summary["model_hash"] == whole.summary["model_hash"]
+    assert resumed.summary.model_hash == whole.summary.model_hash
 
 
 def test_options_of_an_aggregation_are_checked_by_name(tmp_path: Path):

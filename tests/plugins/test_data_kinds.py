@@ -81,7 +81,7 @@ def test_it_runs_from_a_file_and_as_an_object_to_the_same_models(tmp_path: Path,
     assert from_file == of_objects(parts)
     first = covey.run(config=from_file, out=tmp_path / "file")
     second = covey.run(config=of_objects(parts), out=tmp_path / "object")
-    assert first.summary["model_hash"] == second.summary["model_hash"]
+    assert first.summary.model_hash == second.summary.model_hash
     stored = (tmp_path / "object" / "config.toml").read_text()
     assert covey.load_config(tmp_path / "object" / "config.toml") == from_file
     assert "plugins." in stored
@@ -98,7 +98,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_models(tmp_path: Path, name: 
     with pytest.raises(KeyboardInterrupt):
         covey.run(config=config, out=tmp_path / "stopped", observe=stop)
     resumed = covey.resume(tmp_path / "stopped")
-    assert resumed.summary["model_hash"] == whole.summary["model_hash"]
+    assert resumed.summary.model_hash == whole.summary.model_hash
 
 
 def test_the_options_of_a_source_change_its_data(tmp_path: Path):
@@ -135,7 +135,7 @@ def test_a_function_takes_its_options_as_keywords(tmp_path: Path):
     named = {"name": "plugins.model_wide:two_layers", "width": 24}
     run = covey.run(config=of_objects({"model": named}), out=tmp_path / "function")
     same = covey.run(config=of_objects({"model": TwoLayers(width=24)}), out=tmp_path / "component")
-    assert run.summary["model_hash"] == same.summary["model_hash"]
+    assert run.summary.model_hash == same.summary.model_hash
     assert list(two_layers((4,), 3).children())[1].in_features == 4
 
 

@@ -79,7 +79,7 @@ def test_a_plugin_is_one_short_file_of_public_names(path: Path):
 def test_an_object_is_the_same_run_as_its_name(case: Case, whole, tmp_path: Path):
     named = whole(case)
     passed = covey.run(config=case.config(), out=tmp_path / "passed")
-    assert passed.summary["model_hash"] == named.summary["model_hash"]
+    assert passed.summary.model_hash == named.summary.model_hash
     assert passed.history == named.history
     written = (tmp_path / "passed" / "config.toml").read_text()
     assert written == (named.folder / "config.toml").read_text()
@@ -96,7 +96,7 @@ def test_name_options_and_source_are_on_record(case: Case, whole, tmp_path: Path
     module = importlib.import_module(f"plugins.{case.module}")
     own = getattr(module, recorded["name"].partition(":")[2])
     assert recorded["source"] == source_hash(own) != ""
-    assert run.summary["components"][case.key] == recorded
+    assert run.summary.components[case.key] == recorded
 
 
 @pytest.mark.parametrize("name", ["algorithm", "server optimizer"])
@@ -107,7 +107,7 @@ def test_the_report_has_a_row_of_components(name: str, whole, tmp_path: Path):
     row = page.partition("<dt>Components</dt>")[2].partition("<dt>")[0]
     assert f"{case.key}: <code>plugins.{case.module}:" in row
     assert "with beta = <code>0.5</code>" in row
-    assert run.summary["components"][case.key]["source"][:12] in row
+    assert run.summary.components[case.key]["source"][:12] in row
 
 
 def test_the_command_line_tells_components_too(
@@ -217,5 +217,5 @@ def test_a_retraining_ends_where_a_run_without_the_client_ends(case: Case, whole
     settings = case.config().model_dump()
     settings["population"]["exclude"] = [leaver]
     never = covey.run(config=covey.Config.of(settings), out=tmp_path / "never")
-    assert met.summary["model_hash"] == never.summary["model_hash"]
-    assert covey.resume(tmp_path / "met").summary["accuracy"] == (never.summary["accuracy"])
+    assert met.summary.model_hash == never.summary.model_hash
+    assert covey.resume(tmp_path / "met").summary.accuracy == (never.summary.accuracy)

@@ -105,8 +105,9 @@ def test_everybody_is_counted_in_every_cluster(name: str, tmp_path):
     assert usual.reached == {}
     for each in history.exposures:
         own = history.trained[each.handle]
-        risks = [a.exposed_risk if a.cluster in own else a.traced_risk for a in history.audits]
+        risks = [a.exposed.value if a.cluster in own else a.traced.value for a in history.audits]
         known = [risk for risk in risks if risk is not None]
-        expected = max([*known, each.risk or 0]) if len(known) == len(risks) else None
-        assert each.exposure == expected
+        truth = history.audits[each.cluster].truth.figure.value
+        expected = max([*known, truth or 0]) if len(known) == len(risks) else None
+        assert each.exposure.value == expected
     assert {each.handle for each in history.exposures} == everybody

@@ -136,12 +136,12 @@ HANDED_OUT = [Quiet(), Weighed(), Peeking(), PartlyDrained(), Foreseeing()]
 @pytest.mark.parametrize("method", HANDED_OUT, ids=lambda each: type(each).__name__)
 def test_whoever_is_handed_out_leaves_by_a_retraining_without_it(method: Algorithm, tmp_path: Path):
     run = played(method, tmp_path / "run")
-    before = run.summary["model_hash"]
+    before = run.summary.model_hash
     (done,) = run.forget(LEAVER, basis="erasure")
     assert done.answered.option.answer == "retrain"
     assert done.answered.option.rounds_replayed == ROUNDS
     never = without(method, tmp_path / "never")
-    assert done.answered.model_hash == never.summary["model_hash"] != before
+    assert done.answered.model_hash == never.summary.model_hash != before
     signed = json.loads(done.answered.proof.read_text())
     assert "No round that counts" not in json.dumps(signed)
     assert signed["first_round"] == signed["first_affected_round"] == 0
@@ -181,7 +181,7 @@ def test_a_run_tells_who_trained_where_its_algorithm_does_not(tmp_path: Path):
     )
     merged = [each for _, each in facts(run, ModelsMerged)]
     assert [each.participants for each in merged] == [(len(everybody),)] * ROUNDS
-    assert merged[-1].model_hash == run.summary["model_hash"]
+    assert merged[-1].model_hash == run.summary.model_hash
 
 
 def test_the_exposure_of_who_was_only_evaluated_counts(tmp_path: Path):
@@ -230,7 +230,7 @@ class Peeping(FedAvg):
 
 
 def test_a_first_model_is_made_without_anybodys_data(tmp_path: Path):
-    assert played(Peeping(), tmp_path / "run").summary["finished"]
+    assert played(Peeping(), tmp_path / "run").summary.finished
 
 
 class Placing(FedAvg):
@@ -265,7 +265,7 @@ def test_who_has_left_is_not_asked_again(tmp_path: Path):
     with pytest.raises(ConfigError, match=said):
         run.forget(LEAVER, basis="erasure")
     Hoarding.everybody.clear()
-    assert covey.resume(run.folder).summary["finished"]
+    assert covey.resume(run.folder).summary.finished
 
 
 Change = Callable[[RoundResult], RoundResult]

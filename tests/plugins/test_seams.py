@@ -125,7 +125,7 @@ def test_scaffold_with_nesterov_is_that_of_numpy(make_client, beta):
 
 def test_who_never_explores_plays_ifca_to_the_bit(tmp_path):
     found = [
-        covey.run(config={**SMALL, "method": method}, out=tmp_path / str(i)).summary["model_hash"]
+        covey.run(config={**SMALL, "method": method}, out=tmp_path / str(i)).summary.model_hash
         for i, method in enumerate(
             (
                 {"selection": Exploring(epsilon=0.0), "initialisation": "random"},

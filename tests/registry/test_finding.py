@@ -45,7 +45,7 @@ def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
     files = [each for each in folder.rglob("*") if each.is_file()]
     assert entry.size_bytes == sum(each.stat().st_size for each in files)
     assert entry.guarantees == ()
-    assert entry.guarantee_reason == held.guarantee["guarantee_reason"]
+    assert entry.guarantee_reason == held.guarantee.guarantee_reason
     assert entry.is_verified
     assert contents(roots) == before
 

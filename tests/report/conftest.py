@@ -23,8 +23,11 @@ from covey.base.events import (
     RunStarted,
     SumPerturbed,
 )
+from covey.base.figure import Figure
 from covey.base.history import history_of
 from covey.base.names import Handle
+from covey.base.risk import RiskEstimate
+from covey.membership.truth import LOSS
 from covey.report.queries import Reported
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
@@ -101,19 +104,10 @@ def _measured(plot: Plot, t: int) -> list[Event]:
 
 
 def _figure(cluster: int, t: int) -> RiskMeasured:
-    withheld = t == 1
-    return RiskMeasured(
-        cluster=cluster,
-        round_index=t,
-        source="federated",
-        risk=None if withheld else 0.6,
-        standard_error=None if withheld else 0.03,
-        auc=None if withheld else 0.6,
-        members=99,
-        non_members=99,
-        calibrated=not withheld,
-        reason="withheld: too few records" if withheld else "99 against 99",
-    )
+    found = RiskEstimate(Figure(0.6, 0.03), 0.6, 99, 99, rests_on="99 against 99")
+    none = RiskEstimate.unknown("too few records")
+    estimate = replace(none if t == 1 else found, source="federated", round_index=t)
+    return RiskMeasured(cluster, estimate)
 
 
 def _played(plot: Plot, t: int) -> list[Event]:
@@ -129,26 +123,25 @@ def _played(plot: Plot, t: int) -> list[Event]:
     return played
 
 
+def audited(cluster: int, risk: float | None, error: float = 0.01) -> ClusterAudited:
+    """Return what the audit at the end says of a model with this true risk."""
+    truth = RiskEstimate.unknown("refused: they do not match", LOSS)
+    if risk is not None:
+        figure = Figure(risk, error)
+        truth = RiskEstimate(figure, 0.6, 99, 99, rests_on="matched", source=LOSS)
+    return ClusterAudited(cluster, truth, truth.figure, truth.figure, 0.5)
+
+
 def _end(plot: Plot) -> list[Event]:
-    sizes = _sizes(plot)
     audits = [
-        ClusterAudited(
-            j,
-            sizes[j],
-            plot.risks[j],
-            None if plot.risks[j] is None else plot.errors[j],
-            0.6,
-            plot.risks[j],
-            0.5,
-            "refused: they do not match" if plot.risks[j] is None else "matched",
-        )
-        for j in range(plot.num_clusters)
+        audited(j, risk, error)
+        for j, risk, error in zip(range(plot.num_clusters), plot.risks, plot.errors, strict=False)
     ]
     exposed = [
-        ClientExposed(h, j, 0.5, audits[j].true_risk, audits[j].standard_error, audits[j].true_risk)
+        ClientExposed(h, j, 0.5, audits[j].exposed)
         for h, j in zip(HANDLES, plot.clusters, strict=True)
     ]
-    gaps = [FairnessMeasured("demographic_parity", 0.1, 0.3, 0.005)] if plot.groups else []
+    gaps = [FairnessMeasured("demographic_parity", Figure(0.1), 0.3, 0.005)] if plot.groups else []
     by_group = _by_group(plot, plot.minority)
     end = RunFinished("0de1", plot.accuracy, by_group, 1.0 if plot.groups else None)
     return [*audits, *gaps, *exposed, end]

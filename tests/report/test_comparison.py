@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from covey import History
-from covey.base.events import ClientExposed, ClientsAssigned, Event
+from covey.base.events import ClientExposed, ClientsAssigned, ClusterAudited, Event
+from covey.base.figure import Figure
 from covey.base.history import history_of
+from covey.base.risk import RiskEstimate
 from covey.report.comparison import comparison, labels, means
 from covey.report.queries import Reported
-from covey.report.summary import moves, spread
+from covey.report.summary import Moves, moves, spread
 
 
 def test_a_row_per_run_with_equal_keys(two_seeds: list[Reported]):
@@ -113,20 +115,18 @@ def test_moves_are_counted_from_round_six_on():
     def chosen(**clusters: int) -> list[Event]:
         return [ClientsAssigned(clusters, "clients")]
 
+    truth = RiskEstimate(Figure(0.6))
     history = history_of(
         [
             (4, chosen(h0=0, h1=0, h2=1)),
             (5, chosen(h0=1)),
             (6, chosen(h0=0, h1=1)),
             (7, chosen(h0=1)),
-            (8, [ClientExposed("h2", 1, 0.9, 0.6, 0.01, 0.8)]),
-            (8, [ClientExposed("h0", 1, 0.9, 0.6, 0.01, 0.8)]),
-            (8, [ClientExposed("h1", 1, 0.9, 0.6, 0.01, 0.6)]),
+            (8, [ClusterAudited(1, truth, truth.figure, truth.figure)]),
+            (8, [ClientExposed("h2", 1, 0.9, Figure(0.8))]),
+            (8, [ClientExposed("h0", 1, 0.9, Figure(0.8))]),
+            (8, [ClientExposed("h1", 1, 0.9, Figure(0.6))]),
         ]
     )
-    assert moves(history) == {
-        "moves_after_round_5": 3,
-        "moved_clients": 2,
-        "most_moves_of_one_client": 2,
-        "moved_and_exposed": 1,  # h0: h1 left nothing riskier, and h2 never moved
-    }
+    # h0 is exposed: h1 left nothing riskier, and h2 never moved
+    assert moves(history) == Moves(3, 2, 2, moved_and_exposed=1)

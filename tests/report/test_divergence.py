@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from covey import History
+from covey.base.as_json import json_of
 from covey.base.events import (
     AnswerRefused,
     ClientExposed,
@@ -21,19 +22,22 @@ from covey.base.events import (
     RunFinished,
     RunStarted,
 )
+from covey.base.figure import Figure
 from covey.base.history import history_of
-from covey.membership.truth import without_estimate
+from covey.base.risk import RiskEstimate
+from covey.membership.truth import LOSS
 from covey.report.comparison import comparison, means
 from covey.report.page import write_report
 from covey.report.queries import Reported
-from covey.report.summary import happenings, summary
+from covey.report.summary import Exposure, Violations, happenings, summary
 
 WHY = "it does no better than guessing"
 CLIENTS = {"h0": 0, "h1": 0, "h2": 1, "h3": 1}
 
 
 def risk(j: int, t: int, value: float | None = 0.7) -> RiskMeasured:
-    return RiskMeasured(j, t, "oracle", value, 0.01, 0.7, 9, 9, value is not None, "x")
+    figure = Figure(value, 0.01, reason="" if value else "x")
+    return RiskMeasured(j, RiskEstimate(figure, 0.7, 9, 9, source="oracle", round_index=t))
 
 
 def told(*rounds: list[Event]) -> History:
@@ -48,15 +52,20 @@ def told(*rounds: list[Event]) -> History:
     return history_of(list(enumerate(played)))
 
 
+def void(j: int) -> ClusterAudited:
+    none = RiskEstimate.of_diverged(WHY, LOSS)
+    return ClusterAudited(j, none, none.figure, none.figure)
+
+
 def ended(history: History, diverged: int, audits: Callable[..., ClusterAudited]) -> History:
     """End a story in which cluster `diverged` has no model, and the other's risk is .7."""
     other = 1 - diverged
     sound = audits(other, 0.7)
     events = [
         ModelDiverged(diverged, 3, WHY),
-        *sorted([sound, without_estimate(audits(diverged, 0.7), WHY)], key=lambda e: e.cluster),
+        *sorted([sound, void(diverged)], key=lambda e: e.cluster),
         *(
-            ClientExposed(h, j, 0.5, *((None,) * 3 if j == diverged else (0.7, 0.01, 0.7)))
+            ClientExposed(h, j, 0.5, Figure(None if j == diverged else 0.7))
             for h, j in CLIENTS.items()
         ),
         RunFinished("abc", 0.5, {"small": 0.5, "large": 0.5}, 1.0),
@@ -67,7 +76,11 @@ def ended(history: History, diverged: int, audits: Callable[..., ClusterAudited]
 
 @pytest.fixture
 def audits() -> Callable[..., ClusterAudited]:
-    return lambda j, value: ClusterAudited(j, 2, value, 0.01, 0.7, value, 0.5, "matched")
+    def audited(j: int, risk: float) -> ClusterAudited:
+        truth = RiskEstimate(Figure(risk, 0.01), 0.7, rests_on="matched", source=LOSS)
+        return ClusterAudited(j, truth, truth.figure, Figure.unknown("no client"), 0.5)
+
+    return audited
 
 
 @pytest.fixture
@@ -81,9 +94,7 @@ def test_a_diverged_model_takes_its_figure_with_it_and_says_since_when():
     assert set(history.figures) == {1}
     assert history.diverged == {0: ModelDiverged(0, 1, "b")}
     gone, kept = history.rounds[1].risks
-    assert gone is None
-    assert kept is not None
-    assert (kept.risk, kept.standard_error) == (0.7, 0.01)
+    assert (gone, kept) == (Figure.unknown(""), Figure(0.7, 0.01))
     assert history.over() is None
     cured = told([ModelDiverged(0, 0, "a")], [risk(0, 1)])
     assert cured.diverged == {}
@@ -92,21 +103,21 @@ def test_a_diverged_model_takes_its_figure_with_it_and_says_since_when():
 
 def test_what_rests_on_a_diverged_model_is_null_and_the_rest_is_not(one_of_two):
     told_ = summary(one_of_two)
-    assert told_["diverged"] == [{"cluster": 0, "round": 3, "reason": WHY}]
-    none, sound = told_["clusters"]
-    for key in ("risk", "risk_standard_error", "true_risk", "true_risk_standard_error",
-                "auc", "blind_auc", "exposed_risk", "traced_risk"):  # fmt: skip
-        assert none[key] is None
-    assert none["reason"] == none["true_risk_reason"] == f"diverged: {WHY}"
-    assert sound["true_risk"] == sound["risk"] == 0.7
-    above = told_["violations"]
+    assert told_.diverged == [ModelDiverged(0, 3, WHY)]
+    none, sound = told_.clusters
+    assert none.risk is none.true_risk is none.auc is none.blind_auc is None
+    unknown = Figure.unknown(f"diverged: {WHY}")
+    assert none.measured.figure == none.truth.figure == unknown
+    assert none.exposed_risk == none.traced_risk == unknown
+    assert none.reason == f"diverged: {WHY}"
+    assert none.measured.diverged == none.truth.diverged == WHY
+    assert sound.true_risk == sound.risk == 0.7
     rests = "diverged: it rests on the model of cluster 0"
-    assert {above[k] for k in ("count", "count_lower", "count_exposed")} == {None}
-    assert above["by_group"] is above["clients"] is None
-    assert above["reason"] == told_["fairness_reason"] == rests
-    assert told_["exposure"] == {"mean": None, "maximum": None, "reason": rests}
-    assert told_["fairness"] is None
-    assert told_["accuracy"]["overall"] == 0.5
+    assert told_.violations == Violations(unknown=4, reason=rests)
+    assert told_.fairness_reason == rests
+    assert told_.exposure == Exposure(Figure.unknown(rests), Figure.unknown(rests))
+    assert told_.fairness is None
+    assert told_.accuracy.overall == 0.5
 
 
 def test_who_left_a_model_that_diverged_has_no_exposure_but_a_risk(audits):
@@ -117,15 +128,15 @@ def test_who_left_a_model_that_diverged_has_no_exposure_but_a_risk(audits):
         assignment=dict.fromkeys(CLIENTS, 1),
         moves={"h0": (2,)},
         exposures=tuple(
-            ClientExposed(h, 1, 0.5, 0.7, 0.01, None if h == "h0" else 0.7) for h in CLIENTS
+            ClientExposed(h, 1, 0.5, Figure(None if h == "h0" else 0.7)) for h in CLIENTS
         ),
     )
     found = summary(history)
-    assert found["violations"]["count"] == 4
-    assert found["violations"]["count_exposed"] is None
-    assert found["exposure"]["mean"] is None
-    assert found["moved_and_exposed"] is None
-    assert "cluster 0" in found["exposure"]["reason"]
+    assert found.violations.count == 4
+    assert found.violations.count_exposed is None
+    assert found.exposure.mean.value is None
+    assert found.moves.moved_and_exposed is None
+    assert "cluster 0" in found.exposure.mean.reason
 
 
 def test_a_diverged_run_never_counts_as_zero_among_others(one_of_two, audits):
@@ -133,7 +144,8 @@ def test_a_diverged_run_never_counts_as_zero_among_others(one_of_two, audits):
     sound = replace(
         fair,
         diverged={},
-        exposures=tuple(ClientExposed(h, j, 0.5, 0.7, 0.01, 0.7) for h, j in CLIENTS.items()),
+        audits=(audits(0, 0.7), audits(1, 0.7)),
+        exposures=tuple(ClientExposed(h, j, 0.5, Figure(0.7)) for h, j in CLIENTS.items()),
     )
     config = "seed = {}\n[method]\nname = 'ifca'\n"
     runs = [Reported("a", one_of_two, config.format(0)), Reported("b", sound, config.format(1))]
@@ -174,10 +186,10 @@ def test_rounds_that_diverged_and_answers_that_were_refused_are_told():
 
 
 def test_the_object_is_json(one_of_two):
-    assert json.loads(json.dumps(summary(one_of_two), allow_nan=False))
+    assert json.loads(json.dumps(json_of(summary(one_of_two)), allow_nan=False))
 
 
 def test_fairness_of_a_sound_run_has_no_reason(audits):
     history = ended(told([]), 0, audits)
-    gap = FairnessMeasured("demographic_parity", 0.1, 0.2, 0.5)
-    assert summary(replace(history, fairness=(gap,)))["fairness_reason"] == ""
+    gap = FairnessMeasured("demographic_parity", Figure(0.1), 0.2, 0.5)
+    assert summary(replace(history, fairness=(gap,))).fairness_reason == ""

@@ -41,8 +41,9 @@ def test_every_client_has_a_row_with_what_it_ends_with(run: Run) -> None:
     handles = {handle: name for name, handle in run.names.items()}
     for end in run.history.exposures:
         row = rows[handles[end.handle]]
-        assert (row["cluster"], row["true_risk"]) == (end.cluster, end.risk)
-        assert row["exposure"] == end.exposure
+        truth = run.history.audits[end.cluster].truth.figure
+        assert (row["cluster"], row["true_risk"]) == (end.cluster, truth.value)
+        assert row["exposure"] == end.exposure.value
 
 
 def test_frames_are_those_rows(run: Run) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from covey import History
 from covey.dp.accountant import gaussian_epsilon
+from covey.dp.status import guarantee_status
 from covey.report.comparison import comparison
 from covey.report.comparison_figures import epsilon_figure
 from covey.report.figures import spent_figure
 from covey.report.page import write_report
 from covey.report.queries import Reported
-from covey.report.summary import guarantee_of
 
 
 @pytest.fixture(scope="module")
@@ -23,31 +23,31 @@ def noisy(a_run: Callable[..., Reported], a_plot: Callable[..., Any]) -> Reporte
 
 
 def test_rounds_of_noise_are_told_with_what_they_are_about(noisy: Reported):
-    told = guarantee_of(noisy.history)
-    assert told["guarantee_reason"] == ""
-    holds = told["guarantee"]
-    assert holds["epsilon"] == pytest.approx(gaussian_epsilon(3**0.5 / 4.0, 1e-5), abs=1e-3)
-    assert holds["unit"] == "client"
+    told = guarantee_status(noisy.history)
+    assert told.guarantee_reason == ""
+    holds = told.guarantee
+    assert holds.epsilon == pytest.approx(gaussian_epsilon(3**0.5 / 4.0, 1e-5), abs=1e-3)
+    assert holds.unit == "client"
     for aspect in ("relation", "adversary", "covers", "does_not_cover", "holds_if"):
-        assert holds[aspect]
-    assert told["guarantees"] == [holds]
+        assert getattr(holds, aspect)
+    assert told.guarantees == (holds,)
 
 
 def test_a_seeded_run_promises_nothing_and_says_why(
     a_run: Callable[..., Reported], a_plot: Callable[..., Any]
 ):
-    told = guarantee_of(a_run("s", a_plot(noise=4.0, secrets="seeded")).history)
-    assert told["guarantee"] is None
-    assert "seed" in told["guarantee_reason"]
-    assert [each["epsilon"] for each in told["guarantees"]] == [None]
+    told = guarantee_status(a_run("s", a_plot(noise=4.0, secrets="seeded")).history)
+    assert told.guarantee is None
+    assert "seed" in told.guarantee_reason
+    assert [each.epsilon for each in told.guarantees] == [None]
 
 
 def test_without_noise_nothing_is_accounted_for(histories: dict[str, History]):
-    told = guarantee_of(histories["two clusters"])
-    assert told["guarantee"] is None
-    assert "accounted for" in told["guarantee_reason"]
-    assert told["guarantees"] == []
-    assert guarantee_of(History())["guarantee"] is None
+    told = guarantee_status(histories["two clusters"])
+    assert told.guarantee is None
+    assert "accounted for" in told.guarantee_reason
+    assert told.guarantees == ()
+    assert guarantee_status(History()).guarantee is None
 
 
 def test_the_page_shows_the_number_with_its_limits(noisy: Reported, tmp_path: Path):
@@ -61,18 +61,16 @@ def test_the_page_shows_the_number_with_its_limits(noisy: Reported, tmp_path: Pa
 def test_the_figure_ends_at_what_the_run_has_spent(noisy: Reported):
     (line,) = spent_figure(noisy.history).axes[0].lines
     ys = list(line.get_ydata())  # pyright: ignore[reportArgumentType]
-    told = guarantee_of(noisy.history)["guarantee"]
+    told = guarantee_status(noisy.history).guarantee
     assert ys[0] == 0.0
     assert ys == sorted(ys)
-    assert ys[-1] == told["epsilon"]
+    assert ys[-1] == told.epsilon
 
 
 def test_rounds_that_were_rolled_back_stay_spent(noisy: Reported):
     history = noisy.history
     twice = replace(history, told=tuple(history.told) * 2)
-    assert (
-        guarantee_of(twice)["guarantee"]["epsilon"] > guarantee_of(history)["guarantee"]["epsilon"]
-    )
+    assert guarantee_status(twice).guarantee.epsilon > guarantee_status(history).guarantee.epsilon
 
 
 def test_runs_are_drawn_by_their_epsilon_and_bare_ones_apart(

@@ -22,8 +22,11 @@ from covey.base.events import (
     RunStarted,
     kind_and_body,
 )
+from covey.base.figure import Figure
 from covey.base.history import History, history_of, pooled_clusters, trained_clusters, with_entry
+from covey.base.risk import RiskEstimate
 from covey.ledger.chain import Record
+from covey.membership.truth import LOSS
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
 from covey.report.page import run_view
@@ -65,7 +68,7 @@ def rounds(present: Sequence[str], first: int = 0) -> Iterator[Record]:
             events.append(RoundMeasured(0.5, {"minority": 0.5}, sizes))
         else:
             events += [audit(j, n) for j, n in enumerate(sizes)]
-            events += [ClientExposed(h, j, 0.5, 0.6, 0.01, 0.6) for h, j in chosen.items()]
+            events += [ClientExposed(h, j, 0.5, Figure(0.6)) for h, j in chosen.items()]
             events.append(FINISHED)
         yield from (Record(t, *kind_and_body(each)) for each in events)
 
@@ -90,8 +93,10 @@ def started(present: Sequence[str]) -> RunStarted:
 
 
 def audit(cluster: int, clients: int) -> ClusterAudited:
-    risk = 0.6 if clients else None
-    return ClusterAudited(cluster, clients, risk, 0.01, 0.6, risk, 0.5, "matched")
+    truth = RiskEstimate.unknown("matched", LOSS)
+    if clients:
+        truth = RiskEstimate(Figure(0.6, 0.01), 0.6, rests_on="matched", source=LOSS)
+    return ClusterAudited(cluster, truth, truth.figure, truth.figure, 0.5)
 
 
 def recorded(given_answers: Sequence[tuple[str, str]]) -> LedgerRecord:
@@ -127,9 +132,9 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     return {
         "history": len(history.clients),
         "choices": len(history.assignment),
-        "clusters": sum(each["clients"] for each in told["clusters"]),
-        "groups of clusters": sum(sum(each["groups"].values()) for each in told["clusters"]),
-        "violations and unknown": told["violations"]["count"] + told["violations"]["unknown"],
+        "clusters": sum(each.clients for each in told.clusters),
+        "groups of clusters": sum(sum(each.groups.values()) for each in told.clusters),
+        "violations and unknown": told.violations.count + told.violations.unknown,
         "groups": sum(group_sizes(history).values()),
         "page, violations": int(of[0]),
         "page, lower bound": int(of[1]),
@@ -177,9 +182,9 @@ def test_models_that_are_solved_anew_hold_only_those_whose_sums_are_left():
 
 
 def test_figures_that_were_measured_with_somebody_who_left_say_so():
-    (note, _) = summary(recorded([("h0", "deny"), ("h2", "deny")]).history)["notes"]
+    (note, _) = summary(recorded([("h0", "deny"), ("h2", "deny")]).history).notes
     assert "with 2 clients more, who left after it" in note
-    assert len(summary(recorded([("h0", "retrain")]).history)["notes"]) == 1
+    assert len(summary(recorded([("h0", "retrain")]).history).notes) == 1
 
 
 def test_who_joins_is_in_the_run_and_what_nodes_tell_is_of_those_in_it():
@@ -193,4 +198,4 @@ def test_who_joins_is_in_the_run_and_what_nodes_tell_is_of_those_in_it():
     assert story.started.groups["h5"] == 1
     after = with_entry(story, None, [ClientLeft("h0", "deny", None)])
     assert after.clients == {*HANDLES[1:], "h9"}
-    assert summary(after)["violations"]["clients"] == ["h9"]
+    assert summary(after).violations.clients == ["h9"]

@@ -59,7 +59,7 @@ def test_every_check_passes_with_the_ledger_and_the_key(run: Run, signed: Path, 
     names = ("signature", "trust", "key", "files", "ledger")
     assert {each.name: each.ok for each in checks} == dict.fromkeys(names, True)
     summary = json.loads(signed.read_text())["summary"]
-    assert summary["violations"]["count"] == run.summary["violations"]["count"]
+    assert summary["violations"]["count"] == run.summary.violations.count
 
 
 def test_without_ledger_and_key_that_is_left_open(signed: Path):

@@ -5,15 +5,16 @@ from dataclasses import replace
 from covey import History
 from covey.base.events import AnonymitySetsFormed, ClientLeft
 from covey.base.history import history_of
-from covey.report.summary import budget_of, summary
+from covey.base.risk import RiskEstimate
+from covey.report.summary import DeniabilityBudget, deniability, summary
 
 
 def test_no_guarantee_says_what_is_true_with_any_noise(histories: dict[str, History]):
     for history in histories.values():
         told = summary(history)
-        assert told["guarantee"] is None
-        assert "noise" not in told["guarantee_reason"]  # aggregation.noise adds some
-        assert "accounted for as differentially private" in told["guarantee_reason"]
+        assert told.privacy.guarantee is None
+        assert "noise" not in told.privacy.guarantee_reason  # aggregation.noise adds some
+        assert "accounted for as differentially private" in told.privacy.guarantee_reason
 
 
 def hidden(history: History, x: int | None, *, stored: bool = False) -> History:
@@ -26,10 +27,10 @@ def hidden(history: History, x: int | None, *, stored: bool = False) -> History:
 
 def test_the_budget_by_hand(histories: dict[str, History]):
     some = histories["unfinished"]
-    assert budget_of(hidden(some, 2))["budget"] == {"denials_left": 1, "next_forces_rollback": 0.0}
+    assert deniability(hidden(some, 2)).budget == DeniabilityBudget(1, 0.0)
     # without h0 its set has two members: neither h1 nor h2 has one to spare any more
     after = replace(hidden(some, 2), left=(ClientLeft("h0", "deny", "da7a"),))
-    assert budget_of(after)["budget"] == {"denials_left": 0, "next_forces_rollback": 2 / 5}
+    assert deniability(after).budget == DeniabilityBudget(0, 2 / 5)
 
 
 def test_there_is_no_budget_where_nothing_can_be_denied(histories: dict[str, History]):
@@ -38,28 +39,26 @@ def test_there_is_no_budget_where_nothing_can_be_denied(histories: dict[str, His
         (hidden(some, None), "not hidden in anonymity sets"),
         (hidden(some, 2, stored=True), "raw updates are stored"),
     ):
-        told = budget_of(history)
-        assert told["budget"] is None
-        assert reason in told["budget_reason"]
+        told = deniability(history)
+        assert told.budget is None
+        assert reason in told.budget_reason
 
 
 def test_why_no_true_risk_is_known_is_what_the_audits_found(histories: dict[str, History]):
     finished = [each for each in histories.values() if each.exposures]
     assert finished
     for reason in ("too few records", "refused: the sides do not match"):
-        told = [summary(unjudged(each, reason))["violations"] for each in finished]
-        assert {each["count"] for each in told} == {None}
+        told = [summary(unjudged(each, reason)).violations for each in finished]
+        assert {each.count for each in told} == {None}
         why = f"no model in use has a true risk: {reason}"
-        assert {each["reason"] for each in told} == {why}
+        assert {each.reason for each in told} == {why}
 
 
 def unjudged(history: History, reason: str) -> History:
     """The same run, but for its audits: none of them could tell a risk."""
+    none = RiskEstimate.unknown(reason)
     return replace(
         history,
-        audits=tuple(replace(each, true_risk=None, reason=reason) for each in history.audits),
-        exposures=tuple(
-            replace(each, risk=None, standard_error=None, exposure=None)
-            for each in history.exposures
-        ),
+        audits=tuple(replace(each, truth=none) for each in history.audits),
+        exposures=tuple(replace(each, exposure=none.figure) for each in history.exposures),
     )

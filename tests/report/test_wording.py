@@ -1,13 +1,16 @@
 from covey import History
 from covey.base.events import GroupsSought, RiskUnknown
-from covey.report.summary import estimate, happenings, number
+from covey.base.figure import Figure, number
+from covey.report.summary import happenings
 
 
-def test_a_number_never_stands_alone():
-    assert estimate(0.7, 0.02) == "0.700 ± 0.020"
-    assert estimate(0.7, None) == "0.700 (standard error unknown)"
-    assert estimate(None, None, "too few") == "unknown: too few"
-    assert number(0.0) == "0.000"
+def test_a_figure_has_one_wording():
+    assert str(Figure(0.7, 0.02)) == "0.700 ± 0.020"
+    assert str(Figure(0.7)) == number(0.7) == "0.700"
+    assert str(Figure(0.7, low=0.6, high=0.8)) == "0.700 [0.600, 0.800]"
+    assert str(Figure.unknown("too few")) == number(None, "too few") == "unknown: too few"
+    assert str(Figure.share(0.99, 0.1)) == "0.990 [0.794, 1.000]"
+    assert not Figure.unknown("too few").lower_bound > 0  # and not below it either
 
 
 def test_rounds_without_a_figure_are_told_together():

@@ -51,7 +51,7 @@ def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     merge = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 4}
     config = Config.of({**TINY.base, "seed": 0, "aggregation": merge})
     alone = run(config=config, out=tmp_path / "alone")
-    assert load(out / "k4-x4").summary["model_hash"] == alone.summary["model_hash"]
+    assert load(out / "k4-x4").summary.model_hash == alone.summary.model_hash
     # what lies in the folder is not played again
     files = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     again = {each.name: each for each in outcomes(TINY, 0, out)}

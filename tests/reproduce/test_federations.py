@@ -49,7 +49,7 @@ def test_the_minoritys_model_is_the_one_that_most_of_it_chose(played, results):
         result = results["IFCA", seed]
         chosen = [result.cluster_of(name) for name in minority(result)]
         home = max(sorted(set(chosen)), key=chosen.count)
-        risk = result.summary["clusters"][home]["true_risk"]
+        risk = result.summary.clusters[home].true_risk
         assert values(played, "IFCA", "MIA accuracy, minority")[seed] == risk
 
 

@@ -93,13 +93,13 @@ def test_a_baseline_has_one_value_and_sets_have_one_per_x(of):
 def test_the_numbers_are_those_of_the_runs(of, folder):
     settings = ("retrain", "k3-x2", "k3-x3")
     alone, *hidden = (place(folder) / name for name in settings)
-    assert of["accuracy", "fedAvg"].values == (load(alone).summary["accuracy"]["overall"],)
+    assert of["accuracy", "fedAvg"].values == (load(alone).summary.accuracy.overall,)
     denied, strict = of["requests that were not denied", "k=3"].values
     (replayed,) = of["requests that were not denied", "fedAvg"].values
     assert 0 <= denied <= strict <= replayed  # who keeps more members denies less
     assert replayed > 0
     told = load(hidden[0]).summary
-    assert of["accuracy", "k=3"].values[0] == told["accuracy"]["overall"]
+    assert of["accuracy", "k=3"].values[0] == told.accuracy.overall
     files = [alone / "ledger.sqlite", *alone.glob("checkpoints/*.safetensors")]
     stored = sum(path.stat().st_size for path in files)
     assert of["bytes on the server", "fedAvg"].values == (stored,)

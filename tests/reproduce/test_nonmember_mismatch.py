@@ -53,9 +53,9 @@ def test_matched_non_members_are_those_of_the_audit(path, of, group):
     assert of["matched", group].risk == told.risk
     assert of["matched", group].blind == blind.risk
     audited = found.history.audits[home]
-    assert f"{told.members} members against {told.non_members} matched" in audited.reason
+    assert f"{told.members} members against {told.non_members} matched" in audited.truth.reason
     # it splits the same records into other folds
-    assert audited.true_risk == pytest.approx(told.risk, abs=4 * told.standard_error)
+    assert audited.truth.risk == pytest.approx(told.risk, abs=4 * told.standard_error)
 
 
 def test_shifted_non_members_are_told_apart_without_any_model(of):

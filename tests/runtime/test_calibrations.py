@@ -24,10 +24,10 @@ def test_a_calibration_ends_the_same_after_a_break(tmp_path):
             raise KeyboardInterrupt
 
     run = covey.run(config=settings, out=tmp_path / "whole")
-    before = run.summary["model_hash"]
+    before = run.summary.model_hash
     run.forget("client-00003", answer="calibrate", basis="withdrawal")
-    whole = covey.load(tmp_path / "whole").summary["model_hash"]
+    whole = covey.load(tmp_path / "whole").summary.model_hash
     stopped = covey.run(config=settings, out=tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
         stopped.forget("client-00003", answer="calibrate", observe=stop)
-    assert covey.resume(tmp_path / "stopped").summary["model_hash"] == whole != before
+    assert covey.resume(tmp_path / "stopped").summary.model_hash == whole != before

@@ -192,7 +192,7 @@ def test_a_retraining_is_a_run_of_all_who_are_there_with_their_records_of_today(
         clients={name: (each.inputs, each.labels) for name, each in held.items()},
         out=tmp_path / "never",
     )
-    assert done.answered.model_hash == never.summary["model_hash"]
+    assert done.answered.model_hash == never.summary.model_hash
 
 
 def test_a_run_that_is_not_over_goes_on_with_who_joined(solved, cut, config, some):

@@ -80,13 +80,13 @@ def test_a_denial_on_a_damaged_state_is_one_that_verifies(play):
     (answer,) = played.forget(next(iter(played.names)), answer="deny")
     checks = verify(answer.answered.proof, played.folder)
     assert all(each.ok is not False for each in checks)
-    assert answer.answered.model_hash == played.summary["model_hash"]
+    assert answer.answered.model_hash == played.summary.model_hash
 
 
 @pytest.mark.parametrize("harm", ["flip", "delete"])
 def test_lost_rounds_are_played_again_to_the_same_bits(play, harm):
     played = play()
-    model, head = played.summary["model_hash"], played.ledger_head
+    model, head = played.summary.model_hash, played.ledger_head
     state = newest(played.folder)
     whole = state.read_bytes()
     flip(state) if harm == "flip" else state.unlink()
@@ -98,7 +98,7 @@ def test_lost_rounds_are_played_again_to_the_same_bits(play, harm):
     assert not mended.damaged
     assert state.read_bytes() == whole
     again = load(played.folder)
-    assert (again.summary["model_hash"], again.ledger_head) == (model, head)
+    assert (again.summary.model_hash, again.ledger_head) == (model, head)
 
 
 def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):

@@ -45,15 +45,15 @@ def leaked_over_clients(told: Mapping[str, Any]) -> Iterator[str]:
 
 def recorded(result: Run) -> Iterator[Event]:
     """Yield every fact of the run's end that states such a figure."""
-    gone, end = result.history.diverged, result.summary["rounds"]
+    gone, end = result.history.diverged, result.summary.rounds
     for fact in result.history.told:
         match fact:
-            case RiskMeasured(cluster, round_index, _, risk):
-                figures = (risk,) if round_index == end else ()
-            case ClusterAudited(cluster):
-                figures = (fact.true_risk, fact.auc, fact.exposed_risk, fact.blind_auc)
+            case RiskMeasured(cluster, estimate):
+                figures = (estimate.figure.value,) if estimate.round_index == end else ()
+            case ClusterAudited(cluster, truth):
+                figures = (truth.figure.value, truth.auc, fact.exposed.value, fact.blind_auc)
             case ClientExposed(_, cluster):
-                figures = (fact.risk, fact.exposure)
+                figures = (fact.exposure.value,)
             case _:
                 continue
         if cluster in gone and any(figure is not None for figure in figures):
@@ -102,9 +102,9 @@ def check(result: Run) -> None:
 )
 def test_no_figure_is_told_of_a_model_that_diverged(tmp_path, rate, sections):
     result = run(config=diverging(rate, **sections), out=tmp_path / "run")
-    assert result.summary["diverged"]
-    assert all(c["cluster"] in result.history.diverged
-               for c in result.summary["clusters"] if c["clients"])  # fmt: skip
+    assert result.summary.diverged
+    assert all(c.cluster in result.history.diverged
+               for c in result.summary.clusters if c.clients)  # fmt: skip
     check(result)
 
 
@@ -117,7 +117,7 @@ def test_no_method_selection_source_or_merge_tells_one(tmp_path, rate, sections)
     except ConfigError:
         pytest.skip("these settings do not go together")
     result = run(config=config, out=tmp_path / "run")
-    assert result.summary["diverged"]
+    assert result.summary.diverged
     check(result)
 
 
@@ -148,10 +148,10 @@ def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path, merge)
     with_it = run(linear, {**sound, "d": broken}, config, tmp_path / "with")
     without = run(linear, sound, config, tmp_path / "without")
     told, other = with_it.summary, without.summary
-    assert told["model_hash"] == other["model_hash"]
-    assert told["diverged"] == []
-    for key in ("true_risk", "auc"):
-        assert told["clusters"][0][key] == other["clusters"][0][key] is not None
+    assert told.model_hash == other.model_hash
+    assert told.diverged == []
+    assert told.clusters[0].truth == other.clusters[0].truth
+    assert told.clusters[0].truth.is_known
     refused = [e for e in with_it.history.told if isinstance(e, AnswerRefused)]
     assert {e.handle for e in refused} == {with_it.names["d"]}
     assert len(refused) == 3
@@ -162,8 +162,8 @@ def test_a_model_of_broken_inputs_alone_has_diverged(tmp_path):
     broken = (torch.full((30, 4), 1e38), torch.arange(30) % 2)
     clients = {"a": broken, "b": broken}
     result = run(linear, clients, Config.of(OWN), tmp_path / "run")
-    assert [each["round"] for each in result.summary["diverged"]] == [0]
-    assert "its training diverged" in result.summary["diverged"][0]["reason"]
+    assert [each.round_index for each in result.summary.diverged] == [0]
+    assert "its training diverged" in result.summary.diverged[0].reason
     check(result)
 
 
@@ -211,4 +211,4 @@ def test_a_run_that_is_carried_on_remembers_what_stalled(tmp_path):
         run(config=config, out=tmp_path / "run", observe=after_two)
     carried = resume(tmp_path / "run")
     assert carried.ledger_head == whole.ledger_head
-    assert carried.summary["diverged"] == whole.summary["diverged"]
+    assert carried.summary.diverged == whole.summary.diverged

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import covey
 from covey import Config, ConfigError, EarlyStopping, History, RunError
+from covey.base.figure import Figure
 from covey.base.history import RoundRow
 from covey.cli.app import app
 from covey.config.sections import StoppingConfig
@@ -48,7 +49,7 @@ def own_keys(tmp_path, monkeypatch):
 
 
 def row(t: int, accuracy: float | None) -> RoundRow:
-    return RoundRow(t, 1, accuracy, {}, (1,), 0, (None,), None)
+    return RoundRow(t, 1, accuracy, {}, (1,), 0, (Figure(None),), None)
 
 
 accuracies = st.lists(st.one_of(st.none(), st.sampled_from([0.1, 0.2, 0.3, 0.4])), max_size=12)
@@ -89,7 +90,7 @@ def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
 
 
 def test_everybody_says_so(ended):
-    assert (ended.summary["ended_early"], ended.summary["rounds"]) == (SAID, 3)
+    assert (ended.summary.ended_early, ended.summary.rounds) == (SAID, 3)
     assert SAID in ended._repr_html_()
     assert SAID in ended.report().read_text("utf-8")
     assert ended.history.ended_early.planned == 9
@@ -111,7 +112,7 @@ def test_resuming_does_nothing_more_and_whoever_leaves_is_replayed_up_to_the_end
     assert run.history.ended_early is not None
     config = Config.of({**STILL, "rounds": 3})
     without = covey.run(lambda: model(), never, config, tmp_path / "never")
-    assert run.summary["model_hash"] == without.summary["model_hash"]
+    assert run.summary.model_hash == without.summary.model_hash
     assert again(run.folder).ledger_head == run.ledger_head
 
 

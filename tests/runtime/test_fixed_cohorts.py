@@ -78,7 +78,7 @@ def test_a_cluster_is_not_kept_as_another_client_takes_the_place_of_one_that_lea
 def test_a_size_that_is_not_reached_is_everybody(whole):
     plain = whole(tiny(method={"name": "fedavg"}))
     large = whole(tiny(method={"name": "fedavg"}, train={"cohort_size": 100}))
-    assert large.summary["model_hash"] == plain.summary["model_hash"]
+    assert large.summary.model_hash == plain.summary.model_hash
 
 
 @pytest.mark.parametrize(("sets", "drawn"), [(6, {2}), (9, {2}), (3, {0, 1, 2})])

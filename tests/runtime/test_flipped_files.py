@@ -5,6 +5,7 @@ import safetensors.torch
 import torch
 
 from covey import RiskEstimate, RunError, load
+from covey.base.figure import Figure
 from covey.build.clients import DataProfile
 from covey.config.settings import that_matter
 from covey.flower.client import MemoryFolder, NodeMemory
@@ -52,7 +53,7 @@ def test_no_flip_in_a_queued_request_names_another_client(tmp_path):
 
 def test_no_flip_in_what_a_node_keeps_is_silent(tmp_path):
     memory = MemoryFolder(tmp_path, "run")
-    memory.write(NodeMemory((None, RiskEstimate(0.5, 0.1, round_index=1)), 2, 0.5))
+    memory.write(NodeMemory((None, RiskEstimate(Figure(0.5, 0.1), round_index=1)), 2, 0.5))
     assert not changed_silently(tmp_path / "run.json", memory.read)
     memory.write_tensors(2, {"own": {"w": torch.rand(3, 2), "b": torch.rand(2)}})
 

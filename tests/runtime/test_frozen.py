@@ -119,7 +119,7 @@ def test_it_trains_as_a_head_over_features_does(tmp_path, engine):
     config = CONFIG.model_copy(update={"engine": tiny(engine={"name": engine}).engine})
     one = play(tmp_path / "frozen", drawn(Adapted), config)
     two = play(tmp_path / "held", drawn(Held), config)
-    assert one.summary["model_hash"] == two.summary["model_hash"]
+    assert one.summary.model_hash == two.summary.model_hash
 
 
 def test_frozen_draws_are_one_for_all_clusters_and_follow_the_seed(tmp_path):

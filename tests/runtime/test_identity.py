@@ -7,7 +7,7 @@ from covey import run
 
 
 def outcome(result):
-    return result.summary["model_hash"], result.ledger_head
+    return result.summary.model_hash, result.ledger_head
 
 
 def test_the_number_of_workers_changes_nothing(play):
@@ -21,7 +21,7 @@ def test_the_number_of_workers_changes_nothing(play):
 def test_zero_risk_weight_is_ifca(play):
     ifca = play(method={"name": "ifca"})
     indifferent = play(population={"risk_weight": 0.0})
-    assert ifca.summary["model_hash"] == indifferent.summary["model_hash"]
+    assert ifca.summary.model_hash == indifferent.summary.model_hash
     assert ifca.history.assignment == indifferent.history.assignment
 
 
@@ -51,7 +51,7 @@ def test_the_red_team_moves_no_model_of_those_who_ignore_it(play, source):
     watched = play(method={"name": "ifca"}, population=population, risk={"name": source})
     assert watched.history.assignment == quiet.history.assignment
     if source != "shadow":  # its pool takes test images, but no client's
-        assert watched.summary["model_hash"] == quiet.summary["model_hash"]
+        assert watched.summary.model_hash == quiet.summary.model_hash
 
 
 def test_excluding_a_client_changes_nothing_for_the_others(play):

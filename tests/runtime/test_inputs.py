@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def model_hash(result: Run) -> str:
-    return result.summary["model_hash"]
+    return result.summary.model_hash or ""
 
 
 def test_all_kinds_of_data_and_settings_make_the_same_run(tmp_path: Path):
@@ -116,7 +116,7 @@ def test_ids_in_files_reach_an_embedding(tmp_path: Path, monkeypatch: pytest.Mon
 def test_whole_numbers_are_features_to_a_shipped_network(tmp_path: Path):
     config = {**SETTINGS, "model.name": "linear"}
     result = covey.run(None, texts(), config, tmp_path / "run")
-    assert result.summary["rounds"] == 2
+    assert result.summary.rounds == 2
 
 
 def test_a_clients_test_examples_are_its_holdout(tmp_path: Path):
@@ -150,7 +150,7 @@ def test_a_module_is_copied_and_its_weights_are_every_start(tmp_path: Path):
         assert all(torch.equal(drawn[name], before[name]) for name in before)
     result = covey.run(module, points(), SETTINGS, tmp_path / "run")
     assert all(torch.equal(module.state_dict()[name], before[name]) for name in before)
-    assert any("every cluster" in note for note in result.summary["notes"])
+    assert any("every cluster" in note for note in result.summary.notes)
     made = build_run(Config.of({"data": {"name": "python"}}), Overrides(net, points()))
     assert not any("as a module" in note for note in made.notes)
 

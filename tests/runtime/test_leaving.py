@@ -54,7 +54,7 @@ def left(folder: Path, *clients: str, answer: str = "auto"):
 
 
 def hash_of(folder: Path) -> str:
-    return resume(folder).summary["model_hash"]
+    return resume(folder).summary.model_hash or ""
 
 
 FEDAVG = {"method": {"name": "fedavg"}}
@@ -91,7 +91,7 @@ def test_retraining_ends_where_a_run_without_the_client_ends(small, tmp_path, se
     population = {**config.model_dump()["population"], "exclude": [LEAVER]}
     excluded = Config.of({**config.model_dump(), "population": population})
     expected = run(config=excluded, out=never).summary
-    assert hash_of(met) == answer.answered.model_hash == expected["model_hash"]
+    assert hash_of(met) == answer.answered.model_hash == expected.model_hash
     again = resume(met).summary
     for figure in ("accuracy", "violations", "fairness", "clusters"):
         assert again[figure] == expected[figure]
@@ -142,7 +142,7 @@ def test_a_kill_in_the_middle_of_an_answer_is_finished_by_resuming(
     whole, expected = retrained
     folder = shutil.copytree(whole, tmp_path / "killed")
     killed(PROGRAM, where, calls, folder, "retrain", LEAVER)
-    assert resume(folder).summary["model_hash"] == expected
+    assert resume(folder).summary.model_hash == expected
     assert_answered_once(folder)
 
 
@@ -195,7 +195,7 @@ def test_a_denial_changes_no_model_and_counts_for_the_next(small, copied, tmp_pa
     before = copied(small(aggregation=HIDDEN, method={"name": "fedavg"}), folder)
     (one,) = left(folder, LEAVER)
     assert one.answered.option.answer == "deny"
-    assert one.answered.model_hash == hash_of(folder) == before.summary["model_hash"]
+    assert one.answered.model_hash == hash_of(folder) == before.summary.model_hash
     # sets have four members at least and keep three: a second one from the same set
     # of any round cannot be denied any more
     handle = before.names[LEAVER]
@@ -285,8 +285,8 @@ def test_calibrating_keeps_lengths_and_loses_the_leaver(small, tmp_path):
     assert answer.answered.model_changed
     assert answer.answered.option.rounds_replayed == 4
     assert all(handle.encode() not in p.read_bytes() for p in stored)
-    accuracy = resume(folder).summary["accuracy"]["overall"]
-    assert accuracy > before.summary["accuracy"]["overall"] - 0.15
+    accuracy = resume(folder).summary.accuracy.overall
+    assert accuracy > before.summary.accuracy.overall - 0.15
 
 
 STORED = {**FEDAVG, "leaving": {"store_updates": 1}}
@@ -307,8 +307,8 @@ def test_beside_anonymity_sets_raw_updates_are_stored_and_nothing_is_denied(smal
     assert sent.keys() == kept.keys()
     for handle, update in sent.items():  # not the representatives'
         torch.testing.assert_close(kept[handle], update, rtol=0, atol=0)
-    assert told["budget"] is None
-    assert "raw updates are stored" in told["budget_reason"]
+    assert told.deniability.budget is None
+    assert "raw updates are stored" in told.deniability.budget_reason
 
 
 @pytest.fixture(scope="module")
@@ -354,16 +354,16 @@ def test_requests_drawn_while_a_run_goes_on_are_served_between_rounds(small, tmp
     assert len(list((tmp_path / "run" / "proofs").glob("*.json"))) == len(answers)
     gone = {each.handle for each in result.history.left}
     assert not gone & result.history.assignment.keys()
-    assert result.summary["left"]["deny"] >= 1
+    assert result.summary.left["deny"] >= 1
     assert result.history.finished is not None
     same = run(config=config, out=tmp_path / "same")
-    assert same.summary["model_hash"] == result.summary["model_hash"]
+    assert same.summary.model_hash == result.summary.model_hash
 
 
 def test_a_secret_of_the_system_hides_who_spoke_for_a_set(small, tmp_path):
     config = small(aggregation=HIDDEN, method={"name": "fedavg"}, secrets={"source": "os"})
     one, other = (run(config=config, out=tmp_path / name) for name in ("a", "b"))
-    assert one.summary["model_hash"] != other.summary["model_hash"]
+    assert one.summary.model_hash != other.summary.model_hash
     assert not set(one.names.values()) & set(other.names.values())
     kept = list((tmp_path / "config" / "covey" / "runs").glob("*.json"))
     assert len(kept) == 2
@@ -452,7 +452,7 @@ def test_a_kill_while_one_isolated_cluster_is_trained_again(apart, killed, tmp_p
     folder = shutil.copytree(first.folder, tmp_path / "killed")
     killed(PROGRAM, where, calls, folder, "retrain", LEAVER)
     assert (folder / "superseded").exists()
-    assert resume(folder).summary["model_hash"] == never.summary["model_hash"]
+    assert resume(folder).summary.model_hash == never.summary.model_hash
     assert not (folder / "superseded").exists()
     assert_answered_once(folder)
 
@@ -468,7 +468,7 @@ def test_who_asks_while_an_isolated_cluster_is_trained_again_is_out_as_well(apar
     with Ledger.open(RunFolder(together).ledger, lambda: "2026-01-01T00:00") as ledger:
         for name in (LEAVER, other):
             ledger.ask_all([NewRequest(first.names[name], "retrain")])
-    assert resume(together).summary["model_hash"] == last.answered.model_hash
+    assert resume(together).summary.model_hash == last.answered.model_hash
 
 
 @pytest.mark.parametrize(
@@ -492,7 +492,7 @@ def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     sound = {**HIDDEN, "noise": "sound", "partition": "public-random", "epsilon": 8.0}
     config = small(aggregation=sound, method={"name": "fedavg"}, secrets={"source": "os"})
     before = run(config=config, out=folder)
-    assert before.summary["guarantee"]["epsilon"] <= 8.0
+    assert before.summary.privacy.guarantee.epsilon <= 8.0
     (denied,) = left(folder, LEAVER)
     assert denied.answered.option.answer == "deny"
     proof = json.loads(denied.answered.proof.read_text())
@@ -500,7 +500,7 @@ def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     assert reasons == {(None, "no-distances")}
     assert proof["refutation"]["value"] is None
     promised = proof["guarantee"]["value"]
-    assert promised["epsilon"] == before.summary["guarantee"]["epsilon"]
+    assert promised["epsilon"] == before.summary.privacy.guarantee.epsilon
     assert promised["does_not_cover"]
     checks = verify(denied.answered.proof, folder)
     assert [each.name for each in checks if not each.ok] == ["trust", "operator"]
@@ -508,4 +508,4 @@ def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     assert rolled.answered.model_changed
     again = json.loads(rolled.answered.proof.read_text())["guarantee"]["value"]
     assert again["epsilon"] > promised["epsilon"]  # those rounds were released twice
-    assert hash_of(folder) == rolled.answered.model_hash != before.summary["model_hash"]
+    assert hash_of(folder) == rolled.answered.model_hash != before.summary.model_hash

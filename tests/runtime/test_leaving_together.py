@@ -57,7 +57,7 @@ def without(tmp_path_factory, config):
             told = config.model_dump()
             told["population"]["exclude"] = list(clients)
             out = tmp_path_factory.mktemp("without") / "run"
-            made[clients] = run(config=Config.of(told), out=out).summary["model_hash"]
+            made[clients] = run(config=Config.of(told), out=out).summary.model_hash
         return made[clients]
 
     return ended
@@ -75,7 +75,7 @@ def left(folder: Path, *clients, answer="auto", basis: Basis = "none"):
 
 
 def hash_of(folder: Path) -> str:
-    return load(folder).summary["model_hash"]
+    return load(folder).summary.model_hash or ""
 
 
 def between(folder: Path) -> list[ClientLeft | RunRolledBack]:
@@ -170,7 +170,7 @@ def test_a_kill_while_two_are_answered_is_finished_by_resuming(
     folder, without, killed, where, calls
 ):
     killed(PROGRAM, where, calls, folder, "retrain", *PAIR)
-    assert resume(folder).summary["model_hash"] == without(*PAIR)
+    assert resume(folder).summary.model_hash == without(*PAIR)
     with Ledger.read(RunFolder(folder).ledger) as ledger:
         assert [each.state for each in ledger.requests()] == ["done", "done"]
         assert not set(ledger.names().values()) & set(PAIR)
@@ -204,14 +204,14 @@ def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
     assert again["rounds"] == told["rounds"]
     mine = verify(done.answered.proof, folder, name_and_salt=(ONE, done.answered.salt))
     assert [each.name for each in mine if not each.ok] == ["trust", "operator"]
-    assert load(folder).summary["left"] == {"retrain": 1}
+    assert load(folder).summary.left == {"retrain": 1}
     # what was sealed is destroyed, in every byte
     assert kept(folder) == [None, None]
     for salt in (first.answered.salt, done.answered.salt):
         with pytest.raises(RunError, match="knows no client 'client-00002'"):
             left(folder, Returning(ONE, salt), answer="retrain")
     assert ONE not in load(folder).names
-    assert resume(folder).summary["model_hash"] == without(ONE)
+    assert resume(folder).summary.model_hash == without(ONE)
 
 
 def test_without_its_salt_nobody_comes_back(denied):
@@ -251,7 +251,7 @@ def test_a_kill_while_a_denied_client_is_retrained_needs_no_name(
     folder, first = denied
     back = f"{ONE}+{first.answered.salt}"
     killed(PROGRAM, where, calls, folder, "retrain", back)
-    assert resume(folder).summary["model_hash"] == without(ONE)
+    assert resume(folder).summary.model_hash == without(ONE)
     with Ledger.read(RunFolder(folder).ledger) as ledger:
         states = [(each.state, each.answer, each.sealed) for each in ledger.requests()]
     assert states == [("done", "deny", None), ("done", "retrain", None)]
@@ -266,7 +266,7 @@ def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
     back = Returning(ONE, first.answered.salt)
     enqueue_requests(build_run(existing.config()), existing, [back], basis="erasure")
     assert hash_of(folder) != without(ONE)
-    assert resume(folder).summary["model_hash"] == without(ONE)
+    assert resume(folder).summary.model_hash == without(ONE)
 
 
 def test_who_asks_twice_before_anybody_answers_is_answered_once(folder):

@@ -23,7 +23,9 @@ from covey.base.events import (
     SumPerturbed,
     kind_and_body,
 )
+from covey.base.figure import Figure
 from covey.base.names import Handle
+from covey.base.risk import RiskEstimate
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
@@ -53,7 +55,9 @@ def a_round(t: int, seed: int) -> list[Record]:
     return records(
         t,
         *(begins if t == 0 else []),
-        RiskMeasured(seed % 2, t, "oracle", 0.65, 0.01, 0.6, 9, 9, calibrated=True, reason=""),
+        RiskMeasured(
+            seed % 2, RiskEstimate(Figure(0.65, 0.01), 0.6, 9, 9, source="oracle", round_index=t)
+        ),
         CohortSampled(HANDLES),
         ClientsAssigned(chosen, "clients"),
         RoundMeasured(0.5 + 0.01 * seed, {}, sizes),

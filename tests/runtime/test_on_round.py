@@ -57,7 +57,7 @@ def test_every_round_is_told_once_as_the_frame_has_it(tmp_path):
     assert set(last.values) == set(clients())
     for each in last.values.values():
         found = last.risks[each.cluster or 0]
-        assert each.risk == (found.risk if found else None)
+        assert each.risk == found.value
     assert last.loss == pytest.approx(sum(each.loss or 0.0 for each in last.values.values()) / 5)
     with pytest.raises(FrozenInstanceError):
         last.loss = 0.0  # pyright: ignore[reportAttributeAccessIssue]

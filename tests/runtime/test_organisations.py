@@ -100,7 +100,7 @@ def test_a_denial_that_counts_organisations_is_proved(hidden, tmp_path):
 def test_the_default_changes_nothing(hidden, tmp_path):
     plain = run(config=hidden(), out=tmp_path / "plain")
     known = run(config=hidden(WHOSE), out=tmp_path / "known")
-    assert plain.summary["model_hash"] == known.summary["model_hash"]
+    assert plain.summary.model_hash == known.summary.model_hash
     kinds = {type(each) for each in told(tmp_path / "plain")}
     assert AnonymitySetsFormed in kinds
     assert OrganisationsAttested not in kinds
@@ -127,7 +127,7 @@ def test_a_run_goes_on_with_the_organisations_that_it_began_with(hidden, tmp_pat
     with pytest.raises(RunError, match="Put the file back"):
         forget(build_run(existing.config()), existing, [NAMES[7]], "retrain")
     written(tmp_path / "organisations.csv", WHOSE)
-    assert resume(out).summary["rounds"]
+    assert resume(out).summary.rounds
     assert not [e for e in told(out) if isinstance(e, ClusterWaited)]
 
 

@@ -54,15 +54,15 @@ def test_from_a_file_and_as_an_object_it_finds_the_same(tmp_path: Path):
     passed = covey.run(config=TINY | {"risk.name": source}, out=tmp_path / "passed")
     assert measured(named) == measured(passed)
     found = measured(named)
-    assert {each.source for each in found} == {NAME}
-    known = [each for each in found if each.calibrated]
+    assert {each.estimate.source for each in found} == {NAME}
+    known = [each.estimate for each in found if each.estimate.counts]
     assert known
     assert known[0].reason == "a coin with sharpness 2"
     # clients choose by it: nothing is unknown of a cluster that was measured
     facts = [e for e in named.history.told if isinstance(e, (RiskMeasured, RiskUnknown))]
     assert isinstance(facts[0], RiskUnknown)
     assert sum(isinstance(each, RiskUnknown) for each in facts[1:]) < 3
-    assert named.summary["model_hash"] == passed.summary["model_hash"]
+    assert named.summary.model_hash == passed.summary.model_hash
 
 
 def test_a_whole_section_is_the_object():
@@ -83,9 +83,9 @@ class Wrong(covey.RiskEstimator):
             raise ValueError("no luck")
         return {
             "nothing": None,
-            "nan": covey.RiskEstimate(float("nan"), 0.1),
-            "far": covey.RiskEstimate(1.5, 0.1),
-            "error": covey.RiskEstimate(0.5, float("inf")),
+            "nan": covey.RiskEstimate(covey.Figure(float("nan"), 0.1)),
+            "far": covey.RiskEstimate(covey.Figure(1.5, 0.1)),
+            "error": covey.RiskEstimate(covey.Figure(0.5, float("inf"))),
         }[self.what]
 
 

@@ -63,7 +63,7 @@ def test_own_merge_decides(play, mine):
     still = play(aggregation={"name": f"{mine}:frozen"}, method={"name": "fedavg"})
     assert len({row.accuracy for row in still.history.rounds}) == 1
     same = play(aggregation={"name": f"{mine}:mean"})
-    assert same.summary["model_hash"] == play().summary["model_hash"]
+    assert same.summary.model_hash == play().summary.model_hash
 
 
 def test_own_data_by_a_function(play, mine):
@@ -100,8 +100,7 @@ def test_a_misspelt_name_is_said_once(settings, mine, tmp_path, field):
 def test_the_vmap_engine_trains_in_bfloat16_and_in_chunks(play):
     low = {"name": "vmap", "precision": "bfloat16", "chunk": 2}
     hashes = {
-        play(engine=engine).summary["model_hash"]
-        for engine in (low, {**low, "precision": "float32"})
+        play(engine=engine).summary.model_hash for engine in (low, {**low, "precision": "float32"})
     }
     assert len(hashes) == 2
     with pytest.raises(ConfigError, match=r"engine\.precision = 'bfloat16' is a setting of"):

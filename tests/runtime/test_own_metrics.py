@@ -31,9 +31,9 @@ def own_keys(tmp_path, monkeypatch):
 def test_a_run_with_metrics_and_cohorts_of_a_fixed_size(copied, tmp_path):
     run = copied(tiny(**WITH), tmp_path / "run")
     assert {row.participants for row in run.history.rounds} == {3}
-    found = run.summary["metrics"]
+    found = run.summary.metrics
     assert list(found) == ["top-k", "top-k (k=1)", SURE]
-    accuracy = run.summary["accuracy"]
+    accuracy = run.summary.accuracy
     assert found["top-k (k=1)"]["overall"] == pytest.approx(accuracy["overall"])
     assert found["top-k (k=1)"]["by_group"] == pytest.approx(accuracy["by_group"])
     top, sure = found["top-k"], found[SURE]["overall"]
@@ -44,19 +44,19 @@ def test_a_run_with_metrics_and_cohorts_of_a_fixed_size(copied, tmp_path):
     frame = run.clients_frame()
     assert frame["top-k (k=1)"].tolist() == frame["accuracy"].tolist()
     again = covey.load(run.folder)
-    assert json.dumps(again.summary["metrics"]) == json.dumps(found)
+    assert json.dumps(again.summary.metrics) == json.dumps(found)
 
 
 def test_they_change_no_model_and_no_other_figure(whole):
     plain, more = whole(tiny(**WITH | {"metrics": []})), whole(tiny(**WITH))
-    assert more.summary["model_hash"] == plain.summary["model_hash"]
+    assert more.summary.model_hash == plain.summary.model_hash
     others = {key: value for key, value in more.summary.items() if key != "metrics"}
     changing = ("run", "ledger_head")
     assert {k: v for k, v in others.items() if k not in changing} == {
         k: v for k, v in plain.summary.items() if k not in (*changing, "metrics")
     }
-    assert plain.summary["metrics"] == {}
-    assert guarantee_status(more.history).reason == guarantee_status(plain.history).reason
+    assert plain.summary.metrics == {}
+    assert guarantee_status(more.history) == guarantee_status(plain.history)
 
 
 def test_who_leaves_is_in_no_metric_any_more(copied, tmp_path):
@@ -70,8 +70,8 @@ def test_who_leaves_is_in_no_metric_any_more(copied, tmp_path):
         config=covey.Config.of({**config.model_dump(), "population": population}),
         out=tmp_path / "never",
     )
-    assert covey.load(run.folder).summary["model_hash"] == never.summary["model_hash"]
-    assert covey.load(run.folder).summary["metrics"] == never.summary["metrics"]
+    assert covey.load(run.folder).summary.model_hash == never.summary.model_hash
+    assert covey.load(run.folder).summary.metrics == never.summary.metrics
     assert all(handle not in each.clients for each in covey.load(run.folder).history.metrics)
 
 
@@ -157,14 +157,14 @@ def test_a_metric_that_failed_can_be_corrected_and_the_run_goes_on(tmp_path, mon
     monkeypatch.delitem(__import__("sys").modules, "mine_metric")
     shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
     run = covey.resume(tmp_path / "run")
-    assert run.summary["metrics"]["mine_metric:Mine"]["overall"] > 0
+    assert float(run.summary.metrics["mine_metric:Mine"].overall) > 0
 
 
 def test_a_figure_that_is_not_finite_is_unknown_and_says_so(tmp_path):
-    (found,) = ended(Infinite(), tmp_path / "run").summary["metrics"].values()
-    assert found["overall"] is None
-    assert found["lowest"] is None
-    assert "not finite" in found["reason"]
+    (found,) = ended(Infinite(), tmp_path / "run").summary.metrics.values()
+    assert found.overall.value is None
+    assert found.lowest is None
+    assert "not finite" in found.overall.reason
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(-9, 9), min_size=1, max_size=6)), min_size=1))

@@ -26,12 +26,12 @@ def test_a_cluster_that_everybody_left_has_not_diverged(tmp_path: Path):
         left += len(leavers)
         run = covey.load(run.folder)
     told = run.summary
-    assert told["diverged"] == []
-    assert [each["clients"] for each in told["clusters"]][j] == 0
+    assert told.diverged == []
+    assert [each.clients for each in told.clusters][j] == 0
     there = 8 - left
     assert 1 < there < 8
-    assert sum(each["clients"] for each in told["clusters"]) == there
-    assert told["violations"]["count"] is not None
+    assert sum(each.clients for each in told.clusters) == there
+    assert told.violations.count is not None
     run.export(1 - j, recipient="Clinic")
     run.export(1 - j, recipient="Clinic")
     history, folder = run.history, RunFolder(run.folder)

@@ -31,7 +31,7 @@ class Recorded:
         played = run(config=config, out=folder)
         recorder.note_ledger()
         self.played = tuple(recorder.changes)
-        self.model, self.head = played.summary["model_hash"], played.ledger_head
+        self.model, self.head = played.summary.model_hash, played.ledger_head
         self.leaver = min(played.names)
         played.forget(self.leaver, answer="retrain")
         recorder.note_ledger()
@@ -116,7 +116,7 @@ def test_a_run_goes_on_to_the_same_end(number, recorded, tmp_path):
         if not (folder / "config.toml").is_file():
             run(config=found.config, out=folder)
         ended = resume(folder)
-        assert (ended.summary["model_hash"], ended.ledger_head) == (found.model, found.head)
+        assert (ended.summary.model_hash, ended.ledger_head) == (found.model, found.head)
 
 
 @pytest.mark.parametrize("number", [3, pytest.param(60, marks=TORTURE)], ids=str)

@@ -196,7 +196,7 @@ def test_rebalancing_fills_every_noisy_sum_and_hides_no_choice(quick):
         secrets={"source": "os"},
     )
     assert {each.participants for each in facts(result, ModelsMerged)} == {(3, 3)}
-    open_ = result.summary["guarantee"]["does_not_cover"]
+    open_ = result.summary.privacy.guarantee.does_not_cover
     assert any("which cluster a client chose" in each for each in open_)
 
 

@@ -43,7 +43,7 @@ def live(folder):
 
 def end(folder):
     run = covey.load(folder)
-    return [run.summary["model_hash"], run.names == whole_names, len(run.history.rounds)]
+    return [run.summary.model_hash, run.names == whole_names, len(run.history.rounds)]
 
 
 began = time.monotonic()

@@ -49,7 +49,7 @@ def test_resuming_after_a_kill_ends_in_the_same_bits(
     resumed, expected = resume(folder), whole(config)
 
     assert resumed.ledger_head == expected.ledger_head
-    assert resumed.summary["model_hash"] == expected.summary["model_hash"]
+    assert resumed.summary.model_hash == expected.summary.model_hash
     assert len(resumed.history.rounds) == config.rounds
 
 

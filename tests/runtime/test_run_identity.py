@@ -107,14 +107,14 @@ def test_preferences_that_change_between_kill_and_resume_are_refused(settings, c
     path.write_text("name,risk_threshold,risk_weight\nclient-00001,0.7,0.5\n")
     config = settings(population={"preferences": str(path)})
     played = run(config=config, out=tmp_path / "run")
-    model = played.summary["model_hash"]
+    model = played.summary.model_hash
     cut(played.folder, 2)
     for changed in ("1,0.9,0.5", "1,0.7,0.25", "2,0.7,0.5"):
         path.write_text(f"name,risk_threshold,risk_weight\nclient-0000{changed}\n")
         with pytest.raises(RunError, match=r"preferences\.csv of population\.pref"):
             resume(played.folder)
     path.write_text("name,risk_threshold,risk_weight\nclient-00001,0.7,0.5\n")
-    assert resume(played.folder).summary["model_hash"] == model
+    assert resume(played.folder).summary.model_hash == model
 
 
 def test_who_left_may_be_taken_out_of_the_preferences(settings, tmp_path):

@@ -41,8 +41,8 @@ def test_an_empty_cohort_moves_nothing(play):
 
 
 def test_fedavg_has_one_cluster_and_local_training_one_per_client(play):
-    assert len(play(method={"name": "fedavg"}).summary["clusters"]) == 1
-    assert len(play(method={"name": "local"}).summary["clusters"]) == 6
+    assert len(play(method={"name": "fedavg"}).summary.clusters) == 1
+    assert len(play(method={"name": "local"}).summary.clusters) == 6
 
 
 def test_groups_start_from_the_truth_and_say_so(play):
@@ -69,7 +69,7 @@ def test_pooling_brings_a_clients_examples_into_every_model(play):
         result.history.audits, pooled_clusters(result.history, 2), strict=True
     ):
         assert handles
-        assert all(exposures[handle] >= audit.traced_risk for handle in handles)
+        assert all(exposures[handle] >= audit.traced.value for handle in handles)
 
 
 def test_pooling_by_risk_needs_a_risk(play):
@@ -101,11 +101,11 @@ def test_own_data_have_a_federated_risk_and_no_group_figures(tmp_path):
         out=tmp_path / "own",
     )
     summary = result.summary
-    assert summary["accuracy"]["by_group"] == {}
-    assert summary["accuracy"]["overall"] > 0.5
-    assert summary["adjusted_rand_index"] is None
-    assert summary["fairness"] is None
-    used = [each for each in summary["clusters"] if each["clients"]]
+    assert summary.accuracy.by_group == {}
+    assert summary.accuracy.overall > 0.5
+    assert summary.adjusted_rand_index is None
+    assert summary.fairness is None
+    used = [each for each in summary.clusters if each.clients]
     assert {each["source"] for each in used} == {"federated"}
     assert all(math.isfinite(each["risk"]) for each in used)
     assert set(result.params(0)) == {"weight", "bias"}
@@ -154,8 +154,8 @@ def test_mismatched_non_members_refuse_the_figure(tmp_path):
         "audit": {"non_members": "untransformed"},
     }
     result = run(config=Config.of(settings), out=tmp_path / "out")
-    for cluster in result.summary["clusters"]:
-        if cluster["clients"]:
-            assert cluster["true_risk"] is None
-            assert "never sees the model" in cluster["true_risk_reason"]
-    assert result.summary["violations"]["count"] is None
+    for cluster in result.summary.clusters:
+        if cluster.clients:
+            assert cluster.true_risk is None
+            assert "never sees the model" in cluster.true_risk_reason
+    assert result.summary.violations.count is None

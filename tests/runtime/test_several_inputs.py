@@ -84,11 +84,11 @@ def models(run: Run) -> list[Params]:
 
 def test_the_models_are_those_of_one_tensor_to_the_bit(several: Run, tmp_path: Path):
     plain = run(Joined, joined(), Config.of(SETTINGS), out=tmp_path / "run")
-    assert several.summary["accuracy"] == plain.summary["accuracy"]
+    assert several.summary.accuracy == plain.summary.accuracy
     for own, other in zip(models(several), models(plain), strict=True):
         assert list(own) == list(other)  # and no name has a prefix
         assert all(torch.equal(own[name], other[name]) for name in own)
-    risks = [[c["risk"] for c in each.summary["clusters"]] for each in (several, plain)]
+    risks = [[c.risk for c in each.summary.clusters] for each in (several, plain)]
     assert risks[0] == risks[1]
     assert any(risk is not None for risk in risks[0])
 

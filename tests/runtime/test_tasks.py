@@ -31,6 +31,7 @@ from covey.data.population import GroupSpec, PopulationSpec, build_population
 from covey.engine.recipe import MULTILABEL, TOKENS
 from covey.report.comparison import client_rows
 from covey.report.queries import final_figures, round_figures, round_line
+from covey.report.summary import Utility
 from covey.runs.pages import page_of
 from covey.runtime.evaluation import ModelsInUse, accuracies, labelled_predictions
 
@@ -113,10 +114,10 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_numbers_have_risks_and_no_accuracy_and_say_so(numbers: Run):
     told = numbers.summary
-    assert told["accuracy"] == {"overall": None, "by_group": {}}
-    assert all(cluster["true_risk"] is not None for cluster in told["clusters"])
-    assert any(cluster["risk"] is not None for cluster in told["clusters"])
-    assert any("never simply right or wrong" in note for note in told["notes"])
+    assert told.accuracy == Utility(None, {})
+    assert all(cluster.true_risk is not None for cluster in told.clusters)
+    assert any(cluster.risk is not None for cluster in told.clusters)
+    assert any("never simply right or wrong" in note for note in told.notes)
 
 
 def test_a_run_on_numbers_has_a_page_and_no_pictures_of_its_features(numbers: Run, tmp_path: Path):
@@ -131,22 +132,20 @@ def test_a_run_on_numbers_is_the_same_again(numbers: Run, tmp_path: Path):
 
 
 def test_several_labels_are_learnt_and_their_accuracy_is_the_share_that_is_right(several: Run):
-    assert several.summary["accuracy"]["overall"] > 0.8
+    assert (several.summary.accuracy.overall or 0) > 0.8
 
 
 def test_words_are_learnt_and_their_risk_is_measured_by_one_loss_per_sentence(tokens: Run):
-    assert tokens.summary["accuracy"]["overall"] > 0.9
-    (cluster,) = tokens.summary["clusters"]
-    assert cluster["risk"] is not None
-    assert cluster["true_risk"] is not None
-    assert "120 members against 30 matched" in cluster["true_risk_reason"]
-    assert any(
-        "means over each example's own unmasked tokens" in n for n in tokens.summary["notes"]
-    )
+    assert (tokens.summary.accuracy.overall or 0) > 0.9
+    (cluster,) = tokens.summary.clusters
+    assert cluster.risk is not None
+    assert cluster.true_risk is not None
+    assert "120 members against 30 matched" in cluster.truth.reason
+    assert any("means over each example's own unmasked tokens" in n for n in tokens.summary.notes)
 
 
 def test_a_vocabulary_may_hold_words_that_no_client_has(tokens: Run, tmp_path: Path):
-    assert tokens.summary["accuracy"]["overall"] > 0.9  # nine words, of which clients have seven
+    assert (tokens.summary.accuracy.overall or 0) > 0.9  # nine words, of which clients have seven
     settings = {**SENTENCES, "rounds": 1}
     few = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 6))
     with pytest.raises(ModelError, match="at least 7 outputs"):
@@ -231,15 +230,15 @@ def test_several_labels_of_a_simulated_population_by_hand():
     assert (answers.predictions == said.numpy()).all()
     assert answers.labels.shape == answers.predictions.shape
     gaps = fairness(answers, np.random.default_rng(0))
-    assert [each.mean for each in gaps] == [0.0, 0.0, 0.0]  # the same answer to all
-    assert all(each.low is None for each in gaps)
+    assert [each.mean.value for each in gaps] == [0.0, 0.0, 0.0]  # the same answer to all
+    assert all(each.mean.low is None for each in gaps)
 
 
 def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy(numbers: Run):
     found = numbers.summary
-    assert found["accuracy"] == {"overall": None, "by_group": {}}
-    error = found["squared_error"]
-    assert 0 < error["by_group"]["minority"] < 10
+    assert found.accuracy == Utility(None, {})
+    error = found.squared_error
+    assert 0 < error.by_group["minority"] < 10
     # of every client, from its model's answers in 64 bits, by the run's own data
     ends = numbers.history.exposures
     mean = np.mean([each.squared_error for each in ends if each.squared_error])

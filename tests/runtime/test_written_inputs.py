@@ -80,7 +80,7 @@ class Estimates(covey.RiskEstimator):
             target.params["1.bias"].add_(1)
         if self.what == "train":
             member.inputs.numpy()[:] = 0
-        return covey.RiskEstimate(0.5, 0.1)
+        return covey.RiskEstimate(covey.Figure(0.5, 0.1))
 
 
 class Aggregates(covey.Aggregation):

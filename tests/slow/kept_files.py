@@ -7,6 +7,7 @@ import torch
 
 from checkpoint_files import newest_checkpoint
 from covey import RiskEstimate, Streams, run, verify
+from covey.base.figure import Figure
 from covey.build.clients import DataProfile
 from covey.deploy.folder import Declaration, Plan
 from covey.flower.client import MemoryFolder, NodeMemory
@@ -83,7 +84,7 @@ def beside_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield "secrets", kept(secret, used, of_json)
     yield "which secret", kept(marker, used)
     memory = MemoryFolder(folder / "memory", "run")
-    memory.write(NodeMemory((None, RiskEstimate(0.5, 0.1, round_index=1)), 2, 0.5))
+    memory.write(NodeMemory((None, RiskEstimate(Figure(0.5, 0.1), round_index=1)), 2, 0.5))
     figures = folder / "memory" / "run.json"
     yield "a node's memory", kept(figures, memory.read, of_json)
     memory.write_tensors(2, {"own": {"w": torch.ones(2)}})

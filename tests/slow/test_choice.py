@@ -39,18 +39,18 @@ def played(once, real_data):
 
 
 def violations(results: list[Run]) -> int:
-    return sum(result.summary["violations"]["count"] for result in results)
+    return sum(result.summary.violations.count for result in results)
 
 
 def accuracy(results: list[Run], group: str | None = None) -> float:
-    found = [result.summary["accuracy"] for result in results]
-    return float(np.mean([each["by_group"][group] if group else each["overall"] for each in found]))
+    found = [result.summary.accuracy for result in results]
+    return float(np.mean([each.by_group[group] if group else each.overall for each in found]))
 
 
 def risk_of(result: Run, group: str) -> float:
     """Return the true risk of the cluster where most clients of this group are."""
-    clusters = result.summary["clusters"]
-    return max(clusters, key=lambda each: each["groups"].get(group, 0))["true_risk"]
+    clusters = result.summary.clusters
+    return max(clusters, key=lambda each: each.groups.get(group, 0)).true_risk
 
 
 def test_the_minority_is_exposed_under_ifca(played):
@@ -79,6 +79,6 @@ def test_a_price_keeps_the_small_cluster_and_violates_no_more_than_ifca(played):
         # rounds differently another run was seen to keep 12 without a price.
         assert np.mean(last) >= 8 - 1
         # nobody flaps: in 20 rounds 2 moves at most where this was measured, 3 elsewhere
-        assert result.summary["most_moves_of_one_client"] <= 4
+        assert result.summary.moves.most_moves_of_one_client <= 4
     # 23 against 27 where this was measured; another machine rounds differently
     assert violations(kept) <= 1.05 * violations(played("cifar-small", "ifca"))

@@ -35,9 +35,9 @@ def test_mnist_learns_finds_the_groups_and_shows_no_signal(tmp_path, real_data):
 
     summary = load(tmp_path / "run").summary
 
-    assert summary["accuracy"]["overall"] >= 0.90
-    assert summary["adjusted_rand_index"] >= 0.95
-    for cluster in summary["clusters"]:
+    assert summary.accuracy.overall >= 0.90
+    assert summary.adjusted_rand_index >= 0.95
+    for cluster in summary.clusters:
         # SE is about 0.0125; all 400 non-members would have to err together by 4 SE.
         assert abs(cluster["true_risk"] - 0.5) <= 0.05
         assert "no membership signal" in cluster["true_risk_reason"]

@@ -16,8 +16,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "private.toml"
 def ended(out: Path, config: Config) -> tuple[float, float | None]:
     """Return a run's accuracy and its epsilon."""
     told = run(config=config, out=out).summary
-    guarantee = told["guarantee"]
-    return told["accuracy"]["overall"], guarantee and guarantee["epsilon"]
+    guarantee = told.privacy.guarantee
+    return told.accuracy.overall, guarantee and guarantee.epsilon
 
 
 def test_two_thousand_clients_learn_at_epsilon_below_8(tmp_path, real_data, monkeypatch):

@@ -14,6 +14,6 @@ def test_one_release_of_two_thousand_clients_sums_learns(tmp_path, real_data, mo
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     config = load_config(EXAMPLE, [f"data.dir={real_data}"])
     told = run(config=config, out=tmp_path / "run").summary
-    assert 7.4 < told["guarantee"]["epsilon"] <= 7.5
+    assert 7.4 < told.privacy.guarantee.epsilon <= 7.5
     # Three draws of clients, filters and noise ended between .939 and .940.
-    assert told["accuracy"]["overall"] > 0.92
+    assert told.accuracy.overall > 0.92

@@ -22,7 +22,7 @@ def test_the_run_ends_as_it_would_have(play, caplog, monkeypatch, when, how):
     monkeypatch.setattr(background, "PATIENCE", 3.0)
     with caplog.at_level(logging.WARNING, "covey"):
         played = play(tracking=[{"name": BROKEN, "when": when, "how": how}, LINES])
-    assert played.summary["finished"]
+    assert played.summary.finished
     assert [t for t, _ in lines_of(played.folder)] == [0, 1, 2, "end"]
     (told,) = [each.getMessage() for each in caplog.records]
     cause = f"no answer to {when}" if how == "fails" else "has not answered for 3 s"

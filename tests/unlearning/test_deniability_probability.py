@@ -156,7 +156,7 @@ def test_it_is_the_share_of_the_draws_in_which_member_0_is_drawn(sizes: list[int
 def test_the_budget_is_set_by_the_smallest_set():
     assert budget([7, 5, 6], x=3, at_risk=2, clients=8) == DeniabilityBudget(2, 0.25)
     assert budget([7, 3], x=3, at_risk=8, clients=8) == DeniabilityBudget(0, 1.0)
-    assert budget([2], x=3, at_risk=2, clients=8).worst_case == 0
+    assert budget([2], x=3, at_risk=2, clients=8).denials_left == 0
 
 
 def test_without_sets_or_clients_there_is_nothing_to_say():

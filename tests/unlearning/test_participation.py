@@ -14,6 +14,8 @@ from covey.base.events import (
     RoundMeasured,
     RunRolledBack,
 )
+from covey.base.figure import Figure
+from covey.base.risk import RiskEstimate
 from covey.unlearning.participation import (
     AnonymitySet,
     Participation,
@@ -24,9 +26,7 @@ from covey.unlearning.plan import Influence, influences_on, sizes_left
 
 
 def risk(cluster: int, t: int, value: float | None = 0.6) -> RiskMeasured:
-    return RiskMeasured(
-        cluster, t, "told", value, 0.01, 0.6, 10, 10, calibrated=True, reason="told"
-    )
+    return RiskMeasured(cluster, RiskEstimate(Figure(value, 0.01), 0.6, 10, 10, round_index=t))
 
 
 STORY = [

@@ -23,6 +23,8 @@ from covey.base.events import (
     SumPerturbed,
     kind_and_body,
 )
+from covey.base.figure import Figure
+from covey.base.risk import RiskEstimate
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
@@ -130,18 +132,17 @@ class Writer:
 
     def _risk(self, cluster: int, t: int) -> Event:
         risk = 0.55 + 0.06 * cluster + 0.05 * math.exp(-t / 9)
-        return RiskMeasured(
-            cluster=cluster,
-            round_index=t,
-            source="federated",
-            risk=risk,
-            standard_error=0.012,
+        estimate = RiskEstimate(
+            Figure(risk, 0.012),
             auc=risk,
             members=500,
             non_members=500,
             calibrated=t > 0,
-            reason="500 against 500",
+            rests_on="500 against 500",
+            source="federated",
+            round_index=t,
         )
+        return RiskMeasured(cluster, estimate)
 
 
 def ticking(began: datetime) -> Callable[[], str]:

@@ -209,7 +209,7 @@ def test_two_runs_stand_side_by_side(visitor: Visitor, shown: Path):
     page = words(visitor.get(f"/compare?run={keys[0]}&run={keys[1]}"))
     assert "Difference" in page
     assert "Choose" not in page
-    accuracy = covey.load(shown / "real").summary["accuracy"]["overall"]
+    accuracy = covey.load(shown / "real").summary.accuracy.overall
     assert f"{accuracy:.3f}" in page
 
 
@@ -327,8 +327,8 @@ def test_noise_is_accounted_for_on_the_page(tmp_path: Path, visit: Visit):
         writer.play(4)
     visitor = visit(tmp_path)
     page = words(settled(visitor, visitor.runs()["noisy"]))
-    guarantee = covey.load(tmp_path / "noisy").guarantee["guarantee"]
-    assert f"epsilon {guarantee['epsilon']:.3f} spent" in page
+    guarantee = covey.load(tmp_path / "noisy").guarantee.guarantee
+    assert f"epsilon {guarantee.epsilon:.3f} spent" in page
 
 
 def test_the_ledger_may_be_opened_to_be_written_while_pages_are_open(tmp_path: Path, visit: Visit):

@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 
 from covey.algorithms.round_steps import divergences
 from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
-from covey.base.events import Event, ModelDiverged
+from covey.base.events import Event, ModelDiverged, RiskMeasured
 from covey.base.names import Handle
-from covey.base.risk import Finding, RiskEstimate
+from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.components.state import keep
 from covey.data.examples import Client
@@ -85,12 +85,14 @@ class RedTeamed:
             attacked = [replace(t, counts=c) for t, c in zip(attacked, counts, strict=True)]
         for target in attacked:
             j = target.cluster
-            finding, kept = self.attack(replace(target, states=states), at(j))
+            found, kept = self.attack(replace(target, states=states), at(j))
             states = states if kept is None else keep(states, kept)
-            if not isinstance(finding, RiskEstimate) and finding.diverged:
-                events.append(ModelDiverged(j, finding.round_index, finding.reason))
-            events.append(finding.event(j))
-            estimates[j] = _latest(finding, estimates[j])
+            if found.diverged:
+                events.append(ModelDiverged(j, found.round_index, found.diverged))
+                estimates[j] = None
+            events.append(RiskMeasured(j, found))
+            if found.counts:  # else the older one, while it lives
+                estimates[j] = found
         known = RiskEstimates(estimates=tuple(estimates))
         return RoundResult(replace(state, states=states).keeping(known), tuple(events))
 
@@ -99,8 +101,8 @@ class RedTeamed:
 class SelfAssessed:
     """Let each client measure, each `every` rounds, the models that it receives.
 
-    What a client finds about a model that it does not train says what this model knows
-    of it now, and not what it would know of a member. So a finding from inside a cluster
+    What a client measures of a model that it does not train says what this model knows
+    of it now, and not what it would know of a member. So an estimate from inside a cluster
     is not replaced by one from outside as long as it lives.
 
     Attributes:
@@ -159,7 +161,7 @@ def _last_measurement(state: ServerState, handle: Handle) -> int:
 def _newer(
     found: RiskEstimate | None, old: RiskEstimate | None, round_index: int, *, inside: bool
 ) -> RiskEstimate | None:
-    if found is None or not found.calibrated or (old and old.inside and not inside):
+    if found is None or not found.counts or (old and old.inside and not inside):
         return old
     return replace(found, round_index=round_index, inside=inside)
 
@@ -184,13 +186,6 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
         )
         for j, params in enumerate(state.clusters)
     )
-
-
-def _latest(new: Finding, old: RiskEstimate | None) -> RiskEstimate | None:
-    """Keep a cluster's older estimate, while it lives, where there is no new one."""
-    if isinstance(new, RiskEstimate):
-        return new if new.calibrated else old
-    return None if new.diverged else old
 
 
 def _valid(

@@ -15,7 +15,6 @@ from covey.auditor.result import Control, ModelAudit
 from covey.base.errors import ConfigError, ModelError
 from covey.base.names import Params
 from covey.base.params import not_finite
-from covey.base.risk import DIVERGED
 from covey.base.rng import Streams
 from covey.build.training import user_function
 from covey.data.examples import Examples, to_floats
@@ -221,17 +220,17 @@ def _judged(
         diverged: what is not finite in the model; "": nothing.
     """
     controls: dict[str, Control] = {}
-    reason = diverged and f"{DIVERGED}: {diverged}"
+    reason = diverged and f"diverged: {diverged}"
     if not reason and (
         why := no_better_than_guessing(_ENGINE, answers, [records.numbers], whose="the members")
     ):
         reason = (
-            f"{DIVERGED}: {why}. Prepare inputs as in training, and number the classes "
+            f"diverged: {why}. Prepare inputs as in training, and number the classes "
             f"alike: whatever answers nothing looks private, and is no model"
         )
     if not reason and (blind := blind_risk((records.sides,), _HOLDOUTS, streams.at("inputs"))):
         differs = beats_chance(blind)
-        controls["blind"] = Control.of(blind, holds=not differs)
+        controls["blind"] = Control(blind.figure, blind.auc, holds=not differs)
         reason = f"{refusal_reason(blind)}. {_REMEDY}" if differs else ""
     candidates = Candidates.of(strata_of((records.numbers,), _HOLDOUTS, streams))
     if reason or candidates is None:
@@ -241,7 +240,7 @@ def _judged(
     if len(unseen) >= 2 * MIN_RECORDS:
         control = negative_control(_ENGINE, answers, unseen, streams.at("negative control"))
         near = abs(control.risk - 0.5) <= 3 * control.standard_error
-        controls["unseen"] = Control.of(control, holds=near)
+        controls["unseen"] = Control(control.figure, control.auc, holds=near)
     none = _References((), np.zeros((len(candidates.labels), 0), dtype=bool))
     models = references(candidates, streams) if references else none
     withheld = {n: why for n, attack in attacks.items() if (why := _withheld(attack, models))}

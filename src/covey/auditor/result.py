@@ -11,14 +11,12 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.special import ndtri
 
-from covey.base.risk import RiskEstimate
+from covey.base.figure import Figure
 from covey.membership.audit import AttackFigures
-from covey.membership.intervals import Estimate, Z
 from covey.membership.references import ExposedCounts, top_share
 from covey.report.comparison_figures import roc_figure
 from covey.report.figures import svg
 from covey.report.page import rendered, write
-from covey.report.summary import interval
 
 RATES = ("auc", "balanced_accuracy", "advantage", "tpr_at_1_percent", "tpr_at_01_percent")
 _PLAIN = ("reason", "members", "non_members", "background", "shared", "references")
@@ -38,15 +36,9 @@ class Control:
         holds: whether it found nothing.
     """
 
-    accuracy: float
-    standard_error: float
+    accuracy: Figure
     auc: float | None
     holds: bool
-
-    @classmethod
-    def of(cls, attack: RiskEstimate, *, holds: bool) -> "Control":
-        """Return what an attack found, and whether that is nothing."""
-        return cls(attack.risk, attack.standard_error, attack.auc, holds)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -109,20 +101,21 @@ class ModelAudit:
         area = self.figure(name, "auc")
         if area.value is None:
             return f"Nothing is known ({name}: AUC unknown: {area.reason})"
-        told = f"{name}: AUC {interval(asdict(area))}"
+        told = f"{name}: AUC {area}"
         reach = float(ndtri(1 - 0.025 / len(self.attacks)))
-        if self._area(name) - 0.5 > reach * (_standard_error(area) or 0.0):
+        if self._area(name) - 0.5 > reach * (area.error or 0.0):
             return f"Members can be told from non-members ({told})"
         return f"No attack here told members from non-members (strongest {told})"
 
-    def figure(self, attack: str, rate: str) -> Estimate:
+    def figure(self, attack: str, rate: str) -> Figure:
         """Return one figure of an attack; `rate` is one of `RATES`."""
         overall = self.attacks[attack].overall
         if rate != "advantage":
             return getattr(overall, rate)
         accuracy = overall.balanced_accuracy  # TPR - FPR = 2 accuracy - 1
         ends = {name: getattr(accuracy, name) for name in ("value", "low", "high")}
-        return replace(accuracy, **{n: None if x is None else 2 * x - 1 for n, x in ends.items()})
+        ends = {name: None if each is None else 2 * each - 1 for name, each in ends.items()}
+        return replace(accuracy, **ends, error=accuracy.error and 2 * accuracy.error)
 
     def most_exposed(self, share: float = 0.01) -> list[int]:
         """Return the places, among the members as they came, of the most exposed ones.
@@ -182,19 +175,8 @@ class ModelAudit:
     def _attack_dict(self, attack: str) -> dict[str, Any]:
         told: dict[str, Any] = asdict(self.attacks[attack])
         del told["by_group"]
-        told["overall"] |= {
-            rate: asdict(each) | {"standard_error": _standard_error(each)}
-            for rate in ("auc", "balanced_accuracy", "advantage")
-            for each in [self.figure(attack, rate)]
-        }
+        told["overall"]["advantage"] = asdict(self.figure(attack, "advantage"))
         return json.loads(json.dumps(told))
-
-
-def _standard_error(around: Estimate) -> float | None:
-    """Return what an interval of value +- 1.96 SE was made of; one end may be cut off."""
-    if around.value is None or around.low is None or around.high is None:
-        return None
-    return max(around.value - around.low, around.high - around.value) / Z
 
 
 _MOST_CLASSES = 20
@@ -208,9 +190,8 @@ _CONTROLS = {
 def rows(audit: ModelAudit) -> list[dict[str, str]]:
     """Return the overall figures as texts, one row per attack, the strongest first."""
     by_area = sorted(audit.attacks, key=lambda a: audit.figure(a, "auc").value or 0.0, reverse=True)
-    told = audit.to_dict()["attacks"]
     return [
-        {"attack": name} | {rate: interval(told[name]["overall"][rate]) for rate in RATES}
+        {"attack": name} | {rate: audit.figure(name, rate).cell for rate in RATES}
         for name in by_area
     ]
 

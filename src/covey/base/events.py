@@ -11,7 +11,9 @@ from typing import Annotated, Any, cast
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from covey.base.figure import Figure
 from covey.base.names import Handle
+from covey.base.risk import RiskEstimate
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
@@ -430,27 +432,10 @@ class PricesSet(Event):
 
 @dataclass(frozen=True, slots=True)
 class RiskMeasured(Event):
-    """A red team's figure for one cluster model.
-
-    Attributes:
-        risk: MIA accuracy (TPR + TNR) / 2, unclamped; None where it is withheld.
-        standard_error: of `risk`.
-        auc: probability that a member looks more like one than a non-member does.
-        calibrated: whether the figure may be acted on; a withheld one never is, nor one
-            that was extrapolated from smaller federations.
-        reason: what the figure rests on, or why it is "withheld: " or "extrapolated: ".
-    """
+    """A red team looked at one cluster model."""
 
     cluster: Count
-    round_index: Count
-    source: str
-    risk: float | None
-    standard_error: Amount | None
-    auc: float | None
-    members: Count
-    non_members: Count
-    calibrated: bool
-    reason: str
+    estimate: RiskEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,28 +466,21 @@ class ClusterAudited(Event):
     """The truth about one final cluster model, which only a simulation can know.
 
     Attributes:
-        true_risk: loss-threshold attack with a cross-fitted threshold, all trained
-            records of the clients assigned at the end against matched non-members;
-            None where the figure is refused.
-        exposed_risk: the same over every client that ever trained this model.
-        traced_risk: the same over the clients whose examples reached this model by
-            pooling alone; None where there are none.
+        truth: loss-threshold attack with a cross-fitted threshold, all trained records of
+            the clients assigned at the end against matched non-members; unknown where
+            the figure is refused.
+        exposed: the same over every client that ever trained this model.
+        traced: the same over the clients whose examples reached this model by pooling
+            alone.
         blind_auc: of a classifier that sees the inputs and never the model; well above
             0.5 it shows that members and non-members do not match.
-        tpr_at_1, worst_client: beside `true_risk`, as `covey.membership.Extremes`.
     """
 
     cluster: Count
-    clients: Count
-    true_risk: float | None
-    standard_error: Amount | None
-    auc: float | None
-    exposed_risk: float | None
-    blind_auc: float | None
-    reason: str
-    traced_risk: float | None = None
-    tpr_at_1: float | None = None
-    worst_client: float | None = None
+    truth: RiskEstimate
+    exposed: Figure
+    traced: Figure
+    blind_auc: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,21 +490,15 @@ class ModelAttacked(Event):
     At the end of a run, or between rounds after it, by an audit.
 
     Attributes:
-        attack: its name.
-        risk: MIA accuracy (TPR + TNR) / 2.
+        estimate: with the attack as its source.
         model_hash: of the models that a run ended with; of others it says nothing.
         client: whose records alone it is about: the worst of them; "": all in the cluster.
-        tpr_at_1, worst_client: as `covey.membership.Extremes`; None: not known.
     """
 
     cluster: int
-    attack: str
-    risk: float
-    standard_error: float
+    estimate: RiskEstimate
     model_hash: str
     client: Handle = ""
-    tpr_at_1: float | None = None
-    worst_client: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,18 +507,16 @@ class FairnessMeasured(Event):
 
     Attributes:
         gap: "demographic_parity", "equal_opportunity" or "equalized_odds".
-        mean: over the classes, what the papers print.
+        mean: over the classes, what the papers print; its interval: other clients, other
+            examples.
         maximum: over the classes; biased upwards by chance.
         p_value: share of relabelled groups whose mean gap is at least as large.
-        low: with `high` the 95% interval of the mean gap: other clients, other examples.
     """
 
     gap: str
-    mean: float | None
+    mean: Figure
     maximum: float | None
     p_value: float | None
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,18 +524,14 @@ class ClientExposed(Event):
     """What one client ends with.
 
     Attributes:
-        risk: true risk of the model it chose at the end.
-        standard_error: of `risk`.
         exposure: the highest risk among all cluster models that its examples ever reached;
-            None as soon as one of them is unknown.
+            unknown as soon as one of them is.
     """
 
     handle: Handle
     cluster: Count
     accuracy: float | None
-    risk: float | None
-    standard_error: Amount | None
-    exposure: float | None
+    exposure: Figure
     squared_error: float | None = None
 
 

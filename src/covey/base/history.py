@@ -41,6 +41,7 @@ from covey.base.events import (
     SumGivenUp,
     ThresholdChanged,
 )
+from covey.base.figure import Figure
 from covey.base.names import Handle
 from covey.base.risk import RiskEstimate
 
@@ -80,7 +81,7 @@ class RoundRow:
         participants: size of the cohort.
         clients: clients per cluster, by latest choice.
         moved: clients of the cohort that chose another cluster than the last time.
-        risks: the estimate in force per cluster; None: unknown.
+        risks: the estimate in force per cluster.
         over: clients whose cluster's figure is above what they accept; None: unknown.
     """
 
@@ -90,7 +91,7 @@ class RoundRow:
     accuracy_by_group: Mapping[str, float]
     clients: tuple[int, ...]
     moved: int
-    risks: tuple[RiskEstimate | None, ...]
+    risks: tuple[Figure, ...]
     over: int | None
     squared_error: float | None = None
     squared_error_by_group: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -335,7 +336,7 @@ class HistoryFold:
                     accuracy_by_group=row.accuracy_by_group,
                     clients=row.clients,
                     moved=moved,
-                    risks=tuple(self.figures.get(j) for j in range(len(row.clients))),
+                    risks=tuple(self._in_force(j) for j in range(len(row.clients))),
                     over=_over(self),
                     squared_error=row.squared_error,
                     squared_error_by_group=row.squared_error_by_group,
@@ -360,9 +361,8 @@ class HistoryFold:
                 self.prices.append((t, event))
             case RiskMeasured():
                 self.measured.append(event)
-                estimate = RiskEstimate.measured(event)
-                if estimate is not None and estimate.calibrated:
-                    self.figures[event.cluster] = estimate
+                if event.estimate.counts:
+                    self.figures[event.cluster] = event.estimate
             case ClusterAudited():
                 self.audits.append(event)
             case ModelAttacked():
@@ -455,13 +455,16 @@ class HistoryFold:
 
     def _attacked(self, event: ModelAttacked) -> None:
         """Note an attack; of the same one on the same model the newest counts."""
-        same = (event.model_hash, event.cluster, event.attack, event.client)
-        self.attacks = [
-            each
-            for each in self.attacks
-            if (each.model_hash, each.cluster, each.attack, each.client) != same
-        ]
+
+        def what(each: ModelAttacked) -> tuple[str, int, str, str]:
+            return each.model_hash, each.cluster, each.estimate.source, each.client
+
+        self.attacks = [each for each in self.attacks if what(each) != what(event)]
         self.attacks.append(event)
+
+    def _in_force(self, cluster: int) -> Figure:
+        known = self.figures.get(cluster)
+        return known.figure if known else Figure.unknown("")
 
     def _keep_figures(self, clusters: Collection[int]) -> None:
         self.figures = {j: f for j, f in self.figures.items() if j in clusters}

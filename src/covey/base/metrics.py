@@ -7,12 +7,14 @@ from jaxtyping import Float, Int, Shaped
 from numpy import ndarray
 
 from covey.base.events import FairnessMeasured
+from covey.base.figure import Figure
 
 GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds")
 PERMUTATIONS = 200
 RESAMPLES = 1_000
 FEWEST = 10
 """Examples of a class, and of the rest, that each group must have for a rate."""
+FEW = f"some group has fewer than {FEWEST} test examples of a class"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,11 +98,14 @@ def fairness(
     return tuple(
         FairnessMeasured(
             gap=gap,
-            mean=_known(mean),
+            mean=Figure(
+                _known(mean),
+                low=_known(np.maximum(mean - most, 0)),
+                high=_known(np.minimum(mean + most, 1)),
+                reason=FEW if np.isnan(mean) else "",
+            ),
             maximum=_known(np.max(row)),
             p_value=None if np.isnan(mean) else float(p),
-            low=_known(np.maximum(mean - most, 0)),
-            high=_known(np.minimum(mean + most, 1)),
         )
         for gap, row, mean, p, most in zip(GAPS, found, _means(found), p_values, reach, strict=True)
     )

@@ -1,56 +1,89 @@
 """A membership risk as it was measured, with its error and what it rests on."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from covey.base.events import RiskMeasured
+from pydantic import ConfigDict, Field
 
-DIVERGED = "diverged"
-"""How every reason begins that stands in place of a diverged model's estimate."""
+from covey.base.figure import Figure
+
+Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
 class RiskEstimate:
-    """A measured membership risk: from the estimator to whoever acts on it, or reads it.
+    """How well one attack tells a model's members from others, or why that is unknown.
+
+    The same from the attack through the ledger to the reader: a red team's, the truth at
+    the end, an audit's.
 
     Attributes:
-        risk: MIA accuracy, unclamped: near 0.5 it may fall below.
-        standard_error: of `risk`.
+        figure: MIA accuracy (TPR + TNR) / 2, unclamped: near 0.5 it may fall below.
         auc: probability that a member looks more like one than a non-member does.
         members, non_members: how many records of each it was measured on.
-        calibrated: whether anybody may act on it.
-        reason: what it rests on.
-        source: the name of the estimator.
+        calibrated: whether anybody may act on it: never on an unknown one, nor on one that
+            was extrapolated from smaller federations.
+        rests_on: what was compared.
+        source: the name of the estimator, or of the attack.
         round_index: the round before which it was measured.
-        inside: whether whoever knows it was one of the members.
+        inside: whether the client that knows it was one of the members.
+        diverged: why the model is none, so that older estimates are void, too; "" where it
+            is one.
+        tpr_at_1: share of members found while 1% of non-members are accused.
+        worst_client: the largest balanced accuracy on one client's members, at the
+            threshold that is best for all; of few records it is large by chance alone.
     """
 
-    risk: float
-    standard_error: float
+    figure: Figure
     auc: float | None = None
-    members: int = 0
-    non_members: int = 0
+    members: Count = 0
+    non_members: Count = 0
     calibrated: bool = True
-    reason: str = ""
+    rests_on: str = ""
     source: str = ""
-    round_index: int = 0
+    round_index: Count = 0
     inside: bool = True
+    diverged: str = ""
+    tpr_at_1: float | None = None
+    worst_client: float | None = None
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     @classmethod
-    def measured(cls, event: RiskMeasured) -> "RiskEstimate | None":
-        """Return the estimate that an event tells of; None: it was withheld."""
-        if event.risk is None or event.standard_error is None:
-            return None
-        return cls(
-            risk=event.risk,
-            standard_error=event.standard_error,
-            auc=event.auc,
-            members=event.members,
-            non_members=event.non_members,
-            calibrated=event.calibrated,
-            reason=event.reason,
-            source=event.source,
-            round_index=event.round_index,
-        )
+    def unknown(cls, reason: str, source: str = "") -> "RiskEstimate":
+        """Return no estimate, and why: unknown means unprotected."""
+        return cls(Figure.unknown(reason), calibrated=False, source=source)
+
+    @classmethod
+    def of_diverged(cls, why: str, source: str = "") -> "RiskEstimate":
+        """Return no estimate of a model that is none."""
+        figure = Figure.unknown(f"diverged: {why}")
+        return cls(figure, calibrated=False, source=source, diverged=why)
+
+    @property
+    def risk(self) -> float:
+        """The figure's value; NaN where it is unknown."""
+        return float(self.figure)
+
+    @property
+    def standard_error(self) -> float:
+        """The figure's standard error."""
+        return self.figure.error or 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a figure."""
+        return self.figure.value is not None
+
+    @property
+    def counts(self) -> bool:
+        """Whether clients may choose by it."""
+        return self.calibrated and self.is_known
+
+    @property
+    def reason(self) -> str:
+        """What the figure rests on, or why there is none."""
+        return self.figure.reason or self.rests_on
 
     def is_valid(self, round_index: int, lifetime: int) -> bool:
         """Say whether it still counts in a round: here alone an estimate expires."""
@@ -58,55 +91,5 @@ class RiskEstimate:
 
     def known(self, *, inside: bool) -> "RiskEstimate":
         """Return what a client needs of it to choose; nothing else is sent to any."""
-        return RiskEstimate(
-            self.risk, self.standard_error, round_index=self.round_index, inside=inside
-        )
-
-    def event(self, cluster: int) -> RiskMeasured:
-        """Return the fact that it was measured, of this cluster."""
-        return RiskMeasured(
-            cluster=cluster,
-            round_index=self.round_index,
-            source=self.source,
-            risk=self.risk,
-            standard_error=self.standard_error,
-            auc=self.auc,
-            members=self.members,
-            non_members=self.non_members,
-            calibrated=self.calibrated,
-            reason=self.reason,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Withheld:
-    """Why there is no estimate: unknown means unprotected.
-
-    Attributes:
-        diverged: whether there is no model either, so that older estimates are void.
-        source, round_index: as of an estimate.
-    """
-
-    reason: str
-    diverged: bool = False
-    source: str = ""
-    round_index: int = 0
-
-    def event(self, cluster: int) -> RiskMeasured:
-        """Return the fact that there is no estimate of this cluster."""
-        return RiskMeasured(
-            cluster=cluster,
-            round_index=self.round_index,
-            source=self.source,
-            risk=None,
-            standard_error=None,
-            auc=None,
-            members=0,
-            non_members=0,
-            calibrated=False,
-            reason=f"{DIVERGED if self.diverged else 'withheld'}: {self.reason}",
-        )
-
-
-Finding = RiskEstimate | Withheld
-"""What an estimator returns."""
+        figure = Figure(self.figure.value, self.figure.error)
+        return RiskEstimate(figure, round_index=self.round_index, inside=inside)

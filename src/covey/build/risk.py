@@ -11,8 +11,9 @@ from covey.algorithms.local_clients import train_with
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import Send, loss_counter, masked_counts
 from covey.base.errors import ConfigError
+from covey.base.figure import Figure
 from covey.base.names import Handle, Params
-from covey.base.risk import Finding, RiskEstimate, Withheld
+from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.aggregators import aggregator_of, noise_on_clients
 from covey.build.training import user_function
@@ -48,7 +49,7 @@ def user_assessment(name: str, assess: Assess) -> Assess:
 
     def assessed(target: Target, context: RiskContext, streams: Streams) -> Assessment:
         found = measure(target, context, streams)
-        return found._replace(finding=_checked(name, found.finding))
+        return found._replace(estimate=_checked(name, found.estimate))
 
     return assessed
 
@@ -67,29 +68,29 @@ def user_self_assessment(name: str, judge: Judge) -> Judge:
 
     def fit(each: RiskEstimate | None) -> RiskEstimate | None:
         fits = None if each is None else _checked(name, each)
-        return fits if isinstance(fits, RiskEstimate) else None
+        return fits if fits and fits.is_known else None
 
     return checked
 
 
-def _checked(name: str, found: object) -> Finding:
+def _checked(name: str, found: object) -> RiskEstimate:
     """Return what was found, in plain numbers; refuse what nobody can act on."""
-    if isinstance(found, Withheld):
-        return found
     if not isinstance(found, RiskEstimate):
         raise ConfigError(
-            f"Your risk estimator {name} must return a covey.RiskEstimate, or "
-            f"covey.Withheld with a reason, found a {type(found).__name__}. Correct it."
+            f"Your risk estimator {name} must return a covey.RiskEstimate of a covey.Figure, or "
+            f"covey.RiskEstimate.unknown with a reason, found a {type(found).__name__}. Correct it."
         )
+    if not found.is_known:
+        return RiskEstimate.unknown(found.figure.reason)
     risk, error = found.risk, found.standard_error
     if not (0 <= risk <= 1 and 0 <= error < math.inf):
         raise ConfigError(
             f"Your risk estimator {name} must return a risk from 0 to 1 with a standard "
-            f"error of 0 or more, found {risk:g} with {error:g}. Return covey.Withheld "
-            f"where there is no estimate."
+            f"error of 0 or more, found {risk:g} with {error:g}. Return "
+            f"covey.RiskEstimate.unknown where there is no estimate."
         )
     auc = None if found.auc is None else float(found.auc)
-    return replace(found, risk=float(risk), standard_error=float(error), auc=auc)
+    return replace(found, figure=Figure(float(risk), float(error)), auc=auc)
 
 
 SPLIT_STEPS = 25

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import covey
+from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError, LedgerLocked, RunError
 from covey.base.files import read_bounded
 from covey.base.names import BASES, Basis
 from covey.cli.answer import (
     BAD,
     FAILED_CHECK,
-    HIDDEN,
     Answer,
     Commands,
     Line,
@@ -35,6 +35,7 @@ from covey.unlearning.plan import AFTERWARDS, ANSWERS, Option, check_basis
 from covey.unlearning.signature import Check
 
 if TYPE_CHECKING:
+    from covey.report.summary import Deniability
     from covey.runtime.answers import AnsweredRequest
     from covey.runtime.changing import ChangedRecords
     from covey.runtime.folder import RunFolder
@@ -112,16 +113,11 @@ class Queued(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Forgotten(Answer):
-    """Clients that left.
-
-    Attributes:
-        budget: how many more can be denied; None: `budget_reason` says why.
-    """
+    """Clients that left."""
 
     run: Path
     answers: Sequence[ForgetResult]
-    budget: Mapping[str, Any] | None
-    budget_reason: str
+    deniability: Deniability = field(metadata=INLINE)
 
     def lines(self) -> Iterator[Line]:
         """Yield each answer, and what is still to be done."""
@@ -284,7 +280,7 @@ def _queue(folder: RunFolder, names: Sequence[str], wanted: str, basis: Basis) -
 def _forget(
     run: covey.Run, names: Sequence[str], who: list[str | Returning], wanted: str, basis: Basis
 ) -> Iterator[Forgotten]:
-    from covey.report.summary import budget_of
+    from covey.report.summary import deniability
 
     def on_receipt(client: str, receipt: Receipt) -> None:  # before anything that could fail
         errors.print(
@@ -301,7 +297,7 @@ def _forget(
                 errors.print(each.message, soft_wrap=True)
             raise
     # printed before anything else is done: salts exist once
-    yield Forgotten(run.folder, done, **budget_of(run.history))
+    yield Forgotten(run.folder, done, deniability(run.history))
     run.report()
     answered = {each.client for each in done}
     if late := [name for name in names if name not in answered]:

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError, DataError
 from covey.base.files import replace_whole
 from covey.cli.answer import (
     BAD,
     FAILED_CHECK,
-    HIDDEN,
-    INLINE,
     STYLES,
     Answer,
     Commands,

@@ -10,22 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import covey
+from covey.base.as_json import HIDDEN, INLINE, OPTIONAL, facts_of
 from covey.base.errors import ConfigError
-from covey.cli.answer import (
-    FAILED_CHECK,
-    HIDDEN,
-    INLINE,
-    OPTIONAL,
-    Answer,
-    Line,
-    facts_of,
-    fail_if,
-    json_of,
-    short,
-    table_of,
-    tabled,
-    text_of,
-)
+from covey.cli.answer import FAILED_CHECK, Answer, Line, fail_if, short, table_of, tabled, text_of
 from covey.cli.app import console
 from covey.cli.commands import PRIVACY, app
 from covey.cli.progress import shown
@@ -59,10 +46,16 @@ class RunAudited(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield the overall figures with 95% intervals, and what is missing."""
-        from covey.report.page import audit_rows
+        from covey.runtime.auditing import RATES
 
-        heads = ("cluster", "attack", "balanced accuracy", "AUC", "TPR at 1% FPR", "at 0.1%")
-        yield tabled(heads, [tuple(row.values()) for row in audit_rows(json_of(self.audit))])
+        yield tabled(
+            ("cluster", "attack", "balanced accuracy", "AUC", "TPR at 1% FPR", "at 0.1%"),
+            [
+                (str(each.cluster), name, *(getattr(found.overall, r).cell for r in RATES))
+                for each in self.audit.clusters
+                for name, found in each.attacks.items()
+            ],
+        )
         for each in self.audit.clusters:
             for reason in filter(None, (each.reason, *each.unknown)):
                 yield f"cluster {each.cluster}: {reason}"

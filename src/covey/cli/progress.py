@@ -62,7 +62,7 @@ def _log_round(history: History) -> None:
 
 def _panel(title: str, history: History, seconds_per_round: float | None) -> Group:
     from covey.report.attacks import diverged_sentences
-    from covey.report.queries import CLUSTERS_SHOWN, budget_told, count_told
+    from covey.report.queries import CLUSTERS_SHOWN, budget_told
 
     if history.started is None or not history.rounds:
         return Group(Text(f"{title}: round 1 is under way"))
@@ -78,7 +78,7 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
         _accuracy_table(row),
         _cluster_table(row),
         Text(
-            f"{count_told(row.over)} clients are in a cluster whose "
+            f"{'unknown' if row.over is None else row.over} clients are in a cluster whose "
             f"measured risk is above what they accept"
         ),
         *(Text(sentence, style="red") for sentence in diverged_sentences(history)[:CLUSTERS_SHOWN]),
@@ -87,8 +87,8 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
 
 
 def _accuracy_table(row: RoundRow) -> Table:
+    from covey.base.figure import number
     from covey.report.queries import utility_of
-    from covey.report.summary import number
 
     found = utility_of(row)
     table = Table(found.name, *found.by_group, box=None, pad_edge=False)
@@ -98,12 +98,12 @@ def _accuracy_table(row: RoundRow) -> Table:
 
 
 def _cluster_table(row: RoundRow) -> Table:
-    from covey.report.queries import CLUSTERS_SHOWN, risk_told
+    from covey.report.queries import CLUSTERS_SHOWN
 
     table = Table("cluster", "clients", "measured risk", box=None, pad_edge=False)
     for j, (clients, risk) in enumerate(zip(row.clients, row.risks, strict=True)):
         if j < CLUSTERS_SHOWN:
-            table.add_row(str(j), str(clients), risk_told(risk))
+            table.add_row(str(j), str(clients), str(risk))
     if len(row.clients) > CLUSTERS_SHOWN:
         table.add_row("...", str(sum(row.clients[CLUSTERS_SHOWN:])), "")
     return table

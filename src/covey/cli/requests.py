@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError
-from covey.cli.answer import HIDDEN, INLINE, Answer, Commands, short, tabled
+from covey.cli.answer import Answer, Commands, short, tabled
 from covey.cli.app import FAILED_CHECK
 from covey.cli.commands import LEAVING, app
 from covey.cli.progress import shown

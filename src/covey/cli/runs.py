@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from importlib.resources import as_file, files
 from itertools import count
@@ -17,20 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import covey
+from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.errors import ConfigError, RunError
-from covey.cli.answer import (
-    BAD,
-    FAILED_CHECK,
-    HIDDEN,
-    INLINE,
-    OPTIONAL,
-    Answer,
-    Commands,
-    Line,
-    fail_if,
-    short,
-    table_of,
-)
+from covey.cli.answer import BAD, FAILED_CHECK, Answer, Commands, Line, fail_if, short, table_of
 from covey.cli.app import console, errors, stoppable
 from covey.cli.commands import RUNS, app
 from covey.cli.progress import shown
@@ -38,11 +27,13 @@ from covey.components.built_ins import BASELINE, REFERENCES
 
 if TYPE_CHECKING:
     from covey.base.history import History
+    from covey.base.risk import RiskEstimate
     from covey.build.run import BuiltRun
     from covey.config.rules import Idle
     from covey.config.settings import Config
     from covey.desk.pruning import Retention
     from covey.desk.runs import RunEntry
+    from covey.report.summary import ClusterSummary, Summary
     from covey.runtime.folder import RunFolder
 
 DEFAULT_ROOT = "runs"
@@ -64,7 +55,9 @@ class RunConcluded(Answer):
         compared: the run and its baseline.
     """
 
-    summary: Mapping[str, Any] = field(metadata=INLINE)
+    run: str
+    summary: Summary = field(metadata=INLINE)
+    ledger_head: str | None
     unused_settings: Sequence[Idle]
     seconds: float
     report: Path
@@ -75,36 +68,34 @@ class RunConcluded(Answer):
         from covey.report.summary import by_attacks
 
         found = self.summary
-        is_number = found["squared_error"]["overall"] is not None
+        is_number = found.squared_error.overall is not None
         name = "mean squared error" if is_number else "accuracy"
-        accuracy = found["squared_error" if is_number else "accuracy"]
+        quality = found.squared_error if is_number else found.accuracy
         yield (
-            f"{found['method']}: {name} {short(accuracy['overall'])}{_by_group(accuracy)} "
-            f"after {found['rounds']} rounds"
+            f"{found.method}: {name} {short(quality.overall)}{_by_group(quality.by_group)} "
+            f"after {found.rounds} rounds"
         )
-        for metric, one in found["metrics"].items():
-            figures = f"unknown ({one['reason']})"
-            if one["overall"] is not None:
-                extremes = f"{short(one['lowest'])} to {short(one['highest'])}"
-                figures = f"{short(one['overall'])}{_by_group(one)}; clients from {extremes}"
-            yield f"{metric}: {figures}"
-        yield from (_cluster_line(j, each) for j, each in enumerate(found["clusters"][:6]))
-        violations = found["violations"]
-        if violations["count"] is None:
-            yield f"violations: unknown ({violations['reason']})"
+        for metric, one in found.metrics.items():
+            known = one.overall.value is not None
+            clients = f"; clients from {short(one.lowest)} to {short(one.highest)}"
+            yield f"{metric}: {one.overall}{_by_group(one.by_group)}{clients if known else ''}"
+        yield from map(_cluster_line, found.clusters[:6])
+        violations = found.violations
+        if violations.count is None:
+            yield f"violations: unknown: {violations.reason}"
         else:
             yield (
-                f"violations: {violations['count']} clients end above what they accept "
-                f"({violations['count_lower']} by the 95% lower bound){by_attacks(violations)}"
+                f"violations: {violations.count} clients end above what they accept "
+                f"({violations.count_lower} by the 95% lower bound){by_attacks(violations)}"
             )
-        for each in found["guarantees"]:
-            unit = f"a {each['unit']} ({each['relation']})"
-            if each["epsilon"] is None:
-                yield f"no guarantee for {unit}: {each['reason']}"
+        for each in found.privacy.guarantees:
+            unit = f"a {each.unit} ({each.relation})"
+            if each.epsilon is None:
+                yield f"no guarantee for {unit}: {each.reason}"
             else:
                 yield (
-                    f"guarantee for {unit}: epsilon {each['epsilon']:.2f} at delta "
-                    f"{each['delta']:g}, against whoever {each['adversary']}; the report "
+                    f"guarantee for {unit}: epsilon {each.epsilon:.2f} at delta "
+                    f"{each.delta:g}, against whoever {each.adversary}; the report "
                     f"says what it does not cover"
                 )
         if self.compared:
@@ -118,36 +109,29 @@ class RunConcluded(Answer):
         yield f"report: {self.report}"
 
 
-def _by_group(measured: Mapping[str, Any]) -> str:
-    return "".join(f", {group} {short(value)}" for group, value in measured["by_group"].items())
+def _by_group(values: Mapping[str, float | None]) -> str:
+    return "".join(f", {group} {short(value)}" for group, value in values.items())
 
 
-def _cluster_line(j: int, cluster: Mapping[str, Any]) -> str:
-    from covey.report.attacks import LOSS
-
-    def figure(key: str, reason: str) -> str:
-        if cluster[key] is None:
-            return f"unknown ({cluster[reason]})"
-        return f"{cluster[key]:.3f}±{cluster[f'{key}_standard_error']:.3f}"
-
-    def extremes(found: Mapping[str, Any], prefix: str) -> str:
-        worst, surely = found[f"{prefix}worst_client"], found[f"{prefix}tpr_at_1"]
-        known = [
-            *([] if worst is None else [f"worst client {worst:.3f}"]),
-            *([] if surely is None else [f"TPR {surely:.3f} at 1% FPR"]),
-        ]
-        return f" ({', '.join(known)})" if known else ""
-
+def _cluster_line(cluster: ClusterSummary) -> str:
+    strongest, truth = cluster.strongest_attack, cluster.truth
     line = (
-        f"cluster {j}: {cluster['clients']} clients, measured risk "
-        f"{figure('risk', 'reason')}, true risk {figure('true_risk', 'true_risk_reason')}"
-        f"{extremes(cluster, 'true_risk_')}"
+        f"cluster {cluster.cluster}: {cluster.clients} clients, measured risk "
+        f"{cluster.measured.figure}, true risk {_with_extremes(truth)}"
     )
-    attack = cluster["strongest_attack"]
-    if attack is None or attack["attack"] == LOSS:
+    if strongest is None or strongest == truth:
         return line
-    mean = f"{attack['risk']:.3f}±{attack['standard_error']:.3f}"
-    return f"{line}, by {attack['attack']} {mean}{extremes(attack, '')}"
+    return f"{line}, by {strongest.source} {_with_extremes(strongest)}"
+
+
+def _with_extremes(estimate: RiskEstimate) -> str:
+    """Return a risk with what its mean over members hides."""
+    worst, surely = estimate.worst_client, estimate.tpr_at_1
+    known = [
+        *([] if worst is None else [f"worst client {worst:.3f}"]),
+        *([] if surely is None else [f"TPR {surely:.3f} at 1% FPR"]),
+    ]
+    return f"{estimate.figure} ({', '.join(known)})" if known else str(estimate.figure)
 
 
 @app.command(rich_help_panel=RUNS)
@@ -292,18 +276,24 @@ def _concluded(
     if (baseline / "config.toml").is_file():
         beside[f"{name}/baseline"] = covey.load(baseline).history
         compared = comparison([reported(folder.path)])
-    yield RunConcluded(result.summary, unused, seconds, page, compared)
+    yield RunConcluded(
+        run=str(result.folder),
+        summary=result.summary,
+        ledger_head=result.ledger_head,
+        unused_settings=unused,
+        seconds=seconds,
+        report=page,
+        compared=compared,
+    )
     fail_if_diverged({name: result.history}, beside)
 
 
 def diverged_in(histories: Mapping[str, History]) -> list[dict[str, Any]]:
     """Return which models of these runs, by name, are none: for `--json`."""
-    from covey.report.attacks import diverged_models
-
     return [
-        {"run": name, **each}
+        {"run": name, **asdict(each)}
         for name, history in histories.items()
-        for each in diverged_models(history)
+        for _, each in sorted(history.diverged.items())
     ]
 
 

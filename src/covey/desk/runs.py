@@ -314,7 +314,7 @@ def _guarantees(history: History) -> Mapping[str, Any]:
         for each in status.guarantees
         if each.epsilon is not None
     )
-    return {"guarantees": sentences, "guarantee_reason": status.reason}
+    return {"guarantees": sentences, "guarantee_reason": status.guarantee_reason}
 
 
 def _event_in(records: Sequence[Record], kind: type[E]) -> E | None:

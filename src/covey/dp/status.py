@@ -15,15 +15,15 @@ class GuaranteeStatus:
     """Which guarantees a run gives, and which of them holds.
 
     Attributes:
+        guarantee: the strongest that holds: the first that has an epsilon; a client's hides
+            each of its records, too.
+        guarantee_reason: why none holds; empty if one does.
         guarantees: all that noise was added for, the client's first.
-        holds: the first of them that has an epsilon; a client's hides each of its
-            records, too.
-        reason: why none holds; empty if one does.
     """
 
+    guarantee: Guarantee | None
+    guarantee_reason: str
     guarantees: tuple[Guarantee, ...]
-    holds: Guarantee | None
-    reason: str
 
 
 def guarantee_status(history: History) -> GuaranteeStatus:
@@ -38,7 +38,7 @@ def guarantee_status(history: History) -> GuaranteeStatus:
         found = guarantees(history.told, began.delta, secret=secret)
     holds = next((each for each in found if each.epsilon is not None), None)
     why_not = found[0].reason if found else NOT_ACCOUNTED
-    return GuaranteeStatus(found, holds, "" if holds else why_not)
+    return GuaranteeStatus(holds, "" if holds else why_not, found)
 
 
 def epsilon_over_rounds(history: History, points: int) -> dict[Unit, list[tuple[int, float]]]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -111,9 +111,7 @@ class MemoryFolder:
             return NodeMemory()
         try:
             kept = json.loads(checked(read_bounded(self._file)))
-            risks = tuple(None if risk is None else RiskEstimate(**risk) for risk in kept["risks"])
-            memory = NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
-            return _checked(asdict(memory))
+            return _checked({each.name: kept[each.name] for each in fields(NodeMemory)})
         except UNREADABLE as error:
             raise _damaged(self._file, error) from error
 

@@ -1,7 +1,7 @@
 """Auditing one cluster model: controls first, then attacks, overall and by parts of the records."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 from covey.base.errors import ConfigError
 from covey.base.names import Params
 from covey.base.params import subtract
-from covey.base.risk import DIVERGED
 from covey.base.rng import Streams
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
@@ -194,9 +193,8 @@ def examine_cluster(
     engine: Engine, target: Target, reference: Reference, auditor: Auditor, streams: Streams
 ) -> ClusterAuditResult:
     """Attack one cluster model; no figures where it diverged, or sides do not match."""
-    if diverged := target.diverged or has_non_finite_values(target.params):
-        none = _without_attacks(target, None, f"{DIVERGED}: {diverged}")
-        return replace(none, diverged=True)
+    if why := target.diverged or has_non_finite_values(target.params):
+        return _without_attacks(target, None, f"diverged: {why}", diverged=True)
     if not target.members:
         return _without_attacks(target, None, "no client both uses and trained this cluster")
     blind = blind_risk(target.members, reference, streams)
@@ -238,9 +236,12 @@ def examine_cluster(
     )
 
 
-def _without_attacks(target: Target, blind_auc: float | None, reason: str) -> ClusterAuditResult:
-    clients = len(target.members)
-    return ClusterAuditResult(target.cluster, clients, 0, 0, 0, blind_auc, reason, {}, {})
+def _without_attacks(
+    target: Target, blind_auc: float | None, reason: str, *, diverged: bool = False
+) -> ClusterAuditResult:
+    return ClusterAuditResult(
+        target.cluster, len(target.members), 0, 0, 0, blind_auc, reason, {}, {}, diverged=diverged
+    )
 
 
 def _signals(

@@ -22,8 +22,7 @@ from covey.base.rng import Streams
 from covey.data.examples import Examples, hashes
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
 from covey.engine.recipe import Recipe
-from covey.membership.attacks import Rates, auc, cross_fitted, rates_at, scores_of
-from covey.membership.intervals import estimate_of
+from covey.membership.attacks import cross_fitted, risk_at, scores_of
 
 
 def positive_control(
@@ -66,16 +65,15 @@ def _attacked(
         scores_of(each.losses.double().numpy())
         for each in engine.score([ScoringJob(params, side) for side in sides])
     )
-    rates = cross_fitted(inside, outside, streams.at("folds").generator())
-    return estimate_of(rates, auc(inside, outside))
+    return cross_fitted(inside, outside, streams.at("folds").generator())
 
 
 def blind_baseline(
     members: Float[ndarray, "members features"],
     non_members: Float[ndarray, "others features"],
     generator: np.random.Generator,
-) -> tuple[Rates, float]:
-    """Return how well a classifier of records tells the sides apart: its rates and AUC.
+) -> RiskEstimate:
+    """Return how well a classifier of records tells the sides apart.
 
     Trained on one random half of each side and judged on the other: over cross-validation
     folds the errors would depend on each other, and the standard error would be too small.
@@ -94,7 +92,7 @@ def blind_baseline(
     forest.fit(np.concatenate(learn), np.repeat([1, 0], [len(side) for side in learn]))
     forest.n_jobs = 1  # several threads would add up the trees in any order
     inside, outside = (np.asarray(forest.predict_proba(side))[:, 1] for side in judge)
-    return rates_at(0.5, inside, outside), auc(inside, outside)
+    return risk_at(0.5, inside, outside)
 
 
 def _blind_halves(

@@ -18,14 +18,14 @@ from jaxtyping import Bool, Float, Int, Int64
 from numpy import ndarray
 
 from covey.base.names import Handle, Params
-from covey.base.risk import Finding, RiskEstimate, Withheld
+from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.components.parts import Component, Positive
 from covey.data.examples import Client, Examples, ShiftRange
 from covey.engine.protocol import Engine, ScoringJob
-from covey.membership.attacks import Rates, auc, cross_fitted, folds, scores_of
+from covey.membership.attacks import cross_fitted, folds, risk_of_rates, scores_of
 from covey.membership.controls import copied
-from covey.membership.intervals import MIN_RECORDS, estimate_of, stratified
+from covey.membership.intervals import MIN_RECORDS, stratified
 from covey.membership.references import PlayRound
 from covey.membership.truth import Assessment, Counts, Profile, Reference, Target, true_risk
 from covey.secure_sums.server import secure_sum
@@ -92,7 +92,7 @@ class RiskEstimator(Component):
     ...             for sets in zip(*((c.train, c.holdout) for c in target.members))
     ...         ]
     ...         gap = outside - inside
-    ...         return RiskEstimate(0.5 + self.slope * gap, standard_error=0.05)
+    ...         return RiskEstimate(Figure(0.5 + self.slope * gap, error=0.05))
 
     Name it in `[risk] name = "package.module:LossGap"`, with `slope` beside it, or pass
     it: `covey.Config(risk=LossGap(slope=0.2))`.
@@ -122,7 +122,7 @@ class RiskEstimator(Component):
 
     every: Positive = 5
 
-    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
+    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return the risk of one cluster model, or why there is no estimate.
 
         Args:
@@ -153,7 +153,7 @@ class RiskEstimator(Component):
             target = Target(j, models[j], (client,), 0)
             at = streams.at("own risk", client.name).at(j)
             finding = self.estimate(target, context, at)
-            return finding if isinstance(finding, RiskEstimate) else None
+            return finding if finding.is_known else None
 
         return {c.handle: [found(c, j) for j in range(len(models))] for c in cohort}
 
@@ -219,10 +219,10 @@ def loss_counts(
     return counts
 
 
-def rates_of_counts(
-    members: Int[ndarray, "folds bins"], non_members: Int[ndarray, "folds bins"]
-) -> Rates:
-    """Return the rates of a loss threshold fitted on the other folds, for each fold.
+def risk_of_counts(
+    members: Int[ndarray, "folds bins"], non_members: Int[ndarray, "folds bins"], rests_on: str = ""
+) -> RiskEstimate:
+    """Return the risk by a loss threshold fitted on the other folds, for each fold.
 
     A record counts as a member if its loss lies in or below the threshold's bin.
     """
@@ -239,12 +239,14 @@ def rates_of_counts(
         threshold = int(np.argmax(excess(np.arange(FOLDS) != fold)))
         hits += members[fold, : threshold + 1].sum()
         rejections += non_members[fold, threshold + 1 :].sum()
-    return Rates(
-        tpr=float(hits / members.sum()),
-        tnr=float(rejections / non_members.sum()),
-        members=int(members.sum()),
-        non_members=int(non_members.sum()),
+    return risk_of_rates(
+        float(hits / members.sum()),
+        float(rejections / non_members.sum()),
+        int(members.sum()),
+        int(non_members.sum()),
         fitted=float(1 + excess(np.full(FOLDS, fill_value=True)).max()) / 2,
+        auc=auc_of_counts(members, non_members),
+        rests_on=rests_on,
     )
 
 
@@ -268,18 +270,18 @@ class FederatedEstimator(RiskEstimator):
     needs_holdout: ClassVar[bool] = True
     counts: ClassVar[bool] = True
 
-    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
+    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return the loss threshold's risk, fitted and judged on counts."""
         clients = target.members
         if context.count is not None:
             inside, outside = target.counts or context.count(target, streams)
             if not inside.any() and not outside.any():
-                return Withheld(
+                return RiskEstimate.unknown(
                     f"fewer than {FEWEST_REPORTING} clients told counts, or fewer than may "
                     f"be summed under masks; of so few one that lies decides the figure"
                 )
         elif why := copied((c.train for c in clients), (c.holdout for c in clients)):
-            return Withheld(why)
+            return RiskEstimate.unknown(why)
         else:
             pairs = client_counts(context.engine, target.params, clients, streams)
             inside, outside = combined_counts(
@@ -288,9 +290,8 @@ class FederatedEstimator(RiskEstimator):
         members, non_members = int(inside.sum()), int(outside.sum())
         sides = f"{members} members and {non_members} held-out examples of its clients"
         if min(members, non_members) < MIN_RECORDS:
-            return Withheld(f"{sides}, and at least {MIN_RECORDS} of each are needed")
-        rates = rates_of_counts(inside, outside)
-        return estimate_of(rates, auc_of_counts(inside, outside), sides)
+            return RiskEstimate.unknown(f"{sides}, and at least {MIN_RECORDS} of each are needed")
+        return risk_of_counts(inside, outside, sides)
 
 
 def client_counts(
@@ -357,14 +358,16 @@ class ClientEstimator(RiskEstimator):
         "show before the audit at the end."
     )
 
-    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
+    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return what the members find, weighted by their examples."""
         rows = self.judge((target.params,), target.members, context, streams)
         known = [each for row in rows.values() for each in row if each is not None]
         found = stratified(known)
         if found is None:
-            return Withheld(f"no member has {MIN_RECORDS} examples and {MIN_RECORDS} held-out ones")
-        return replace(found, reason=f"{len(known)} members, each by itself")
+            return RiskEstimate.unknown(
+                f"no member has {MIN_RECORDS} examples and {MIN_RECORDS} held-out ones"
+            )
+        return replace(found, rests_on=f"{len(known)} members, each by itself")
 
     def judge(
         self,
@@ -398,8 +401,7 @@ class ClientEstimator(RiskEstimator):
                 if all(np.isfinite(side).all() for side in both):
                     sides = scores_of(both[0]), scores_of(both[1])
                     generator = streams.at("own risk", client.name).at(j).generator()
-                    rates = cross_fitted(*sides, generator)
-                    found[client.handle][j] = estimate_of(rates, auc(*sides))
+                    found[client.handle][j] = cross_fitted(*sides, generator)
         return found
 
 
@@ -414,9 +416,9 @@ class NoEstimator(RiskEstimator):
         target: Target,  # noqa: ARG002
         context: RiskContext,  # noqa: ARG002
         streams: Streams,  # noqa: ARG002
-    ) -> Finding:
+    ) -> RiskEstimate:
         """Return that there is none."""
-        return Withheld("nobody measures it")
+        return RiskEstimate.unknown("nobody measures it")
 
 
 class OracleEstimator(RiskEstimator):
@@ -424,9 +426,9 @@ class OracleEstimator(RiskEstimator):
 
     note: ClassVar[str] = "Clients saw the true risk of every cluster: an oracle."
 
-    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
+    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return what the audit at the end of a run would say now."""
         truth = true_risk(context.engine, target.params, target.members, context.reference, streams)
         if truth is None:
-            return Withheld(f"fewer than {MIN_RECORDS} records on a side")
-        return replace(truth, reason="the truth, which only a simulation knows")
+            return RiskEstimate.unknown(f"fewer than {MIN_RECORDS} records on a side")
+        return replace(truth, rests_on="the truth, which only a simulation knows")

@@ -7,38 +7,18 @@ recipe would be one more draw.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from covey.base.figure import Figure
 from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
-from covey.membership.attacks import Rates, auc, best_threshold, cross_fitted
+from covey.membership.attacks import best_threshold, cross_fitted
 
 MIN_RECORDS = 10
 """Records on each side below which an estimate says nothing."""
-
-EXTRAPOLATED = "extrapolated"
-"""How the reason of an extrapolated estimate begins, so that they can be counted."""
-
-
-def estimate_of(rates: Rates, auc: float, reason: str = "") -> RiskEstimate:
-    """Return the estimate that an attack's rates amount to."""
-    return RiskEstimate(
-        risk=rates.accuracy,
-        standard_error=rates.standard_error,
-        auc=auc,
-        members=rates.members,
-        non_members=rates.non_members,
-        reason=reason,
-    )
-
-
-def extrapolated(estimate: RiskEstimate, reason: str) -> RiskEstimate:
-    """Mark an estimate that nobody may act on: it is of smaller federations."""
-    return replace(estimate, calibrated=False, reason=f"{EXTRAPOLATED}: {reason}")
 
 
 def stratified(strata: Sequence[RiskEstimate]) -> RiskEstimate | None:
@@ -52,8 +32,10 @@ def stratified(strata: Sequence[RiskEstimate]) -> RiskEstimate | None:
     share = members / members.sum()
     errors = np.array([each.standard_error for each in strata])
     return RiskEstimate(
-        risk=float(share @ [each.risk for each in strata]),
-        standard_error=float(np.sqrt(((share * errors) ** 2).sum())),
+        Figure(
+            float(share @ [each.risk for each in strata]),
+            float(np.sqrt(((share * errors) ** 2).sum())),
+        ),
         auc=float(share @ known_aucs(strata)),
         members=int(members.sum()),
         non_members=sum(each.non_members for each in strata),
@@ -66,41 +48,9 @@ def known_aucs(estimates: Sequence[RiskEstimate]) -> list[float]:
 
 
 LEVEL = 0.95
-Z = 1.959963984540054
-"""Of a normal figure, so many standard errors either way hold it with `LEVEL`."""
 
 Sides = tuple[Float[ndarray, "_"], Float[ndarray, "_"]]
 """The scores of one group's members and of its non-members."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A figure and its 95% interval, or why there is none.
-
-    Attributes:
-        reason: "" where there is a value.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
-    reason: str = ""
-
-    @classmethod
-    def around(cls, value: float, standard_error: float) -> "Estimate":
-        """Return value +- 1.96 SE, inside [0, 1]."""
-        reach = Z * standard_error
-        return cls(value, max(0.0, value - reach), min(1.0, value + reach))
-
-    def standard_error(self) -> float:
-        """Return the standard error that a value was given its interval for."""
-        low, value = self.low or 0.0, self.value or 0.0
-        return (value - low) / Z
-
-    @classmethod
-    def unknown(cls, reason: str) -> "Estimate":
-        """Return no figure, and why."""
-        return cls(None, None, None, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +64,23 @@ class AttackMetrics:
         tpr_at_01_percent: the same at 0.1%.
     """
 
-    balanced_accuracy: Estimate
-    auc: Estimate
-    tpr_at_1_percent: Estimate
-    tpr_at_01_percent: Estimate
+    balanced_accuracy: Figure
+    auc: Figure
+    tpr_at_1_percent: Figure
+    tpr_at_01_percent: Figure
     members: int
     non_members: int
+
+    def estimate(self, attack: str) -> RiskEstimate:
+        """Return the risk by this attack."""
+        return RiskEstimate(
+            self.balanced_accuracy,
+            self.auc.value,
+            self.members,
+            self.non_members,
+            source=attack,
+            tpr_at_1=self.tpr_at_1_percent.value,
+        )
 
 
 def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
@@ -129,15 +90,16 @@ def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
     and Pearson's at the threshold that the non-members set.
     """
     known = [each for each in strata if min(map(len, each)) >= MIN_RECORDS]
-    folds = [streams.at("folds", index).generator() for index in range(len(known))]
     figures = [
-        estimate_of(cross_fitted(*sides, generator), auc(*sides))
-        for sides, generator in zip(known, folds, strict=True)
+        cross_fitted(*sides, streams.at("folds", index).generator())
+        for index, sides in enumerate(known)
     ]
     whole = stratified(figures)
     if whole is None:
-        none = Estimate.unknown(f"fewer than {MIN_RECORDS} members or non-members")
-        return AttackMetrics(none, none, none, none, *_sizes(strata))
+        none = Figure.unknown(f"fewer than {MIN_RECORDS} members or non-members")
+        members = sum(len(inside) for inside, _ in strata)
+        others = sum(len(outside) for _, outside in strata)
+        return AttackMetrics(none, none, none, none, members, others)
     shares = np.array([figure.members for figure in figures]) / whole.members
     aucs = known_aucs(figures)
     errors = np.array(
@@ -145,8 +107,8 @@ def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
     )
     (area,) = known_aucs([whole])
     return AttackMetrics(
-        balanced_accuracy=Estimate.around(whole.risk, whole.standard_error),
-        auc=Estimate.around(area, float(np.sqrt(((shares * errors) ** 2).sum()))),
+        balanced_accuracy=Figure.share(whole.risk, whole.standard_error),
+        auc=Figure.share(area, float(np.sqrt(((shares * errors) ** 2).sum()))),
         tpr_at_1_percent=tpr_at(0.01, known),
         tpr_at_01_percent=tpr_at(0.001, known),
         members=whole.members,
@@ -154,7 +116,7 @@ def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
     )
 
 
-def tpr_at(fpr: float, strata: Sequence[Sides]) -> Estimate:
+def tpr_at(fpr: float, strata: Sequence[Sides]) -> Figure:
     """Return the share of members above all but `fpr` of their group's non-members.
 
     Unknown below 10 / fpr non-members in some group: too few would set the threshold.
@@ -162,13 +124,14 @@ def tpr_at(fpr: float, strata: Sequence[Sides]) -> Estimate:
     least = round(10 / fpr)
     fewest = min((len(others) for _, others in strata), default=0)
     if fewest < least:
-        return Estimate.unknown(
+        return Figure.unknown(
             f"a false positive rate of {fpr:.1%} needs at least {least:,} "
             f"non-members of each group, found {fewest:,}"
         )
     hits = sum(_tpr_at(fpr, sides) for sides in strata)
     members = sum(len(inside) for inside, _ in strata)
-    return Estimate(hits / members, *clopper_pearson(hits, members))
+    low, high = clopper_pearson(hits, members)
+    return Figure(hits / members, low=low, high=high)
 
 
 def roc(strata: Sequence[Sides], points: int = 60) -> tuple[tuple[float, float], ...]:
@@ -215,40 +178,28 @@ def _tpr_at(fpr: float, sides: Sides) -> int:
     return int(np.sum(inside > np.sort(others)[::-1][accused]))
 
 
-def _sizes(strata: Sequence[Sides]) -> tuple[int, int]:
-    return sum(len(a) for a, _ in strata), sum(len(b) for _, b in strata)
-
-
 ACCUSED = 0.01
 
 
-class Extremes(NamedTuple):
-    """What stands beside the mean success of an attack.
+def with_extremes(
+    estimate: RiskEstimate, inside: Sequence[Float[ndarray, " _"]], outside: Float[ndarray, " _"]
+) -> RiskEstimate:
+    """Return the estimate with what its mean hides: the surest 1%, and the worst client.
 
-    Attributes:
-        tpr_at_1: share of members found while 1% of non-members are accused.
-        worst_client: the largest balanced accuracy on one client's members, at the
-            threshold that is best for all; of few records it is large by chance alone.
-    """
+    As it is where there are too few records of either side.
 
-    tpr_at_1: float
-    worst_client: float
-
-
-def extremes_of(
-    inside: Sequence[Float[ndarray, " _"]], outside: Float[ndarray, " _"]
-) -> Extremes | None:
-    """Return both, from the scores of each client's members and of all non-members.
-
-    None where there are too few of either.
+    Args:
+        estimate: of an attack with these scores.
+        inside: of each client's members.
+        outside: of all non-members.
     """
     own = [each for each in inside if len(each) >= MIN_RECORDS]
     if not own or len(outside) < MIN_RECORDS:
-        return None
+        return estimate
     together = np.concatenate(own)
     accepted = np.quantile(outside, 1 - ACCUSED, method="inverted_cdf")
-    found = float((together > accepted).mean())
+    surely = float((together > accepted).mean())
     threshold = best_threshold(together, outside)
     accused = float((outside >= threshold).mean())
     worst = max(float((each >= threshold).mean()) for each in own)
-    return Extremes(found, (worst + 1 - accused) / 2)
+    return replace(estimate, tpr_at_1=surely, worst_client=(worst + 1 - accused) / 2)

@@ -21,24 +21,19 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from covey.base.figure import Figure
 from covey.base.names import Params
 from covey.base.params import not_finite
-from covey.base.risk import Finding, RiskEstimate, Withheld
+from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.components.parts import Positive
 from covey.components.state import ComponentState, kept
 from covey.data.examples import Examples
 from covey.data.partition import apportion
 from covey.engine.protocol import Engine, Scored, ScoringJob
-from covey.membership.attacks import auc, best_threshold, rates_at, scores_of
+from covey.membership.attacks import best_threshold, risk_at, scores_of
 from covey.membership.estimators import RiskContext, RiskEstimator
-from covey.membership.intervals import (
-    MIN_RECORDS,
-    estimate_of,
-    extrapolated,
-    known_aucs,
-    stratified,
-)
+from covey.membership.intervals import MIN_RECORDS, known_aucs, stratified
 from covey.membership.truth import Assessment, Profile, Target
 
 PRIOR_WEIGHT = 4
@@ -71,8 +66,7 @@ def _averaged(shadows: Sequence[RiskEstimate], factor: float) -> RiskEstimate:
     risks = [figure.risk for figure in shadows]
     sampling = float(np.mean([figure.standard_error for figure in shadows]))
     return RiskEstimate(
-        risk=float(np.mean(risks)),
-        standard_error=float(moderated(risks, sampling) * factor),
+        Figure(float(np.mean(risks)), float(moderated(risks, sampling) * factor)),
         auc=float(np.mean(known_aucs(shadows))),
         members=shadows[0].members,
         non_members=shadows[0].non_members,
@@ -86,6 +80,7 @@ def power_law(by_size: Sequence[Sequence[RiskEstimate]], members: int) -> RiskEs
     SE^2 = (SE of the line, by the delta method)^2 + s^2 of the largest shadows
 
     An advantage below its own standard error counts as that: its logarithm says nothing.
+    Nobody may act on it: it is of smaller federations.
     """
     means = [_averaged(group, 1 / np.sqrt(len(group))) for group in by_size]
     errors = np.array([2 * figure.standard_error for figure in means])
@@ -102,13 +97,8 @@ def power_law(by_size: Sequence[Sequence[RiskEstimate]], members: int) -> RiskEs
     advantage = min(1.0, float(np.exp(log_advantage)))
     largest = max(by_size, key=lambda group: group[0].members)
     draw = _averaged(largest, 1.0)
-    return RiskEstimate(
-        risk=0.5 + advantage / 2,
-        standard_error=float(np.hypot(advantage * log_error / 2, draw.standard_error)),
-        auc=draw.auc,
-        members=draw.members,
-        non_members=draw.non_members,
-    )
+    error = float(np.hypot(advantage * log_error / 2, draw.standard_error))
+    return replace(draw, figure=Figure(0.5 + advantage / 2, error), calibrated=False)
 
 
 MIN_NON_MEMBERS = 2_000
@@ -326,8 +316,7 @@ def _estimate_of(results: Sequence[ShadowResult], index: int) -> RiskEstimate | 
                 np.concatenate([t.inside[group] for t in others]),
                 np.concatenate([t.outside[group] for t in others]),
             )
-            rates = rates_at(threshold, inside, outside)
-            strata.append(estimate_of(rates, auc(inside, outside)))
+            strata.append(risk_at(threshold, inside, outside))
     return stratified(strata)
 
 
@@ -352,9 +341,13 @@ def gap_corrected(
     What the clients report makes the gap attack exact on the target itself; the shadows
     only tell by how much a loss threshold does better.
     """
+    moved = [
+        each.risk + gap - gap_risk(result.train, result.test)
+        for each, result in zip(estimates, results, strict=True)
+    ]
     return [
-        replace(figure, risk=figure.risk + gap - gap_risk(result.train, result.test))
-        for figure, result in zip(estimates, results, strict=True)
+        replace(each, figure=Figure(risk, each.standard_error))
+        for each, risk in zip(estimates, moved, strict=True)
     ]
 
 
@@ -396,9 +389,9 @@ class ShadowEstimator(RiskEstimator):
 
     shadows: Positive = 3
 
-    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> Finding:
+    def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return what shadows say that were never there before."""
-        return self.assess(target, context, streams).finding
+        return self.assess(target, context, streams).estimate
 
     def assess(
         self,
@@ -414,9 +407,9 @@ class ShadowEstimator(RiskEstimator):
 
     def _attacked(
         self, target: Target, context: RiskContext
-    ) -> tuple[Finding, tuple[ShadowFederation, ...]]:
+    ) -> tuple[RiskEstimate, tuple[ShadowFederation, ...]]:
         if not target.members:
-            return Withheld("no client has chosen this cluster"), ()
+            return RiskEstimate.unknown("no client has chosen this cluster"), ()
         profile = tuple(sorted((c.group or 0, len(c.train)) for c in target.members))
         members, pool = examples_in(profile), len(context.pool)
         plan = plan_shadows(profile, pool, self.shadows)
@@ -426,35 +419,37 @@ class ShadowEstimator(RiskEstimator):
                 f"{MIN_RECORDS} more, smaller ones three sizes in half of the pool, and the "
                 f"server's pool holds {pool}"
             )
-            return Withheld(too_small), ()
+            return RiskEstimate.unknown(too_small), ()
         shadows, results = list[ShadowFederation](), list[ShadowResult]()
         for each in shadows_for(target, plan, context.start[target.cluster]):
             data = draw_shadow_data(each, context)
             shadows.append(advance(each, data, target.round_index, context))
             results.append(evaluate_shadow(context.engine, shadows[-1], target, data))
         if any(not_finite(each.params) for each in shadows):
-            return Withheld("its shadow federations diverged"), ()
+            return RiskEstimate.unknown("its shadow federations diverged"), ()
         if examples_in(plan[0]) == members:
             return _matched_finding(context.engine, target, results), tuple(shadows)
         return self._extrapolated_finding(results, members, pool), tuple(shadows)
 
     def _extrapolated_finding(
         self, results: Sequence[ShadowResult], members: int, pool: int
-    ) -> Finding:
+    ) -> RiskEstimate:
         """Draw the line through the sizes that the pool allows."""
         starts = range(0, len(results), self.shadows)
         sizes = [leave_one_out(results[i : i + self.shadows]) for i in starts]
         if not all(sizes):
-            return Withheld(f"the pool's {pool} examples allow no three sizes")
+            return RiskEstimate.unknown(f"the pool's {pool} examples allow no three sizes")
         largest = max(group[0].members for group in sizes)
         rests_on = (
-            f"{len(results)} shadow federations of up to {largest} examples, and the cluster "
-            f"has {members}"
+            f"extrapolated: {len(results)} shadow federations of up to {largest} examples, and "
+            f"the cluster has {members}"
         )
-        return extrapolated(power_law(sizes, members), rests_on)
+        return replace(power_law(sizes, members), rests_on=rests_on)
 
 
-def _matched_finding(engine: Engine, target: Target, results: Sequence[ShadowResult]) -> Finding:
+def _matched_finding(
+    engine: Engine, target: Target, results: Sequence[ShadowResult]
+) -> RiskEstimate:
     scored = engine.score([ScoringJob(target.params, each.train) for each in target.members])
     # as its clients report, and as the pool shows
     train, test = _accuracy(scored), float(np.mean([each.target_test for each in results]))
@@ -463,10 +458,10 @@ def _matched_finding(engine: Engine, target: Target, results: Sequence[ShadowRes
     wrong = _accuracy_mismatch("train", [each.train for each in results], train, members)
     wrong = wrong or _accuracy_mismatch("test", [each.test for each in results], test, others)
     if wrong:
-        return Withheld(wrong)
+        return RiskEstimate.unknown(wrong)
     figures = leave_one_out(results)
     if not figures:
-        return Withheld(
+        return RiskEstimate.unknown(
             f"no group has {MIN_RECORDS} members and {MIN_RECORDS} non-members in the pool"
         )
     rests_on = (
@@ -474,4 +469,4 @@ def _matched_finding(engine: Engine, target: Target, results: Sequence[ShadowRes
         f"as the clients report them"
     )
     corrected = gap_corrected(figures, results, gap_risk(train, test))
-    return replace(predicted(corrected), reason=rests_on)
+    return replace(predicted(corrected), rests_on=rests_on)

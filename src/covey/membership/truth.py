@@ -18,23 +18,17 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.base.events import ClusterAudited
+from covey.base.figure import Figure
 from covey.base.names import Handle, Params
 from covey.base.params import not_finite
-from covey.base.risk import DIVERGED, Finding, RiskEstimate, Withheld
+from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.components.state import ComponentState, States
 from covey.data.examples import MASKED, Client, Examples, to_floats
 from covey.engine.protocol import Engine, ScoredOnce, ScoringJob
-from covey.membership.attacks import auc, cross_fitted, scores_of
+from covey.membership.attacks import cross_fitted, scores_of
 from covey.membership.controls import blind_baseline, copied
-from covey.membership.intervals import (
-    MIN_RECORDS,
-    Extremes,
-    Sides,
-    estimate_of,
-    extremes_of,
-    stratified,
-)
+from covey.membership.intervals import MIN_RECORDS, Sides, stratified, with_extremes
 
 Profile = tuple[tuple[int, int], ...]
 """The (group, number of examples) of each client of a cluster, sorted."""
@@ -64,9 +58,9 @@ class Target:
 
 
 class Assessment(NamedTuple):
-    """What was found of one cluster, and what to keep for the next time, if anything."""
+    """The risk of one cluster's model, and what to keep for the next time, if anything."""
 
-    finding: Finding
+    estimate: RiskEstimate
     state: ComponentState | None = None
 
 
@@ -198,7 +192,7 @@ def unless_diverged(
 ) -> RedTeam:
     """Return the same red team, which gives no estimate for a model that is none.
 
-    Every finding says who found it, and when.
+    Every estimate says whose it is, and of when.
 
     While a run goes on, a model may be near guessing because it has not learnt anything
     yet; at its end there is no yet.
@@ -217,10 +211,10 @@ def unless_diverged(
         if not reason and not _same(target.params, start[target.cluster]):
             times = 1.0 if target.round_index >= rounds else EXPLODED
             reason = no_better_than_guessing(engine, target.params, target.members, times)
-        void = Assessment(Withheld(reason, diverged=True))
+        void = Assessment(RiskEstimate.of_diverged(reason))
         found = void if reason else attack(target, streams)
-        stamped = replace(found.finding, source=source, round_index=target.round_index)
-        return found._replace(finding=stamped)
+        known = replace(found.estimate, source=source, round_index=target.round_index)
+        return found._replace(estimate=known)
 
     return assess
 
@@ -299,8 +293,7 @@ def true_risk(
         outside = _scores(engine, params, reference.matching(group, clients))
         if min(len(inside), len(outside)) >= MIN_RECORDS:
             generator = streams.at("folds", str(group)).generator()
-            rates = cross_fitted(inside, outside, generator)
-            strata.append(estimate_of(rates, auc(inside, outside)))
+            strata.append(cross_fitted(inside, outside, generator))
     return stratified(strata)
 
 
@@ -316,8 +309,12 @@ def blind_risk(
             inside, outside = (_evenly_some(side, generator) for side in sides)
             rows = _features(Examples.joined([inside, outside]))
             halves = rows[: len(inside)], rows[len(inside) :]
-            strata.append(estimate_of(*blind_baseline(*halves, generator)))
+            strata.append(blind_baseline(*halves, generator))
     return stratified(strata)
+
+
+LOSS = "loss"
+"""The loss threshold of every run's end, by the name that it has in an audit."""
 
 
 def audit_clusters(
@@ -326,51 +323,74 @@ def audit_clusters(
     membership: Membership,
     reference: Reference,
     streams: Streams,
+    diverged: Mapping[int, str] | None = None,
 ) -> tuple[ClusterAudited, ...]:
-    """Audit every final cluster model; refuse the figure where the sides do not match."""
+    """Audit every final cluster model; refuse the figure where the sides do not match.
+
+    Args:
+        engine: scores.
+        clusters: the models.
+        membership: whose records they may remember.
+        reference: non-members.
+        streams: of the audit.
+        diverged: why a model is none, by cluster: of it nothing is known.
+    """
 
     def audit(j: int, params: Params) -> ClusterAudited:
         at, scorer = streams.at("cluster", j), ScoredOnce(engine)
         chosen, trained = membership.chosen[j], membership.trained[j]
-        figure = true_risk(scorer, params, chosen, reference, at)
-        same = trained == chosen  # nobody came or left: one attack answers both
-        exposed = figure if same else true_risk(scorer, params, trained, reference, at)
+        if diverged and j in diverged:
+            none = RiskEstimate.of_diverged(diverged[j], LOSS)
+            return ClusterAudited(j, none, none.figure, none.figure)
         judged = tuple(dict.fromkeys((*chosen, *trained)))
         blind = blind_risk(judged, reference, at)
-        refused = mismatch(judged, reference, blind)
-        shown = None if refused else figure
         traced = _traced(scorer, params, membership.pooled[j], reference, at)
-        most = _extremes(scorer, params, chosen, reference)
-        return ClusterAudited(
-            cluster=j,
-            clients=len(chosen),
-            true_risk=shown and shown.risk,
-            standard_error=shown and shown.standard_error,
-            auc=shown and shown.auc,
-            exposed_risk=None if refused or exposed is None else exposed.risk,
-            blind_auc=blind and blind.auc,
-            reason=refused or _reason(figure),
-            traced_risk=None if refused else traced,
-            **({} if shown is None or most is None else most._asdict()),
-        )
+        if refused := mismatch(judged, reference, blind):
+            truth = RiskEstimate.unknown(refused, LOSS)
+            exposed = traced = truth.figure
+        else:
+            truth = _true(scorer, params, chosen, reference, at)
+            same = trained == chosen  # nobody came or left: one attack answers both
+            exposed = truth.figure if same else _figure(scorer, params, trained, reference, at)
+        return ClusterAudited(j, truth, exposed, traced, blind and blind.auc)
 
     return tuple(audit(j, params) for j, params in enumerate(clusters))
 
 
-def _extremes(
-    engine: Engine, params: Params, members: Sequence[Client], reference: Reference
-) -> Extremes | None:
+def _true(
+    engine: Engine,
+    params: Params,
+    members: Sequence[Client],
+    reference: Reference,
+    streams: Streams,
+) -> RiskEstimate:
+    """Return the true risk of those who use a model, with what its mean hides."""
+    found = true_risk(engine, params, members, reference, streams)
+    if found is None:
+        return RiskEstimate.unknown(FEW, LOSS)
+    rests_on = f"{found.members} members against {found.non_members} matched non-members: " + (
+        "no membership signal (within 2 SE of 0.5)"
+        if found.risk - 0.5 < 2 * found.standard_error
+        else "members can be told apart"
+    )
     inside = [_scores(engine, params, [client.train]) for client in members]
     outside = [
         _scores(engine, params, reference.matching(group, clients))
         for group, clients in _by_group(members).items()
     ]
-    return extremes_of(inside, np.concatenate(outside)) if outside else None
+    named = replace(found, source=LOSS, rests_on=rests_on)
+    return with_extremes(named, inside, np.concatenate(outside))
 
 
-def without_estimate(audit: ClusterAudited, reason: str) -> ClusterAudited:
-    """Return what is left of an audit whose model diverged: who is in it, and why."""
-    return ClusterAudited(audit.cluster, audit.clients, *[None] * 5, reason=f"{DIVERGED}: {reason}")
+def _figure(
+    engine: Engine,
+    params: Params,
+    members: Sequence[Client],
+    reference: Reference,
+    streams: Streams,
+) -> Figure:
+    found = true_risk(engine, params, members, reference, streams)
+    return found.figure if found else Figure.unknown(FEW)
 
 
 def _traced(
@@ -379,15 +399,17 @@ def _traced(
     clients: Sequence[Client],
     reference: Reference,
     streams: Streams,
-) -> float | None:
+) -> Figure:
     """Attack clients that never trained the model; their sides must match by themselves.
 
     Judged together with those who did train it, a mismatch of either would be diluted.
     """
-    if mismatch(clients, reference, blind_risk(clients, reference, streams)):
-        return None
-    figure = true_risk(engine, params, clients, reference, streams)
-    return figure and figure.risk
+    if refused := mismatch(clients, reference, blind_risk(clients, reference, streams)):
+        return Figure.unknown(refused)
+    return _figure(engine, params, clients, reference, streams)
+
+
+FEW = f"fewer than {MIN_RECORDS} member or non-member records in every group"
 
 
 def mismatch(members: Sequence[Client], reference: Reference, blind: RiskEstimate | None) -> str:
@@ -409,15 +431,6 @@ def refusal_reason(blind: RiskEstimate) -> str:
         f"non-members with accuracy {blind.risk:.3f} +- {blind.standard_error:.3f}, "
         f"so the non-members do not match the members"
     )
-
-
-def _reason(figure: RiskEstimate | None) -> str:
-    if figure is None:
-        return f"no figure: fewer than {MIN_RECORDS} member or non-member records in every group"
-    sides = f"{figure.members} members against {figure.non_members} matched non-members"
-    if figure.risk - 0.5 < 2 * figure.standard_error:
-        return f"{sides}: no membership signal (within 2 SE of 0.5)"
-    return f"{sides}: members can be told apart"
 
 
 def beats_chance(blind: RiskEstimate) -> bool:

@@ -11,14 +11,16 @@ from typing import Any
 import tomli_w
 
 from covey.base.errors import ConfigError
+from covey.base.figure import Figure
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.base.risk import DIVERGED
+from covey.base.risk import RiskEstimate
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.config.settings import flat
+from covey.dp.status import guarantee_status
 from covey.report.attacks import LOSS, diverged_sentences, final_exposure, final_risk
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
-from covey.report.summary import NO_GROUPS, client_groups, guarantee_of, violations
+from covey.report.summary import NO_GROUPS, client_groups, violations
 
 INERT = ("engine.", "checkpoints.", "data.dir")
 """Settings that change no result."""
@@ -138,7 +140,7 @@ def _against(
 def _metrics(run: Reported) -> Metrics:
     by_group, above = accuracies(run.history), violations(run.history, LOSS)
     smallest = next(iter(group_sizes(run.history)), None)
-    count = None if above["unknown"] else above["count"]
+    count = None if above.unknown else above.count
     return {
         "accuracy": by_group[OVERALL],
         "minority_accuracy": by_group[smallest] if smallest else None,
@@ -184,7 +186,7 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
 def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
     history, settings = run.history, settings_of(run)
     by_group, above = accuracies(history), violations(history, LOSS)
-    guarantee, finished = guarantee_of(history)["guarantee"], history.finished
+    guarantee, finished = guarantee_status(history).guarantee, history.finished
     sizes = list(group_sizes(history))
     ends = {"minority": sizes[:1], "majority": sizes[-1:]}
     homes = {side: home_of(history, *named) if named else None for side, named in ends.items()}
@@ -201,32 +203,33 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         "accuracy": by_group[OVERALL],
         **{f"accuracy_{group}": by_group.get(group) for group in groups},
         "squared_error": finished.squared_error if finished else None,
-        "violations": above["count"],
-        "violations_lower": above["count_lower"],
-        "violations_unknown": above["unknown"],
+        "violations": above.count,
+        "violations_lower": above.count_lower,
+        "violations_unknown": above.unknown,
     }
     for side, home in homes.items():
-        row[f"true_risk_{side}"] = home.true_risk if home else None
-        row[f"true_risk_{side}_standard_error"] = home.standard_error if home else None
-    refused = [home.reason for home in homes.values() if home and home.true_risk is None]
+        figure = home.truth.figure if home else Figure.unknown("")
+        row[f"true_risk_{side}"] = figure.value
+        row[f"true_risk_{side}_standard_error"] = figure.error
+    refused = [each.truth for each in homes.values() if each and not each.truth.is_known]
     return row | {
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         "diverged": sorted(history.diverged),
-        "epsilon": guarantee["epsilon"] if guarantee else None,
-        "unit": guarantee["unit"] if guarantee else None,
+        "epsilon": guarantee.epsilon if guarantee else None,
+        "unit": guarantee.unit if guarantee else None,
         "noise": " and ".join(name for name, there in noise if there),
         "reason": _reason(history, refused),
     }
 
 
-def _reason(history: History, refused: Sequence[str]) -> str:
+def _reason(history: History, refused: Sequence[RiskEstimate]) -> str:
     """Say why figures are None; `refused`: why the risks of groups are."""
     diverged = diverged_sentences(history)
     if history.finished is None:
         return "; ".join(["not finished", *diverged])
     if not group_sizes(history):
         return "; ".join([*diverged, NO_GROUPS])
-    others = [each for each in refused if not (diverged and each.startswith(DIVERGED))]
+    others = [each.reason for each in refused if not each.diverged]
     return "; ".join(dict.fromkeys([*diverged, *others]))
 
 
@@ -258,8 +261,8 @@ def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[di
                 "squared_error": end.squared_error if end else None,
                 "true_risk": true.risk if true else None,
                 "true_risk_standard_error": true.standard_error if true else None,
-                "attack": true.attack if true else None,
-                "exposure": final_exposure(history, end) if end else None,
+                "attack": true.source if true else None,
+                "exposure": final_exposure(history, end).value if end else None,
                 **{each.metric: each.clients.get(handle) for each in history.metrics},
             }
         )

@@ -1,6 +1,7 @@
 """Pictures of one run, for its report, notebooks and the browser; the look of all pictures."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
@@ -18,9 +19,10 @@ from torch import Tensor
 
 from covey.base.events import ClientExposed, RiskMeasured, RiskUnknown
 from covey.base.history import History
-from covey.base.names import round_number
+from covey.base.names import Handle, round_number
+from covey.base.risk import RiskEstimate
 from covey.dp.status import epsilon_over_rounds
-from covey.report.attacks import final_risks
+from covey.report.attacks import final_exposure, final_risk
 from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines
 from covey.report.summary import client_groups, violations
 
@@ -288,17 +290,16 @@ def risk_figure(history: History) -> Figure:
         middle = (len(by_cluster) - 1) / 2  # shifted, so that bars do not cover others
         handles = [_series(seen, own, 0.24 * (j - middle)) for j, own in sorted(by_cluster.items())]
     _truth(truth, history)
-    pairs = [(each.risk, each.standard_error) for each in measured]
-    pairs += [(each.true_risk, each.standard_error) for each in audits]
-    known = [(risk, error or 0.0) for risk, error in pairs if risk is not None]
+    every = [*(each.estimate for each in measured), *(each.truth for each in audits)]
+    known = [(each.risk, each.standard_error) for each in every if each.is_known]
     low = min([0.45, *(risk - error for risk, error in known)])
     high = max([0.6, *(risk + error for risk, error in known)])
     seen.set_ylim(low - 0.12 * (high - low), high + 0.05 * (high - low))  # crosses at the foot
     if audits:
         handles.append(key("D", "true risk at the end", INK, MISSING))
-    if len(known) < len(pairs):
+    if len(known) < len(every):
         handles.append(key("x", "withheld", MISSING))
-    if any(each.risk is not None and not each.calibrated for each in measured):
+    if any(e.estimate.is_known and not e.estimate.calibrated for e in measured):
         handles.append(key("o", "not calibrated", INK, "white"))
     if blind:
         handles.append(Patch(color=MISSING, alpha=0.25, label="clients chose without a figure"))
@@ -308,15 +309,15 @@ def risk_figure(history: History) -> Figure:
 
 def _series(axes: Axes, measured: Sequence[RiskMeasured], shift: float) -> Artist:
     """Draw one cluster's figures."""
-    j = measured[0].cluster
+    j, estimates = measured[0].cluster, [each.estimate for each in measured]
     look: dict[str, Any] = {"color": cycled(CLUSTERS, j), "marker": cycled(MARKERS, j)}
-    withheld = [m.round_index + shift for m in measured if m.risk is None]
+    withheld = [each.round_index + shift for each in estimates if not each.is_known]
     crosses(axes, withheld, 0.03 + 0.05 * j)
     for calibrated in (True, False):
         known = [
-            (m.round_index + shift, m.risk, m.standard_error or 0.0)
-            for m in measured
-            if m.risk is not None and m.calibrated == calibrated
+            (each.round_index + shift, each.risk, each.standard_error)
+            for each in estimates
+            if each.is_known and each.calibrated == calibrated
         ]
         t, risks, errors = zip(*known, strict=True) if known else ((), (), ())
         face = look["color"] if calibrated else "white"
@@ -330,10 +331,11 @@ def _series(axes: Axes, measured: Sequence[RiskMeasured], shift: float) -> Artis
 def _spread(axes: Axes, measured: Sequence[RiskMeasured], clusters: int) -> list[Artist]:
     """Draw the spread over clusters instead of each: forty lines tell nothing."""
     risks: dict[int, list[float]] = {}
-    for each in measured:
-        risks.setdefault(each.round_index, []).extend([] if each.risk is None else [each.risk])
+    estimates = [each.estimate for each in measured]
+    for each in estimates:
+        risks.setdefault(each.round_index, []).extend([each.risk] if each.is_known else [])
     for t, known in risks.items():
-        if withheld := sum(m.round_index == t for m in measured) - len(known):
+        if withheld := sum(each.round_index == t for each in estimates) - len(known):
             foot = {"transform": axes.get_xaxis_transform(), "ha": "center"}
             axes.text(t, 0.02, f"{withheld} withheld", fontsize=8, color=GREY, **foot)
     drawn = sorted(t for t, known in risks.items() if known)
@@ -352,11 +354,11 @@ def _truth(axes: Axes, history: History) -> None:
     audits = history.audits
     many = len(audits) > MOST_CLUSTERS
     for audit in audits:
-        if audit.true_risk is not None:
+        if audit.truth.is_known:
             axes.errorbar(
                 audit.cluster,
-                audit.true_risk,
-                yerr=audit.standard_error,
+                audit.truth.risk,
+                yerr=audit.truth.standard_error,
                 fmt="D",
                 color=CLUSTERS[0 if many else audit.cluster % MOST_CLUSTERS],
                 markeredgecolor=INK,
@@ -364,7 +366,7 @@ def _truth(axes: Axes, history: History) -> None:
                 elinewidth=0.5 if many else 1.3,
                 alpha=0.6 if many else 1,
             )
-    crosses(axes, [audit.cluster for audit in audits if audit.true_risk is None])
+    crosses(axes, [audit.cluster for audit in audits if not audit.truth.is_known])
     if audits:
         axes.set_xlim(-0.7, len(audits) - 0.3)
     else:
@@ -382,11 +384,11 @@ def violations_figure(history: History) -> Figure:
     attack on each model, which the axis names.
     """
     figure, (axes,) = canvas()
-    down = ", ".join(filter(None, ["MIA accuracy", " and ".join(violations(history)["attacks"])]))
+    down = ", ".join(filter(None, ["MIA accuracy", " and ".join(violations(history).attacks)]))
     quiet(axes, "Risk against what each client accepts", down, "clients, by their threshold")
     axes.set_xticks([])
     thresholds = history.started.risk_thresholds if history.started else {}
-    ends = [each for each in final_risks(history) if each.handle in thresholds]
+    ends = [_End.of(history, each) for each in history.exposures if each.handle in thresholds]
     if not ends:
         unknown = "no threshold of a client is known"
         late = "the truth is measured at the end, and this run has none yet"
@@ -407,7 +409,7 @@ def violations_figure(history: History) -> Figure:
     keys: list[Artist] = [Line2D([], [], color=INK, label="accepted: the threshold")]
     keys += [key("o", group, cycled(GROUPS, index)) for index, group in enumerate(sizes)]
     keys += [key("o", "filled: above", INK), key("o", "hollow: accepted", INK, "white")]
-    if any(map(_was_riskier, ends)):
+    if any(end.was_riskier for end in ends):
         keys.append(key("_", "exposure, where higher", MISSING))
     if unknown:
         keys.append(key("x", "risk unknown", MISSING))
@@ -415,20 +417,34 @@ def violations_figure(history: History) -> Figure:
     return figure
 
 
-def _was_riskier(end: ClientExposed) -> bool:
-    return end.exposure is not None and end.exposure > (end.risk or 0.0)
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What a client ends with: the risk of its model, and of all that it ever reached."""
+
+    handle: Handle
+    risk: RiskEstimate | None
+    exposure: float
+
+    @classmethod
+    def of(cls, history: History, client: ClientExposed) -> "_End":
+        exposure = float(final_exposure(history, client))
+        return cls(client.handle, final_risk(history, client), exposure)
+
+    @property
+    def was_riskier(self) -> bool:
+        return self.exposure > (self.risk.risk if self.risk else 0.0)
 
 
 def _clients(
-    axes: Axes, ends: Sequence[tuple[int, ClientExposed]], accepted: Sequence[float], colour: str
+    axes: Axes, ends: Sequence[tuple[int, _End]], accepted: Sequence[float], colour: str
 ) -> None:
     """Draw a group's clients at their places: risks, and exposures where these are higher."""
     scale = max(0.2, min(1.0, 80 / len(accepted)))  # else hundreds hide each other
     for above in (True, False):
         known = [
-            (x, end.risk, end.standard_error or 0.0)
+            (x, end.risk.risk, end.risk.standard_error)
             for x, end in ends
-            if end.risk is not None and (end.risk > accepted[x]) == above
+            if end.risk is not None and (end.risk.risk > accepted[x]) == above
         ]
         places, risks, errors = zip(*known, strict=True) if known else ((), (), ())
         axes.errorbar(
@@ -442,7 +458,7 @@ def _clients(
             markeredgewidth=scale**0.5,
             elinewidth=0.8 * scale,
         )
-    higher = [(x, end.exposure or 0.0) for x, end in ends if _was_riskier(end)]
+    higher = [(x, end.exposure) for x, end in ends if end.was_riskier]
     dash = {"color": colour, "alpha": 0.45, "markersize": 9 * scale, "markeredgewidth": 2}
     axes.plot([x for x, _ in higher], [exposure for _, exposure in higher], "_", **dash)
 
@@ -455,7 +471,7 @@ def fairness_figure(history: History) -> Figure:
     over many classes is well above 0 even without any disparity. The thick bar is the
     95% interval of the mean over resampled clients and test examples.
     """
-    gaps = [(gap, gap.mean) for gap in history.fairness if gap.mean is not None]
+    gaps = [(gap, gap.mean.value) for gap in history.fairness if gap.mean.value is not None]
     figure, (axes,) = canvas(1.4 + 0.45 * max(2, len(gaps)))
     quiet(axes, "Gaps between groups", "", "difference of rates, 0 is equal")
     axes.grid(visible=False)
@@ -466,11 +482,12 @@ def fairness_figure(history: History) -> Figure:
     colour, furthest = GROUPS[1], 0.0
     for place, (gap, mean) in enumerate(gaps):
         most = mean if gap.maximum is None else gap.maximum
-        end = max(most, gap.high or 0.0)  # the mean's interval may pass the maximum
+        end = max(most, gap.mean.high or 0.0)  # the mean's interval may pass the maximum
         furthest = max(furthest, end)
         axes.plot([mean, most], [place, place], color=colour, alpha=0.4)
-        if gap.low is not None and gap.high is not None:
-            axes.plot([gap.low, gap.high], [place, place], color=colour, linewidth=4)
+        low, high = gap.mean.low, gap.mean.high
+        if low is not None and high is not None:
+            axes.plot([low, high], [place, place], color=colour, linewidth=4)
         axes.plot(most, place, "o", color=colour, markerfacecolor="white")
         axes.plot(mean, place, "o", color=colour)
         if gap.p_value is not None:

@@ -13,10 +13,13 @@ import tomli_w
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from covey.base.events import ClusterAudited
+from covey.base.figure import Figure, number
 from covey.base.files import make_folder, replace_whole
 from covey.base.history import History
 from covey.base.names import round_number
+from covey.base.risk import RiskEstimate
 from covey.components.built_ins import BASELINE, REFERENCES
+from covey.dp.status import guarantee_status
 from covey.report.attacks import NOT_FINISHED, diverged_sentences
 from covey.report.comparison import (
     comparison,
@@ -30,12 +33,10 @@ from covey.report.queries import OVERALL, Reported, group_sizes, metrics_csv, ro
 from covey.report.summary import (
     NO_GROUPS,
     PROMISE,
+    Summary,
+    Violations,
     by_attacks,
-    estimate,
-    guarantee_of,
     happenings,
-    interval,
-    number,
     spread,
     summary,
 )
@@ -131,14 +132,14 @@ def run_view(run: Reported) -> dict[str, Any]:
     return view
 
 
-def _figures(history: History) -> tuple[dict[str, Any], list[KeyFigure], dict[str, str]]:
+def _figures(history: History) -> tuple[Summary, list[KeyFigure], dict[str, str]]:
     """Return a run's summary, the numbers at the top, and its violations as texts."""
     if not history.audits and history.rounds:  # a line per cluster before the truth is known
-        sizes = enumerate(history.clusters_of_clients())
-        unknown = [ClusterAudited(j, n, *[None] * 5, reason=NOT_FINISHED) for j, n in sizes]
+        none, clusters = RiskEstimate.unknown(NOT_FINISHED), len(history.clusters_of_clients())
+        unknown = [ClusterAudited(j, none, none.figure, none.figure) for j in range(clusters)]
         history = replace(history, audits=tuple(unknown))
     figures, sizes = summary(history), group_sizes(history)
-    counts = _counts(figures["violations"], len(history.exposures), sizes)
+    counts = _counts(figures.violations, len(history.exposures), sizes)
     quality = utility(history)
     by_group = {OVERALL: quality.overall, **quality.by_group}
     keys = [
@@ -154,30 +155,28 @@ def _figures(history: History) -> tuple[dict[str, Any], list[KeyFigure], dict[st
         keys.append(KeyFigure(title, f"unknown: {NO_GROUPS}", ""))
     lower = f"by the 95% lower bound: {counts['lower']}{counts['attacks']}"
     keys.append(KeyFigure(VIOLATIONS, counts["now"], lower))
-    why = NO_GROUPS if figures["finished"] else NOT_FINISHED
-    index = number(figures["adjusted_rand_index"], why)
+    why = NO_GROUPS if figures.finished else NOT_FINISHED
+    index = number(figures.adjusted_rand_index, why)
     meaning = "clusters against true groups; 1 is equal, 0 is chance"
     keys.append(KeyFigure("Adjusted Rand index", index, meaning))
     return figures, keys, counts
 
 
-def _counts(
-    violations: Mapping[str, Any], clients: int, sizes: Mapping[str, int]
-) -> dict[str, str]:
+def _counts(violations: Violations, clients: int, sizes: Mapping[str, int]) -> dict[str, str]:
     """Return the violations as texts: how many of how many, or why that is unknown."""
-    reason = number(None, violations["reason"])
-    if violations["count"] is None:
+    reason = number(None, violations.reason)
+    if violations.count is None:
         return {**dict.fromkeys(("now", "lower", "exposed", "by_group"), reason), "attacks": ""}
-    more = f" ({violations['unknown']} more unknown)" if violations["unknown"] else ""
+    more = f" ({violations.unknown} more unknown)" if violations.unknown else ""
 
     def text(count: int | None) -> str:
-        return reason if count is None else f"{count} of {clients - violations['unknown']}{more}"
+        return reason if count is None else f"{count} of {clients - violations.unknown}{more}"
 
-    by_group = [f"{violations['by_group'].get(g, 0)} of {n} {g}" for g, n in sizes.items()]
+    by_group = [f"{(violations.by_group or {}).get(g, 0)} of {n} {g}" for g, n in sizes.items()]
     return {
-        "now": text(violations["count"]),
-        "lower": text(violations["count_lower"]),
-        "exposed": text(violations["count_exposed"]),
+        "now": text(violations.count),
+        "lower": text(violations.count_lower),
+        "exposed": text(violations.count_exposed),
         "by_group": ", ".join(by_group) or f"unknown: {NO_GROUPS}",
         "attacks": by_attacks(violations),
     }
@@ -218,7 +217,7 @@ def _pictures(run: Reported) -> dict[str, bytes]:
 
     names = {"risk", "clusters", "violations", "fairness"}
     names |= {"prices"} if run.history.prices else set()
-    names |= {"spent"} if guarantee_of(run.history)["guarantee"] else set()
+    names |= {"spent"} if guarantee_status(run.history).guarantee else set()
     pictures = {"accuracy": svg(accuracy_figure(run.history, run.baseline))}
     pictures |= {name: svg(FIGURES[name](run.history)) for name in sorted(names)}
     return pictures | ({"samples": svg(samples_figure(run.samples))} if run.samples else {})
@@ -265,7 +264,7 @@ def templates(package: str = "covey.report") -> Environment:
     environment.globals |= {
         "by_attacks": by_attacks,
         "captions": PICTURES,
-        "estimate": estimate,
+        "figure": Figure,
         "interval": interval,
         "number": number,
         "promise": PROMISE,
@@ -273,6 +272,11 @@ def templates(package: str = "covey.report") -> Environment:
         "spread": spread,
     }
     return environment
+
+
+def interval(figure: Mapping[str, Any]) -> str:
+    """Return a figure as JSON has it, for a table whose reasons stand below it."""
+    return Figure(**figure).cell
 
 
 def rendered(

@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import StringIO
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from torch import Tensor
 
 from covey.base.events import ClusterAudited, RunFinished, RunRolledBack
+from covey.base.figure import number
 from covey.base.history import History, RoundRow, of_kinds
 from covey.base.names import round_number
-from covey.base.risk import RiskEstimate
 from covey.config.problems import choices, spec_of
 from covey.config.settings import Config, flat
 from covey.report.attacks import diverged_sentences
-from covey.report.summary import budget_of, client_groups, number, summary
+from covey.report.summary import Utility, client_groups, deniability, summary
 
 OVERALL = "all clients"
 
@@ -40,28 +40,23 @@ class Reported:
     ledger_head: str | None = None
 
 
-class Utility(NamedTuple):
-    """How good models are on unseen data: accuracy, or mean squared error of numbers.
-
-    Attributes:
-        name: "accuracy" or "mean squared error".
-    """
+@dataclass(frozen=True, slots=True)
+class NamedUtility(Utility):
+    """How good models are, and by what: "accuracy", or "mean squared error" of numbers."""
 
     name: str
-    overall: float | None
-    by_group: Mapping[str, float]
 
 
-def utility_of(row: RoundRow | RunFinished | None) -> Utility:
+def utility_of(row: RoundRow | RunFinished | None) -> NamedUtility:
     """Return how good the models are after a round, or at the end."""
     if row is None:
-        return Utility("accuracy", None, {})
+        return NamedUtility(None, {}, "accuracy")
     if row.squared_error is not None:
-        return Utility("mean squared error", row.squared_error, row.squared_error_by_group)
-    return Utility("accuracy", row.accuracy, row.accuracy_by_group)
+        return NamedUtility(row.squared_error, row.squared_error_by_group, "mean squared error")
+    return NamedUtility(row.accuracy, row.accuracy_by_group, "accuracy")
 
 
-def utility(history: History) -> Utility:
+def utility(history: History) -> NamedUtility:
     """Return the latest utility of all clients and of the groups."""
     return utility_of(history.finished or (history.rounds or [None])[-1])
 
@@ -113,46 +108,74 @@ def home_of(history: History, group: str) -> ClusterAudited | None:
 UNKNOWN = "nan"
 """What every reader of CSV takes for a missing number; an empty cell might be a 0."""
 
-Cell = int | float | None
-"""A count, a figure, or a figure that is not known."""
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One figure of a round.
+
+    Attributes:
+        name: what it is.
+        of: the group or the number of the cluster that it is of; None: of all clients.
+        value: None: it is not known.
+    """
+
+    name: str
+    of: str | int | None
+    value: int | float | None
+
+    @property
+    def column(self) -> str:
+        """Its column in `metrics.csv`."""
+        return self.name if self.of is None else f"{self.name}_{self.of}"
+
+    @property
+    def tracked(self) -> str:
+        """What trackers call it: what it is, then of whom."""
+        if self.of is None:
+            return self.name
+        return f"{self.name}/{self.of if isinstance(self.of, str) else f'cluster_{self.of}'}"
 
 
-def round_rows(history: History) -> list[dict[str, Cell]]:
+def round_rows(history: History) -> list[dict[str, int | float | None]]:
     """Return one row per round: accuracy by group, clients and risk of each cluster.
 
     Where models answer a number, their mean squared error stands beside it. All rows have
     the same keys; a figure that is not known is None.
     """
+    return [{each.column: each.value for each in cells} for cells in _cells(history)]
+
+
+def _cells(history: History) -> Iterator[list[Cell]]:
     groups = list(group_sizes(history))
     has_errors = any(row.squared_error is not None for row in history.rounds)
-    return [_round_row(row, groups, has_errors=has_errors) for row in history.rounds]
+    return (list(_row(row, groups, has_errors=has_errors)) for row in history.rounds)
 
 
-def _round_row(row: RoundRow, groups: list[str], *, has_errors: bool) -> dict[str, Cell]:
-    cells: dict[str, Cell] = {"round": row.round_index, "participants": row.participants}
-    cells["accuracy"] = row.accuracy
-    cells |= {f"accuracy_{group}": row.accuracy_by_group.get(group) for group in groups}
+def _row(row: RoundRow, groups: list[str], *, has_errors: bool) -> Iterator[Cell]:
+    yield Cell("round", None, row.round_index)
+    yield Cell("participants", None, row.participants)
+    yield Cell("accuracy", None, row.accuracy)
+    yield from (Cell("accuracy", group, row.accuracy_by_group.get(group)) for group in groups)
     if has_errors:
-        cells["squared_error"] = row.squared_error
+        yield Cell("squared_error", None, row.squared_error)
         by_group = row.squared_error_by_group
-        cells |= {f"squared_error_{group}": by_group.get(group) for group in groups}
-    cells |= {f"clients_{j}": count for j, count in enumerate(row.clients)}
+        yield from (Cell("squared_error", group, by_group.get(group)) for group in groups)
+    yield from (Cell("clients", j, count) for j, count in enumerate(row.clients))
     for j, risk in enumerate(row.risks):
-        cells |= {
-            f"risk_{j}": risk.risk if risk else None,
-            f"risk_se_{j}": risk.standard_error if risk else None,
-        }
-    return cells | {"moved": row.moved, "over": row.over}
+        yield Cell("risk", j, risk.value)
+        yield Cell("risk_se", j, risk.error)
+    yield Cell("moved", None, row.moved)
+    yield Cell("over", None, row.over)
 
 
 def metrics_csv(history: History) -> str:
     """Return one line per round; figures that are not known are `nan`."""
     rows = round_rows(history)
     nothing = RoundRow(0, 0, None, {}, (), 0, (), None)
-    head = _round_row(nothing, list(group_sizes(history)), has_errors=False)
+    cells = _row(nothing, list(group_sizes(history)), has_errors=False)
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0] if rows else head)
+    writer.writerow(rows[0] if rows else [each.column for each in cells])
     writer.writerows([UNKNOWN if v is None else repr(v) for v in row.values()] for row in rows)
     return text.getvalue()
 
@@ -176,24 +199,22 @@ def rounds_table(history: History) -> RoundsTable:
     step = max(1, -(-len(history.rounds) // MOST_ROWS))
     shown = replace(history, rounds=tuple(history.rounds[::-1][::step][::-1]))
     many = bool(shown.rounds) and len(shown.rounds[0].clients) > MOST_CLUSTERS
-    hidden = ("clients_", "risk_") if many else ("risk_se_",)
+    hidden = {"risk_se", *(("clients", "risk") if many else ())}
     rows: list[list[str]] = []
     head: list[str] = []
-    for cells in round_rows(shown):
-        texts = {k: _text(k, cells) for k in cells if not k.startswith(hidden)}
-        head = [key.replace("_", " ") for key in texts]
-        rows.append(list(texts.values()))
+    for row, cells in zip(shown.rounds, _cells(shown), strict=True):
+        seen = [each for each in cells if each.name not in hidden]
+        head = [each.column.replace("_", " ") for each in seen]
+        rows.append([_text(row, each) for each in seen])
     return RoundsTable(head, rows, step)
 
 
-def _text(column: str, cells: Mapping[str, Cell]) -> str:
-    value = cells[column]
-    if column == "round":
-        return str(round_number(int(value or 0)))
-    if not isinstance(value, float):
-        return count_told(value)
-    error = cells.get(column.replace("risk_", "risk_se_")) if column.startswith("risk_") else None
-    return number(value) + ("" if error is None else f"±{error:.3f}")
+def _text(row: RoundRow, cell: Cell) -> str:
+    if cell.name == "round":
+        return str(round_number(row.round_index))
+    if cell.name == "risk":
+        return str(row.risks[int(cell.of or 0)])
+    return str(cell.value) if isinstance(cell.value, int) else number(cell.value)
 
 
 CLUSTERS_SHOWN = 6
@@ -208,8 +229,8 @@ def round_line(history: History) -> str:
         f"round {row.round_index + 1}/{rounds}",
         f"{quality.name} {number(quality.overall)}",
         *(f"{name} {number(value)}" for name, value in quality.by_group.items()),
-        "risk " + " ".join(risk_told(risk) for risk in row.risks[:CLUSTERS_SHOWN]),
-        f"over threshold {count_told(row.over)}",
+        "risk " + ", ".join(map(str, row.risks[:CLUSTERS_SHOWN])),
+        f"over threshold {'unknown' if row.over is None else row.over}",
         *diverged_sentences(history)[:CLUSTERS_SHOWN],
         budget_told(history),
     ]
@@ -218,27 +239,13 @@ def round_line(history: History) -> str:
 
 def budget_told(history: History) -> str:
     """Say how many more clients can be denied; nothing where updates are not hidden."""
-    budget = budget_of(history)["budget"]
-    if budget is None or budget["denials_left"] is None:
+    budget = deniability(history).budget
+    if budget is None or budget.denials_left is None:
         return ""
     return (
-        f"denials left {budget['denials_left']}, the next request forces a replay with "
-        f"probability {budget['next_forces_rollback']:.2f}"
+        f"denials left {budget.denials_left}, the next request forces a replay with "
+        f"probability {budget.next_forces_rollback:.2f}"
     )
-
-
-def count_told(value: int | None) -> str:
-    """Return a count."""
-    return "unknown" if value is None else str(value)
-
-
-def risk_told(risk: RiskEstimate | None) -> str:
-    """Return a risk with its standard error."""
-    return "unknown" if risk is None else f"{risk.risk:.3f}±{risk.standard_error:.3f}"
-
-
-OF_GROUPS = re.compile(r"(accuracy|squared_error)_(.+)")
-OF_CLUSTERS = re.compile(r"(clients|risk_se|risk)_(\d+)")
 
 
 def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
@@ -248,27 +255,9 @@ def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[
     `risk_se/cluster_0`, `participants`, `moved` and `over`.
     """
     rounds = tuple(row for row in history.rounds if row.round_index >= first)
-    for row, cells in zip(rounds, round_rows(replace(history, rounds=rounds)), strict=True):
-        known = {k: v for k, v in cells.items() if v is not None and k != "round"}
-        yield row.round_index, {_tracked_name(k): float(v) for k, v in known.items()}
-
-
-def _tracked_name(column: str) -> str:
-    """Return a column's name as trackers group them: what it is, then of whom."""
-    if cluster := OF_CLUSTERS.fullmatch(column):
-        return f"{cluster[1]}/cluster_{cluster[2]}"
-    group = OF_GROUPS.fullmatch(column)
-    return f"{group[1]}/{group[2]}" if group else column
-
-
-FINAL_OF_CLUSTERS = {
-    "clients": "clients",
-    "risk": "risk",
-    "risk_se": "risk_standard_error",
-    "true_risk": "true_risk",
-    "true_risk_se": "true_risk_standard_error",
-    "audit_auc": "auc",
-}
+    for row, cells in zip(rounds, _cells(replace(history, rounds=rounds)), strict=True):
+        known = (each for each in cells if each.value is not None and each.name != "round")
+        yield row.round_index, {each.tracked: float(each.value or 0) for each in known}
 
 
 def final_figures(history: History) -> dict[str, float]:
@@ -281,24 +270,31 @@ def final_figures(history: History) -> dict[str, float]:
     """
     run = summary(history)
     figures: dict[str, Any] = {}
-    for name in ("accuracy", "squared_error"):
-        figures[name] = run[name]["overall"]
-        figures |= {f"{name}/{group}": value for group, value in run[name]["by_group"].items()}
+    for name, utility in (("accuracy", run.accuracy), ("squared_error", run.squared_error)):
+        figures[name] = utility.overall
+        figures |= {f"{name}/{group}": value for group, value in utility.by_group.items()}
     figures |= {
-        "violations": run["violations"]["count"],
-        "violations_lower": run["violations"]["count_lower"],
-        "violations_exposed": run["violations"]["count_exposed"],
-        "exposure/mean": run["exposure"]["mean"],
-        "exposure/maximum": run["exposure"]["maximum"],
-        "adjusted_rand_index": run["adjusted_rand_index"],
+        "violations": run.violations.count,
+        "violations_lower": run.violations.count_lower,
+        "violations_exposed": run.violations.count_exposed,
+        "exposure/mean": run.exposure.mean.value,
+        "exposure/maximum": run.exposure.maximum.value,
+        "adjusted_rand_index": run.adjusted_rand_index,
     }
-    for cluster in run["clusters"]:
-        of = f"cluster_{cluster['cluster']}"
-        figures |= {f"{name}/{of}": cluster[key] for name, key in FINAL_OF_CLUSTERS.items()}
-        if strongest := cluster["strongest_attack"]:
-            attack = re.sub(r"[^\w-]", "_", strongest["attack"])
-            figures[f"risk_by_{attack}/{of}"] = strongest["risk"]
-    figures |= {f"epsilon/{each['unit']}": each["epsilon"] for each in run["guarantees"]}
+    for cluster in run.clusters:
+        of = f"cluster_{cluster.cluster}"
+        figures |= {
+            f"clients/{of}": cluster.clients,
+            f"risk/{of}": cluster.risk,
+            f"risk_se/{of}": cluster.measured.figure.error,
+            f"true_risk/{of}": cluster.true_risk,
+            f"true_risk_se/{of}": cluster.truth.figure.error,
+            f"audit_auc/{of}": cluster.auc,
+        }
+        if strongest := cluster.strongest_attack:
+            attack = re.sub(r"[^\w-]", "_", strongest.source)
+            figures[f"risk_by_{attack}/{of}"] = strongest.risk
+    figures |= {f"epsilon/{each.unit}": each.epsilon for each in run.privacy.guarantees}
     return {f"final/{k}": float(v) for k, v in figures.items() if v is not None}
 
 

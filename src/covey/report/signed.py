@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from covey.base.as_json import json_of
 from covey.base.errors import LedgerError
 from covey.base.files import file_hash, read_bounded, replace_whole
 from covey.base.history import History
@@ -65,8 +66,8 @@ def write_signed(folder: RunFolder, page: Path) -> Path:
 
 def _facts(history: History) -> dict[str, Any]:
     """Return all that the ledger says, as JSON holds it."""
-    began, figures = history.started, summary(history)
-    violations = {k: v for k, v in figures["violations"].items() if k != "clients"}
+    began, figures = history.started, json_of(summary(history))
+    del figures["violations"]["clients"]
     facts = {
         "run": {
             "covey_version": began.covey_version if began else None,
@@ -74,7 +75,7 @@ def _facts(history: History) -> dict[str, Any]:
             "data_hash": began.data_hash if began else None,
             "clients": len(history.clients),
         },
-        "summary": {**figures, "violations": violations},
+        "summary": figures,
     }
     return json.loads(json.dumps(facts, allow_nan=False))
 

@@ -1,21 +1,22 @@
-"""A run as one JSON object, and figures and facts in words."""
+"""A run as one summary that every reader is shown, and its facts in words."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from covey.base import events
+from covey.base.as_json import INLINE
+from covey.base.figure import Figure
 from covey.base.history import History
-from covey.base.names import round_number
-from covey.base.risk import DIVERGED
-from covey.dp.status import guarantee_status
+from covey.base.names import Handle, round_number
+from covey.base.risk import RiskEstimate
+from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.report.attacks import (
     NOT_FINISHED,
     attacks_on,
-    diverged_models,
     final_exposure,
     final_risk,
     reaches_diverged,
@@ -23,7 +24,7 @@ from covey.report.attacks import (
     strongest,
     why_unknown,
 )
-from covey.unlearning.participation import budget, participation_of
+from covey.unlearning.participation import DeniabilityBudget, budget, participation_of
 from covey.unlearning.plan import at_risk
 
 SETTLED_AFTER = 5
@@ -41,44 +42,215 @@ PROMISE = (
 )
 
 
-def summary(history: History) -> dict[str, Any]:
-    """Return what `covey run --json` prints about the run itself.
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """How good models are on unseen data, each client under the one that it uses.
 
-    A figure that is not known is None and comes with a reason.
+    Attributes:
+        overall: the mean over clients; None: it is not known, or models are judged by the
+            other of accuracy and squared error.
+        by_group: only of groups that are known.
     """
+
+    overall: float | None
+    by_group: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSummary:
+    """One cluster model and its risk, as measured and as it truly is.
+
+    Attributes:
+        clients: how many use the model now.
+        groups: how many of each known group.
+        risk: of `measured`; None: unknown.
+        true_risk: of `truth`; None: unknown.
+        auc: of the attack behind `true_risk`.
+        blind_auc: of a classifier that never sees the model.
+        calibrated: whether clients may act on `risk`.
+        reason: what `risk` rests on, or why there is none.
+        measured: the red team's estimate that is in force.
+        truth: a loss threshold at the end, on real members.
+        strongest_attack: of all on this model at the end or since, the one that succeeds
+            most often; None: no attack has a figure.
+        exposed_risk: the true risk of everybody that ever trained this model.
+        traced_risk: of those whose examples reached it by pooling alone.
+        pooling: how far the model is drawn to the others' mean, from 0 to 1.
+        abandoned: no client uses it.
+    """
+
+    cluster: int
+    clients: int
+    groups: Mapping[str, int]
+    risk: float | None
+    true_risk: float | None
+    auc: float | None
+    blind_auc: float | None
+    calibrated: bool
+    reason: str
+    measured: RiskEstimate
+    truth: RiskEstimate
+    strongest_attack: RiskEstimate | None
+    exposed_risk: Figure
+    traced_risk: Figure
+    pooling: float
+    abandoned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Violations:
+    """How many clients end in a model whose risk is above what they accept.
+
+    Attributes:
+        count: by point estimate, as the papers do; None: `reason` says why.
+        count_lower: only where the 95% lower bound risk - 1.96 SE is above.
+        count_exposed: by the highest risk of all models that a client's examples reached.
+        by_group: of `count`.
+        clients: their handles.
+        attacks: those that were counted with, the strongest on each model.
+        unknown: of how many clients it is not known.
+    """
+
+    count: int | None = None
+    count_lower: int | None = None
+    count_exposed: int | None = None
+    by_group: Mapping[str, int] | None = None
+    clients: Sequence[Handle] | None = None
+    attacks: Sequence[str] = ()
+    unknown: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """The highest risk of all models that a client's examples reached, over clients."""
+
+    mean: Figure
+    maximum: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Moves between clusters after round 5, and what stays of them.
+
+    Attributes:
+        moves_after_round_5: in all, the last choice included.
+        moved_clients: how many clients made them.
+        most_moves_of_one_client: by the most restless.
+        moved_and_exposed: clients that moved at any time away from a model riskier than the
+            one that they ended in; None where one of those that moved has its examples in
+            a model that diverged.
+    """
+
+    moves_after_round_5: int
+    moved_clients: int
+    most_moves_of_one_client: int
+    moved_and_exposed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSummary:
+    """What a metric of the settings says of the models at the end, on unseen examples.
+
+    Attributes:
+        overall: the mean over clients, each by how many examples it was measured on.
+        lowest, highest: of a client; None: of no client it is known.
+    """
+
+    overall: Figure
+    by_group: Mapping[str, float | None]
+    lowest: float | None
+    highest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deniability:
+    """How many more clients can be denied, and how likely the next one cannot.
+
+    Attributes:
+        budget: at worst, whichever clients leave, and if every client is as likely to ask as
+            any other; None: `budget_reason` says why.
+    """
+
+    budget: DeniabilityBudget | None
+    budget_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run, with every figure and what it rests on: what every reader is shown.
+
+    Attributes:
+        rounds: how many were played.
+        ended_early: why; empty: it did not.
+        model_hash: SHA-256 of all final models; None: not finished.
+        diverged: clusters without a model; figures that rest on one are unknown.
+        prices: of the clusters, where the method sets any.
+        fairness: by gap; None: `fairness_reason` says why.
+        metrics: those that the settings name, by what they are called.
+        adjusted_rand_index: of clusters against groups, 1 the same; None: not known.
+        components: by setting, those that are a user's own or have options.
+        left: how many clients, by the answer that they were given.
+        notes: what a reader has to know.
+    """
+
+    method: str | None
+    rounds: int
+    finished: bool
+    ended_early: str
+    model_hash: str | None
+    accuracy: Utility
+    squared_error: Utility
+    clusters: Sequence[ClusterSummary]
+    diverged: Sequence[events.ModelDiverged]
+    violations: Violations
+    exposure: Exposure
+    moves: Moves = field(metadata=INLINE)
+    prices: Sequence[float] | None
+    fairness: Mapping[str, events.FairnessMeasured] | None
+    fairness_reason: str
+    metrics: Mapping[str, MetricSummary]
+    adjusted_rand_index: float | None
+    privacy: GuaranteeStatus = field(metadata=INLINE)
+    deniability: Deniability = field(metadata=INLINE)
+    components: Mapping[str, Mapping[str, Any]]
+    left: Mapping[str, int]
+    notes: Sequence[str]
+
+
+def summary(history: History) -> Summary:
+    """Return what is known of a run."""
     started, finished = history.started, history.finished
-    return {
-        "method": started.method if started else None,
-        "rounds": len(history.rounds),
-        "finished": finished is not None,
-        "ended_early": early_end_told(history.ended_early),
-        "model_hash": finished.model_hash if finished else None,
-        "accuracy": {
-            "overall": finished.accuracy if finished else None,
-            "by_group": dict(finished.accuracy_by_group) if finished else {},
-        },
-        "squared_error": {
-            "overall": finished.squared_error if finished else None,
-            "by_group": dict(finished.squared_error_by_group) if finished else {},
-        },
-        "clusters": [_cluster(history, audit) for audit in history.audits],
-        "diverged": diverged_models(history),
-        "violations": violations(history),
-        "exposure": _exposure(history),
-        **moves(history),
-        "prices": list(history.prices[-1][1].prices) if history.prices else None,
-        **_fairness(history),
-        "metrics": {each.metric: _metric(each) for each in history.metrics},
-        "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
-        **guarantee_of(history),
-        **budget_of(history),
-        # those that are a user's own or have options; "" for the source of covey's own
-        "components": {k: dict(v) for k, v in history.components.components.items()}
-        if history.components
-        else {},
-        "left": dict(Counter(each.answer for each in history.left)),
-        "notes": _notes(history),
-    }
+    gaps = {each.gap: each for each in history.fairness}
+    return Summary(
+        method=started.method if started else None,
+        rounds=len(history.rounds),
+        finished=finished is not None,
+        ended_early=early_end_told(history.ended_early),
+        model_hash=finished.model_hash if finished else None,
+        accuracy=Utility(
+            finished.accuracy if finished else None, finished.accuracy_by_group if finished else {}
+        ),
+        squared_error=Utility(
+            finished.squared_error if finished else None,
+            finished.squared_error_by_group if finished else {},
+        ),
+        clusters=[_cluster(history, audit) for audit in history.audits],
+        diverged=[each for _, each in sorted(history.diverged.items())],
+        violations=violations(history),
+        exposure=_exposure(history),
+        moves=moves(history),
+        prices=history.prices[-1][1].prices if history.prices else None,
+        fairness=gaps or None,
+        fairness_reason="" if gaps else _why_no_gaps(history),
+        metrics={each.metric: _metric(each) for each in history.metrics},
+        adjusted_rand_index=finished.adjusted_rand_index if finished else None,
+        privacy=guarantee_status(history),
+        deniability=deniability(history),
+        components=history.components.components if history.components else {},
+        left=Counter(each.answer for each in history.left),
+        notes=_notes(history),
+    )
 
 
 def _notes(history: History) -> list[str]:
@@ -92,48 +264,37 @@ def _notes(history: History) -> list[str]:
     return [*notes, PROMISE]
 
 
-def _cluster(history: History, audit: events.ClusterAudited) -> dict[str, Any]:
+def _cluster(history: History, audit: events.ClusterAudited) -> ClusterSummary:
     j = audit.cluster
     clients, groups = history.clusters_of_clients()[j], client_groups(history)
     inside = Counter(groups[h] for h, own in history.assignment.items() if own == j and h in groups)
-    attack = strongest(attacks_on(history, j))
-    return {
-        "cluster": j,
-        "clients": clients,
-        "groups": dict(sorted(inside.items())),
-        **_measured_risk(history, j),
-        "true_risk": audit.true_risk,
-        "true_risk_standard_error": audit.standard_error,
-        "true_risk_reason": audit.reason,
-        "true_risk_tpr_at_1": audit.tpr_at_1,
-        "true_risk_worst_client": audit.worst_client,
-        "strongest_attack": attack._asdict() if attack else None,
-        "auc": audit.auc,
-        "blind_auc": audit.blind_auc,
-        "exposed_risk": audit.exposed_risk,
-        "traced_risk": audit.traced_risk,
-        "pooling": history.pooling[j] if history.pooling else 0.0,
-        "abandoned": clients == 0,
-    }
-
-
-def _measured_risk(history: History, cluster: int) -> dict[str, Any]:
-    """Return the red team's figure of a cluster that is in force, or why there is none."""
-    figure = history.figures.get(cluster)
-    last = next((m for m in reversed(history.measured) if m.cluster == cluster), None)
+    last = next((m.estimate for m in reversed(history.measured) if m.cluster == j), None)
+    measured = history.figures.get(j)
     reason = last.reason if last else "no red team looked at it"
-    if figure is None and last and last.calibrated:
-        reason = "its last figure counts no more"
-    if diverged := history.diverged.get(cluster):
-        reason = f"{DIVERGED}: {diverged.reason}"
-    return {
-        "risk": figure.risk if figure else None,
-        "risk_standard_error": figure.standard_error if figure else None,
-        "risk_round": figure.round_index if figure else None,
-        "source": figure.source if figure else None,
-        "calibrated": figure is not None,
-        "reason": reason,
-    }
+    if diverged := history.diverged.get(j):
+        measured = RiskEstimate.of_diverged(diverged.reason)
+        reason = measured.reason
+    elif measured is None:
+        reason = "its last figure counts no more" if last and last.counts else reason
+        measured = RiskEstimate.unknown(reason)
+    return ClusterSummary(
+        cluster=j,
+        clients=clients,
+        groups=dict(sorted(inside.items())),
+        risk=measured.figure.value,
+        true_risk=audit.truth.figure.value,
+        auc=audit.truth.auc,
+        blind_auc=audit.blind_auc,
+        calibrated=measured.counts,
+        reason=reason,
+        measured=measured,
+        truth=audit.truth,
+        strongest_attack=strongest(attacks_on(history, j)),
+        exposed_risk=audit.exposed,
+        traced_risk=audit.traced,
+        pooling=history.pooling[j] if history.pooling else 0.0,
+        abandoned=clients == 0,
+    )
 
 
 def client_groups(history: History) -> dict[str, str]:
@@ -144,58 +305,49 @@ def client_groups(history: History) -> dict[str, str]:
     return {handle: names[group] for handle, group in groups.items() if group is not None}
 
 
-def violations(history: History, by: str | None = None) -> dict[str, Any]:
+def violations(history: History, by: str | None = None) -> Violations:
     """Count the clients whose final model's risk is above what they accept.
 
     The risk is of the strongest attack that was run on the model, or of the attack `by`
-    alone, which makes runs comparable; `attacks` names those that were counted with.
+    alone, which makes runs comparable.
 
-    `count` by point estimate, as the papers do; `count_lower` only where the 95% lower
-    bound risk - 1.96 SE is above; by group; and the same for exposure, the highest risk
-    of all models that a client ever trained.
-
-    Where clients keep what they accept to themselves, `count` is of those that tell: each
+    Where clients keep what they accept to themselves, those are counted that report: each
     by one bit about the figure that it knows, and not about the truth.
 
     As soon as one client uses a model that diverged, nothing is counted, and `reason` says
     so; the counts over exposures already where its examples ever reached one.
     """
-    counts: dict[str, Any] = {
-        **dict.fromkeys(("count", "count_lower", "count_exposed", "by_group", "clients")),
-        "attacks": [],
-        "unknown": len(history.assignment),
-        "reason": "",
-    }
     if sits := sits_in_diverged(history):
-        return counts | {"reason": why_unknown(history, sits)}
+        reason = why_unknown(history, sits)
+        return Violations(unknown=len(history.assignment), reason=reason)
     if history.reported is not None:
         reports = history.reported.above
         over = [handle for handle, is_above in reports.items() if is_above]
-        return counts | {
-            "count": len(over) if reports else None,
-            "by_group": {},
-            "clients": over,
-            "unknown": len(history.assignment.keys() - reports.keys()),
-            "reason": "" if reports else "no client tells whether a risk is above its own",
-        }
+        return Violations(
+            count=len(over) if reports else None,
+            by_group={},
+            clients=over,
+            unknown=len(history.assignment.keys() - reports.keys()),
+            reason="" if reports else "no client tells whether a risk is above its own",
+        )
     thresholds = history.started.risk_thresholds if history.started else {}
     ends = {each.handle: final_risk(history, each, by) for each in history.exposures}
     known = {handle: end for handle, end in ends.items() if end is not None}
     above = [h for h, end in known.items() if end.risk > thresholds[h]]
-    lower = [h for h, end in known.items() if end.lower_bound() > thresholds[h]]
+    lower = [h for h, end in known.items() if end.figure.lower_bound > thresholds[h]]
     exposures = [(each.handle, final_exposure(history, each, by)) for each in history.exposures]
-    exposed = [h for h, risk in exposures if risk is not None and risk > thresholds[h]]
+    exposed = [h for h, figure in exposures if float(figure) > thresholds[h]]
     groups, reached = client_groups(history), _reached(history)
-    return {
-        "count": len(above) if known else None,
-        "count_lower": len(lower) if known else None,
-        "count_exposed": len(exposed) if known and not reached else None,
-        "by_group": dict(Counter(groups[h] for h in above if h in groups)),
-        "clients": above,
-        "attacks": sorted({each.attack for each in known.values()}),
-        "unknown": len(ends) - len(known),
-        "reason": why_unknown(history, reached) if reached or not known else "",
-    }
+    return Violations(
+        count=len(above) if known else None,
+        count_lower=len(lower) if known else None,
+        count_exposed=len(exposed) if known and not reached else None,
+        by_group=Counter(groups[h] for h in above if h in groups),
+        clients=above,
+        attacks=sorted({each.source for each in known.values()}),
+        unknown=len(ends) - len(known),
+        reason=why_unknown(history, reached) if reached or not known else "",
+    )
 
 
 def _reached(history: History) -> Sequence[int]:
@@ -204,121 +356,70 @@ def _reached(history: History) -> Sequence[int]:
     return list(history.diverged) if exposed else ()
 
 
-def _exposure(history: History) -> dict[str, float | str | None]:
+def _exposure(history: History) -> Exposure:
     exposures = (final_exposure(history, each) for each in history.exposures)
-    known, reached = [each for each in exposures if each is not None], _reached(history)
+    known, reached = [each for each in exposures if each.value is not None], _reached(history)
     if reached or not known:
-        return {"mean": None, "maximum": None, "reason": why_unknown(history, reached)}
-    return {"mean": float(np.mean(known)), "maximum": max(known), "reason": ""}
+        unknown = Figure.unknown(why_unknown(history, reached))
+        return Exposure(unknown, unknown)
+    return Exposure(Figure(float(np.mean([*map(float, known)]))), max(known, key=float))
 
 
-def moves(history: History) -> dict[str, int | None]:
-    """Count the moves between clusters after round 5, and what stays of them.
-
-    `moves_after_round_5` in all, the last choice included; `moved_clients` made them,
-    the most restless of them `most_moves_of_one_client`. `moved_and_exposed` are clients
-    that moved at any time away from a model riskier than the one that they ended in; None
-    where one of those that moved has its examples in a model that diverged.
-    """
+def moves(history: History) -> Moves:
+    """Count the moves between clusters."""
     late = [sum(t > SETTLED_AFTER for t in rounds) for rounds in history.moves.values()]
     movers = [each for each in history.exposures if each.handle in history.moves]
     risks = [(final_risk(history, each), final_exposure(history, each)) for each in movers]
-    exposed = [end for end, most in risks if end and most is not None and most > end.risk]
+    exposed = [end for end, most in risks if end and float(most) > end.risk]
     unknown = any(reaches_diverged(history, each) for each in movers)
-    return {
-        "moves_after_round_5": sum(late),
-        "moved_clients": sum(count > 0 for count in late),
-        "most_moves_of_one_client": max(late, default=0),
-        "moved_and_exposed": None if unknown else len(exposed),
-    }
+    return Moves(
+        moves_after_round_5=sum(late),
+        moved_clients=sum(count > 0 for count in late),
+        most_moves_of_one_client=max(late, default=0),
+        moved_and_exposed=None if unknown else len(exposed),
+    )
 
 
-def _fairness(history: History) -> dict[str, Any]:
-    """Return each gap between groups, or why there is none."""
-    keys = ("mean", "maximum", "p_value", "low", "high")
-    gaps = {each.gap: {key: getattr(each, key) for key in keys} for each in history.fairness}
-    if gaps:
-        reason = ""
-    elif sits := sits_in_diverged(history):
-        reason = why_unknown(history, sits)
-    elif history.finished is None:
-        reason = NOT_FINISHED
-    else:
-        reason = NO_GAPS if client_groups(history) else NO_GROUPS
-    return {"fairness": gaps or None, "fairness_reason": reason}
+def _why_no_gaps(history: History) -> str:
+    if sits := sits_in_diverged(history):
+        return why_unknown(history, sits)
+    if history.finished is None:
+        return NOT_FINISHED
+    return NO_GAPS if client_groups(history) else NO_GROUPS
 
 
-def _metric(measured: events.MetricMeasured) -> dict[str, Any]:
-    """Return what a metric says of the clients together, or why that is unknown."""
+def _metric(measured: events.MetricMeasured) -> MetricSummary:
     values = [value for value in measured.clients.values() if value is not None]
     reason = ""
     if measured.value is None:
         reason = "it is not finite for some client" if measured.clients else NO_HOLDOUT
-    return {
-        "overall": measured.value,
-        "by_group": dict(measured.by_group),
-        "lowest": min(values, default=None),
-        "highest": max(values, default=None),
-        "reason": reason,
-    }
+    return MetricSummary(
+        overall=Figure(measured.value, reason=reason),
+        by_group=measured.by_group,
+        lowest=min(values, default=None),
+        highest=max(values, default=None),
+    )
 
 
-def guarantee_of(history: History) -> dict[str, Any]:
-    """Return the strongest guarantee that holds, and all that noise was added for."""
-    status = guarantee_status(history)
-    return {
-        "guarantee": asdict(status.holds) if status.holds else None,
-        "guarantee_reason": status.reason,
-        "guarantees": [asdict(each) for each in status.guarantees],
-    }
-
-
-def budget_of(history: History) -> dict[str, Any]:
-    """Return how many more clients can be denied, and how likely the next one cannot.
-
-    `denials_left` at worst, whichever clients ask; `next_forces_rollback` if every client
-    is as likely to ask as any other.
-    """
+def deniability(history: History) -> Deniability:
+    """Return how many more clients can be denied, or why none can."""
     started = history.started
     x = started.deniability_threshold if started else None
     if started is None or x is None:
-        return {"budget": None, "budget_reason": NO_SETS}
+        return Deniability(None, NO_SETS)
     if started.updates_stored:
-        return {"budget": None, "budget_reason": STORED}
+        return Deniability(None, STORED)
     left = participation_of([*history.hidden, *((None, each) for each in history.left)])
-    counted = budget(
-        remaining_sizes=(each.counted(each.members.difference(left.left)) for each in left.sets),
-        x=x,
-        at_risk=len(at_risk(left, x)),
-        clients=len(history.clients),
+    return Deniability(
+        budget(
+            remaining_sizes=(
+                each.counted(each.members.difference(left.left)) for each in left.sets
+            ),
+            x=x,
+            at_risk=len(at_risk(left, x)),
+            clients=len(history.clients),
+        )
     )
-    return {
-        "budget": {"denials_left": counted.worst_case, "next_forces_rollback": counted.next_forces},
-        "budget_reason": "",
-    }
-
-
-def number(value: float | None, reason: str = "") -> str:
-    """Return three decimals, or that the number is unknown and why."""
-    if value is None:
-        return f"unknown: {reason}" if reason else "unknown"
-    return f"{value:.3f}"
-
-
-def estimate(value: float | None, standard_error: float | None, reason: str = "") -> str:
-    """Return a measured number with its standard error, or why there is none."""
-    if value is None:
-        return number(value, reason)
-    if standard_error is None:
-        return f"{value:.3f} (standard error unknown)"
-    return f"{value:.3f} ± {standard_error:.3f}"
-
-
-def interval(estimate: Mapping[str, Any]) -> str:
-    """Return an estimate with its interval; "unknown" where there is none."""
-    if estimate["value"] is None:
-        return "unknown"
-    return f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
 
 
 UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"), (1.0, "second"))
@@ -343,20 +444,17 @@ def size(count: int) -> str:
     return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
 
 
-def by_attacks(violations: Mapping[str, Any]) -> str:
-    """Name the attacks that violations are counted with; "" where clients only tell."""
-    named = " and ".join(violations["attacks"])
+def by_attacks(violations: Violations) -> str:
+    """Name the attacks that violations are counted with; "" where clients only report."""
+    named = " and ".join(violations.attacks)
     return f", by the strongest attack: {named}" if named else ""
 
 
-def spread(row: Mapping[str, float | str | None] | None) -> str:
+def spread(row: Mapping[str, Any] | None) -> str:
     """Return a mean over seeds with its standard deviation, as `means` gives them."""
     if row is None:
         return "not compared"
-    mean, deviation = row["mean"], row["deviation"]
-    if not isinstance(mean, float):
-        return f"unknown: {row['reason']}"
-    return f"{mean:.3f} ± {deviation:.3f}" if isinstance(deviation, float) else f"{mean:.3f}"
+    return str(Figure(row["mean"], row["deviation"], reason=row["reason"]))
 
 
 FIGURES = {

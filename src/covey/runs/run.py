@@ -13,13 +13,14 @@ from covey.build.clients import Overrides
 from covey.build.run import BuiltRun
 from covey.components.own_code import no_foreign_code
 from covey.data.population import Population
+from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Scorer
 from covey.report.comparison import client_rows, frame_of
 from covey.report.page import rendered, write_audit
 from covey.report.queries import round_rows
 from covey.report.signed import write_signed
-from covey.report.summary import guarantee_of, summary
+from covey.report.summary import Summary, summary
 from covey.runs.own_records import ExposedRecords, exposed_records
 from covey.runs.pages import Plots, baseline_of, page_of
 from covey.runs.parts import (
@@ -145,14 +146,14 @@ class Run:
         return self._current_record().names
 
     @property
-    def summary(self) -> dict[str, Any]:
-        """The object that `covey run --json` prints."""
-        return {"run": str(self.folder), **summary(self.history), "ledger_head": self.ledger_head}
+    def summary(self) -> Summary:
+        """What is known of the run: the figures that `covey run --json` prints."""
+        return summary(self.history)
 
     @property
-    def guarantee(self) -> dict[str, Any]:
+    def guarantee(self) -> GuaranteeStatus:
         """What noise guarantees over all rounds ever played, or why nothing is."""
-        return guarantee_of(self.history)
+        return guarantee_status(self.history)
 
     def cluster_of(self, client: ClientName) -> int:
         """Return the cluster that this client chose last.

@@ -11,7 +11,6 @@ from covey.base.errors import ConfigError, RunError
 from covey.base.events import CohortSampled, ModelAttacked
 from covey.base.history import History
 from covey.base.names import Handle, Params
-from covey.base.risk import DIVERGED
 from covey.build.run import BuiltRun
 from covey.build.training import user_function
 from covey.components.built_ins import USUAL_ATTACKS
@@ -193,7 +192,7 @@ def audit_run(
     source = _source(run, targets) if SOURCE in attacks and not gone else None
     no_source = NO_SOURCE
     if gone:
-        no_source = f"{DIVERGED}: it rests on all models in use, and cluster {gone} has none"
+        no_source = f"diverged: it rests on all models in use, and cluster {gone} has none"
     return Audit(
         view=VIEW,
         references=references,
@@ -279,17 +278,10 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
     if history.finished is None:
         return
     facts = [
-        ModelAttacked(
-            each.cluster,
-            name,
-            found.value,
-            found.standard_error(),
-            history.finished.model_hash,
-            tpr_at_1=figures.overall.tpr_at_1_percent.value,
-        )
+        ModelAttacked(each.cluster, attack.overall.estimate(name), history.finished.model_hash)
         for each in audit.clusters
-        for name, figures in each.attacks.items()
-        if (found := figures.overall.balanced_accuracy).value is not None
+        for name, attack in each.attacks.items()
+        if attack.overall.balanced_accuracy.value is not None
     ]
     new = [each for each in facts if each not in history.attacks]
     if new:

@@ -1,6 +1,5 @@
 """The end of a run: every client chooses once more, and true risks are measured."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
@@ -13,7 +12,7 @@ from covey.base.history import History, of_kinds, pooled_clusters, trained_clust
 from covey.base.metrics import fairness
 from covey.base.names import ClientName, Handle
 from covey.base.params import model_hash
-from covey.base.risk import DIVERGED
+from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.clients import ClientReports
 from covey.build.run import BuiltRun
@@ -24,7 +23,6 @@ from covey.membership.truth import (
     audit_clusters,
     has_finite_examples,
     no_better_than_guessing,
-    without_estimate,
 )
 from covey.runtime.answers import default_answer
 from covey.runtime.evaluation import (
@@ -124,16 +122,12 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     membership = _membership(run, final.assignment, history)
     diverged = _diverged(run, last, membership)
     audits = audit_clusters(
-        run.engine, final.clusters, membership, run.reference, streams.at("audit")
-    )
-    present = {c.handle for c in run.population.clients}
-    users = Counter(j for handle, j in final.assignment.items() if handle in present)
-    audits = tuple(replace(audit, clients=users[audit.cluster]) for audit in audits)
-    audits = tuple(
-        without_estimate(audit, diverged[audit.cluster].reason)
-        if audit.cluster in diverged
-        else audit
-        for audit in audits
+        run.engine,
+        final.clusters,
+        membership,
+        run.reference,
+        streams.at("audit"),
+        {j: each.reason for j, each in diverged.items()},
     )
     args = (ScoredOnce(run.engine), ModelsInUse.of(final), run.population)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
@@ -145,10 +139,7 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
     gaps = fairness(answers, streams.at("fairness").generator()) if answers and comparable else ()
     errors = squared_errors(*args)
     metrics = measured_metrics(run.engine, *args[1:], run.config.metrics)
-    exposed = tuple(
-        replace(each, squared_error=errors.get(each.handle))
-        for each in _exposed(run, final, history, found, audits)
-    )
+    exposed = _exposed(run, final, history, found, errors, audits)
     new = (each for each in diverged.values() if each not in last.events)
     measured = (_voided(each, diverged) for each in last.events)
     overall = round_measured(found, final.assignment, run.population, run.num_clusters, errors)
@@ -173,9 +164,8 @@ def _voided(fact: events.Event, diverged: Mapping[int, events.ModelDiverged]) ->
     """Void the risk estimate of a model that turned out to have diverged."""
     if not isinstance(fact, events.RiskMeasured) or fact.cluster not in diverged:
         return fact
-    reason = f"{DIVERGED}: {diverged[fact.cluster].reason}"
-    unknown = replace(fact, risk=None, standard_error=None, auc=None)
-    return replace(unknown, members=0, non_members=0, calibrated=False, reason=reason)
+    none = RiskEstimate.of_diverged(diverged[fact.cluster].reason, fact.estimate.source)
+    return events.RiskMeasured(fact.cluster, replace(none, round_index=fact.estimate.round_index))
 
 
 def _diverged(
@@ -244,6 +234,7 @@ def _exposed(
     final: ServerState,
     history: History,
     found: Accuracies,
+    errors: Mapping[Handle, float],
     audits: Sequence[events.ClusterAudited],
 ) -> tuple[events.ClientExposed, ...]:
     """Return each client's risk at the end, and the highest that it was ever part of."""
@@ -251,18 +242,12 @@ def _exposed(
 
     def exposed(handle: Handle) -> events.ClientExposed:
         j = final.assignment[handle]
-        ever = [audits[t].exposed_risk for t in history.trained.get(handle, ())]
-        traces = [a.traced_risk for a in audits if handle in reached[a.cluster]]
-        risks = (*ever, *traces, audits[j].true_risk)
-        known = [risk for risk in risks if risk is not None]
-        return events.ClientExposed(
-            handle=handle,
-            cluster=j,
-            accuracy=found.get(handle),
-            risk=audits[j].true_risk,
-            standard_error=audits[j].standard_error,
-            exposure=max(known) if len(known) == len(risks) else None,
-        )
+        ever = [audits[t].exposed for t in history.trained.get(handle, ())]
+        traces = [a.traced for a in audits if handle in reached[a.cluster]]
+        risks = (*ever, *traces, audits[j].truth.figure)
+        unknown = (risk for risk in risks if risk.value is None)
+        exposure = next(unknown, None) or max(risks, key=float)
+        return events.ClientExposed(handle, j, found.get(handle), exposure, errors.get(handle))
 
     return tuple(
         exposed(client.handle)

@@ -358,8 +358,8 @@ def early_end(history: History, config: Config) -> RunEndedEarly | None:
 
 def _highest_risk(row: RoundRow) -> float | None:
     """Return the highest risk among clusters with clients, if all of these are known."""
-    risks = [r for r, n in zip(row.risks, row.clients, strict=True) if n]
-    known = [each.risk for each in risks if each is not None]
+    risks = [r.value for r, n in zip(row.risks, row.clients, strict=True) if n]
+    known = [risk for risk in risks if risk is not None]
     return max(known) if known and len(known) == len(risks) else None
 
 

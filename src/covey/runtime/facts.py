@@ -197,7 +197,7 @@ def facts(
     x = began.deniability_threshold if began else getattr(word, "deniability_threshold", known_x)
     stored = began.updates_stored if began else bool(config.leaving.store_updates)
     guarantee = guarantee_status(history)
-    holds = json.loads(json.dumps(asdict(guarantee.holds))) if guarantee.holds else None
+    holds = json.loads(json.dumps(asdict(guarantee.guarantee))) if guarantee.guarantee else None
     hashes = record.hashes[: answer.at]
     leaves = entries_of(hashes)
     subtracts = kind == "subtract"
@@ -232,7 +232,7 @@ def facts(
         "refutation": _refutation(terms, [each.diameter for each, _ in held]),
         "touched": tuple(influences_on(answer.before, handle)),
         "secrets": began.secrets if began else config.secrets.source,
-        "guarantee": known(holds, guarantee.reason),
+        "guarantee": known(holds, guarantee.guarantee_reason),
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
         "own_sums_kept": False,

@@ -6,6 +6,7 @@ releases alone: that one counts all heads that a client's records were ever in.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,9 +16,11 @@ from torch import Tensor
 
 from covey.algorithms.state import ServerState
 from covey.base.events import HeadPerturbed, ModelAttacked
+from covey.base.figure import Figure
 from covey.base.history import History, of_kinds
 from covey.base.names import Params
 from covey.base.params import model_hash
+from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.run import BuiltRun
 from covey.data.examples import Client, Examples
@@ -28,7 +31,7 @@ from covey.heads.state import ClusterSums
 from covey.heads.sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, SentHead
 from covey.membership.attacks import cross_fitted
 from covey.membership.audit import WEIGHTS
-from covey.membership.intervals import MIN_RECORDS, extremes_of
+from covey.membership.intervals import MIN_RECORDS, with_extremes
 from covey.membership.weights_attack import (
     LAST_LAYER_PRIOR,
     PRIOR,
@@ -82,7 +85,7 @@ def head_attacks(
     if isinstance(records.noise, HeadNoise):
         for handle, (j, _) in sorted(known.counted.items()):
             bound = bounds[handle].bound if handle in bounds else 0.5
-            yield ModelAttacked(j, BOUND, bound, 0.0, now, handle)
+            yield ModelAttacked(j, _exact(BOUND, bound), now, handle)
 
 
 def _by_weights(
@@ -113,17 +116,15 @@ def _by_weights(
         if run.records is not None and run.records.noise is None:
             # The attack that finds everybody is not run, so nobody is protected.
             for client in members:
-                yield ModelAttacked(j, BOUND, 1.0, 0.0, now, client.handle)
+                yield ModelAttacked(j, _exact(BOUND, 1.0), now, client.handle)
     attack = weights_attacks(run, params, weight)[name]
     found = attack([*inside, *matching])
     if found is None:
         return
-    rates = cross_fitted(found[:size], found[size:], streams.generator())
+    estimate = cross_fitted(found[:size], found[size:], streams.generator())
     ends = np.cumsum([len(each) for each in inside])[:-1]
-    most = extremes_of(np.split(found[:size], ends), found[size:])
-    beside = {} if most is None else most._asdict()
-    accuracy, error = rates.accuracy, rates.standard_error
-    yield ModelAttacked(j, name, accuracy, error, now, **beside)
+    estimate = with_extremes(estimate, np.split(found[:size], ends), found[size:])
+    yield ModelAttacked(j, replace(estimate, source=name), now)
 
 
 def _evenly(sets: Sequence[Examples], most: int) -> list[Examples]:
@@ -197,9 +198,13 @@ def _by_ratio(
         found = each.successes()
         every.append(found)
         worst = float(found.max(initial=0.5))
-        yield ModelAttacked(j, RATIO, worst, 0.0, now, client.handle)
+        yield ModelAttacked(j, _exact(RATIO, worst), now, client.handle)
     together = np.concatenate(every)
     error = float(together.std() / np.sqrt(max(1, len(together))))
-    yield ModelAttacked(
-        j, RATIO, float(together.mean()), error, now, worst_client=float(together.max())
-    )
+    figure, worst = Figure(float(together.mean()), error), float(together.max())
+    yield ModelAttacked(j, RiskEstimate(figure, source=RATIO, worst_client=worst), now)
+
+
+def _exact(attack: str, risk: float) -> RiskEstimate:
+    """Return a risk that is computed, and not measured on a sample."""
+    return RiskEstimate(Figure(risk, 0.0), source=attack)

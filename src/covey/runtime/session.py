@@ -10,9 +10,9 @@ from statistics import fmean
 
 from covey.base.errors import LedgerError, RunError
 from covey.base.events import ComponentsUsed, ThresholdChanged
+from covey.base.figure import Figure
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.base.risk import RiskEstimate
 from covey.build.aggregators import anonymity_of
 from covey.build.clients import KnowsKeys
 from covey.build.run import BuiltRun, build_run, data_hash
@@ -372,7 +372,7 @@ class PlayedRound:
         participants: how many clients took part.
         loss: of training, in nats: the mean over the clients of whom it is known.
         clients: per cluster, how many clients chose it last.
-        risks: per cluster, the estimate in force with its standard error.
+        risks: per cluster, the risk in force with its standard error.
         moved: how many of the participants changed their cluster.
         over: how many clients are in a cluster whose risk is above what they accept.
         again: whether the round was played before, and rolled back as a client left.
@@ -387,7 +387,7 @@ class PlayedRound:
     squared_error_by_group: Mapping[str, float]
     loss: float | None
     clients: tuple[int, ...]
-    risks: tuple[RiskEstimate | None, ...]
+    risks: tuple[Figure, ...]
     moved: int
     over: int | None
     again: bool

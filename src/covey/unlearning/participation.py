@@ -296,14 +296,14 @@ class DeniabilityBudget:
     """How many more requests can be denied.
 
     Attributes:
-        worst_case: requests, if all come from the set that is the closest to its limit;
+        denials_left: requests, if all come from the set that is the closest to its limit;
             None before any set was formed.
-        next_forces: probability that the next request, of a client drawn uniformly,
+        next_forces_rollback: probability that the next request, of a client drawn uniformly,
             forces a rollback; None if nobody is left to ask.
     """
 
-    worst_case: int | None
-    next_forces: float | None
+    denials_left: int | None
+    next_forces_rollback: float | None
 
 
 def representative_probability(sizes: Sequence[int]) -> float:
@@ -404,7 +404,7 @@ def settings_below(
 def budget(remaining_sizes: Iterable[int], x: int, at_risk: int, clients: int) -> DeniabilityBudget:
     """Return how many more requests can be denied, at worst and as a matter of luck.
 
-    worst_case = max(0, min_c (m_c - x)),  next_forces = at_risk / clients
+    denials_left = max(0, min_c (m_c - x)),  next_forces_rollback = at_risk / clients
 
     Args:
         remaining_sizes: m_c, members left in each set of each round.
@@ -414,8 +414,8 @@ def budget(remaining_sizes: Iterable[int], x: int, at_risk: int, clients: int) -
     """
     spare = min((size - x for size in remaining_sizes), default=None)
     return DeniabilityBudget(
-        worst_case=None if spare is None else max(0, spare),
-        next_forces=at_risk / clients if clients else None,
+        denials_left=None if spare is None else max(0, spare),
+        next_forces_rollback=at_risk / clients if clients else None,
     )
 
 

@@ -82,7 +82,7 @@ def influences_on(
         elif state is None:
             continue
         elif isinstance(event, RiskMeasured) and event.cluster == state:
-            yield Influence(t, "risk", state, event.risk)
+            yield Influence(t, "risk", state, event.estimate.figure.value)
         elif isinstance(event, PricesSet):
             yield Influence(t, "price", state, event.prices[state])
         elif isinstance(event, RoundMeasured):

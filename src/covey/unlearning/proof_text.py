@@ -7,7 +7,6 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from covey.base.names import round_number
-from covey.base.risk import DIVERGED
 from covey.unlearning.facts import Facts, SettledCopy
 from covey.unlearning.proof import Proof
 
@@ -20,8 +19,8 @@ REASONS: Mapping[str, str] = {
     "too-few": "the requester holds too few examples to attack",
     "not-at-hand": "the requester's data were not at hand",
     "gone": "the answer was interrupted, and the data are gone since",
-    "diverged-before": f"before the answer the model {DIVERGED}",
-    "diverged-after": f"after the answer the model {DIVERGED}",
+    "diverged-before": "before the answer the model diverged",
+    "diverged-after": "after the answer the model diverged",
 }
 """Codes of why a value is not known, in words."""
 

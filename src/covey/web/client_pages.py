@@ -89,7 +89,7 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
         "played": len(history.rounds),
         "is_measured": end is not None,
         "attack": attack,
-        "exposure": final_exposure(history, end) if end else None,
+        "exposure": final_exposure(history, end).value if end else None,
         "moves": history.moves.get(handle, ()),
         "record": run.made_later(f"client {handle}", partial(_record, run, handle)),
         "answer": next((e.answer for e in history.left if e.handle == handle), ""),

@@ -17,19 +17,12 @@ from covey.base.files import read_bounded
 from covey.base.history import History
 from covey.base.names import __version__, round_number
 from covey.desk.runs import seconds_since
+from covey.dp.status import guarantee_status
 from covey.report.attacks import LOSS
 from covey.report.comparison import comparison
 from covey.report.page import audit_rows, run_view, templates
 from covey.report.queries import group_sizes, utility
-from covey.report.summary import (
-    age,
-    budget_of,
-    client_groups,
-    early_end_told,
-    guarantee_of,
-    size,
-    violations,
-)
+from covey.report.summary import age, client_groups, deniability, early_end_told, size, violations
 from covey.runtime.ledger_record import Noted
 from covey.runtime.verification import verify
 from covey.unlearning.proof import read_proof
@@ -111,14 +104,14 @@ def _view(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
 def _privacy(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
     history = snapshot.history
     planned = getattr(run.config.aggregation, "epsilon", 0.0) or None
-    guarantees = guarantee_of(history)
-    holds = guarantees["guarantee"]
+    status = guarantee_status(history)
+    holds = status.guarantee
     return {
-        **guarantees,
-        **budget_of(history),
+        "status": status,
+        "deniability": deniability(history),
         "planned": planned,
-        "left": planned - holds["epsilon"] if planned and holds else None,
-        "picture": _drawn("spent", snapshot) if guarantees["guarantees"] else None,
+        "left": planned - (holds.epsilon or 0.0) if planned and holds else None,
+        "picture": _drawn("spent", snapshot) if status.guarantees else None,
         "head": snapshot.head,
         "rounds": len(history.rounds),
     }
@@ -177,8 +170,8 @@ def _now(snapshot: Snapshot, cluster: int) -> dict[str, Any]:
     taus = history.started.risk_thresholds if history.started else {}
     inside = [h for h, j in history.assignment.items() if j == cluster]
     accepted = sorted(taus[h] for h in inside if h in taus)
-    latest = [m.reason for m in history.measured if m.cluster == cluster][-1:]
-    lower = figure.risk - 1.96 * figure.standard_error if figure else 0.0
+    latest = [m.estimate.reason for m in history.measured if m.cluster == cluster][-1:]
+    lower = figure.figure.lower_bound if figure else 0.0
     is_known = figure and snapshot.is_whole and len(accepted) == len(inside)
     return {
         "cluster": cluster,
@@ -285,8 +278,8 @@ def _compared(run: FollowedRun, snapshot: Snapshot) -> Mapping[str, Any]:
             for group in group_sizes(history)
         },
         "Clients above what they accept, by the figures now": history.over(),
-        "Violations, by the loss threshold at the end": above["count"],
-        "of these, by the 95% lower bound": above["count_lower"],
+        "Violations, by the loss threshold at the end": above.count,
+        "of these, by the 95% lower bound": above.count_lower,
         "True risk, smallest group": (row["true_risk_minority"], row["reason"]),
         "True risk, largest group": (row["true_risk_majority"], row["reason"]),
         "Adjusted Rand index": (row["adjusted_rand_index"], row["reason"]),

@@ -10,13 +10,14 @@ from typing import Any
 
 from covey.api import load
 from covey.base.errors import DataError
+from covey.base.figure import Figure
 from covey.base.history import History
 from covey.base.metrics import GAPS
 from covey.base.params import norm, subtract
 from covey.config.settings import Config
 from covey.report.attacks import LOSS
 from covey.report.queries import OVERALL, accuracies, group_sizes, home_of, utility_lines
-from covey.report.summary import summary, violations
+from covey.report.summary import Summary, summary, violations
 from covey_papers.reproduce.answered_runs import Leaving, Outcome, outcomes
 from covey_papers.reproduce.mixtures import KINDS, Attacked, attacked
 from covey_papers.reproduce.record import (
@@ -55,7 +56,7 @@ class Seen:
         return cls(path, load(path).history)
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """What `covey run --json` prints of it."""
         return summary(self.history)
 
@@ -76,7 +77,7 @@ class Seen:
     def true_risk(self, which: int) -> Value:
         """Return the true risk of the cluster that holds most of a group."""
         home = home_of(self.history, self.group(which))
-        return home.true_risk if home else None
+        return home.truth.figure.value if home else None
 
     def told_risk(self, which: int) -> Value:
         """Return the same cluster's risk as clients were told."""
@@ -94,12 +95,13 @@ class Seen:
         """Return a figure of the summary; None where it, or what holds it, is unknown."""
         found: Any = self.summary
         for key in keys:
-            found = None if found is None else found[key]
+            found = found[key] if isinstance(found, Mapping) else getattr(found, key, None)
+        found = found.value if isinstance(found, Figure) else found
         return None if found is None else float(found)
 
     def violations(self, key: str) -> Value:
         """Count with the papers' attack, whatever others were run."""
-        count = violations(self.history, LOSS)[key]
+        count = getattr(violations(self.history, LOSS), key)
         return None if count is None else float(count)
 
 
