@@ -19,7 +19,7 @@ import covey
 from benchmarks.playing import note
 from covey import Examples, Params
 from covey.algorithms.redteam import targets
-from covey.base.risk import RiskEstimate
+from covey.base.figure import RiskEstimate
 from covey.build.algorithms import algorithm_of, clients_of, setup_of
 from covey.build.risk import Components, red_team_of
 from covey.build.run import BuiltRun, build_run
@@ -187,7 +187,7 @@ def looked(settings: Settings, rounds: Sequence[int]) -> tuple[list[Look], list[
             for source, team in teams.items():
                 assert team is not None
                 seen = replace(target, states=state.states)
-                assessment = team(seen, streams.at(target.cluster))
+                assessment = team.look(seen, streams.at(target.cluster))
                 told[source] = assessment.estimate
                 if assessment.state is not None:
                     state = state.keeping(assessment.state)

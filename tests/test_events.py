@@ -18,8 +18,7 @@ from covey.base.events import (
     event_from,
     kind_and_body,
 )
-from covey.base.figure import Figure
-from covey.base.risk import RiskEstimate
+from covey.base.figure import Figure, RiskEstimate
 
 # A class with slots takes the place of one of the same name.
 CLASSES = list({each.__name__: each for each in Event.__subclasses__()}.values())

@@ -2,7 +2,7 @@
 
 >>> import covey
 >>> run = covey.run(out="runs/first")
->>> run.summary["accuracy"]
+>>> run.summary.accuracy
 """
 
 import lazy_loader

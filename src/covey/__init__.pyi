@@ -31,10 +31,9 @@ from .base.errors import (
     ModelError,
     RunError,
 )
-from .base.figure import Figure
+from .base.figure import Figure, RiskEstimate
 from .base.history import History
 from .base.names import Params, __version__
-from .base.risk import RiskEstimate
 from .base.rng import Streams
 from .components.parts import Component
 from .components.state import ComponentState, States, keep, kept

@@ -49,7 +49,7 @@ from covey.data.examples import Client, Preference
 from covey.engine.fixed_features import FeatureCache, LocalRecords
 from covey.engine.recipe import MULTICLASS
 from covey.membership.estimators import FederatedEstimator
-from covey.membership.truth import Assessment, unless_diverged
+from covey.membership.truth import Assessment, divergence
 from covey.models.build import initial_params
 
 MakeClient = Callable[..., Client]
@@ -136,8 +136,11 @@ class World:
             context = RiskContext(self.engine)
             return FederatedEstimator().assess(target, context, streams)
 
-        team = unless_diverged(self.engine, attack, "federated", start, rounds=100)
-        return learner.measured_by(RedTeamed(team, 1, clients))
+        def why(target: Target) -> str:
+            return divergence(self.engine, target, start, rounds=100)
+
+        team = RedTeamed(attack, 1, clients, source="federated", divergence=why)
+        return learner.measured_by(team)
 
 
 STRATEGIES: dict[str, Callable[[World], Playing]] = {

@@ -27,8 +27,7 @@ from covey.base.events import (
     StepsPerturbed,
     SumPerturbed,
 )
-from covey.base.figure import Figure
-from covey.base.risk import RiskEstimate
+from covey.base.figure import Figure, RiskEstimate
 from covey.dp.accountant import choice, epsilon_bound, gaussian, gaussian_epsilon, representative
 from covey.dp.current_guarantee import Guarantee
 from covey.dp.run_guarantees import NoisePlan, aggregate_multiplier, forecast, guarantees

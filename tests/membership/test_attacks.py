@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership.attacks import auc, best_threshold, cross_fitted, risk_at, risk_of_rates
+from covey.base.figure import RiskEstimate
+from covey.membership.attacks import auc, best_threshold, cross_fitted, risk_at
 
 # Whole numbers from a short range: many ties, and monotone maps stay exact.
 scores = st.lists(st.integers(-6, 6), min_size=1, max_size=12).map(
@@ -49,7 +50,7 @@ def test_rates_by_hand():
     # from 3 on: members 1 2 [3 4] -> 2/4; non-members [0 1 2 2] 3 -> 4/5
     members, others = np.array([1.0, 2, 3, 4]), np.array([0.0, 1, 2, 2, 3])
     rates = risk_at(3.0, members, others)
-    assert rates == risk_of_rates(0.5, 0.8, 4, 5, auc=auc(members, others))
+    assert rates == RiskEstimate.of_rates(0.5, 0.8, 4, 5, auc=auc(members, others))
     assert rates.risk == pytest.approx(0.65)
     # one more right and one wrong on each side, 3 of 6 and 5 of 7: 1/4 / 6 and 10/49 / 7
     assert rates.standard_error == pytest.approx(math.sqrt(1 / 24 + 10 / 343) / 2)
@@ -57,10 +58,10 @@ def test_rates_by_hand():
 
 def test_a_perfect_attack_on_a_few_records_is_still_uncertain():
     # rates of 1 count as 11 of 12: SE = sqrt(2 * 11/12 * 1/12 / 12) / 2
-    rates = risk_of_rates(tpr=1.0, tnr=1.0, members=10, non_members=10)
+    rates = RiskEstimate.of_rates(tpr=1.0, tnr=1.0, members=10, non_members=10)
     assert rates.risk == 1
     assert rates.standard_error == pytest.approx(math.sqrt(22 / 12**3) / 2)
-    inverted = risk_of_rates(tpr=0.0, tnr=0.0, members=10, non_members=10)
+    inverted = RiskEstimate.of_rates(tpr=0.0, tnr=0.0, members=10, non_members=10)
     assert inverted.standard_error == pytest.approx(rates.standard_error)
 
 
@@ -110,7 +111,7 @@ def test_cross_fitting_finds_a_real_difference():
 def test_cross_fitted_rates_count_every_record_once():
     # Members 1, non-members 0, sizes that five folds do not divide: all are right.
     rates = cross_fitted(np.ones(13), np.zeros(11), np.random.default_rng(0))
-    assert rates == risk_of_rates(1.0, 1.0, 13, 11, fitted=1.0, auc=1.0)
+    assert rates == RiskEstimate.of_rates(1.0, 1.0, 13, 11, fitted=1.0, auc=1.0)
 
 
 def test_the_folds_come_from_the_generator_alone():

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import covey
-from covey.membership.attacks import cross_fitted, risk_of_rates
+from covey.base.figure import RiskEstimate
+from covey.membership.attacks import cross_fitted
 from covey.membership.estimators import combined_counts, loss_counts, risk_of_counts
 
 
@@ -45,15 +46,15 @@ def test_intervals_cover_the_risk_of_the_best_threshold(rates, clients, apart):
 def test_the_error_of_a_fitted_threshold_by_hand():
     # a = (0.9 + 0.5) / 2 = 0.7: of 40 and 20 with one more right and one wrong, 29 / 42
     # and 15 / 22; D = 0.76 - 0.7 = 0.06
-    rates = risk_of_rates(0.9, 0.5, members=40, non_members=20, fitted=0.76)
+    rates = RiskEstimate.of_rates(0.9, 0.5, members=40, non_members=20, fitted=0.76)
     expected = (29 * 13 / 42**3 + 15 * 7 / 22**3) / 4 + 0.06**2 / 3
     assert rates.standard_error == pytest.approx(math.sqrt(expected))
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 999), st.floats(0, 1))
 def test_whoever_fits_a_threshold_knows_less_than_who_has_one(tpr, tnr, n, fitted):
-    given_one = risk_of_rates(tpr, tnr, n, n)
-    own = risk_of_rates(tpr, tnr, n, n, fitted=fitted)
+    given_one = RiskEstimate.of_rates(tpr, tnr, n, n)
+    own = RiskEstimate.of_rates(tpr, tnr, n, n, fitted=fitted)
     assert own.standard_error >= given_one.standard_error - 1e-12
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from covey.base.figure import Figure
-from covey.base.risk import RiskEstimate
+from covey.base.figure import Figure, RiskEstimate
 from covey.membership.intervals import with_extremes
 
 MEAN = RiskEstimate(Figure(0.6, 0.1))

@@ -12,16 +12,17 @@ from hypothesis.extra import numpy as arrays
 from torch import Tensor, nn
 
 from covey import Examples, ReferenceEngine, RiskEstimate, Streams, Target
+from covey.algorithms.redteam import RedTeamed
 from covey.base.figure import Figure
 from covey.data.examples import Client
 from covey.engine.recipe import TASKS
 from covey.membership.truth import (
     Assessment,
     best_constant,
+    divergence,
     has_finite_examples,
     has_non_finite_values,
     no_better_than_guessing,
-    unless_diverged,
 )
 
 MakeClient = Callable[..., Client]
@@ -155,11 +156,13 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
     infinite = {**knows, "b": torch.tensor([0.0, math.inf])}
     engine = ReferenceEngine(Linear(1, 2))
     start = [{**silent, "b": torch.ones(2)}]
-    team = unless_diverged(engine, attack, "mine", start, rounds=4)
+    team = RedTeamed(
+        attack, 1, {}, source="mine", divergence=lambda t: divergence(engine, t, start, rounds=4)
+    )
 
     def look(params: dict[str, Tensor], t: int, known: str = "") -> Assessment:
         target = Target(0, params, (halves,), t, diverged=known)
-        return team(target, Streams(0))
+        return team.look(target, Streams(0))
 
     for params, t, known in (
         (infinite, 2, ""),

@@ -23,10 +23,9 @@ from covey.base.events import (
     RunStarted,
     SumPerturbed,
 )
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
 from covey.base.names import Handle
-from covey.base.risk import RiskEstimate
 from covey.membership.truth import LOSS
 from covey.report.queries import Reported
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 import covey
 from covey import History
 from covey.base.events import ModelAttacked
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import with_entry
-from covey.base.risk import RiskEstimate
 from covey.report.attacks import LOSS, final_exposure, final_risk, strongest
 from covey.report.comparison import client_rows, comparison
 from covey.report.figures import violations_figure

@@ -6,9 +6,8 @@ import pytest
 
 from covey import History
 from covey.base.events import ClientExposed, ClientsAssigned, ClusterAudited, Event
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
-from covey.base.risk import RiskEstimate
 from covey.report.comparison import comparison, labels, means
 from covey.report.queries import Reported
 from covey.report.summary import Moves, moves, spread

@@ -22,9 +22,8 @@ from covey.base.events import (
     RunFinished,
     RunStarted,
 )
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
-from covey.base.risk import RiskEstimate
 from covey.membership.truth import LOSS
 from covey.report.comparison import comparison, means
 from covey.report.page import write_report

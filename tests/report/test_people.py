@@ -22,9 +22,8 @@ from covey.base.events import (
     RunStarted,
     kind_and_body,
 )
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History, history_of, pooled_clusters, trained_clusters, with_entry
-from covey.base.risk import RiskEstimate
 from covey.ledger.chain import Record
 from covey.membership.truth import LOSS
 from covey.report.comparison import client_rows

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from covey import History
 from covey.base.events import AnonymitySetsFormed, ClientLeft
+from covey.base.figure import RiskEstimate
 from covey.base.history import history_of
-from covey.base.risk import RiskEstimate
 from covey.report.summary import DeniabilityBudget, deniability, summary
 
 

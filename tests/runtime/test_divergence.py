@@ -1,7 +1,7 @@
 """The law: no figure of privacy is ever told of a model that is none."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,37 +10,38 @@ import torch
 from torch import Tensor, nn
 
 from covey import Config, ConfigError, Run, RunError, audit, game, resume, run
+from covey.base.as_json import json_of
 from covey.base.events import AnswerRefused, ClientExposed, ClusterAudited, Event, RiskMeasured
-
-RISKS = (
-    *("risk", "risk_standard_error", "risk_round", "true_risk"),
-    *("true_risk_standard_error", "auc", "blind_auc", "exposed_risk", "traced_risk"),
-)
-HARMLESS = ("reason", "unknown", "attacks")
+from covey.base.figure import Figure
+from covey.report.summary import Summary
 
 
-def leaked(told: Mapping[str, Any]) -> Iterator[str]:
+def leaked(told: Summary) -> Iterator[str]:
     """Yield every figure of privacy that rests on a model that diverged."""
-    gone = {each["cluster"] for each in told["diverged"]}
-    for each in told["clusters"]:
-        if each["cluster"] in gone:
-            yield from (key for key in RISKS if each[key] is not None)
-            reasons = (each["reason"], each["true_risk_reason"])
-            yield from (r for r in reasons if not r.startswith("diverged: "))
-    if {c["cluster"] for c in told["clusters"] if c["clients"]} & gone:
+    gone = {each.cluster for each in told.diverged}
+    for each in told.clusters:
+        if each.cluster in gone:
+            yield from known(each.measured.figure, each.truth.figure, each.exposed_risk)
+            yield from known(each.traced_risk, each.strongest_attack)
+            yield from known(*(each.risk, each.true_risk, each.auc, each.blind_auc))
+            if not (each.measured.diverged and each.truth.diverged) or each.calibrated:
+                yield f"cluster {each.cluster} is not said to have diverged"
+    if {c.cluster for c in told.clusters if c.clients} & gone:
         yield from leaked_over_clients(told)
 
 
-def leaked_over_clients(told: Mapping[str, Any]) -> Iterator[str]:
+def known(*figures: object) -> Iterator[str]:
+    yield from (str(f) for f in figures if (f.value if isinstance(f, Figure) else f) is not None)
+
+
+def leaked_over_clients(told: Summary) -> Iterator[str]:
     """Yield what is told over all clients, though one of them uses such a model."""
-    rests: dict[str, Any] = {"fairness": told["fairness"]}
-    for where in ("violations", "exposure"):
-        rests |= {f"{where}.{key}": value for key, value in told[where].items()}
-        if "diverged" not in told[where]["reason"]:
-            yield f"{where}.reason"
-    for key, value in rests.items():
-        if not key.endswith(HARMLESS) and value is not None:
-            yield key
+    counts, exposure = told.violations, told.exposure
+    yield from known(told.fairness, counts.count, counts.count_lower, counts.count_exposed)
+    yield from known(counts.by_group, counts.clients, exposure.mean, exposure.maximum)
+    for reason in (counts.reason, exposure.mean.reason, exposure.maximum.reason):
+        if "diverged" not in reason:
+            yield f"reason: {reason}"
 
 
 def recorded(result: Run) -> Iterator[Event]:
@@ -86,8 +87,8 @@ def diverging(rate: float, **sections: Any) -> Config:
 
 
 def check(result: Run) -> None:
-    told = json.loads(json.dumps(result.summary, allow_nan=False))
-    assert list(leaked(told)) == []
+    json.dumps(json_of(result.summary), allow_nan=False)
+    assert list(leaked(result.summary)) == []
     assert list(recorded(result)) == []
 
 

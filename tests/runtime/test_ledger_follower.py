@@ -23,9 +23,8 @@ from covey.base.events import (
     SumPerturbed,
     kind_and_body,
 )
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle
-from covey.base.risk import RiskEstimate
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.report.summary import summary

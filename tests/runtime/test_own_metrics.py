@@ -1,6 +1,5 @@
 """Metrics that the settings name: measured at the end, and shown where accuracy is."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import cast
@@ -34,17 +33,17 @@ def test_a_run_with_metrics_and_cohorts_of_a_fixed_size(copied, tmp_path):
     found = run.summary.metrics
     assert list(found) == ["top-k", "top-k (k=1)", SURE]
     accuracy = run.summary.accuracy
-    assert found["top-k (k=1)"]["overall"] == pytest.approx(accuracy["overall"])
-    assert found["top-k (k=1)"]["by_group"] == pytest.approx(accuracy["by_group"])
-    top, sure = found["top-k"], found[SURE]["overall"]
-    assert 0 < top["lowest"] <= top["overall"] <= top["highest"] <= 1
-    assert sure <= found["top-k (k=1)"]["overall"] <= top["overall"]
+    assert found["top-k (k=1)"].overall.value == pytest.approx(accuracy.overall)
+    assert found["top-k (k=1)"].by_group == pytest.approx(accuracy.by_group)
+    top, sure = found["top-k"], found[SURE].overall
+    assert 0 < (top.lowest or 0) <= float(top.overall) <= (top.highest or 0) <= 1
+    assert float(sure) <= float(found["top-k (k=1)"].overall) <= float(top.overall)
     page = run.report().read_text()
     assert "<td>top-k (k=1)</td>" in page
     frame = run.clients_frame()
     assert frame["top-k (k=1)"].tolist() == frame["accuracy"].tolist()
     again = covey.load(run.folder)
-    assert json.dumps(again.summary.metrics) == json.dumps(found)
+    assert again.summary.metrics == found
 
 
 def test_they_change_no_model_and_no_other_figure(whole):

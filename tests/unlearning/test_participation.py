@@ -14,8 +14,7 @@ from covey.base.events import (
     RoundMeasured,
     RunRolledBack,
 )
-from covey.base.figure import Figure
-from covey.base.risk import RiskEstimate
+from covey.base.figure import Figure, RiskEstimate
 from covey.unlearning.participation import (
     AnonymitySet,
     Participation,

@@ -23,8 +23,7 @@ from covey.base.events import (
     SumPerturbed,
     kind_and_body,
 )
-from covey.base.figure import Figure
-from covey.base.risk import RiskEstimate
+from covey.base.figure import Figure, RiskEstimate
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder

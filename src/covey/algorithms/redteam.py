@@ -3,20 +3,21 @@
 A red team's figures are sent to everybody; what clients find by themselves stays theirs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol, runtime_checkable
 
 from covey.algorithms.round_steps import divergences
 from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
 from covey.base.events import Event, ModelDiverged, RiskMeasured
+from covey.base.figure import RiskEstimate
 from covey.base.names import Handle
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.components.state import keep
 from covey.data.examples import Client
 from covey.membership.estimators import CountAll
-from covey.membership.truth import RedTeam, SelfAssessment, Target, has_finite_examples
+from covey.membership.truth import Assessment, RedTeam, SelfAssessment, Target, has_finite_examples
 
 
 def estimate_lifetime(every: int) -> int:
@@ -55,12 +56,16 @@ class RedTeamed:
         every: after how many rounds it measures.
         members: the clients of whom models are attacked, by handle.
         count: asks the members of all clusters at once for counts, should it need them.
+        source: its name.
+        divergence: says why a model is none; "" where it is one.
     """
 
     attack: RedTeam
     every: int
     members: Mapping[Handle, Client]
     count: CountAll | None = None
+    source: str = ""
+    divergence: Callable[[Target], str] = attrgetter("diverged")
 
     def measured(
         self, state: ServerState, cohort: Cohort, streams: Streams, *, last: bool = False
@@ -71,6 +76,15 @@ class RedTeamed:
         found = self._attacked(state, streams) if due or last else RoundResult(state, ())
         valid = _valid(found.state.risk_estimates(), found.state, self.every)
         return found._replace(state=found.state.keeping(RiskEstimates(estimates=valid)))
+
+    def look(self, target: Target, streams: Streams) -> Assessment:
+        """Attack one model, unless it is none."""
+        why = self.divergence(target)
+        void = Assessment(RiskEstimate.of_diverged(why))
+        found = void if why else self.attack(target, streams)
+        source = self.source or found.estimate.source
+        estimate = replace(found.estimate, source=source, round_index=target.round_index)
+        return found._replace(estimate=estimate)
 
     def _attacked(self, state: ServerState, streams: Streams) -> RoundResult:
         states, events = state.states, list[Event]()
@@ -85,7 +99,7 @@ class RedTeamed:
             attacked = [replace(t, counts=c) for t, c in zip(attacked, counts, strict=True)]
         for target in attacked:
             j = target.cluster
-            found, kept = self.attack(replace(target, states=states), at(j))
+            found, kept = self.look(replace(target, states=states), at(j))
             states = states if kept is None else keep(states, kept)
             if found.diverged:
                 events.append(ModelDiverged(j, found.round_index, found.diverged))

@@ -29,8 +29,8 @@ from covey.algorithms.selection import (
 from covey.algorithms.state import NO_INPUTS, ClientMemory, Cohort, ObjectiveInputs, ServerState
 from covey.base.errors import ConfigError
 from covey.base.events import AnswerRefused, Event, SumGivenUp
+from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.recipe import Recipe

@@ -24,9 +24,9 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.base.events import ClusterAbandoned, ClustersCollapsed, ClusterWaited, Event
+from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.params import not_finite
-from covey.base.risk import RiskEstimate
 from covey.components.state import ComponentState, States, in_order, keep, kept, without
 from covey.data.examples import Client
 from covey.engine.cpu import RecordedJob

@@ -11,9 +11,8 @@ from typing import Annotated, Any, cast
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle
-from covey.base.risk import RiskEstimate
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]

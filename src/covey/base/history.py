@@ -41,9 +41,8 @@ from covey.base.events import (
     SumGivenUp,
     ThresholdChanged,
 )
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle
-from covey.base.risk import RiskEstimate
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)

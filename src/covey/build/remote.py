@@ -24,9 +24,9 @@ from covey.algorithms.state import (
 )
 from covey.algorithms.sums import heads_of, losses_without_oneself
 from covey.base.errors import ConfigError, DataError
+from covey.base.figure import RiskEstimate
 from covey.base.names import Params
 from covey.base.params import model_hash, subtract
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.algorithms import selection_config
 from covey.build.risk import client_assessment_of

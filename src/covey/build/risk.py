@@ -11,9 +11,8 @@ from covey.algorithms.local_clients import train_with
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import Send, loss_counter, masked_counts
 from covey.base.errors import ConfigError
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle, Params
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.aggregators import aggregator_of, noise_on_clients
 from covey.build.training import user_function
@@ -26,14 +25,7 @@ from covey.engine.protocol import Engine
 from covey.engine.recipe import Recipe
 from covey.membership.estimators import Count, CountAll, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
-from covey.membership.truth import (
-    Assessment,
-    RedTeam,
-    Reference,
-    SelfAssessment,
-    Target,
-    unless_diverged,
-)
+from covey.membership.truth import Assessment, Reference, SelfAssessment, Target, divergence
 
 Assess = Callable[[Target, RiskContext, Streams], Assessment]
 Judged = dict[Handle, list[RiskEstimate | None]]
@@ -127,36 +119,35 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
     Remote clients measure by themselves where it is theirs to measure. `start` are the
     models that the run begins with.
     """
-    config, population = components.config, components.population
-    every = config.risk.every
-    if config.risk.on_clients:
-        if components.send is not None:
-            return None
-        return SelfAssessed(client_assessment_of(config, _context(components, start)), every)
-    attack = red_team_of(components, start)
-    if attack is None:
+    config = components.config
+    if not config.risk.on_clients:
+        return red_team_of(components, start)
+    if components.send is not None:
         return None
-    by_handle = {client.handle: client for client in population.clients}
-    return RedTeamed(attack, every, by_handle, _count_all(components))
+    assess = client_assessment_of(config, _context(components, start))
+    return SelfAssessed(assess, config.risk.every)
 
 
-def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
+def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeamed | None:
     """Return the server's red team; None where it has none.
 
-    It gives no estimate of a model that diverged. `start` are the models that the run
-    begins with.
+    `start` are the models that the run begins with.
     """
     config, estimator = components.config, components.config.risk
     if estimator.on_clients or not estimator.measures:
         return None
-    context, source = _context(components, start), estimator.name
-    own = estimator.is_own
-    assess = user_assessment(source, estimator.assess) if own else estimator.assess
-
-    def attack(target: Target, streams: Streams) -> Assessment:
-        return assess(target, context, streams)
-
-    return unless_diverged(components.engine, attack, source, start, config.rounds)
+    context, engine = _context(components, start), components.engine
+    assess = estimator.assess
+    if estimator.is_own:
+        assess = user_assessment(estimator.name, estimator.assess)
+    return RedTeamed(
+        attack=lambda target, streams: assess(target, context, streams),
+        every=estimator.every,
+        members={client.handle: client for client in components.population.clients},
+        count=_count_all(components),
+        source=estimator.name,
+        divergence=lambda target: divergence(engine, target, start, config.rounds),
+    )
 
 
 def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment:

@@ -26,8 +26,8 @@ from covey.cli.progress import shown
 from covey.components.built_ins import BASELINE, REFERENCES
 
 if TYPE_CHECKING:
+    from covey.base.figure import RiskEstimate
     from covey.base.history import History
-    from covey.base.risk import RiskEstimate
     from covey.build.run import BuiltRun
     from covey.config.rules import Idle
     from covey.config.settings import Config

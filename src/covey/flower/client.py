@@ -29,9 +29,9 @@ from covey.algorithms.remote import ClientRequest, SumStep
 from covey.algorithms.selection import choice_epsilon
 from covey.algorithms.state import LAYERS, OWN_RECORDS, PERSONAL, with_final_losses
 from covey.base.errors import ConfigError, CoveyError, RunError
+from covey.base.figure import RiskEstimate
 from covey.base.files import check_regular, checked, checked_json, read_bounded, replace_whole
 from covey.base.names import Params
-from covey.base.risk import RiskEstimate
 from covey.build.clients import Overrides
 from covey.build.remote import ClientRuntime, ClusterChoice
 from covey.build.run import ClientSecrets, client_runtime_of

@@ -32,58 +32,9 @@ from numpy import ndarray
 from pydantic import Field
 
 from covey.base.errors import ConfigError
-from covey.base.figure import Figure
+from covey.base.figure import RiskEstimate
 from covey.base.names import Params
-from covey.base.risk import RiskEstimate
 from covey.components.parts import Component, OwnFunction, Share
-
-
-def risk_of_rates(
-    tpr: float,
-    tnr: float,
-    members: int,
-    non_members: int,
-    *,
-    fitted: float | None = None,
-    auc: float | None = None,
-    rests_on: str = "",
-) -> RiskEstimate:
-    """Return the MIA accuracy a = (TPR + TNR) / 2 with its error (IFCA-MIR, Eq. 8).
-
-    SE^2 = [TPR (1 - TPR) / n1 + TNR (1 - TNR) / n0] / 4. Of a fitted threshold:
-    SE^2 = a (1 - a) (1 / n1 + 1 / n0) / 4 + D^2 / 3, with D the difference between
-    `fitted` and a. The best threshold may lie elsewhere, so that its rates are not known;
-    of all with this accuracy, equal ones vary most. What it achieves lies between a, which
-    is too low on other records, and `fitted`, too high on its own; anywhere between is
-    D^2 / 3 from an end in the mean square.
-
-    Each side counts with one more record that is right and one that is wrong: no sample is
-    certain.
-
-    Args:
-        tpr: share of the members that the attack calls members.
-        tnr: share of the non-members that it calls non-members.
-        members: how many there were.
-        non_members: how many there were.
-        fitted: accuracy of one threshold on the very records that it is fitted to; None:
-            no threshold was fitted.
-        auc: of the same scores.
-        rests_on: what was compared.
-
-    References:
-        Agresti, Caffo, Simple and Effective Confidence Intervals for Proportions and
-        Differences of Proportions, 2000.
-    """
-    accuracy = (tpr + tnr) / 2
-    rates, left_open = (tpr, tnr), 0.0
-    if fitted is not None:
-        rates, left_open = (accuracy,) * 2, fitted - accuracy
-    variance = left_open**2 / 3
-    for rate, n in zip(rates, (members, non_members), strict=True):
-        p = (n * rate + 1) / (n + 2)
-        variance += p * (1 - p) / (n + 2) / 4
-    figure = Figure(accuracy, float(np.sqrt(variance)))
-    return RiskEstimate(figure, auc, members, non_members, rests_on=rests_on)
 
 
 def scores_of(losses: Float[ndarray, " records"]) -> Float[ndarray, " records"]:
@@ -117,7 +68,7 @@ def risk_at(
     threshold: float, members: Float[ndarray, " members"], non_members: Float[ndarray, " others"]
 ) -> RiskEstimate:
     """Return the risk by "member if score >= threshold", fitted on other records."""
-    return risk_of_rates(
+    return RiskEstimate.of_rates(
         *_rates_at(threshold, members, non_members),
         len(members),
         len(non_members),
@@ -156,7 +107,7 @@ def cross_fitted(
         hits += np.sum(members[inside == part] >= threshold)
         rejections += np.sum(non_members[outside == part] < threshold)
     tpr, tnr = _rates_at(best_threshold(members, non_members), members, non_members)
-    return risk_of_rates(
+    return RiskEstimate.of_rates(
         float(hits / len(members)),
         float(rejections / len(non_members)),
         len(members),

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
+from covey.base.figure import RiskEstimate
 from covey.base.names import Params
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.data.examples import Examples, hashes
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob

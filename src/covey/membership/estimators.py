@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from numpy import ndarray
 
+from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.components.parts import Component, Positive
 from covey.data.examples import Client, Examples, ShiftRange
 from covey.engine.protocol import Engine, ScoringJob
-from covey.membership.attacks import cross_fitted, folds, risk_of_rates, scores_of
+from covey.membership.attacks import cross_fitted, folds, scores_of
 from covey.membership.controls import copied
 from covey.membership.intervals import MIN_RECORDS, stratified
 from covey.membership.references import PlayRound
@@ -239,7 +239,7 @@ def risk_of_counts(
         threshold = int(np.argmax(excess(np.arange(FOLDS) != fold)))
         hits += members[fold, : threshold + 1].sum()
         rejections += non_members[fold, threshold + 1 :].sum()
-    return risk_of_rates(
+    return RiskEstimate.of_rates(
         float(hits / members.sum()),
         float(rejections / non_members.sum()),
         int(members.sum()),

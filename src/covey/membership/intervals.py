@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from covey.base.figure import Figure
-from covey.base.risk import RiskEstimate
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.rng import Streams
 from covey.membership.attacks import best_threshold, cross_fitted
 

@@ -21,10 +21,9 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Params
 from covey.base.params import not_finite
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.components.parts import Positive
 from covey.components.state import ComponentState, kept

@@ -18,10 +18,9 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.base.events import ClusterAudited
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.params import not_finite
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.components.state import ComponentState, States
 from covey.data.examples import MASKED, Client, Examples, to_floats
@@ -187,36 +186,24 @@ def has_non_finite_values(params: Params) -> str:
     return f"its {entry} holds numbers that are not finite" if entry else ""
 
 
-def unless_diverged(
-    engine: Engine, attack: RedTeam, source: str, start: Sequence[Params], rounds: int
-) -> RedTeam:
-    """Return the same red team, which gives no estimate for a model that is none.
-
-    Every estimate says whose it is, and of when.
+def divergence(engine: Engine, target: Target, start: Sequence[Params], rounds: int) -> str:
+    """Say why a cluster model is none; "" if it is one.
 
     While a run goes on, a model may be near guessing because it has not learnt anything
     yet; at its end there is no yet.
 
     Args:
         engine: scores, and draws nothing.
-        attack: the red team.
-        source: its name.
+        target: the model.
         start: the models that the run begins with. One that nobody has moved since has
             not diverged.
         rounds: of the run.
     """
-
-    def assess(target: Target, streams: Streams) -> Assessment:
-        reason = target.diverged or has_non_finite_values(target.params)
-        if not reason and not _same(target.params, start[target.cluster]):
-            times = 1.0 if target.round_index >= rounds else EXPLODED
-            reason = no_better_than_guessing(engine, target.params, target.members, times)
-        void = Assessment(RiskEstimate.of_diverged(reason))
-        found = void if reason else attack(target, streams)
-        known = replace(found.estimate, source=source, round_index=target.round_index)
-        return found._replace(estimate=known)
-
-    return assess
+    known = target.diverged or has_non_finite_values(target.params)
+    if known or _same(target.params, start[target.cluster]):
+        return known
+    times = 1.0 if target.round_index >= rounds else EXPLODED
+    return no_better_than_guessing(engine, target.params, target.members, times)
 
 
 def has_finite_examples(client: Client) -> bool:

@@ -3,10 +3,9 @@
 from collections.abc import Collection, Iterable
 
 from covey.base.events import ClientExposed
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import Handle, round_number
-from covey.base.risk import RiskEstimate
 from covey.membership.truth import LOSS
 
 NOT_FINISHED = "it is measured when a run ends, and this one has not"

@@ -11,10 +11,9 @@ from typing import Any
 import tomli_w
 
 from covey.base.errors import ConfigError
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.base.risk import RiskEstimate
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.config.settings import flat
 from covey.dp.status import guarantee_status

@@ -18,9 +18,9 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.base.events import ClientExposed, RiskMeasured, RiskUnknown
+from covey.base.figure import RiskEstimate
 from covey.base.history import History
 from covey.base.names import Handle, round_number
-from covey.base.risk import RiskEstimate
 from covey.dp.status import epsilon_over_rounds
 from covey.report.attacks import final_exposure, final_risk
 from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines

@@ -13,11 +13,10 @@ import tomli_w
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from covey.base.events import ClusterAudited
-from covey.base.figure import Figure, number
+from covey.base.figure import Figure, RiskEstimate, number
 from covey.base.files import make_folder, replace_whole
 from covey.base.history import History
 from covey.base.names import round_number
-from covey.base.risk import RiskEstimate
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.dp.status import guarantee_status
 from covey.report.attacks import NOT_FINISHED, diverged_sentences

@@ -9,10 +9,9 @@ import numpy as np
 
 from covey.base import events
 from covey.base.as_json import INLINE
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import Handle, round_number
-from covey.base.risk import RiskEstimate
 from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.report.attacks import (
     NOT_FINISHED,

@@ -8,11 +8,11 @@ from covey.aggregation.base import NOT_FINITE
 from covey.algorithms.round_steps import Stalled, divergences
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base import events
+from covey.base.figure import RiskEstimate
 from covey.base.history import History, of_kinds, pooled_clusters, trained_clusters
 from covey.base.metrics import fairness
 from covey.base.names import ClientName, Handle
 from covey.base.params import model_hash
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.clients import ClientReports
 from covey.build.run import BuiltRun

@@ -16,11 +16,10 @@ from torch import Tensor
 
 from covey.algorithms.state import ServerState
 from covey.base.events import HeadPerturbed, ModelAttacked
-from covey.base.figure import Figure
+from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History, of_kinds
 from covey.base.names import Params
 from covey.base.params import model_hash
-from covey.base.risk import RiskEstimate
 from covey.base.rng import Streams
 from covey.build.run import BuiltRun
 from covey.data.examples import Client, Examples
