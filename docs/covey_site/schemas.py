@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import click
 from pydantic import TypeAdapter
@@ -20,7 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DataclassSchema, TypedDictSchema
 
 from covey.cli.commands import all_commands, loaded
-from covey_site.shapes import DICTS, FAILURE, FILES, OUTPUTS
+from covey_site.shapes import DICTS, FAILURE, FILES
 
 Schema = dict[str, Any]
 
@@ -46,7 +46,7 @@ def outputs() -> Mapping[str, Any]:
         for path, command in _commands(name, loaded(name))
         if (answer := _answer_of(command)) is not None
     }
-    return {**OUTPUTS, **answers, ERROR: FAILURE}
+    return {**answers, ERROR: FAILURE}
 
 
 def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
@@ -57,14 +57,14 @@ def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Co
 
 
 def _answer_of(command: click.Command) -> Any:  # noqa: ANN401 - a type, or a union of some
-    """Return what a command's function returns or yields; None: it prints itself."""
+    """Return what a command's function returns or yields; None: it has none, as a group."""
     if command.callback is None:
         return None
     function = inspect.unwrap(command.callback)
     module = sys.modules[function.__module__]
     _import_for_types(module)
-    answer = get_type_hints(function)["return"]
-    if answer is type(None):
+    answer = eval(str(getattr(function, "answers", None)), vars(module))  # noqa: S307 - covey's own
+    if answer is None:
         return None
     return get_args(answer)[0] if "Iterator" in str(answer) else answer
 
@@ -94,23 +94,11 @@ class _Closed(GenerateJsonSchema):
         inner["fields"] = [each for each in inner["fields"] if how[each["name"]] != "hidden"]
         found = super().dataclass_schema(schema)
         held = self.resolve_ref_schema(found)
-        sometimes = SOMETIMES.get(cls.__name__, ())
-        properties: Schema = {}
-        required: list[str] = []
-        is_open = False
-        for name, each in held["properties"].items():
-            if how[name] == "inline":
-                among = self.resolve_ref_schema(each)
-                is_open |= "properties" not in among
-                properties |= among.get("properties", {})
-                required += among.get("required", [])
-            else:
-                properties[name] = each
-                if how[name] != "optional" and name not in sometimes:
-                    required.append(name)
-        held |= {"properties": properties, "required": list(dict.fromkeys(required))}
+        sometimes = {*SOMETIMES.get(cls.__name__, ()), *(n for n in how if how[n] == "optional")}
+        names = held["properties"]
+        held["required"] = [each for each in names if each not in sometimes]
         self._closed(found, cls)
-        held["additionalProperties"] = is_open
+        held["inline"] = [each for each in names if how[each] == "inline"]
         return found
 
     def _closed(self, found: Schema, cls: type) -> Schema:
@@ -150,7 +138,36 @@ def written_schemas() -> Mapping[str, str]:
 def _schema(shape: Any) -> Schema:  # noqa: ANN401 - a type, or a union of some
     made = TypeAdapter(shape).json_schema(mode="serialization", schema_generator=_Closed)
     made.pop("title", None)
+    known = made.get("$defs", {})
+    for each in (made, *known.values()):
+        _with_inline(each, known)
+    text = json.dumps(made)
+    while unused := [name for name in known if f'"#/$defs/{name}"' not in text]:
+        for name in unused:
+            del known[name]
+        text = json.dumps(made)
     return made
+
+
+def _with_inline(schema: Schema, known: Mapping[str, Schema]) -> Schema:
+    """Return an object's schema, once keys of what stands inline are among its own."""
+    inline = schema.pop("inline", [])
+    properties: Schema = {}
+    required: list[str] = []
+    for name, each in schema.get("properties", {}).items():
+        if name in inline:
+            among = each
+            if "$ref" in each:
+                among = _with_inline(known[each["$ref"].split("/")[-1]], known)
+            schema["additionalProperties"] |= "properties" not in among
+            properties |= among.get("properties", {})
+            required += among.get("required", [])
+        else:
+            properties[name] = each
+            required += [name] if name in schema["required"] else []
+    if inline:
+        schema |= {"properties": properties, "required": list(dict.fromkeys(required))}
+    return schema
 
 
 def file_name(name: str) -> str:

@@ -1,7 +1,7 @@
 """The shapes of JSON that is made of dicts: what no class holds."""
 
 from collections.abc import Mapping
-from typing import Any, NotRequired
+from typing import Any
 
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
@@ -9,13 +9,8 @@ from typing_extensions import TypedDict
 from covey.auditor.result import Control
 from covey.base.figure import Figure
 from covey.base.names import Basis
-from covey.membership.audit import AttackFigures
-from covey.membership.references import Attribution, ExposedCounts
 from covey.report.summary import Summary
-from covey.runtime.dp_audit import CanaryAudit
-from covey.runtime.participation_game import Game
-from covey.runtime.places import Place
-from covey.unlearning.facts import Fate
+from covey.runtime.auditing import Audit
 from covey.unlearning.proof import Proof
 from covey_papers.reproduce.record import Record
 
@@ -31,19 +26,6 @@ class DivergedInRun(TypedDict):
     cluster: int
     round_index: int
     reason: str
-
-
-class ReportWritten(TypedDict):
-    """A page that was written again, over one run or several.
-
-    Attributes:
-        report: its path.
-        signed: of the signed figures, with `--sign`.
-    """
-
-    report: str
-    diverged: list[DivergedInRun]
-    signed: NotRequired[str]
 
 
 class Spread(TypedDict):
@@ -126,130 +108,6 @@ class RunCompared(TypedDict):
     unit: str | None
     noise: str
     reason: str
-
-
-class CopyTold(TypedDict):
-    """A copy that had been written out of the run.
-
-    Attributes:
-        what: a model, or a page.
-        cluster: of a model.
-        written: when, ISO 8601.
-        fate: what became of it.
-        notify: whether the recipient is to be told.
-    """
-
-    what: str
-    cluster: int | None
-    path: str
-    sha256: str | None
-    written: str
-    recipient: str | None
-    fate: Fate
-    notify: bool
-
-
-class SetTold(TypedDict):
-    """An anonymity set that held the client.
-
-    Attributes:
-        diameter: the largest L2 distance between two of its updates.
-    """
-
-    round: int
-    cluster: int
-    members: int
-    diameter: float | None
-
-
-class RequestTold(TypedDict):
-    """A request of the client's.
-
-    Attributes:
-        asked: when, ISO 8601.
-    """
-
-    wanted: str
-    basis: Basis
-    state: str
-    asked: str
-
-
-class Explanation(TypedDict):
-    """What is held on one client, and where.
-
-    Attributes:
-        handle: by which the ledger's events name it.
-        rounds_trained: in which its examples were used.
-        risk_threshold: that it accepts; None: the client keeps it to itself.
-        risk_figures_that_count_it: rounds.
-        prices_that_count_it: rounds.
-        states_that_depend_on_it: rounds.
-        raw_updates_stored: rounds.
-        not_searched: where covey could not look, a sentence each.
-    """
-
-    client: str
-    handle: str
-    rounds_trained: list[int]
-    clusters_trained: list[int]
-    risk_threshold: float | None
-    anonymity_sets: list[SetTold]
-    risk_figures_that_count_it: list[int]
-    prices_that_count_it: list[int]
-    states_that_depend_on_it: list[int]
-    raw_updates_stored: list[int]
-    requests: list[RequestTold]
-    places: list[Place]
-    not_searched: list[str]
-
-
-class ClusterAudited(TypedDict):
-    """The attacks on one cluster model.
-
-    Attributes:
-        clients: those that use it and trained it: their records are the members.
-        members: how many are judged.
-        non_members: how many are judged.
-        background: members that no attack is judged by.
-        blind_auc: of a classifier that never sees the model.
-        reason: why there are no figures, or what is missing.
-        accuracies: of the model and of its references, on what they met and on the rest.
-        attacks: by name.
-        exposed: where the most exposed members are; None: too few references.
-        diverged: whether there is no model to attack.
-        unknown: why single figures are.
-    """
-
-    cluster: int
-    clients: int
-    members: int
-    non_members: int
-    background: int
-    blind_auc: float | None
-    reason: str
-    accuracies: Mapping[str, float]
-    attacks: Mapping[str, AttackFigures]
-    exposed: ExposedCounts | None
-    diverged: bool
-    unknown: list[str]
-
-
-class AuditFile(TypedDict):
-    """An audit of a run's final models, as `audit/audit.json` holds it.
-
-    Attributes:
-        view: who could find this, in words.
-        references: federations that were played again per cluster.
-        source: how often a member's own cluster model knows it best.
-        source_reason: why that is not known.
-    """
-
-    view: str
-    references: int
-    clusters: list[ClusterAudited]
-    source: Attribution | None
-    source_reason: str
 
 
 class MetricsWithError(TypedDict):
@@ -458,37 +316,20 @@ class Failed(TypedDict):
     error: ErrorTold
 
 
-class Served(TypedDict):
-    """Pages on this machine.
-
-    Attributes:
-        link: for one browser.
-    """
-
-    link: str
-
-
 FAILURE = Failed
 """What every command prints that could not answer."""
-
-OUTPUTS: Mapping[str, Any] = {"report": ReportWritten, "serve": Served}
-"""Of commands that print their answers themselves."""
 
 DICTS: Mapping[str, Any] = {
     "Swept.rows": list[RunCompared],
     "Swept.means": list[SettingMean],
     "Swept.diverged": list[DivergedInRun],
-    "RunAudited.audit": AuditFile,
+    "ReportWritten.diverged": list[DivergedInRun],
     "ModelAudited.figures": ModelAuditFile,
-    "GamePlayed.game": Game,
-    "EpsilonTested.test": CanaryAudit,
-    "Explained.held": Explanation,
-    "ClientAnswered.copies": list[CopyTold],
 }
 """What answers hold that is a dict in the library, by class and field."""
 
 FILES: Mapping[str, Any] = {
-    "audit/audit.json": AuditFile,
+    "audit/audit.json": Audit,
     "audit.json of a model": ModelAuditFile,
     "proofs/REQUEST.json": Proof,
     "receipts/REQUEST.json": ReceiptDocument,

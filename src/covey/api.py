@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from inspect import isroutine
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch import nn
 
@@ -18,7 +18,6 @@ from covey.build.training import user_function
 from covey.components.parts import reference
 from covey.config.sections import Figure, StoppingConfig
 from covey.config.settings import Config, config_of
-from covey.data.clients import examples_of
 from covey.data.sets import PassedClients
 from covey.desk.intake import delete_run
 from covey.membership.attacks import Scorer
@@ -27,25 +26,14 @@ from covey.runs.pages import in_notebook, live_line
 from covey.runs.parts import reference_of
 from covey.runs.run import Run, run_to_end
 from covey.runs.sweeps import Sweep, check_variant, concluded_sweep, variants_of
-from covey.runtime.auditing import DEFAULT_ATTACKS, is_finished
+from covey.runtime.auditing import DEFAULT_ATTACKS, Audit, is_finished
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer
+from covey.runtime.participation_game import Game
 from covey.runtime.session import OnRound
-from covey.runtime.verification import verify
 
-__all__ = [
-    "EarlyStopping",
-    "Run",
-    "audit",
-    "audit_epsilon",
-    "examples_of",
-    "game",
-    "load",
-    "resume",
-    "run",
-    "sweep",
-    "verify",
-]
+if TYPE_CHECKING:
+    from covey.runtime.dp_audit import CanaryAudit
 
 
 class EarlyStopping(StoppingConfig):
@@ -224,7 +212,7 @@ def audit(
     clients: Clients | None = None,
     *,
     observe: Callable[[int, int], None] = lambda *_: None,
-) -> dict[str, Any]:
+) -> Audit:
     """Attack every final cluster model of a finished run.
 
     Args:
@@ -251,7 +239,7 @@ def audit_epsilon(
     model: Model | None = None,
     clients: Clients | None = None,
     draws: int = 10_000,
-) -> dict[str, Any]:
+) -> "CanaryAudit":
     """Put a run's noise to the test: is one release's epsilon really delivered?
 
     Args:
@@ -276,7 +264,7 @@ def game(
     *,
     control: bool = False,
     observe: Observer = lambda _: None,
-) -> dict[str, Any]:
+) -> Game:
     """Play the participation game on a finished run: who can tell who took part?
 
     Args:

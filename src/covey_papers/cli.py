@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covey.base.as_json import HIDDEN
 from covey.base.errors import ConfigError
-from covey.cli.answer import HIDDEN, Answer, tabled
-from covey.cli.app import app, console
+from covey.cli.answer import Answer, Line, tabled
+from covey.cli.app import console
+from covey.cli.commands import RUNS, app
 from covey.cli.progress import shown
 from covey.cli.runs import SetOption
 
@@ -46,7 +48,7 @@ class ExperimentMeasured:
     notes: Sequence[str]
     record: Record = field(metadata=HIDDEN)
 
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[Line]:
         """Yield what is shown, and the table."""
         from covey_papers.reproduce.figures import COLUMNS, words
 
@@ -67,10 +69,11 @@ class Reproduced(Answer):
     experiments: Sequence[ExperimentMeasured]
     page: Path
 
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[Line]:
         """Yield a table per experiment."""
-        yield "\n\n".join("\n".join(each.lines()) for each in self.experiments)
-        yield f"\npage: {self.page}"
+        for each in self.experiments:
+            yield from (*each.lines(), "")
+        yield f"page: {self.page}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +92,13 @@ class ExperimentListed:
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentsListed(Answer):
+class ExperimentsListed:
     """The papers' tables and figures."""
 
     experiments: Sequence[ExperimentListed]
 
-    def lines(self) -> Iterator[str]:
-        """Yield a row per experiment."""
-        rows = (
-            (each.name, each.title, f"{each.minutes_quick:g} min", f"{each.minutes:g} min")
-            for each in self.experiments
-        )
-        yield tabled(("name", "what", "--quick", "in full"), rows)
 
-
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def reproduce(
     name: Annotated[str, typer.Argument(help="An experiment, or `all`; --list names them.")] = "",
     listed: Annotated[

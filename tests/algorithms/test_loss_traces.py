@@ -185,8 +185,8 @@ def test_without_the_final_model_they_are_ranked_by_the_drop_to_the_last_loss(tm
     told["method"] = {"name": "fedavg"}
     run = covey.run(lambda: torch.nn.Linear(3, 2), clients, told, tmp_path / "own")
     apart, there = exposed_records(run.folder, "a", 1.0), run.exposed_records("a", 1.0)
-    assert "last loss in training" in apart.score_told
-    assert there.score_told.endswith("loss under the newest model")
+    assert "last loss in training" in apart.score_meaning
+    assert there.score_meaning.endswith("loss under the newest model")
     memory = last_state(run.folder).kept(ClientMemory).kept
     trace = loss_trace(memory[run.names["a"]])
     assert trace is not None
@@ -205,9 +205,9 @@ def test_code_that_settings_name_is_run_where_a_program_passes_the_clients(tmp_p
     told["population"] = {}
     covey.run(clients=wards, config=told, out=tmp_path / "run")
     apart = covey.load(tmp_path / "run").exposed_records("ward-1")
-    assert apart.score_told.endswith(".exposed_records(NAME) takes those that you pass")
+    assert apart.score_meaning.endswith(".exposed_records(NAME) takes those that you pass")
     passed = covey.load(tmp_path / "run", clients=wards).exposed_records("ward-1")
-    assert passed.score_told.endswith("loss under the newest model")
+    assert passed.score_meaning.endswith("loss under the newest model")
 
 
 @pytest.mark.parametrize(

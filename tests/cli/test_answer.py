@@ -10,7 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from covey.cli.answer import HIDDEN, INLINE, OPTIONAL, Answer, Commands, json_of
+from covey.base.as_json import HIDDEN, INLINE, OPTIONAL, json_of
+from covey.cli.answer import Answer, Commands
 
 
 @dataclass(frozen=True)

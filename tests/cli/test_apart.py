@@ -42,7 +42,7 @@ def test_a_denial_needs_no_node(build, answer):
     assert held["rounds_trained"] == [0, 1, 2]
     assert len(held["anonymity_sets"]) == 3
     (plan,) = answer("forget", run, LEAVER, "--plan")["plans"]
-    assert plan["answer"] == "deny"
+    assert plan["chosen"]["answer"] == "deny"
     (told,) = answer("forget", run, LEAVER, "--answer", "auto")["answers"]
     assert told["answer"] == "deny"
     proof = told["proof"]

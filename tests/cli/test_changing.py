@@ -25,16 +25,16 @@ def records(tmp_path, digits) -> Path:
 
 def test_a_client_joins_and_changes_its_records(answer, covey, records):
     made = run(config=Config.of(SOLVED), out="solved")
-    told = answer("join", "solved", "new", "--data", records, "--threshold", 0.7)
+    told = answer("clients", "join", "solved", "new", "--data", records, "--threshold", 0.7)
     assert (told["client"], told["cluster"], told["examples"]) == ("new", 0, 16)
     assert told["model_before"] == made.summary.model_hash != told["model_hash"]
-    code, out, err = covey("update", "solved", "new", "--data", records, "--add")
+    code, out, err = covey("clients", "update", "solved", "new", "--data", records, "--add")
     assert code == 0, err
     assert "32 records in cluster 0" in out
     assert load("solved").summary.model_hash in out
     assert (made.folder / "report.html").is_file()
-    code, _, err = covey("join", "solved", "new", "--data", records)
+    code, _, err = covey("clients", "join", "solved", "new", "--data", records)
     assert code == 2
-    assert "covey update" in " ".join(err.split())
-    code, _, err = covey("join", "solved", "more", "--data", "no such.npz")
+    assert "covey clients update" in " ".join(err.split())
+    code, _, err = covey("clients", "join", "solved", "more", "--data", "no such.npz")
     assert code == 2

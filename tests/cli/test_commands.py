@@ -129,7 +129,7 @@ def test_sweep_plays_a_run_for_each_threshold_though_nobody_asks_to_leave(answer
 
 
 def test_data_lists_what_is_missing_and_where_to_get_it(answer, tmp_path):
-    listed = answer("data", "list", "--dir", tmp_path)
+    listed = answer("config", "data", "list", "--dir", tmp_path)
     states = {each["state"] for each in listed["files"]}
     assert states == {"missing"}
     named = {(each["source"], each["file"]) for each in listed["files"]}

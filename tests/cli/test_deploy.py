@@ -58,7 +58,7 @@ def test_status_of_a_server_that_is_not_there(covey, tmp_path, monkeypatch):
     covey("deploy", "init", "c.toml", "--out", "fed", "--node", "alice")
     code, out, _ = covey("deploy", "status", "fed", "--json")
     told = json.loads(out)
-    assert (code, told["answers"], told["nodes"], told["runs"]) == (1, False, [], [])
+    assert (code, told["problem"] != "", told["nodes"], told["runs"]) == (1, True, [], [])
     assert "Start server.sh" in told["problem"]
     code, out, _ = covey("deploy", "status", "fed")
     assert (code, out.strip()) == (1, told["problem"])

@@ -75,7 +75,7 @@ def test_what_cannot_be_loaded_is_a_sentence_and_hides_nothing(point, covey, val
     assert (code, out) == (2, "")
     assert f"The command 'lost' should be at {value}, but {why}." in err
     assert covey("--help")[0] == 0
-    assert covey("data", "list")[0] == 0
+    assert covey("config", "data", "list")[0] == 0
 
 
 def test_no_package_replaces_a_command_of_coveys_own(point, covey):

@@ -222,7 +222,7 @@ def words_of(reader: str, folder: Path, proof: Path) -> list[object]:
         "verify": ["verify", proof, "--ledger", folder],
         "explain": ["explain", folder, OTHER],
         "report": ["report", folder],
-        "doctor": ["doctor", folder],
+        "doctor": ["ledger", "doctor", folder],
     }[reader]
 
 

@@ -84,7 +84,7 @@ def test_explain_plan_report_and_export_need_neither_model_nor_data(answer, cove
     assert began is not None
     assert told["risk_threshold"] == began.risk_thresholds[told["handle"]]
     (plan,) = answer("forget", folder, "a", "--plan")["plans"]
-    assert plan["answer"] == "deny"
+    assert plan["chosen"]["answer"] == "deny"
     assert {o["answer"]: o["rounds_replayed"] for o in plan["options"]}["retrain"] == 3
     assert Path(answer("report", folder)["report"]).is_file()
     exported = answer("export", folder, "--client", "a", "--out", folder / "a.st")
@@ -155,7 +155,7 @@ def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):
     assert [each.client for each in held.plan(["a", "b"])] == ["a", "b"]
     (done,) = held.forget("a", basis="erasure")
     assert done.answered.option.answer == "retrain"
-    assert held.explain("b")["client"] == "b"
+    assert held.explain("b").client == "b"
     assert held.guarantee.guarantee is None
     assert held.guarantee.guarantee_reason
     copy = held.export(client="b", recipient="a shop")

@@ -55,9 +55,8 @@ class Outline(HTMLParser):
 
 def test_the_page_lists_what_the_command_tells_and_the_run_knows_nothing_of_it(run, ask, tmp_path):
     before, page = content(run), tmp_path / "own" / "page.html"
-    told = ask("records", run, "client-00002", "--share", 0.2, "--page", page)
+    told = ask("explain", "--records", run, "client-00002", "--share", 0.2, "--page", page)
     assert content(run) == before
-    assert told["page"] == str(page)
     assert page.stat().st_mode & 0o777 == 0o600
     outline = Outline()
     outline.feed(page.read_text())
@@ -74,7 +73,7 @@ def test_the_page_lists_what_the_command_tells_and_the_run_knows_nothing_of_it(r
 
 
 def test_the_page_needs_nothing_but_itself(run, covey, tmp_path):
-    covey("records", run, "client-00002", "--page", tmp_path / "page.html")
+    covey("explain", "--records", run, "client-00002", "--page", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     for word in ("://", "<script", "<link", "<img", "url("):
         assert word not in text
@@ -88,7 +87,7 @@ def test_the_page_needs_nothing_but_itself(run, covey, tmp_path):
 def test_what_a_client_is_called_is_no_markup(tmp_path):
     name = '<script>alert("x")</script>'
     record = {"place": 1, "row": 7, "rank": 1, "score": 0.5, "first": 1.0, "last": 0.1}
-    told = {"client": name, "held": 9, "rounds": 4, "score_told": "<b>", "median_score": 0.1}
+    told = {"client": name, "held": 9, "rounds": 4, "score_meaning": "<b>", "median_score": 0.1}
     more = {"kept_in": "&", "rows_known": True, "records": [record]}
     text = write_exposed_records({**told, **more}, tmp_path / "page.html").read_text()
     assert "<script" not in text
@@ -99,14 +98,14 @@ def test_what_a_client_is_called_is_no_markup(tmp_path):
 
 def test_a_page_in_the_runs_own_folder_is_refused(run, covey):
     before, page = content(run), run / "report" / "page.html"
-    code, _, err = covey("records", run, "client-00002", "--page", page)
+    code, _, err = covey("explain", "--records", run, "client-00002", "--page", page)
     assert code == 2
     assert "on its own machine" in err
     assert content(run) == before
 
 
 def test_people_get_a_table(run, covey):
-    code, out, _ = covey("records", run, "client-00002")
+    code, out, _ = covey("explain", "--records", run, "client-00002")
     assert code == 0
     assert "last" in out
     assert "The score is " in out

@@ -25,7 +25,7 @@ def test_the_list_is_found_where_runs_are_written(covey, answer, ran):
 @pytest.mark.usefixtures("runs")
 def test_one_run_is_shown(covey, answer):
     assert answer("runs", "show", "one")["rounds_played"] == 3
-    assert "is verified: True" in covey("runs", "show", "one/baseline")[1]
+    assert "is verified: yes" in covey("runs", "show", "one/baseline")[1]
     assert covey("runs", "show", "two")[0] == 2
 
 

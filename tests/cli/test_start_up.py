@@ -51,9 +51,9 @@ def test_importing_covey_loads_nothing_heavy():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--help"], "Commands"),
+        (["--help"], "Privacy"),
         (["--version"], "covey "),
-        (["data", "list"], "train-images"),
+        (["config", "data", "list"], "train-images"),
         (["verify", "pyproject.toml"], "FAILED"),
     ],
 )

@@ -136,7 +136,7 @@ def test_a_run_that_was_there_before_stays_whatever_fails(covey, tmp_path, ran):
 def test_an_error_after_the_answer_adds_no_second_object(covey, tmp_path):
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"no data")
-    code, out, err = covey("data", "check", "--dir", tmp_path, "--json")
+    code, out, err = covey("config", "data", "check", "--dir", tmp_path, "--json")
     assert code == 2
     assert "not the published ones" in err
     assert "files" in json.loads(out)
@@ -184,11 +184,11 @@ def test_logs_tell_of_rounds_and_handles_and_of_no_client_by_name(covey, tmp_pat
     assert "ended with exit code 0" in log
     assert "covey.run: round" in err  # -v
     assert not [secret for secret in [*names.values(), salt] if secret in log]
-    covey("data", "list")
+    covey("config", "data", "list")
     assert (tmp_path / "log.txt").read_text() == log
 
 
 def test_a_log_file_that_cannot_be_written_is_refused(covey, tmp_path):
-    code, _, err = covey("data", "list", "--log-file", tmp_path / "no" / "log.txt")
+    code, _, err = covey("config", "data", "list", "--log-file", tmp_path / "no" / "log.txt")
     assert code == 2
     assert "--log-file must be a file that can be written" in err.replace("\n", " ")

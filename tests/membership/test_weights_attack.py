@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import covey
+from covey.base.as_json import json_of
 from covey.membership.attacks import auc
 from covey.membership.weights_attack import Equations, membership_weights, population_scores
 
@@ -72,7 +73,7 @@ def solved(tmp_path_factory):
 
 def test_everybody_is_found_in_a_head_without_noise(solved):
     ended = solved.summary.violations.count
-    clusters = solved.audit(attacks=["weights"])["clusters"]
+    clusters = json_of(solved.audit(attacks=["weights"]))["clusters"]
     assert len(clusters) == 2
     for cluster in clusters:
         assert set(cluster["attacks"]) == {"weights", "population"}
@@ -132,7 +133,7 @@ def test_a_network_s_last_layer_is_attacked_too(tmp_path):
         "risk": {"name": "none"},
     }
     trained = covey.run(config=covey.Config.of(settings), out=tmp_path / "run")
-    (cluster,) = trained.audit(attacks=["weights"])["clusters"]
+    (cluster,) = json_of(trained.audit(attacks=["weights"]))["clusters"]
     assert set(cluster["attacks"]) == {"weights", "population"}
     for figures in cluster["attacks"].values():
         assert 0.3 < figures["overall"]["auc"]["value"] <= 1

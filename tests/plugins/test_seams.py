@@ -201,5 +201,5 @@ def test_gradients_are_those_of_the_attacked_model(tmp_path):
     audit = run.audit(attacks=[Compared()])
     (seen,) = Compared.seen
     assert seen["found"] == pytest.approx(seen["expected"], abs=1e-4)
-    (name,) = audit["clusters"][0]["attacks"]
+    (name,) = audit.clusters[0].attacks
     assert "Compared" in name

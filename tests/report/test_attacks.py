@@ -94,12 +94,12 @@ def test_an_audit_raises_the_headline_to_its_strongest_attack_until_models_chang
     run = covey.run(config=SMALL, out=tmp_path / "run")
     before = run.summary
     assert before.violations.attacks == [LOSS]
-    told = run.audit(["lira", "shokri"], references=4)
+    audit = run.audit(["lira", "shokri"], references=4)
     after = covey.load(run.folder).summary
-    for each, old in zip(told["clusters"], after.clusters, strict=True):
-        if not each["attacks"]:
+    for each, old in zip(audit.clusters, after.clusters, strict=True):
+        if not each.attacks:
             continue
-        best = max(a["overall"]["balanced_accuracy"]["value"] for a in each["attacks"].values())
+        best = max(a.overall.balanced_accuracy.value or 0 for a in each.attacks.values())
         now = old.strongest_attack
         assert now.risk == pytest.approx(max(best, old.true_risk))
     assert after.model_hash == before.model_hash

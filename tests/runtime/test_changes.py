@@ -168,7 +168,7 @@ def test_who_leaves_is_subtracted_with_the_records_that_it_has_now(solved, confi
     with pytest.raises(RunError, match="stays out"):
         solved.join(OLD, some(5))
     explained = load(solved.folder).explain(NEW)
-    assert any("records" in each["what"] for each in explained["places"])
+    assert any("records" in each.what for each in explained.places)
     solved.forget(NEW, "subtract")
     del held[NEW]
     assert model_of(solved.folder) == computed(solved.folder, held)

@@ -180,8 +180,7 @@ def test_the_record_is_in_the_order_of_writing_whatever_the_clock_says(
 
 def test_lines_for_a_person_say_what_is_left_to_do(folder: RunFolder, tmp_path: Path):
     put(folder, tmp_path / "x", recipient="a clinic", cluster=1)
-    told = [each.describe() for each in settle_copies(folder, request(0), [NEW])]
-    first, second = outcome_lines(told)
+    first, second = outcome_lines(settle_copies(folder, request(0), [NEW]))
     assert first.startswith(f"to be deleted by you: model of cluster 1 in {tmp_path}/x")
     assert second.strip() == "to notify (GDPR Art. 19): a clinic"
 

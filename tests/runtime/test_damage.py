@@ -55,7 +55,7 @@ def test_a_flipped_state_is_neither_exported_nor_audited(play):
     played = play()
     flip(newest(played.folder))
     for call in (lambda: played.export(0), lambda: played.params(0), played.audit):
-        with pytest.raises(RunError, match="covey doctor"):
+        with pytest.raises(RunError, match="covey ledger doctor"):
             call()
 
 
@@ -90,12 +90,12 @@ def test_lost_rounds_are_played_again_to_the_same_bits(play, harm):
     state = newest(played.folder)
     whole = state.read_bytes()
     flip(state) if harm == "flip" else state.unlink()
-    (found,) = examine(played.folder).damages
+    (found,) = examine(played.folder).damaged
     assert found.path == state
     assert found.repair is not None
     mended = repair(played.folder)
     assert mended.repaired == (found,)
-    assert not mended.damages
+    assert not mended.damaged
     assert state.read_bytes() == whole
     again = load(played.folder)
     assert (again.summary.model_hash, again.ledger_head) == (model, head)
@@ -108,7 +108,7 @@ def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):
         flip(path)
     with pytest.raises(RunError, match="none of the 4 in"):
         resume(played.folder)
-    assert not repair(played.folder).damages
+    assert not repair(played.folder).damaged
     assert newest(played.folder).read_bytes() == whole[newest(played.folder)]
 
 
@@ -123,9 +123,9 @@ def test_a_lost_secret_brings_nobody_back(settings, tmp_path, monkeypatch):
         harm()
         with pytest.raises(RunError, match="must name the secret that began this run"):
             resume(played.folder)
-        (found,) = examine(played.folder).damages
+        (found,) = examine(played.folder).damaged
         assert found.path == marker
-        assert not repair(played.folder).damages
+        assert not repair(played.folder).damaged
         assert marker.read_text() == known
     assert name not in resume(played.folder).names
 
@@ -141,7 +141,7 @@ def test_no_flip_in_a_proof_is_silent_and_its_page_is_made_anew(play):
     assert [each.path for each in repair(played.folder).repaired] == [page]
     assert page.read_bytes() == whole
     proof.unlink()
-    (found,) = examine(played.folder).damages
+    (found,) = examine(played.folder).damaged
     assert (found.path, found.found) == (proof, "it is gone")
 
 
@@ -196,10 +196,10 @@ def test_the_table_of_who_took_part_is_made_anew_of_the_events(play):
     with sqlite3.connect(path) as database:
         database.execute("DELETE FROM participation WHERE client = ?", (handle,))
     database.close()
-    (found,) = examine(played.folder).damages
+    (found,) = examine(played.folder).damaged
     assert (found.what, found.path) == ("the table of who took part", path)
     mended = repair(played.folder)
-    assert not mended.damages
+    assert not mended.damaged
     assert mended.repaired == (found,)
     with Ledger.read(path) as ledger:
         assert ledger.places(handle) == before
@@ -211,7 +211,7 @@ def test_a_damaged_ledger_is_nothing_to_repair_by(play):
     with sqlite3.connect(path) as database:
         database.execute("UPDATE events SET body = '{}' WHERE position = 3")
     database.close()
-    (found,) = examine(played.folder).damages
+    (found,) = examine(played.folder).damaged
     assert found.path == path
     assert "position 3" in found.found
     with pytest.raises(LedgerError):
@@ -221,10 +221,10 @@ def test_a_damaged_ledger_is_nothing_to_repair_by(play):
 def test_a_damaged_config_is_named(play):
     played = play()
     (played.folder / "config.toml").write_text("seed = ")
-    (found,) = examine(played.folder).damages
+    (found,) = examine(played.folder).damaged
     assert found.what == "the settings"
     assert found.repair is None
 
 
 def test_an_honest_run_has_no_damage(play):
-    assert not examine(play().folder).damages
+    assert not examine(play().folder).damaged

@@ -286,7 +286,7 @@ def test_a_word_in_the_folder_keeps_its_basis(folder):
     existing.queue_request(ONE, "auto", "erasure")
     existing.queue_request(OTHER, "auto")
     before = explain_client(build_run(existing.config()), existing, ONE)
-    assert before["requests"] == []
+    assert before.requests == ()
     resume(folder)
     with Ledger.read(existing.ledger) as ledger:
         found = {each.basis: each.answer for each in ledger.requests()}

@@ -66,8 +66,8 @@ def test_sets_are_of_three_organisations_and_denials_count_them(hidden, tmp_path
         assert len(set(numbers)) >= 3
     run_again = build_run(RunFolder(out).config())
     plans = client_plans(run_again, RunFolder.existing(out), NAMES[:-1])
-    assert plans[0].options[0][0].possible  # two others of three organisations remain
-    assert not all(each.options[0][0].possible for each in plans)  # beside those who left
+    assert plans[0].options[0].possible  # two others of three organisations remain
+    assert not all(each.options[0].possible for each in plans)  # beside those who left
     text = RunFolder(out).ledger_path.read_bytes()
     with Ledger.read(RunFolder(out).ledger) as ledger:
         names = ledger.names()

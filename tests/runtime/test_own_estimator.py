@@ -141,7 +141,7 @@ def test_attacks_are_named_or_passed(tmp_path: Path):
     run = covey.run(config=TINY | {"train.local_epochs": 5}, out=tmp_path / "run")
     attacks = ["loss", "plugins.attack_margin:Margin", Margin(rank=2)]
     found = run.audit(attacks, references=2)
-    assert all(each["reason"] == "" for each in found["clusters"])
-    names = {name for each in found["clusters"] for name in each["attacks"]}
+    assert all(each.reason == "" for each in found.clusters)
+    names = {name for each in found.clusters for name in each.attacks}
     own = "plugins.attack_margin:Margin"
     assert names == {"loss", own, f"{own}(rank=2)"}

@@ -52,16 +52,17 @@ def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     before = sorted(learnt.rglob("*"))
     rounds = []
     found = api.game(learnt, control=True, observe=lambda h: rounds.append(h))
-    assert (found["participants"], found["reserved"]) == (12, 86)
-    assert found["low"] > 0.5
-    assert (found["left"], found["left_reason"]) == (None, "nobody has left this run")
-    control = found["control"]
-    assert control["clients"] == control["audited"]["clients"] == 3
-    assert control["low"] <= 0.5 <= control["high"]
-    assert control["auc"] < control["audited"]["auc"]
+    assert (found.participants, found.reserved) == (12, 86)
+    assert found.low > 0.5
+    assert (found.left, found.left_reason) == (None, "nobody has left this run")
+    control = found.control
+    assert control
+    assert control.clients == control.audited.clients == 3
+    assert control.low <= 0.5 <= control.high
+    assert control.auc < control.audited.auc
     assert len(rounds[-1].rounds) == 4
     assert sorted(learnt.rglob("*")) == before
-    assert api.game(learnt) == {**found, "control": None}
+    assert api.game(learnt) == replace(found, control=None)
 
 
 def test_who_left_is_asked_about_apart(learnt, tmp_path):

@@ -34,7 +34,7 @@ def test_a_rotated_password_stops_nothing(elsewhere):
     head, name = played.ledger_head, next(iter(played.names))
     rotate("another-one")
     assert resume(played.folder).ledger_head == head
-    assert load(played.folder).explain(name)["client"] == name
+    assert load(played.folder).explain(name).client == name
     assert load(played.folder).forget(name, answer="retrain")
 
 

@@ -309,7 +309,7 @@ def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(tmp_pat
     later = replace(last, revoked=now + second)  # the date is the signer's word
     assert check_key(later, now + second / 2).ok is None
     assert verdict(new, now + second, public) is False
-    with pytest.raises(ConfigError, match="covey keys --rotate"):
+    with pytest.raises(ConfigError, match="covey ledger keys --rotate"):
         signing_key(place)
     with pytest.raises(ConfigError, match="revoked already"):
         revoke_key(fingerprint(new), place)

@@ -183,9 +183,9 @@ def test_a_card_has_the_answers_that_a_plan_has(visitor: Visitor, shown: Path):
     page = words(settled(visitor, f"{visitor.runs()['real']}/clients/{handle}"))
     plan = run.plan(name)
     assert name in page
-    for option, cost in plan.options:
+    for option in plan.options:
         possible = "yes" if option.possible else "no"
-        seconds = f"{cost.seconds:.1f} s"
+        seconds = f"{option.seconds:.1f} s"
         shown_so = f"{option.answer} {possible} {option.rounds_replayed} {seconds}"
         assert shown_so in page
         assert option.possible or option.reason in page

@@ -1,131 +1,220 @@
-"""What commands answer, and how it is printed: one JSON object, or lines of text.
+"""How an answer is printed: one JSON object, or lines of text.
 
 A command returns one frozen dataclass, or yields it and goes on. Its fields are the keys of
 the JSON object, and its return type is what the site makes the command's JSON schema from.
+Its text follows from the fields as well, unless the class has a text of its own: an `Answer`
+in its `lines`, a class of another room in a function under `text_of`.
 """
 
+import inspect
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
-from io import StringIO
-from typing import Annotated, Any
+from copy import copy
+from dataclasses import dataclass, is_dataclass
+from typing import Annotated, Any, get_type_hints
 
 import click
 import typer
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand, TyperOption
 
-from covey.base.as_json import HIDDEN as HIDDEN
-from covey.base.as_json import INLINE as INLINE
-from covey.base.as_json import OPTIONAL as OPTIONAL
-from covey.base.as_json import json_of
+from covey.base.as_json import facts_of, json_of
 
-JSON_HELP = "Print exactly one JSON object on standard output."
-JsonOption = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
-"""For a command that does something else with `--json`; all others take it anyway."""
+FAILED_CHECK = 1
 
-WIDTH = 240
-"""Characters: no cell wraps, whatever the terminal; the terminal itself may."""
+BAD = "bold red"
+STYLES = {
+    **dict.fromkeys(("damaged", "unreadable", "overdue", "FAILED", "error"), BAD),
+    **dict.fromkeys(("waiting", "warning", "missing"), "yellow"),
+}
+"""Colours on a terminal, by what stands in a cell."""
+MOST = 12
+"""Entries of a list that a line shows."""
 
+wants_json: ContextVar[bool] = ContextVar("wants_json", default=False)
+"""Whether the command was called with `--json`."""
 has_answered: ContextVar[bool] = ContextVar("has_answered", default=False)
 """Whether standard output has its one JSON object."""
+
+Line = str | Text
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command answers: its fields are the keys of the JSON object."""
+    """An answer of the command line alone, with a text or an exit code of its own."""
 
     @property
     def exit_code(self) -> int:
-        """What the command ends with, once it has said everything."""
+        """What the command ends with, once the answer is printed."""
         return 0
 
-    def lines(self) -> Iterator[str]:
-        """Return the text for a person, line by line: here, of every key."""
-        for key, value in json_of(self).items():
-            yield f"{key.replace('_', ' ')}: {brief(value)}"
+    def lines(self) -> Iterator[Line]:
+        """Yield the text for a person."""
+        return _usual_lines(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict(Answer):
-    """Whether all is well: if not, the exit code is 1."""
-
-    valid: bool
-
-    @property
-    def exit_code(self) -> int:
-        """Return 1 if something is wrong."""
-        return 0 if self.valid else 1
+TextOf = Callable[[Any], Iterator[Line]]
+TEXTS: dict[str, TextOf] = {}
+"""Texts of classes of other rooms, by `module.Class`: they are imported by who makes them."""
 
 
-def show(answer: Answer, *, as_json: bool) -> None:
-    """Print the answer for a program, or its text for a person."""
-    has_answered.set(as_json)
-    if as_json:
+def text_of(name: str) -> Callable[[TextOf], TextOf]:
+    """Let a function return the text of a class that another room has."""
+
+    def added(function: TextOf) -> TextOf:
+        TEXTS[name] = function
+        return function
+
+    return added
+
+
+def lines_of(answer: object) -> Iterator[Line]:
+    """Return the text of an answer, line by line."""
+    if isinstance(answer, Answer):
+        return answer.lines()
+    kind = type(answer)
+    return TEXTS.get(f"{kind.__module__}.{kind.__name__}", _usual_lines)(answer)
+
+
+def _usual_lines(answer: object) -> Iterator[Line]:
+    """Yield a line per value, and a table of values that are dataclasses."""
+    known = list(facts_of(answer))
+    for key, value in known:
+        name = key.replace("_", " ")
+        if isinstance(value, list | tuple) and value and is_dataclass(value[0]):
+            if len(known) > 1:
+                yield f"{name}:"
+            yield table_of(value)
+        else:
+            yield f"{name}: {short(value)}"
+
+
+def table_of(rows: Sequence[object], *left_out: str) -> Text:
+    """Return dataclasses or mappings as a table, without columns in which nothing stands."""
+    held = [dict(facts_of(each, optional=False)) for each in rows]
+    columns = [
+        key
+        for key in dict.fromkeys(key for row in held for key in row)
+        if key not in left_out and any(row.get(key) not in (None, "", (), []) for row in held)
+    ]
+    heads = [key.replace("_", " ") for key in columns]
+    return tabled(heads, ([short(row.get(key, "-")) for key in columns] for row in held))
+
+
+def tabled(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Text:
+    """Return rows of words under their column names; no cell wraps."""
+    table = [list(heads), *map(list, rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    lines: list[Text] = []
+    for index, row in enumerate(table):
+        line = Text()
+        for cell, width in zip(row, widths, strict=True):
+            line.append(cell, "bold" if index == 0 else STYLES.get(cell, ""))
+            line.append(" " * (width - cell_len(cell) + 2))
+        line.rstrip()
+        lines.append(line)
+    return Text("\n").join(lines)
+
+
+def short(value: object) -> str:
+    """Return a value on one line: three digits of a float, of a long list the beginning."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.3g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        more = f" and {len(value) - MOST} more" if len(value) > MOST else ""
+        return "; ".join(map(short, value[:MOST])) + more or "none"
+    if isinstance(value, Mapping) or is_dataclass(value):
+        held = json_of(value)
+        return ", ".join(f"{key} {short(each)}" for key, each in held.items()) or "none"
+    return str(value) or "none"
+
+
+def show(answer: object) -> None:
+    """Print an answer: for a program with `--json`, else as text, with colours on a terminal."""
+    if wants_json.get():
+        has_answered.set(True)
         print(json.dumps(json_of(answer), indent=2, allow_nan=False))
-    else:
-        print("\n".join(answer.lines()))
+        return
+    console = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
+    for line in lines_of(answer):
+        if sys.stdout.isatty():
+            console.print(line)
+        else:
+            print(line)
+
+
+def fail_if(wrong: int) -> None:
+    """End the command if something is wrong, with this exit code."""
+    if wrong:
+        raise typer.Exit(int(wrong))
 
 
 class AnsweringCommand(TyperCommand):
     """A command that takes `--json`, and whose result is printed."""
 
     def __init__(self, *args: Any, params: list[click.Parameter], **settings: Any) -> None:  # noqa: ANN401
-        self._is_passed = any(each.name == "as_json" for each in params)
         option = TyperOption(
-            param_decls=["--json", "as_json"], is_flag=True, default=False, help=JSON_HELP
+            param_decls=["--json", "as_json"],
+            is_flag=True,
+            default=False,
+            expose_value=False,
+            callback=lambda _context, _param, wanted: wants_json.set(wanted),
+            help="Print exactly one JSON object on standard output.",
         )
-        own = [] if self._is_passed else [option]
-        super().__init__(*args, params=[*params, *own], **settings)
+        super().__init__(*args, params=[*params, option], **settings)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run the command, print what it returns or yields, and end with its exit code."""
-        as_json = ctx.params["as_json"]
-        if not self._is_passed:
-            del ctx.params["as_json"]
+        """Run the command, and print what it returns or yields."""
         found = super().invoke(ctx)
         code = 0
         for answer in found if isinstance(found, Iterator) else filter(None, [found]):
-            show(answer, as_json=as_json)
-            code = answer.exit_code
-        if code:
-            raise typer.Exit(code)
+            show(answer)
+            code = answer.exit_code if isinstance(answer, Answer) else 0
+        fail_if(code)
+
+
+_ARGUMENT = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
 class Commands(typer.Typer):
-    """Commands that answer."""
+    """Commands that answer, with arguments and options as a function has them."""
 
     def command(self, name: str | None = None, **settings: Any) -> Any:  # noqa: ANN401 - Typer's
-        """Add a function as a command; see `AnsweringCommand`."""
-        return super().command(name, **{"cls": AnsweringCommand, **settings})
+        """Add a function as a command; see `AnsweringCommand`.
 
+        Parameters by name alone are options, the others arguments; `Args:` of the docstring is
+        their help. What Typer has to know beside that, an `Annotated` says. The return type is
+        for the site: classes in it may be imported for types alone.
+        """
 
-def tabled(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return rows of words under their column names."""
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    text = StringIO()
-    Console(file=text, width=WIDTH, markup=False, emoji=False).print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+        def added(function: Any) -> Any:  # noqa: ANN401 - the same
+            function.answers = function.__annotations__.pop("return", None)
+            text, _, listed = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")
+            helps = {key: " ".join(said.split()) for key, said in _ARGUMENT.findall(listed)}
+            hints = get_type_hints(function, include_extras=True)
+            for key, each in inspect.signature(function).parameters.items():
+                kind, known = hints[key], getattr(hints[key], "__metadata__", ())
+                if known:
+                    kind, about = kind.__origin__, copy(known[0])
+                elif each.kind is each.KEYWORD_ONLY:
+                    names = [f"--{key.replace('_', '-')}"] if kind is bool else []
+                    about = typer.Option(*names)
+                else:
+                    about = typer.Argument()
+                about.help = about.help or helps.get(key)
+                function.__annotations__[key] = Annotated[kind, about]
+            whole = {"cls": AnsweringCommand, "help": text, **settings}
+            return super(Commands, self).command(name, **whole)(function)
 
-
-def short(value: object) -> str:
-    """Return a cell: three digits of a float, "unknown" for None."""
-    if value is None:
-        return "unknown"
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def brief(value: object) -> str:
-    """Return a value on one line, of a long list the beginning."""
-    if isinstance(value, list):
-        more = f" and {len(value) - 12} more" if len(value) > 12 else ""
-        return ("; ".join(map(str, value[:12])) or "none") + more
-    counted = isinstance(value, int) and not isinstance(value, bool)
-    return f"{value:,}" if counted else "none" if value is None or value == "" else str(value)
+        return added

@@ -16,19 +16,19 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 import typer
 from rich.console import Console
 
 from covey.base.errors import ConfigError, CoveyError, LedgerError, LedgerLocked, LedgerUnavailable
-from covey.cli.answer import has_answered
+from covey.cli.answer import FAILED_CHECK, has_answered
 from covey.cli.commands import all_commands, app
 
 literal = partial(Console, stderr=True, markup=False, emoji=False, highlight=False)
@@ -167,13 +167,13 @@ def _reached(path: Path) -> str:
     return f"after round {min(last + 1, folder.config().rounds)}"
 
 
-READING = (
-    *("explain", "export", "head", "keys", "records", "report", "runs", "serve"),
-    *("verify", "witness"),
-)
+READING = {
+    *("explain", "export", "report", "runs", "serve", "verify"),
+    *("ledger head", "ledger keys", "ledger witness"),
+}
 """Commands that import nothing from the current folder, whatever lies there."""
 
-BAD_INPUT, FAILED_CHECK, INTERRUPTED, TERMINATED = 2, 1, 130, 143
+BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 
 log = logging.getLogger("covey.cli")
 
@@ -219,7 +219,8 @@ def _globally(
 
 def main() -> None:
     """Run the command line; whatever goes wrong is one sentence and an exit code."""
-    if _command() not in READING:
+    words = _command()
+    if not READING & {words[0], " ".join(words)}:
         _find_users_modules()
     has_answered.set(False)
     reset()
@@ -228,32 +229,33 @@ def main() -> None:
             code = all_commands()(standalone_mode=False) or 0
         if code == INTERRUPTED:
             code = TERMINATED if terminated else INTERRUPTED
-            _told("Stopped", "stopped before it was done", code, show=True)
+            _failed("Stopped", "stopped before it was done", code, show=True)
     except click.ClickException as error:
         error.show()
-        code = _told("UsageError", error.format_message(), error.exit_code)
+        code = _failed("UsageError", error.format_message(), error.exit_code)
     except click.Abort:
-        code = _told("Aborted", "Stopped: nothing was answered.", INTERRUPTED, show=True)
+        code = _failed("Aborted", "Stopped: nothing was answered.", INTERRUPTED, show=True)
     except StoppedError as stopped:
-        code = _told("Stopped", str(stopped), stopped.exit_code, show=True)
+        code = _failed("Stopped", str(stopped), stopped.exit_code, show=True)
     except (CoveyError, OSError) as error:
-        code = _told(type(error).__name__, str(error), exit_code(error), show=True)
+        code = _failed(type(error).__name__, str(error), exit_code(error), show=True)
     except Exception as error:
         log.exception("what follows was not expected")
-        code = _told(type(error).__name__, _unexpected(error), BAD_INPUT, show=True)
+        code = _failed(type(error).__name__, _unexpected(error), BAD_INPUT, show=True)
     log.info("ended with exit code %d", code)
     raise SystemExit(code)
 
 
-def _command() -> str:
-    """Return the command that is called; options of the whole may stand before it."""
+def _command() -> tuple[str, str]:
+    """Return the command that is called, and the word after it; options may stand anywhere."""
     words = iter(sys.argv[1:])
+    plain: list[str] = []
     for word in words:
         if word == "--log-file":
             next(words, None)
         elif not word.startswith("-"):
-            return word
-    return ""
+            plain.append(word)
+    return (*plain, "", "")[:2]
 
 
 def exit_code(error: CoveyError | OSError) -> int:
@@ -282,15 +284,15 @@ def _unexpected(error: Exception) -> str:
     )
 
 
-def _told(kind: str, message: str, code: int, *, show: bool = False) -> int:
-    """Say what went wrong: to people, and with --json to programs as well."""
+def _failed(kind: str, message: str, code: int, *, show: bool = False) -> int:
+    """Print what went wrong: for people, and with --json for programs as well."""
     if show:
         errors.print(
             f"covey: {message}", style="red", highlight=False, soft_wrap=True, markup=False
         )
     if "--json" in sys.argv and not has_answered.get():
-        told = {"error": {"type": kind, "message": message, "exit_code": code}}
-        print(json.dumps(told, indent=2))
+        failure = {"error": {"type": kind, "message": message, "exit_code": code}}
+        print(json.dumps(failure, indent=2))
     return code
 
 
@@ -302,9 +304,3 @@ def _find_users_modules() -> None:
     names = ("site-packages", "dist-packages")
     installed = (i for i, path in enumerate(sys.path) if Path(path).name in names)
     sys.path.insert(next(installed, len(sys.path)), os.getcwd())  # noqa: PTH109
-
-
-def stated(answer: Mapping[str, Any], text: str, *, as_json: bool) -> None:
-    """Print the answer for a program or the text for a person."""
-    has_answered.set(as_json)
-    print(json.dumps(answer, indent=2, allow_nan=False) if as_json else text)

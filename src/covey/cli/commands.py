@@ -26,19 +26,23 @@ GROUP = "covey.commands"
 EVERYWHERE = frozenset({"quiet", "verbose", "log_file"})
 """Options of the whole, that may stand after a command's name as well."""
 
+PANELS = RUNS, PRIVACY, LEAVING, OPERATION = "Runs", "Privacy", "Leaving", "Operation"
+"""What `covey --help` sorts commands by, as their `rich_help_panel`."""
+
 
 class Row(NamedTuple):
-    """Where a command is defined, and the first line of its help.
+    """Where a command is defined, the first line of its help, and under what it is listed.
 
     Importing the module adds the command to `app`.
     """
 
     module: str
     help: str
+    panel: str = RUNS
 
 
-MODULES = ("audit", "guarantees", "inspect", "leaving", "ledger", "requests", "runs", "tools")
-"""Of this folder, each with commands; importing them loads nothing heavy."""
+MODULES = ("runs", "privacy", "leaving", "requests", "operation")
+"""Of this folder, each with commands, as they are listed; importing them loads nothing heavy."""
 
 
 @cache
@@ -73,7 +77,9 @@ class CommandGroup(TyperGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of covey's own commands, then those of other packages."""
-        own = sorted(super().list_commands(ctx))
+        del ctx
+        panels = {n: getattr(each, "rich_help_panel", "") for n, each in self.commands.items()}
+        own = sorted(panels, key=lambda name: PANELS.index(panels[name] or RUNS))
         return [*own, *(name for name in installed() if name not in self.commands)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -82,7 +88,9 @@ class CommandGroup(TyperGroup):
         if own is not None or cmd_name not in installed():
             return own
         row = installed()[cmd_name]
-        return Unloaded(cmd_name, help=row.help if isinstance(row, Row) else str(row))
+        if isinstance(row, ConfigError):
+            return Unloaded(cmd_name, help=str(row))
+        return Unloaded(cmd_name, help=row.help, rich_help_panel=row.panel)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,22 +1,38 @@
-"""`covey forget`, `covey explain`, `covey join` and `covey update`."""
+"""`covey forget`, `covey clients` and `covey verify`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import covey
+from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError, LedgerLocked, RunError
+from covey.base.files import read_bounded
 from covey.base.names import BASES, Basis
-from covey.cli.answer import HIDDEN, INLINE, OPTIONAL, Answer, JsonOption, brief, short, tabled
-from covey.cli.app import app, errors, stoppable
+from covey.cli.answer import (
+    BAD,
+    FAILED_CHECK,
+    Answer,
+    Commands,
+    Line,
+    Text,
+    table_of,
+    text_of,
+    wants_json,
+)
+from covey.cli.app import errors, stoppable
+from covey.cli.commands import LEAVING, app
 from covey.cli.progress import shown
-from covey.unlearning.plan import AFTERWARDS, ANSWERS, check_basis
+from covey.runtime.verification import verify as check_proof
+from covey.unlearning.plan import AFTERWARDS, ANSWERS, Option, check_basis
+from covey.unlearning.signature import Check
 
 if TYPE_CHECKING:
     from covey.report.summary import Deniability
@@ -24,12 +40,10 @@ if TYPE_CHECKING:
     from covey.runtime.changing import ChangedRecords
     from covey.runtime.folder import RunFolder
     from covey.runtime.leaving import ForgetResult
-    from covey.runtime.planning import AnswerCost, ClientPlan
+    from covey.runtime.planning import ClientPlan
     from covey.runtime.receipts import Receipt
     from covey.runtime.requests import Returning
     from covey.runtime.secrets import Handover
-    from covey.unlearning.plan import AnswerKind, Option
-
 
 NOTHING = "nothing"
 
@@ -40,92 +54,32 @@ NOT_DENIED = (
 
 
 @dataclass(frozen=True, slots=True)
-class OptionPlanned:
-    """One possible answer and its cost.
-
-    Attributes:
-        possible: whether it can be given.
-        afterwards: what would be true then.
-    """
-
-    option: Option = field(metadata=INLINE)
-    possible: bool
-    cost: AnswerCost = field(metadata=INLINE)
-    afterwards: str
-
-    @property
-    def row(self) -> tuple[str, ...]:
-        """The cells of a table."""
-        return (
-            self.option.answer,
-            "yes" if self.possible else "no",
-            str(self.option.rounds_replayed),
-            short(self.cost.seconds),
-            f"{self.cost.bytes_deleted:,}",
-            self.afterwards if self.possible else self.option.reason,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ClientPlanned:
-    """How one client could leave.
-
-    Attributes:
-        answer: that would be given; None: `reason` says why none.
-    """
-
-    client: str
-    answer: AnswerKind | None
-    reason: str
-    basis: Basis
-    options: Sequence[OptionPlanned]
-
-    @classmethod
-    def of(cls, plan: ClientPlan) -> ClientPlanned:
-        """Return a plan with what each answer would mean."""
-        options = [
-            OptionPlanned(option, option.possible, cost, AFTERWARDS[option.answer])
-            for option, cost in plan.options
-        ]
-        chosen = plan.chosen.answer if plan.chosen else None
-        return cls(plan.client, chosen, plan.reason, plan.basis, options)
-
-    @property
-    def text(self) -> str:
-        """The answer that would be given, and a row per answer."""
-        heads = ("answer", "possible", "rounds to replay", "seconds", "bytes deleted", "then")
-        table = tabled(heads, (each.row for each in self.options))
-        return f"{self.client}: {self.answer or self.reason}\n{table}"
-
-
-@dataclass(frozen=True, slots=True)
-class SharedReplay:
-    """The one replay that all these answers share."""
-
-    first_replayed_round: int | None
-    rounds_replayed: int
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetPlans(Answer):
-    """What would be answered; nothing was done."""
+class Plans(Answer):
+    """What would be answered to clients that leave together; nothing was done."""
 
     run: Path
-    plans: Sequence[ClientPlanned]
-    together: SharedReplay
+    plans: Sequence[ClientPlan]
 
-    @classmethod
-    def of(cls, run: Path, plans: Sequence[ClientPlan]) -> ForgetPlans:
-        """Return plans of clients that leave together."""
-        first = next((each.chosen for each in plans if each.chosen and _replays(each)), None)
-        replay = (first.first_replayed_round, first.rounds_replayed) if first else (None, 0)
-        return cls(run, list(map(ClientPlanned.of, plans)), SharedReplay(*replay))
+    def lines(self) -> Iterator[Line]:
+        """Yield of every client what it would be answered, and a row per answer."""
+        for each in self.plans:
+            yield f"{each.client}: {each.chosen.answer if each.chosen else each.reason}"
+            yield table_of(list(map(_row, each.options)))
+            yield ""
+        rounds = [each.chosen.rounds_replayed for each in self.plans if each.chosen]
+        if len(rounds) > 1 and any(rounds):
+            yield f"One replay of {max(rounds)} rounds serves all of them."
 
-    def lines(self) -> Iterator[str]:
-        """Yield every answer of every client."""
-        yield "\n\n".join(each.text for each in self.plans)
-        if len(self.plans) > 1 and self.together.rounds_replayed:
-            yield f"\nOne replay of {self.together.rounds_replayed} rounds serves all of them."
+
+def _row(option: Option) -> Mapping[str, object]:
+    return {
+        "answer": option.answer,
+        "possible": option.possible,
+        "rounds to replay": option.rounds_replayed,
+        "seconds": option.seconds,
+        "bytes deleted": option.bytes_deleted,
+        "then": AFTERWARDS[option.answer] if option.possible else option.reason,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,89 +102,13 @@ class Queued(Answer):
     answers: Sequence[PendingAnswer]
     proofs: Path = field(metadata=HIDDEN)
 
-    def lines(self) -> Iterator[str]:
-        """Yield who is answered when."""
+    def lines(self) -> Iterator[Line]:
+        """Yield when they are answered."""
         yield (
             f"{', '.join(each.client for each in self.answers)}: put down. It is answered "
-            f"between two rounds by whoever plays the run, now or with `covey resume "
+            f"between two rounds by the process that plays the run, now or with `covey resume "
             f"{self.run}`; see {self.proofs}."
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ClientAnswered:
-    """One client's answer.
-
-    Attributes:
-        first_affected_round: that the answer takes back.
-        first_replayed_round: where the run was taken up again; None: nowhere.
-        model_hash: SHA-256 of all models, after it.
-        proof: the signed proof's file.
-        salt: for the requester; it is told once.
-        copies: what had been written out of the run, and what became of it.
-        sealed_record_kept: whether name and salt together still find the client.
-        request: the request's identifier.
-        receipt: what was signed when it was asked.
-    """
-
-    client: str
-    answer: AnswerKind
-    first_affected_round: int | None
-    first_replayed_round: int | None
-    rounds_replayed: int
-    seconds: float
-    model_changed: bool
-    model_hash: str
-    proof: Path
-    salt: str
-    copies: Sequence[Mapping[str, Any]]
-    basis: Basis
-    sealed_record_kept: bool
-    request: str
-    receipt: Path | None
-
-    @classmethod
-    def of(cls, done: ForgetResult) -> ClientAnswered:
-        """Return what came of a request."""
-        answered, option = done.answered, done.answered.option
-        return cls(
-            client=done.client,
-            answer=option.answer,
-            first_affected_round=option.first_affected_round,
-            first_replayed_round=option.first_replayed_round,
-            rounds_replayed=option.rounds_replayed,
-            seconds=round(done.seconds, 3),
-            model_changed=answered.model_changed,
-            model_hash=answered.model_hash,
-            proof=answered.proof,
-            salt=answered.salt,
-            copies=[each.describe() for each in answered.copies],
-            basis=answered.basis,
-            sealed_record_kept=answered.sealed_record_kept,
-            request=answered.request,
-            receipt=done.receipt.path if done.receipt else None,
-        )
-
-    def lines(self, run: Path) -> Iterator[str]:
-        """Yield the answer, and what is still to be done."""
-        from covey.runtime.copies import outcome_lines
-
-        changed = "changed" if self.model_changed else "unchanged"
-        if self.answer == "deny":
-            changed += ": nothing was removed from it"
-        back = "; with it a stronger answer can be asked for later, see docs/leaving.md"
-        yield (
-            f"{self.client}: {self.answer}, {self.rounds_replayed} rounds played again in "
-            f"{self.seconds:.1f} s, the model is {changed}"
-        )
-        yield f"proof: {self.proof}"
-        yield f"receipt: {self.receipt}"
-        yield f"salt for the requester: {self.salt}{back if self.sealed_record_kept else ''}"
-        yield (
-            f"kept sealed until you say that it arrived: covey forget {run} --received "
-            f"{self.request}"
-        )
-        yield from outcome_lines(self.copies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,47 +116,53 @@ class Forgotten(Answer):
     """Clients that left."""
 
     run: Path
-    answers: Sequence[ClientAnswered]
+    answers: Sequence[ForgetResult]
     deniability: Deniability = field(metadata=INLINE)
 
-    def lines(self) -> Iterator[str]:
-        """Yield each answer."""
+    def lines(self) -> Iterator[Line]:
+        """Yield each answer, and what is still to be done."""
+        from covey.runtime.copies import outcome_lines
+
+        back = "; with it a stronger answer can be asked for later, see docs/leaving.md"
         for each in self.answers:
-            yield from each.lines(self.run)
+            done = each.answered
+            changed = "changed" if done.model_changed else "unchanged"
+            if done.option.answer == "deny":
+                changed += ": nothing was removed from it"
+            yield (
+                f"{each.client}: {done.option.answer}, {done.option.rounds_replayed} rounds "
+                f"played again in {each.seconds:.1f} s, the model is {changed}"
+            )
+            yield f"proof: {done.proof}"
+            yield f"receipt: {each.receipt.path if each.receipt else None}"
+            yield f"salt for the requester: {done.salt}{back if done.sealed_record_kept else ''}"
+            yield (
+                f"kept sealed until you say that it arrived: covey forget {self.run} --received "
+                f"{done.request}"
+            )
+            yield from outcome_lines(done.copies)
 
 
 @dataclass(frozen=True, slots=True)
-class Unacknowledged(Answer):
+class Unacknowledged:
     """The salts that are still kept for requesters."""
 
     run: Path
     unacknowledged: Sequence[Handover]
 
-    def lines(self) -> Iterator[str]:
-        """Yield a line per salt."""
-        for each in self.unacknowledged:
-            yield (
-                f"request {each.request}: {each.answer or 'not answered yet'}, "
-                f"{each.proof or 'no proof yet'}, salt for the requester: {each.salt}"
-            )
-        if not self.unacknowledged:
-            yield "Every salt was acknowledged."
-
 
 def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str | None:
     """Ask which answer it shall be, the same for all; None: nothing shall be done."""
-    possible = [
+    offered = [
         name
         for name in ANSWERS
-        if all(
-            option.possible for each in plans for option, _ in each.options if option.answer == name
-        )
+        if all(o.possible for each in plans for o in each.options if o.answer == name)
     ]
-    automatic = ["auto"] if all(each.chosen for each in plans) else []
-    offered = [*possible, *automatic, NOTHING]
+    if all(each.chosen for each in plans):
+        offered.append("auto")
+    offered.append(NOTHING)
     print(
-        f"\nOnly a retraining takes a client out of the model from its first round on. "
-        f"{NOT_DENIED}\n"
+        f"Only a retraining takes a client out of the model from its first round on. {NOT_DENIED}\n"
     )
     answer = ""
     while answer not in offered:
@@ -295,38 +179,31 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str | None:
     return answer if typer.confirm(question) else None
 
 
-RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
-
-
-@app.command("forget")
+@app.command("forget", rich_help_panel=LEAVING)
 def leave(
-    run: RunArgument,
-    clients: Annotated[list[str] | None, typer.Argument(help="Names of clients.")] = None,
-    answer: Annotated[
-        str | None, typer.Option(help="auto (the cheapest honest one), " + ", ".join(ANSWERS))
-    ] = None,
-    basis: Annotated[
-        str | None,
-        typer.Option(
-            help=f"What it rests on: {', '.join(BASES)}. Erasure and objection are never denied."
-        ),
-    ] = None,
-    salt: Annotated[
-        str | None, typer.Option(help="Of a client that left and asks for a stronger answer.")
-    ] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Show every answer and its cost; do nothing.")
-    ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Show the salts that nobody acknowledged.")
-    ] = False,
-    received: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REQUEST", help="Its requester has the salt: delete it."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> Iterator[Forgotten | Queued | ForgetPlans | Unacknowledged]:
-    """Answer clients that ask to leave a run, and prove what was answered."""
+    run: Path,
+    clients: list[str] | None = None,
+    *,
+    answer: str | None = None,
+    basis: str | None = None,
+    salt: str | None = None,
+    plan: bool = False,
+    again: bool = False,
+    received: Annotated[list[str] | None, typer.Option(metavar="REQUEST")] = None,
+) -> Iterator[Forgotten | Queued | Plans | Unacknowledged]:
+    """Answer clients that ask to leave a run, and prove what was answered.
+
+    Args:
+        run: The folder of a run.
+        clients: Names of clients.
+        answer: auto (the cheapest honest one), deny, subtract, roll_back, retrain or calibrate.
+        basis: What it rests on: erasure, withdrawal, objection, restriction or none. Erasure
+            and objection are never denied.
+        salt: Of a client that left and asks for a stronger answer.
+        plan: Show every answer and its cost; do nothing.
+        again: Show the salts that were not acknowledged.
+        received: Its requester has the salt: delete it.
+    """
     from covey.runs.parts import wanted_answer
     from covey.runtime.folder import RunFolder
     from covey.runtime.inputs import FederationMetadata, rebuilt_run
@@ -356,10 +233,10 @@ def leave(
     folder = RunFolder.existing(run)
     held = covey.load(run)
     if plan:
-        yield ForgetPlans.of(run, held.plan(who, wanted, known_basis))
+        yield Plans(run, held.plan(who, wanted, known_basis))
         return
     is_open = answer is None and basis is None
-    if is_open and (as_json or not (sys.stdin.isatty() and sys.stdout.isatty())):
+    if is_open and (wants_json.get() or not (sys.stdin.isatty() and sys.stdout.isatty())):
         raise ConfigError(
             "A client is answered once it is said what is asked for, but neither "
             "--answer nor --basis is given, and there is no terminal to ask on. Give "
@@ -374,7 +251,7 @@ def leave(
             raise
         plans = None
     if plans is not None and is_open:
-        yield ForgetPlans.of(run, plans)
+        yield Plans(run, plans)
         chosen = _chosen_in_dialogue(plans)
         if chosen is None:
             print("Nothing was done.")
@@ -405,16 +282,22 @@ def _forget(
 ) -> Iterator[Forgotten]:
     from covey.report.summary import deniability
 
+    def on_receipt(client: str, receipt: Receipt) -> None:  # before anything that could fail
+        errors.print(
+            f"{client}: asked, receipt {receipt.path}, salt for the requester: {receipt.salt}",
+            soft_wrap=True,
+        )
+
     with stoppable(run.folder), shown(run.folder.name) as observe:
         signed: list[AnsweredRequest] = []
         try:
-            done = run.forget(who, wanted, basis, observe, signed.append, _show_receipt)
+            done = run.forget(who, wanted, basis, observe, signed.append, on_receipt)
         except BaseException:  # what was signed is said, whatever stops the others
             for each in signed:
                 errors.print(each.message, soft_wrap=True)
             raise
     # printed before anything else is done: salts exist once
-    yield Forgotten(run.folder, list(map(ClientAnswered.of, done)), deniability(run.history))
+    yield Forgotten(run.folder, done, deniability(run.history))
     run.report()
     answered = {each.client for each in done}
     if late := [name for name in names if name not in answered]:
@@ -428,126 +311,116 @@ def _replays(plan: ClientPlan) -> bool:
     return plan.chosen is not None and plan.chosen.first_replayed_round is not None
 
 
-def _show_receipt(client: str, receipt: Receipt) -> None:
-    """Print what the requester needs before anything is done that could fail."""
-    errors.print(
-        f"{client}: asked, receipt {receipt.path}, salt for the requester: {receipt.salt}",
-        soft_wrap=True,
+clients = Commands(help="Let a client join, or change its records, where heads are ridge heads.")
+app.add_typer(clients, name="clients", rich_help_panel=LEAVING)
+
+
+@text_of("covey.runtime.changing.ChangedRecords")
+def lines_of_changed(changed: ChangedRecords) -> Iterator[Line]:
+    """Yield what the client has now, and the models."""
+    yield (
+        f"{changed.client}: {changed.examples} records in cluster {changed.cluster}, "
+        f"whose sums are now {changed.sums_after}"
     )
+    yield f"models solved again in {changed.seconds:.1f} s: {changed.model_hash}"
+    for each in changed.exported:
+        yield f"exported with what was there before: {each}"
 
 
-@dataclass(frozen=True, slots=True)
-class Explained(Answer):
-    """What is held on one client, and where.
-
-    Attributes:
-        page: the page that was written, with `--page`.
-    """
-
-    held: Mapping[str, Any] = field(metadata=INLINE)
-    page: Path | None = field(default=None, metadata=OPTIONAL)
-
-    def lines(self) -> Iterator[str]:
-        """Yield what is held, the places by who has to act, and what was not searched."""
-        for key, value in self.held.items():
-            if key not in ("places", "not_searched"):
-                yield f"{key.replace('_', ' ')}: {brief(value)}"
-        heads = {
-            "covey deletes it with forget": "covey deletes or replaces when the client leaves",
-            "you": "you have to act on",
-        }
-        for actor, head in heads.items():
-            yield f"{head}:"
-            places = [each for each in self.held["places"] if each["who_must_act"] == actor]
-            for each in places:
-                yield f"  {each['path']}\n    {each['what']}. {each['how']}"
-            if not places:
-                yield "  nothing that was found"
-        yield "not searched:"
-        yield from (f"  {sentence}" for sentence in self.held["not_searched"])
-        if self.page is not None:
-            yield str(self.page)
-
-
-@app.command()
-def explain(
-    run: RunArgument,
-    client: Annotated[str, typer.Argument(help="The client's name.")],
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Write it as an HTML page to print, too.")
-    ] = None,
-) -> Explained:
-    """Show what is held on a client, and where, before anything is erased."""
-    from covey.report.page import write_explanation
-    from covey.runs.pages import on_record
-
-    held = covey.load(run).explain(client)
-    if page is not None:
-        with on_record([run], "explanation", page, subject=held["handle"]):
-            write_explanation(held, run.name, page)
-    return Explained(held, page)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsChanged(Answer):
-    """A client that came, or whose records are others now, where heads are solved.
-
-    Attributes:
-        exported: models on record that were solved with what was there before.
-    """
-
-    run: Path
-    changed: ChangedRecords = field(metadata=INLINE)
-    what: str = field(metadata=HIDDEN)
-
-    def lines(self) -> Iterator[str]:
-        """Yield what the client has now, and the models."""
-        now = self.changed
-        yield (
-            f"{now.client}: {self.what}, {now.examples} records in cluster {now.cluster}, "
-            f"whose sums are now {now.sums_after}"
-        )
-        yield f"models solved again in {now.seconds:.1f} s: {now.model_hash}"
-        for each in now.exported:
-            yield f"exported with what was there before: {each}"
-
-
-DataOption = Annotated[Path, typer.Option(help="Its records: an .npz file with arrays x and y.")]
-
-
-@app.command()
+@clients.command()
 def join(
-    run: RunArgument,
-    client: Annotated[str, typer.Argument(help="A name that nobody has or had.")],
-    data: DataOption,
-    threshold: Annotated[
-        float | None, typer.Option(help="The risk that it accepts, from 0 to 1.")
-    ] = None,
-    risk_weight: Annotated[
-        float | None, typer.Option(help="How much a risk weighs in its choice, from 0 to 1.")
-    ] = None,
-) -> Iterator[RecordsChanged]:
-    """Let a client join a run whose models are solved from sums over clients."""
+    run: Path,
+    client: str,
+    *,
+    data: Path,
+    threshold: float | None = None,
+    risk_weight: float | None = None,
+) -> Iterator[ChangedRecords]:
+    """Let a client join a run whose models are solved from sums over clients.
+
+    Args:
+        run: The folder of a run.
+        client: A name that no client has or had.
+        data: Its records: an .npz file with arrays x and y.
+        threshold: The risk that it accepts, from 0 to 1.
+        risk_weight: How much a risk weighs in its choice, from 0 to 1.
+    """
     held = covey.load(run)
     with stoppable(run), shown(run.name) as observe:
         done = held.join(client, data, threshold, risk_weight, observe)
-    yield from _changed(held, done, "joined")
+    yield done
+    held.report()
 
 
-@app.command()
-def update(
-    run: RunArgument,
-    client: Annotated[str, typer.Argument(help="The client's name.")],
-    data: DataOption,
-    add: Annotated[bool, typer.Option("--add", help="Add to the records that it has.")] = False,
-) -> Iterator[RecordsChanged]:
-    """Replace a client's records, or add to them, and solve the models again."""
+@clients.command()
+def update(run: Path, client: str, *, data: Path, add: bool = False) -> Iterator[ChangedRecords]:
+    """Replace a client's records, or add to them, and solve the models again.
+
+    Args:
+        run: The folder of a run.
+        client: The client's name.
+        data: Its records: an .npz file with arrays x and y.
+        add: Add to the records that it has.
+    """
     held = covey.load(run)
     with stoppable(run), shown(run.name) as observe:
         done = held.update(client, data, add=add, observe=observe)
-    yield from _changed(held, done, "updated")
+    yield done
+    held.report()
 
 
-def _changed(run: covey.Run, done: ChangedRecords, what: str) -> Iterator[RecordsChanged]:
-    yield RecordsChanged(run.folder, replace(done, seconds=round(done.seconds, 3)), what)
-    run.report()
+@dataclass(frozen=True, slots=True)
+class Checked(Answer):
+    """Checks of a proof or a signed report.
+
+    Attributes:
+        valid: no check failed.
+    """
+
+    valid: bool
+    checks: Sequence[Check]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a check failed."""
+        return 0 if self.valid else FAILED_CHECK
+
+    def lines(self) -> Iterator[Line]:
+        """Yield a line per check."""
+        for check in self.checks:
+            mark = {True: "ok", False: "FAILED", None: "open"}[check.ok]
+            line = Text(f"{mark:7} {check.name}: {check.detail}")
+            line.stylize(BAD if check.ok is False else "", 0, len(mark))
+            yield line
+
+
+@app.command(rich_help_panel=LEAVING)
+def verify(
+    proof: Path,
+    *,
+    ledger: Path | None = None,
+    key: Path | None = None,
+    mine: Annotated[tuple[str, str] | None, typer.Option(metavar="NAME SALT")] = None,
+    receipt: Path | None = None,
+    witness: Annotated[tuple[Path, Path] | None, typer.Option(metavar="HEAD KEY")] = None,
+) -> Checked:
+    """Check a proof or a signed report offline; exit code 1 if a check fails.
+
+    Args:
+        proof: A proof or a signed report, as JSON.
+        ledger: The folder of the run it is of.
+        key: The signer's public keys, from elsewhere, as PEM.
+        mine: Is the proof about you?
+        receipt: What you were given when you asked.
+        witness: A cosigned head, and that witness's public keys.
+    """
+    text = b""
+    with suppress(OSError):  # what is wrong with the file, a check says
+        text = read_bounded(proof)
+    if b'"format": "covey-report"' in text:
+        from covey.report.signed import check_report  # what a proof does not need
+
+        checks = check_report(proof, ledger, key)
+    else:
+        checks = check_proof(proof, ledger, key, mine, receipt, witness)
+    return Checked(all(check.ok is not False for check in checks), checks)

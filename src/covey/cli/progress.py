@@ -15,10 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from covey.base.history import History, RoundRow
 from covey.cli.app import console
 
 if TYPE_CHECKING:
+    from covey.base.history import History, RoundRow
     from covey.runtime.loop import Observer
 
 log = logging.getLogger("covey.run")

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covey.base.as_json import HIDDEN, INLINE
 from covey.base.errors import ConfigError
-from covey.cli.answer import HIDDEN, INLINE, Answer, Commands, short, tabled
-from covey.cli.app import FAILED_CHECK, app
-from covey.cli.inspect import DEFAULT_ROOT, RootsOption
+from covey.cli.answer import Answer, Commands, short, tabled
+from covey.cli.app import FAILED_CHECK
+from covey.cli.commands import LEAVING, app
 from covey.cli.progress import shown
+from covey.cli.runs import DEFAULT_ROOT, RootsOption
 
 if TYPE_CHECKING:
     from covey.desk.answering import RunOutcome
@@ -200,7 +202,7 @@ class TemplatesWritten(Answer):
 
 
 cases = Commands(help="Answer people who ask to leave, over all runs that know them.")
-app.add_typer(cases, name="requests")
+app.add_typer(cases, name="requests", rich_help_panel=LEAVING)
 
 RegisterOption = Annotated[
     Path | None,

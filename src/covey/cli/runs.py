@@ -1,12 +1,14 @@
-"""`covey run`, `covey resume` and `covey sweep`."""
+"""`covey run`, `resume`, `sweep`, `report`, `export` and `runs`."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from importlib.resources import as_file, files
 from itertools import count
 from pathlib import Path
@@ -15,25 +17,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import covey
+from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
 from covey.base.errors import ConfigError, RunError
-from covey.base.history import History
-from covey.cli.answer import HIDDEN, INLINE, Answer, short, tabled
-from covey.cli.app import FAILED_CHECK, app, console, errors, stoppable
+from covey.cli.answer import BAD, FAILED_CHECK, Answer, Commands, Line, fail_if, short, table_of
+from covey.cli.app import console, errors, stoppable
+from covey.cli.commands import RUNS, app
 from covey.cli.progress import shown
 from covey.components.built_ins import BASELINE, REFERENCES
 
 if TYPE_CHECKING:
     from covey.base.figure import RiskEstimate
+    from covey.base.history import History
     from covey.build.run import BuiltRun
     from covey.config.rules import Idle
     from covey.config.settings import Config
-    from covey.report.summary import ClusterSummary, MetricSummary, Summary
+    from covey.desk.pruning import Retention
+    from covey.desk.runs import RunEntry
+    from covey.report.summary import ClusterSummary, Summary
     from covey.runtime.folder import RunFolder
 
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override section.key; repeatable."),
-]
+DEFAULT_ROOT = "runs"
+"""Where `covey run` puts runs."""
+
+SET_HELP = "Override section.key; repeatable."
+SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)]
+ROOTS_HELP = "A folder that runs lie below, or a ledger's URL. Default: runs"
+RootsOption = Annotated[list[str] | None, typer.Option("--root", help=ROOTS_HELP)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,7 @@ class RunConcluded(Answer):
     Attributes:
         seconds: of this command.
         report: the page that was written.
-        beside: the run and its baseline, as a table.
+        compared: the run and its baseline.
     """
 
     run: str
@@ -52,9 +61,9 @@ class RunConcluded(Answer):
     unused_settings: Sequence[Idle]
     seconds: float
     report: Path
-    beside: str = field(metadata=HIDDEN)
+    compared: Sequence[Mapping[str, Any]] = field(metadata=HIDDEN)
 
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[Line]:
         """Yield the outcome in a few lines: no figure without what it rests on."""
         from covey.report.summary import by_attacks
 
@@ -62,11 +71,14 @@ class RunConcluded(Answer):
         is_number = found.squared_error.overall is not None
         name = "mean squared error" if is_number else "accuracy"
         quality = found.squared_error if is_number else found.accuracy
-        groups = "".join(f", {group} {v:.3f}" for group, v in quality.by_group.items())
-        overall = short(quality.overall)
-        yield f"{found.method}: {name} {overall}{groups} after {found.rounds} rounds"
-        for metric, measured in found.metrics.items():
-            yield f"{metric}: {_metric_figures(measured)}"
+        yield (
+            f"{found.method}: {name} {short(quality.overall)}{_by_group(quality.by_group)} "
+            f"after {found.rounds} rounds"
+        )
+        for metric, one in found.metrics.items():
+            known = one.overall.value is not None
+            clients = f"; clients from {short(one.lowest)} to {short(one.highest)}"
+            yield f"{metric}: {one.overall}{_by_group(one.by_group)}{clients if known else ''}"
         yield from map(_cluster_line, found.clusters[:6])
         violations = found.violations
         if violations.count is None:
@@ -86,18 +98,19 @@ class RunConcluded(Answer):
                     f"{each.delta:g}, against whoever {each.adversary}; the report "
                     f"says what it does not cover"
                 )
-        if self.beside:
-            yield self.beside
+        if self.compared:
+            keys = [
+                key
+                for key, value in self.compared[0].items()
+                if key.startswith(("method", "accuracy", "true_risk")) or key == "violations"
+                if not key.endswith("standard_error") and value is not None
+            ]
+            yield table_of([{key: row[key] for key in keys} for row in self.compared])
         yield f"report: {self.report}"
 
 
-def _metric_figures(measured: MetricSummary) -> str:
-    groups = "".join(f", {group} {short(value)}" for group, value in measured.by_group.items())
-    if measured.overall.value is None:
-        return f"{measured.overall}{groups}"
-    return (
-        f"{measured.overall}{groups}; clients from {measured.lowest:.3f} to {measured.highest:.3f}"
-    )
+def _by_group(values: Mapping[str, float | None]) -> str:
+    return "".join(f", {group} {short(value)}" for group, value in values.items())
 
 
 def _cluster_line(cluster: ClusterSummary) -> str:
@@ -121,25 +134,28 @@ def _with_extremes(estimate: RiskEstimate) -> str:
     return f"{estimate.figure} ({', '.join(known)})" if known else str(estimate.figure)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def run(
-    config: Annotated[
-        Path | None, typer.Argument(help="Settings in TOML; none: the embedded example.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The run's new folder; default runs/NAME.")
-    ] = None,
+    config: Path | None = None,
+    *,
+    out: Path | None = None,
     overrides: SetOption = None,
-    with_baseline: Annotated[
-        bool, typer.Option("--with-baseline", help="Play FedAvg beside it, on the same data.")
-    ] = False,
+    with_baseline: bool = False,
 ) -> Iterator[RunConcluded]:
-    """Play a federation and write its report."""
+    """Play a federation and write its report.
+
+    Args:
+        config: Settings in TOML; none: the embedded example.
+        out: The run's new folder; default runs/NAME.
+        overrides: Override section.key; repeatable.
+        with_baseline: Play FedAvg beside it, on the same data.
+    """
     from covey.build.run import build_run
-    from covey.config.settings import idle_settings
+    from covey.config.settings import Config, idle_settings, load_config
     from covey.runtime.folder import RunFolder
 
-    settings = _configured(config, overrides or [])
+    with as_file(files("covey") / "embedded.toml") as embedded:
+        settings = load_config(config or embedded, overrides or [])
     _note(idle_settings(settings))
     began = time.monotonic()
     if config is not None and settings.engine.is_remote:
@@ -147,8 +163,11 @@ def run(
         _submit(config.parent, place, overrides or [])
         yield from _concluded(covey.load(place), None, began)
         return
-    assembled = build_run(settings)
-    fedavg = build_run(_as_fedavg(settings)) if with_baseline else None
+    assembled, fedavg = build_run(settings), None
+    if with_baseline:
+        changed = settings.naming(method=BASELINE).model_dump()
+        changed["ledger"]["url"] = ""  # a ledger holds one run
+        fedavg = build_run(Config.of(changed))
     folder = RunFolder.create(out or _free_name(settings), settings)
     beside = folder.path / "baseline"  # made first: `covey resume` plays it as well
     inner = fedavg and RunFolder.create(beside, fedavg.config)
@@ -159,11 +178,13 @@ def run(
     yield from _concluded(covey.load(folder.path), assembled, began)
 
 
-@app.command()
-def resume(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was started.")],
-) -> Iterator[RunConcluded]:
-    """Carry a run on after it was stopped, to the result it would have had."""
+@app.command(rich_help_panel=RUNS)
+def resume(run: Path) -> Iterator[RunConcluded]:
+    """Carry a run on after it was stopped, to the result it would have had.
+
+    Args:
+        run: The folder of a run that was started.
+    """
     from covey.runtime.folder import RunFolder
     from covey.runtime.inputs import FederationMetadata
     from covey.runtime.session import open_or_create
@@ -184,24 +205,6 @@ def resume(
     yield from _concluded(result, None, began)
 
 
-def _configured(path: Path | None, overrides: list[str]) -> Config:
-    """Return the settings of a file, or of the embedded example."""
-    from covey.config.settings import load_config
-
-    if path is not None:
-        return load_config(path, overrides)
-    with as_file(files("covey") / "embedded.toml") as embedded:
-        return load_config(embedded, overrides)
-
-
-def _as_fedavg(settings: Config) -> Config:
-    from covey.config.settings import Config
-
-    changed = settings.naming(method=BASELINE).model_dump()
-    changed["ledger"]["url"] = ""  # a ledger holds one run
-    return Config.of(changed)
-
-
 def _free_name(settings: Config) -> Path:
     stem = f"{settings.data.name.replace(':', '-')}-{settings.method.name}"
     names = (stem if n == 1 else f"{stem}-{n}" for n in count(1))
@@ -209,7 +212,7 @@ def _free_name(settings: Config) -> Path:
 
 
 def _note(unused: Iterable[Idle]) -> None:
-    """Say on standard error which settings do nothing, one line each."""
+    """Print on standard error which settings do nothing, one line each."""
     for each in unused:
         console.print(f"note: {each.sentence}", style="yellow", soft_wrap=True)
 
@@ -259,41 +262,30 @@ def _concluded(
 ) -> Iterator[RunConcluded]:
     """Write the report and yield the answer; fail then if a model diverged."""
     from covey.config.settings import idle_settings
+    from covey.report.comparison import comparison
+    from covey.runs.pages import reported
     from covey.runtime.folder import RunFolder
 
     page = result.report(population=assembled.population if assembled else None)
     folder = RunFolder.existing(result.folder)
     unused = idle_settings(assembled.config if assembled else folder.config())
     seconds = round(time.monotonic() - began, 1)
-    name, baseline = result.folder.name, result.folder / "baseline"
-    if not (baseline / "config.toml").is_file():
-        yield RunConcluded(
-            str(result.folder), result.summary, result.ledger_head, unused, seconds, page, ""
-        )
-        fail_if_diverged({name: result.history})
-        return
-    table = _with_its_baseline(result.folder)
+    name, baseline = folder.path.name, folder.path / "baseline"
+    beside: dict[str, History] = {}
+    compared: Sequence[Mapping[str, Any]] = ()
+    if (baseline / "config.toml").is_file():
+        beside[f"{name}/baseline"] = covey.load(baseline).history
+        compared = comparison([reported(folder.path)])
     yield RunConcluded(
-        str(result.folder), result.summary, result.ledger_head, unused, seconds, page, table
+        run=str(result.folder),
+        summary=result.summary,
+        ledger_head=result.ledger_head,
+        unused_settings=unused,
+        seconds=seconds,
+        report=page,
+        compared=compared,
     )
-    beside = {f"{name}/baseline": covey.load(baseline).history}
     fail_if_diverged({name: result.history}, beside)
-
-
-def _with_its_baseline(run: Path) -> str:
-    """Return a run and its baseline as a table of two rows."""
-    from covey.report.comparison import comparison
-    from covey.runs.pages import reported
-
-    rows = comparison([reported(run)])
-    keys = [
-        key
-        for key, value in rows[0].items()
-        if key.startswith(("method", "accuracy", "true_risk")) or key == "violations"
-        if not key.endswith("standard_error") and value is not None
-    ]
-    heads = [key.replace("_", " ") for key in keys]
-    return tabled(heads, [[short(row[key]) for key in keys] for row in rows])
 
 
 def diverged_in(histories: Mapping[str, History]) -> list[dict[str, Any]]:
@@ -308,11 +300,11 @@ def diverged_in(histories: Mapping[str, History]) -> list[dict[str, Any]]:
 def fail_if_diverged(
     histories: Mapping[str, History], beside: Mapping[str, History] | None = None
 ) -> None:
-    """Say on standard error which models diverged, and exit with 1; else do nothing.
+    """Print on standard error which models diverged, and exit with 1; else do nothing.
 
     Args:
         histories: the runs, by name.
-        beside: runs that they are compared with: of them it is only said.
+        beside: runs that they are compared with: these fail nothing.
 
     Raises:
         typer.Exit: a model of `histories` diverged.
@@ -325,19 +317,14 @@ def fail_if_diverged(
         for sentence in diverged_sentences(history)
     ]
     for sentence in sentences:
-        errors.print(sentence, style="red", soft_wrap=True)
+        errors.print(sentence, style=BAD, soft_wrap=True)
     if sentences:
         errors.print(
             "Figures that rest on a model that diverged are unknown. Try a lower "
             "train.learning_rate or, where a model has hardly begun to learn, more rounds.",
             soft_wrap=True,
         )
-    if diverged_in(histories):
-        raise typer.Exit(FAILED_CHECK)
-
-
-HIDDEN_COLUMNS = ("reason", "violations_unknown", "diverged")
-METRICS = ("accuracy", "minority_accuracy", "violations")
+    fail_if(FAILED_CHECK if diverged_in(histories) else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,21 +346,22 @@ class Swept(Answer):
     report: Path
     table: Path
 
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[Line]:
         """Yield the runs and their means as two tables."""
         from covey.report.summary import spread
 
-        yield _table([{k: row[k] for k in row if k not in HIDDEN_COLUMNS} for row in self.rows])
+        metrics = ("accuracy", "minority_accuracy", "violations")
+        yield table_of(self.rows, "reason", "violations_unknown", "diverged")
         yield ""
-        yield _table(
+        yield table_of(
             [
                 {"setting": each["setting"], "runs": each["runs"]}
-                | {key: spread(each[key]) for key in METRICS}
+                | {key: spread(each[key]) for key in metrics}
                 | {
                     f"{key} - {method}": spread(each[f"minus_{method}"][key])
                     for method in REFERENCES
                     if each[f"minus_{method}"]
-                    for key in METRICS
+                    for key in metrics
                 }
                 for each in self.means
             ]
@@ -382,23 +370,26 @@ class Swept(Answer):
         yield f"table: {self.table}"
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    return tabled(columns, ([short(row.get(key, "-")) for key in columns] for row in rows))
-
-
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def sweep(
-    config: Annotated[Path, typer.Argument(help="Settings in TOML.")],
-    over: Annotated[list[str], typer.Option("--over", metavar="KEY=V1,V2,...", help="Repeatable.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N-1.")] = 1,
+    config: Path,
+    *,
+    over: Annotated[list[str], typer.Option(metavar="KEY=V1,V2,...")],
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
     overrides: SetOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Default: sweeps/NAME.")] = None,
+    out: Path | None = None,
 ) -> Iterator[Swept]:
     """Play every combination with every seed, and compare them pair by pair.
 
     Runs that are on disk already are not played again; unfinished ones are resumed.
     Where a model diverges the other runs are played all the same; exit code 1.
+
+    Args:
+        config: Settings in TOML.
+        over: Repeatable.
+        seeds: Seeds 0 to N-1.
+        overrides: Override section.key; repeatable.
+        out: Default: sweeps/NAME.
     """
     from covey.config.settings import idle_settings, swept_settings
     from covey.runs.sweeps import check_variant, concluded_sweep, variants_of
@@ -447,3 +438,249 @@ def _axis(text: str) -> tuple[str, list[str]]:
             f"Write for example --over method.name=fedavg,ifca."
         )
     return key.strip(), [value.strip() for value in values.split(",")]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWritten:
+    """A page that was written again, over one run or several.
+
+    Attributes:
+        signed: the file of the signed figures, with `--sign`.
+    """
+
+    report: Path
+    diverged: Sequence[Mapping[str, Any]]
+    signed: Path | None = field(default=None, metadata=OPTIONAL)
+
+
+@app.command(rich_help_panel=RUNS)
+def report(
+    runs: list[Path], *, out: Path | None = None, sign: bool = False
+) -> Iterator[ReportWritten]:
+    """Write a run's report again, or one that compares several runs.
+
+    Exit code 1 if a model of theirs diverged: the report says which.
+
+    Args:
+        runs: Folders of runs.
+        out: The HTML file.
+        sign: Sign its figures, and the page's hash, beside it.
+    """
+    from covey.runs.pages import page_over
+
+    if sign and len(runs) > 1:
+        raise ConfigError(
+            f"--sign signs the report of one run, found {len(runs)} runs. Name one of them."
+        )
+    held = {str(run): covey.load(run) for run in runs}
+    one = held[str(runs[0])]
+    page = one.report(out, sign=sign) if len(runs) == 1 else page_over(runs, out)
+    histories = {name: run.history for name, run in held.items()}
+    signed = page.with_suffix(".json") if sign else None
+    yield ReportWritten(page, diverged_in(histories), signed)
+    fail_if_diverged(histories)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A model that was written out of a run.
+
+    Attributes:
+        sha256: of the file.
+        recipient: as it stands on record.
+    """
+
+    file: Path
+    cluster: int | None
+    sha256: str
+    recipient: str | None
+
+
+@app.command(rich_help_panel=RUNS)
+def export(
+    run: Path,
+    *,
+    client: str | None = None,
+    cluster: int | None = None,
+    out: Path | None = None,
+    recipient: str = "",
+    after: Annotated[str, typer.Option("--round")] = "",
+) -> Exported:
+    """Write one cluster model's state dict as safetensors, and put it on record.
+
+    Args:
+        run: The folder of a run.
+        client: The model this client uses.
+        cluster: This cluster's model.
+        out: The file to write; default in RUN/exports.
+        recipient: For whom. Kept on record: covey forget says who is to be notified, and
+            proofs name it.
+        after: The model as it was after this round, counted from 1, or `best`: after the best
+            by checkpoints.best, or by accuracy.
+    """
+    from covey.runtime.folder import RunFolder
+
+    if after not in ("", "best") and not (after.isdecimal() and int(after) > 0):
+        raise ConfigError(
+            f"--round takes a round, counted from 1, or 'best', found {after!r}. Write for "
+            f"example --round 7."
+        )
+    held = covey.load(run)
+    folder = RunFolder(run)
+    t = int(after) - 1 if after.isdecimal() else None
+    if after == "best":
+        figure = folder.config().checkpoints.best
+        t = held.best("accuracy" if figure == "none" else figure).round
+    copy = held.export(cluster, client, out, recipient, t)
+    return Exported(copy.location(folder), copy.cluster, copy.sha256, copy.recipient or None)
+
+
+runs = Commands(help="List the runs below some folders, show one, or delete old ones.")
+app.add_typer(runs, name="runs", rich_help_panel=RUNS)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsListed(Answer):
+    """All runs below some folders."""
+
+    runs: Sequence[RunEntry]
+
+    def lines(self) -> Iterator[Line]:
+        """Yield a row per run, and what is to be known of some."""
+        yield table_of(list(map(_row, self.runs))) if self.runs else "no runs were found"
+        for run in self.runs:
+            ended_early = run.state == "finished" and run.reason
+            if ended_early or run.state in ("damaged", "unreadable"):
+                yield f"{run.name}: {run.reason}"
+
+
+def _row(run: RunEntry) -> Mapping[str, object]:
+    from covey.report.summary import age, size
+
+    planned = "?" if run.rounds_planned is None else str(run.rounds_planned)
+    played = "unknown" if run.rounds_played is None else f"{run.rounds_played}/{planned}"
+    return {
+        "run": run.name,
+        "state": run.state,
+        "method": run.method or "unknown",
+        "rounds": played,
+        "last event": "none" if run.age_seconds is None else age(run.age_seconds),
+        "clients": short(run.clients),
+        "size": size(run.size_bytes),
+        "head": run.ledger_head or "none",
+        "open requests": short(run.open_requests),
+        "guarantees": len(run.guarantees) or "none",
+    }
+
+
+@runs.command("list")
+def list_runs(roots: list[str] | None = None) -> RunsListed:
+    """List all runs: state, rounds, age, size, ledger head, open requests.
+
+    Args:
+        roots: Folders that runs lie below, or URLs of ledgers. Default: runs
+    """
+    from covey.desk.runs import found_runs
+
+    return RunsListed(found_runs(roots or [DEFAULT_ROOT]))
+
+
+@runs.command("show")
+def show_run(run: str, *, roots: RootsOption = None) -> RunEntry:
+    """Show one run; its whole ledger is verified for that.
+
+    Args:
+        run: Its folder, or its name in the list.
+        roots: Folders that runs lie below.
+    """
+    from covey.desk.runs import named_run
+
+    return named_run(run, roots or ([DEFAULT_ROOT] if Path(DEFAULT_ROOT).is_dir() else []))
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned(Answer):
+    """What old runs could spare, and what was deleted.
+
+    Attributes:
+        deleted: empty without `--yes`.
+        found: what could go, or why it stays.
+        size_bytes: of what was deleted, or would be.
+    """
+
+    older_than: str
+    deleted: Sequence[Retention]
+    found: Sequence[Retention]
+    size_bytes: int
+    yes: bool = field(metadata=HIDDEN)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield what goes or stays of each run, and what is then lost."""
+        from covey.report.summary import size
+
+        for each in self.found:
+            if each.kept:
+                yield f"stays: {each.run}: {each.kept}"
+                continue
+            done = "deleted" if each in self.deleted else "left as it is"
+            what = f"{len(each.paths)} files of states and updates"
+            if each.what == "whole":
+                what = "the whole run, its ledger too"
+            went = done if self.yes else "would go"
+            yield f"{went}: {each.run}: {what}, {size(each.size_bytes)}"
+            yield from (f"  then: {sentence}" for sentence in each.lost)
+        went = "deleted" if self.yes else "would go; say --yes to delete it"
+        yield f"{size(self.size_bytes)} in all {went}"
+
+
+@runs.command("prune")
+def prune_runs(
+    roots: list[str] | None = None,
+    *,
+    older_than: str = "90d",
+    states: bool = False,
+    whole: bool = False,
+    with_proofs: bool = False,
+    register: Path | None = None,
+    yes: bool = False,
+) -> Pruned:
+    """Delete states of old runs, or old runs; never what an open request needs.
+
+    Without --yes nothing is deleted: it says what would go, how many bytes, and what
+    could then no longer be answered.
+
+    Args:
+        roots: Folders that runs lie below, or URLs of ledgers. Default: runs
+        older_than: How long ago the last event was: 90d, 12w, 36h.
+        states: States but the newest, and stored updates (the default).
+        whole: The whole run, its ledger too.
+        with_proofs: Whole runs in which proofs lie, too.
+        register: The folder of the register of requests. Default: `requests` in a root.
+        yes: Delete it. Without this, only say what would.
+    """
+    from covey.desk.intake import needed_runs
+    from covey.desk.pruning import prune, retention
+    from covey.desk.runs import found_runs
+
+    if states and whole:
+        raise ConfigError(
+            "Retention takes --states or --whole, found both. A whole run has its states "
+            "in it: say --whole alone."
+        )
+    units = {"h": "hours", "d": "days", "w": "weeks"}
+    given = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
+    if given is None:
+        raise ConfigError(
+            f"--older-than takes a whole number of hours, days or weeks, such as 90d, "
+            f"found {older_than!r}. Write 36h, 90d or 12w."
+        )
+    below = roots or [DEFAULT_ROOT]
+    entries, age = found_runs(below), timedelta(**{units[given[2]]: int(given[1])})
+    needed: dict[str, str] = {}
+    for place in [register] if register else [Path(each) / "requests" for each in below]:
+        needed |= needed_runs(place, below, entries)
+    what = "whole" if whole else "states"
+    found = retention(entries, age, what, with_proofs=with_proofs, needed=needed)
+    deleted = prune(found) if yes else ()
+    size = sum(each.size_bytes for each in (deleted if yes else found))
+    return Pruned(older_than, deleted, found, size, yes)

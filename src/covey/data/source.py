@@ -186,7 +186,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One row of `covey data check`.
+    """One row of `covey config data check`.
 
     Attributes:
         source: which data set.

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from covey.base.errors import ConfigError, CoveyError, LedgerLocked, RunError
 from covey.base.names import BASES, Basis, ClientName
@@ -34,7 +33,7 @@ from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
 from covey.runtime.copies import BASELINE, copies_of, unrecorded
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import explain_client
+from covey.runtime.leaving import Explanation, explain_client
 from covey.runtime.places import YOU
 from covey.runtime.planning import ClientPlan, recorded_run
 from covey.unlearning.plan import AFTERWARDS
@@ -120,11 +119,11 @@ def _names_in(entry: RunEntry) -> frozenset[ClientName]:
         return frozenset(ledger.names().values())
 
 
-def _by_hand(told: Mapping[str, Any], folder: RunFolder, among: Sequence[str]) -> Iterator[ByHand]:
-    for each in told["places"]:
-        if each["who_must_act"] == YOU and each["path"] not in among:
-            kind = KINDS.get(each["kind"], "other")
-            yield ByHand(kind, f"{each['path']}: {each['what']}. {each['how']}")
+def _by_hand(explained: Explanation, folder: RunFolder, among: Sequence[str]) -> Iterator[ByHand]:
+    for each in explained.places:
+        if each.who_must_act == YOU and each.path not in among:
+            kind = KINDS.get(each.kind, "other")
+            yield ByHand(kind, f"{each.path}: {each.what}. {each.how}")
     for copy in (*copies_of(folder), *unrecorded(folder)):
         if copy.recipient and copy.what == "model":
             yield ByHand(
@@ -132,7 +131,7 @@ def _by_hand(told: Mapping[str, Any], folder: RunFolder, among: Sequence[str]) -
                 f"{copy.recipient} was given a model on {copy.written[:10]} (SHA-256 "
                 f"{copy.sha256[:16]}). If the answer changes the model, send the notice.",
             )
-    for sentence in told["not_searched"]:
+    for sentence in explained.not_searched:
         if not sentence.startswith(NOT_TO_DO):
             backup = "backup" in sentence.lower() or "log" in sentence.lower()
             yield ByHand("backup" if backup else "other", f"Not searched: {sentence}")
@@ -331,11 +330,11 @@ def _case_plan(case: Case, plan: ClientPlan) -> CasePlan:
     chosen = plan.chosen
     if chosen is None:
         return CasePlan(case.number, "", plan.reason, "", 0, None, 0)
-    own = [cost for option, cost in plan.options if option.answer == chosen.answer]
+    own = [each.bytes_deleted or 0 for each in plan.options if each.answer == chosen.answer]
     per_round = [
-        cost.seconds / option.rounds_replayed
-        for option, cost in plan.options
-        if cost.seconds and option.rounds_replayed
+        each.seconds / each.rounds_replayed
+        for each in plan.options
+        if each.seconds and each.rounds_replayed
     ]
     replayed = chosen.rounds_replayed
     seconds = replayed * per_round[0] if replayed and per_round else None
@@ -346,7 +345,7 @@ def _case_plan(case: Case, plan: ClientPlan) -> CasePlan:
         afterwards=AFTERWARDS[chosen.answer],
         rounds_replayed=replayed,
         seconds=0.0 if not replayed else seconds,
-        bytes_deleted=max((each.bytes_deleted for each in own), default=0),
+        bytes_deleted=max(own, default=0),
     )
 
 
@@ -365,8 +364,8 @@ def hand_list(name: str, places: Sequence[str], among: Sequence[str]) -> dict[By
         folder = RunFolder(Path(place))
         try:
             with no_foreign_code():
-                told = explain_client(recorded_run(folder, reason=""), folder, name)
-            found = tuple(_by_hand(told, folder, among))
+                explained = explain_client(recorded_run(folder, reason=""), folder, name)
+            found = tuple(_by_hand(explained, folder, among))
         except CoveyError as error:
             said = (
                 f"{place} could not be searched for what is to be done by hand: {error} "

@@ -2,8 +2,8 @@
 
 A row of `participation` says that a client took part in a round: in which cluster, and in
 which anonymity set of the event at its position. It is written in the transaction that records
-the events. Only these are sealed: the table is compared with them by `covey doctor` and by who
-follows a run, and can be made of them anew.
+the events. Only these are sealed: the table is compared with them by `covey ledger doctor` and by
+who follows a run, and can be made of them anew.
 
 Hashes of what a run keeps beside its chain (states, files, and the ledger's own tables) stand
 outside of it, so that it stays what it was. What is damaged by accident is seen; who rewrites
@@ -263,7 +263,8 @@ def not_the_events(where: str) -> LedgerError:
     """Return what is raised where the table is not what the events make of it."""
     return LedgerError(
         f"The ledger's table of who took part must hold what its events say, but {where} it "
-        f"holds something else. The events are whole: make it anew with `covey doctor --repair`."
+        f"holds something else. The events are whole: make it anew with "
+        f"`covey ledger doctor --repair`."
     )
 
 

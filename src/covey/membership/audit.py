@@ -171,6 +171,7 @@ class ClusterAuditResult:
             references on records that they trained on and on others. Where they are
             far apart, the references replay another recipe than the model's.
         exposed: the most exposed members in counts; None with too few references.
+        unknown: why single overall figures are.
         diverged: whether there is no model to attack.
     """
 
@@ -184,6 +185,7 @@ class ClusterAuditResult:
     accuracies: Mapping[str, float]
     attacks: Mapping[str, AttackFigures]
     exposed: ExposedCounts | None = None
+    unknown: tuple[str, ...] = ()
     diverged: bool = False
 
 

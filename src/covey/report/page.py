@@ -14,7 +14,6 @@ from covey.base.figure import Figure, number
 from covey.base.files import make_folder, replace_whole
 from covey.base.names import round_number
 from covey.components.built_ins import BASELINE, REFERENCES
-from covey.membership.audit import ClusterAuditResult
 from covey.report.attacks import diverged_sentences
 from covey.report.comparison import (
     comparison,
@@ -28,7 +27,8 @@ from covey.report.comparison import (
 from covey.report.queries import Reported, group_sizes, metrics_csv, rounds_table, utility
 from covey.report.summary import PROMISE, by_attacks, happenings, spread
 from covey.report.view import RunView, privacy_of, run_view
-from covey.runtime.auditing import Audit
+from covey.runtime.auditing import RATES, Audit
+from covey.runtime.leaving import Explanation
 
 MOST_CLUSTERS = 12
 """That a page has a line for."""
@@ -172,31 +172,21 @@ def write(path: Path, content: bytes) -> None:
     replace_whole(path, content, mode=0o600)
 
 
-def write_explanation(answer: Mapping[str, Any], run: str, out: Path) -> Path:
-    """Write what `covey explain --json` prints as a page to the file `out`; return that."""
+def write_explanation(explanation: Explanation, run: str, out: Path) -> None:
+    """Write what is held on a client as a page to the file `out`."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    write(out, rendered("explanation.html", {}, {**answer, "run": run}))
-    return out
+    write(out, rendered("explanation.html", {}, {**asdict(explanation), "run": run}))
 
 
 def write_exposed_records(answer: Mapping[str, Any], out: Path) -> Path:
-    """Write what `covey records --json` prints as a page that its owner alone may read."""
+    """Write a client's most exposed records as a page that its owner alone may read."""
     make_folder(out.parent)
     write(out, rendered("exposed_records.html", {}, {"found": answer}))
     return out
 
 
-VIEW = (
-    "The auditor's view, in a simulation: it has the real members, and replays the "
-    "run's recipe on random halves of them and of matched non-members. A server holds "
-    "neither and could not do this. Intervals (95%) are over records."
-)
-NO_SOURCE = "it was not requested, or fewer than two clusters are in use"
-RATES = ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent")
-
-
-def write_audit(audit: Audit, run: Path) -> dict[str, Any]:
-    """Write `audit/` into the run's folder, and return what audit.json holds.
+def write_audit(audit: Audit, run: Path) -> None:
+    """Write `audit/` into the run's folder.
 
     audit.json  audit.html  roc-cluster-J.svg
     """
@@ -216,21 +206,10 @@ def write_audit(audit: Audit, run: Path) -> dict[str, Any]:
             figure = roc_figure(f"Cluster {each.cluster}: {sides}", curves, each.members)
             pictures[str(each.cluster)] = svg(figure)
             write(folder / f"roc-cluster-{each.cluster}.svg", pictures[str(each.cluster)])
-    gone = ", ".join(str(c.cluster) for c in audit.clusters if c.diverged)
-    no_source = f"diverged: it rests on all models in use, and cluster {gone} has none"
-    found = {
-        "view": VIEW,
-        "references": audit.references,
-        "clusters": [_cluster(each, audit.groups) for each in audit.clusters],
-        "source": asdict(audit.source) if audit.source else None,
-        "source_reason": "" if audit.source else no_source if gone else NO_SOURCE,
-    }
-    text = json.dumps(found, indent=1, allow_nan=False)
-    answer = json.loads(text)
-    view = {"name": run.name, "audit": answer, "rows": audit_rows(answer)}
+    found = asdict(audit)
+    view = {"name": run.name, "audit": found, "rows": audit_rows(found)}
     write(folder / "audit.html", rendered("audit.html", pictures, view))
-    write(folder / "audit.json", text.encode())
-    return answer
+    write(folder / "audit.json", json.dumps(found, indent=1, allow_nan=False).encode())
 
 
 def audit_rows(answer: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -241,16 +220,3 @@ def audit_rows(answer: Mapping[str, Any]) -> list[dict[str, str]]:
         for each in answer["clusters"]
         for name, attack in each["attacks"].items()
     ]
-
-
-def _cluster(examined: ClusterAuditResult, groups: tuple[str, ...]) -> dict[str, Any]:
-    """Return a cluster's figures, by the groups' names, and why overall ones are unknown."""
-    cluster = asdict(examined)
-    for attack in cluster["attacks"].values():
-        attack["by_group"] = {
-            groups[int(index)] if index else "everybody": part
-            for index, part in attack["by_group"].items()
-        }
-    overall = (attack["overall"][rate] for attack in cluster["attacks"].values() for rate in RATES)
-    cluster["unknown"] = sorted({each["reason"] for each in overall if each["reason"]})
-    return cluster

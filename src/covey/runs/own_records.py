@@ -63,16 +63,16 @@ class ExposedRecord:
     """One record among those that a client trains on.
 
     Attributes:
+        rank: among all records of the client, from 1, the most exposed.
         place: its index among them, from 0, the holdout apart.
         row: its row in the client's data file, from 0; None: no such file is known.
-        rank: among all records of the client, from 1, the most exposed.
         score: how exposed it is, in nats.
         first, last: its loss in the first round and in the last that it was trained on.
     """
 
+    rank: int
     place: int
     row: int | None
-    rank: int
     score: float
     first: float
     last: float
@@ -85,7 +85,7 @@ class ExposedRecords:
     Attributes:
         held: how many records it trains on.
         rounds: of which the losses are known.
-        score_told: what the score is, in words.
+        score_meaning: what the score is, in words.
         median_score: of all its records.
         kept_in: where the losses lie, and who can read them there.
         rows_known: whether it is known which rows of a data file the records are.
@@ -95,7 +95,7 @@ class ExposedRecords:
     client: ClientName
     held: int
     rounds: int
-    score_told: str
+    score_meaning: str
     median_score: float
     kept_in: str
     records: tuple[ExposedRecord, ...]
@@ -145,8 +145,8 @@ def exposed_records(
         return _listed(file.name, _of_node(path), share, ON_NODE, _rows_of(path, file))
     memory = _of_run(path, client, overrides or Overrides())
     listed = _listed(client, memory, share, ON_OPERATOR)
-    parts = WITH_PARTS if listed.score_told == TO_LAST else ""
-    return replace(listed, run=path, score_told=listed.score_told + parts)
+    parts = WITH_PARTS if listed.score_meaning == TO_LAST else ""
+    return replace(listed, run=path, score_meaning=listed.score_meaning + parts)
 
 
 def _of_run(path: Path, client: ClientName, overrides: Overrides) -> Mapping[str, Params]:
@@ -166,7 +166,7 @@ def _of_run(path: Path, client: ClientName, overrides: Overrides) -> Mapping[str
     if handle in kept.rounds:
         raise RunError(
             f"{client} is on a machine of its own, and so are the losses of its records. "
-            f"Ask there: `covey records NODE`, with the folder of its node.toml."
+            f"Look there: `covey explain NODE --records`, with the folder of its node.toml."
         )
     memory, cluster = kept.kept.get(handle, {}), state.assignment.get(handle)
     if OWN_RECORDS not in memory or cluster is None:
@@ -251,7 +251,7 @@ def _listed(
         client=client,
         held=trace.shape[1],
         rounds=len(trace),
-        score_told=TO_MODEL if to_model else TO_LAST,
+        score_meaning=TO_MODEL if to_model else TO_LAST,
         median_score=float(np.nanmedian(scores)),
         kept_in=kept_in,
         records=tuple(

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from covey.base.errors import ConfigError, RunError
 from covey.base.history import History
@@ -37,12 +36,13 @@ from covey.runs.parts import (
 )
 from covey.runs.sweeps import tracked
 from covey.runtime.answers import AnsweredRequest
-from covey.runtime.auditing import DEFAULT_ATTACKS, audit_run, record_attacks
+from covey.runtime.auditing import DEFAULT_ATTACKS, Audit, audit_run, record_attacks
 from covey.runtime.changing import ChangedRecords, NewRecords, change_records, join_run
 from covey.runtime.copies import Copy, best_kept_round, export_model, latest_model
 from covey.runtime.evaluation import BestRound
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import (
+    Explanation,
     ForgetResult,
     client_plans,
     explain_client,
@@ -50,7 +50,7 @@ from covey.runtime.leaving import (
     forget,
 )
 from covey.runtime.loop import Observer, OnAnswer, continue_run
-from covey.runtime.participation_game import play_game
+from covey.runtime.participation_game import Game, play_game
 from covey.runtime.planning import ClientPlan, RunRecord, read_run_record
 from covey.runtime.receipts import key_of
 from covey.runtime.requests import OnReceipt, Returning
@@ -58,6 +58,9 @@ from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import OnRound, open_session
 from covey.runtime.verification import verify
 from covey.unlearning.signature import Check
+
+if TYPE_CHECKING:
+    from covey.runtime.dp_audit import CanaryAudit
 
 
 def quiet(*_: object) -> None:
@@ -214,7 +217,7 @@ class Run:
         found = client_plans(run, self._folder, listed(names), *wanted)
         return found[0] if isinstance(names, str | Returning) else found
 
-    def explain(self, name: ClientName) -> dict[str, Any]:
+    def explain(self, name: ClientName) -> Explanation:
         """Return what is held on a client, before anything is erased.
 
         Raises:
@@ -225,7 +228,7 @@ class Run:
             return explain_client(run, self._folder, name)
 
     def exposed_records(self, name: ClientName, share: float = 0.02) -> ExposedRecords:
-        """Return a client's most exposed records, as `covey records` lists them.
+        """Return a client's most exposed records, as `covey explain --records` lists them.
 
         Raises:
             CoveyError: there is no such client or share, or no losses were kept.
@@ -427,25 +430,26 @@ class Run:
         attacks: Sequence[str | Scorer] = DEFAULT_ATTACKS,
         references: int = 4,
         observe: Callable[[int, int], None] = quiet,
-    ) -> dict[str, Any]:
+    ) -> Audit:
         """Attack every final cluster model; arguments as of `covey.audit`."""
         run = playable(self._folder, self._overrides, "audit(...)")
         found = audit_run(run, self._folder, attacks, references, observe)
         record_attacks(self._folder, self.history, found)
         self._record = read_run_record(self._folder)
-        return write_audit(found, self.folder)
+        write_audit(found, self.folder)
+        return found
 
-    def audit_epsilon(self, draws: int = 10_000) -> dict[str, Any]:
+    def audit_epsilon(self, draws: int = 10_000) -> "CanaryAudit":
         """Put the run's noise to the test; arguments as of `covey.audit_epsilon`."""
         from covey.runtime.dp_audit import audit_noise
 
         run = playable(self._folder, self._overrides, "audit_epsilon(...)")
-        return asdict(audit_noise(run, draws))
+        return audit_noise(run, draws)
 
-    def game(self, *, control: bool = False, observe: Observer = quiet) -> dict[str, Any]:
+    def game(self, *, control: bool = False, observe: Observer = quiet) -> Game:
         """Play the participation game; arguments as of `covey.game`."""
         run = playable(self._folder, self._overrides, "game(...)")
-        return asdict(play_game(run, self._folder, control=control, observe=observe))
+        return play_game(run, self._folder, control=control, observe=observe)
 
     def resume(
         self,

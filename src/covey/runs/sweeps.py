@@ -132,14 +132,14 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found in a run's folder.
+    """What is damaged in a run's folder, and what was repaired.
 
     Attributes:
-        damages: what is damaged now.
-        repaired: what was damaged before.
+        damaged: now.
+        repaired: was damaged before.
     """
 
-    damages: tuple[Damage, ...]
+    damaged: tuple[Damage, ...]
     repaired: tuple[Damage, ...] = ()
 
 

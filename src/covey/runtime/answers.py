@@ -8,7 +8,7 @@ plays the rounds again, once for all, and signs a proof for each.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -64,8 +64,8 @@ class AnsweredRequest:
     """
 
     request: str
-    handle: Handle
-    option: Option
+    handle: Handle = field(metadata={"json": "hidden"})
+    option: Option = field(metadata={"json": "inline"})
     model_changed: bool
     model_hash: str
     proof: Path
@@ -80,7 +80,7 @@ class AnsweredRequest:
         lines = (
             f"request {self.request} was finished: {self.option.answer}, proof "
             f"{self.proof}, salt for the requester: {self.salt}",
-            *outcome_lines([each.describe() for each in self.copies]),
+            *outcome_lines(self.copies),
         )
         return "\n".join(lines)
 

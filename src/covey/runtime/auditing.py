@@ -1,7 +1,7 @@
 """Auditing a finished run: every cluster model, against its real members."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -111,20 +111,36 @@ NOT_BY_ANSWERS = (FEDMIA, SOURCE, WEIGHTS)
 """Attacks that look at more than what models say of a record."""
 
 
+VIEW = (
+    "The auditor's view, in a simulation: it knows the real members, and replays the "
+    "run's recipe on random halves of them and of matched non-members. A server holds "
+    "neither and could not do this. Intervals (95%) are over records."
+)
+NO_SOURCE = "source inference was not chosen, or fewer than two clusters are in use"
+RATES = ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent")
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the attacks achieved on a run.
+    """What the attacks achieved on a run's final models, as `audit/audit.json` holds it.
 
     Attributes:
-        groups: the names of the groups, by index.
-        source: how often the cluster that knows a member best is its own; None if
-            nobody asked, a model diverged, or there is only one cluster in use.
+        view: who could find this, in words.
+        references: federations that were played again per cluster.
+        source: how often a member's own cluster model knows it best.
+        source_reason: why that is not known.
     """
 
+    view: str
     references: int
-    groups: tuple[str, ...]
     clusters: tuple[ClusterAuditResult, ...]
     source: Attribution | None
+    source_reason: str
+
+    @property
+    def diverged(self) -> tuple[int, ...]:
+        """The clusters without a model."""
+        return tuple(each.cluster for each in self.clusters if each.diverged)
 
 
 def audit_run(
@@ -171,13 +187,36 @@ def audit_run(
         examine_cluster(run.engine, each, run.reference, auditor, streams.at(each.cluster))
         for each in targets
     )
-    none = any(each.diverged for each in clusters)
+    groups = tuple(group.name for group in run.population.groups)
+    gone = ", ".join(str(each.cluster) for each in clusters if each.diverged)
+    source = _source(run, targets) if SOURCE in attacks and not gone else None
+    no_source = NO_SOURCE
+    if gone:
+        no_source = f"diverged: it rests on all models in use, and cluster {gone} has none"
     return Audit(
+        view=VIEW,
         references=references,
-        groups=tuple(group.name for group in run.population.groups),
-        clusters=clusters,
-        source=_source(run, targets) if SOURCE in attacks and not none else None,
+        clusters=tuple(_by_name(each, groups) for each in clusters),
+        source=source,
+        source_reason="" if source else no_source,
     )
+
+
+def _by_name(cluster: ClusterAuditResult, groups: Sequence[str]) -> ClusterAuditResult:
+    """Return figures by the groups' names, and why overall ones are unknown."""
+    attacks = {
+        name: replace(
+            figures,
+            by_group={
+                groups[int(index)] if index else "everybody": part
+                for index, part in figures.by_group.items()
+            },
+        )
+        for name, figures in cluster.attacks.items()
+    }
+    overall = [getattr(each.overall, rate) for each in attacks.values() for rate in RATES]
+    unknown = tuple(sorted({each.reason for each in overall if each.reason}))
+    return replace(cluster, attacks=attacks, unknown=unknown)
 
 
 def _attack_weights(

@@ -83,7 +83,7 @@ def joining_client(session: Session, state: ServerState, brought: NewRecords) ->
     if name in session.ledger.names().values():
         raise RunError(
             f"A client joins under a name of its own, but {name!r} takes part in "
-            f"{session.folder.path} already. Change its records: covey update "
+            f"{session.folder.path} already. Change its records: covey clients update "
             f"{session.folder.path} {name}"
         )
     if session.secrets.tombstone(name) in session.ledger.tombstones():
@@ -144,7 +144,7 @@ def changing_client(session: Session, state: ServerState, brought: NewRecords) -
         raise RunError(
             f"Records are changed of clients that {session.folder.path} knows, but it "
             f"knows no client {name!r}: it never did, or not any more. Check the "
-            f"spelling; who is new joins: covey join {session.folder.path} {name}"
+            f"spelling; who is new joins: covey clients join {session.folder.path} {name}"
         )
     new = brought_client(run, name, brought.data)
     train, holdout = new.train, new.holdout

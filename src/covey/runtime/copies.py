@@ -12,7 +12,7 @@ import mmap
 import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -152,7 +152,7 @@ class Copy:
     recipient: str = ""
     cluster: int | None = None
     round_index: int | None = None
-    subject: Handle = ""
+    subject: Handle = field(default="", metadata={"json": "hidden"})
     beside: tuple[str, ...] = ()
     deleted: str = ""
 
@@ -395,23 +395,9 @@ class CopyOutcome:
         notify: whether its recipient is to be told that it holds a superseded model.
     """
 
-    copy: Copy
+    copy: Copy = field(metadata={"json": "inline"})
     fate: Fate
     notify: bool
-
-    def describe(self) -> dict[str, Any]:
-        """Return it for the operator; a relative path is inside the run's folder."""
-        copy = self.copy
-        return {
-            "what": copy.what,
-            "cluster": copy.cluster,
-            "path": copy.path,
-            "sha256": copy.sha256 or None,
-            "written": copy.written,
-            "recipient": copy.recipient or None,
-            "fate": self.fate,
-            "notify": self.notify,
-        }
 
     def as_proof_fact(self, known: Collection[ClientName]) -> SettledCopy:
         """Return it for a proof: no path, and no client's name."""
@@ -427,18 +413,14 @@ class CopyOutcome:
         )
 
 
-def outcome_lines(copies: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield lines for a person: what became of each copy, and what is still to be done.
-
-    Args:
-        copies: as `CopyOutcome.describe` returns them.
-    """
+def outcome_lines(copies: Iterable[CopyOutcome]) -> Iterator[str]:
+    """Yield lines for a person: what became of each copy, and what is still to be done."""
     for each in copies:
-        of = "" if each["cluster"] is None else f" of cluster {each['cluster']}"
-        what = f"{each['what']}{of} in {each['path']}, written {each['written']}"
-        yield f"{FATE_WORDS[each['fate']]}: {what}"
-        if each["notify"]:
-            yield f"  to notify (GDPR Art. 19): {each['recipient']}"
+        copy = each.copy
+        of = "" if copy.cluster is None else f" of cluster {copy.cluster}"
+        yield f"{FATE_WORDS[each.fate]}: {copy.what}{of} in {copy.path}, written {copy.written}"
+        if each.notify:
+            yield f"  to notify (GDPR Art. 19): {copy.recipient}"
 
 
 def erase_from_copies(folder: RunFolder, leaver: ClientName, known: Collection[ClientName]) -> None:

@@ -33,6 +33,12 @@ MAX_CONTROL_CLIENTS = 5
 """Participants that the control run does without."""
 
 GAME = "The game"
+VIEW = (
+    "The adversary, in a simulation, holds all examples of a client and every final "
+    "cluster model, and says whether the client took part. Reserved clients are made of "
+    "matched non-members. Intervals (95%) are over clients. A figure near 0.5 says that "
+    "this adversary finds nothing, not that nothing is there."
+)
 NOBODY_LEFT = "nobody has left this run"
 NO_MATCH = "no reserved client is of a group that somebody left"
 
@@ -65,7 +71,8 @@ class Game:
             that has too few reserved clients are not.
         left: those who took part once and were answered: the run may still show it.
         left_reason: "" where there is a figure.
-        control: None where nobody asked for it.
+        control: None: it was not played.
+        view: what the adversary sees, in words.
     """
 
     auc: float
@@ -76,6 +83,7 @@ class Game:
     left: GameOutcome | None
     left_reason: str
     control: Control | None
+    view: str = VIEW
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -58,30 +58,18 @@ from covey.unlearning.plan import (
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerCost:
-    """What an answer takes.
-
-    Attributes:
-        seconds: predicted from how long the run's rounds took; None: no round did.
-        bytes_deleted: of states and updates that the answer makes obsolete.
-    """
-
-    seconds: float | None
-    bytes_deleted: int
-
-
-@dataclass(frozen=True, slots=True)
 class ClientPlan:
-    """One client's possible answers, each with its cost, and the one it would be given.
+    """One client's answers, each with its cost, and the one it would be given.
 
     Attributes:
-        options: of this client, once those asked for with it and before it have left.
+        options: of this client, once those who ask with it and before it have left.
         chosen: with the rounds that are replayed for all; None where none would be true.
         reason: why none is; "": one is.
+        basis: what the request rests on.
     """
 
     client: ClientName
-    options: tuple[tuple[Option, AnswerCost], ...]
+    options: tuple[Option, ...]
     chosen: Option | None
     reason: str
     basis: Basis = "none"
@@ -161,14 +149,14 @@ def _check_somebody_remains(session: Session, leaving: Sequence[Handle]) -> None
 def _plan(
     name: ClientName, basis: Basis, choice: AnswerChoice, folder: RunFolder, ledger: Ledger
 ) -> ClientPlan:
-    costs = tuple((each, _cost(folder, ledger, each)) for each in choice.options)
-    return ClientPlan(name, costs, choice.chosen, choice.reason, basis)
+    priced = tuple(_priced(folder, ledger, each) for each in choice.options)
+    return ClientPlan(name, priced, choice.chosen, choice.reason, basis)
 
 
-def _cost(folder: RunFolder, ledger: Ledger, option: Option) -> AnswerCost:
+def _priced(folder: RunFolder, ledger: Ledger, option: Option) -> Option:
     first = option.first_replayed_round
     if not option.possible or first is None:
-        return AnswerCost(0.0, 0)
+        return replace(option, seconds=0.0, bytes_deleted=0)
     took = ledger.seconds_per_round()
     obsolete = [
         path
@@ -176,7 +164,8 @@ def _cost(folder: RunFolder, ledger: Ledger, option: Option) -> AnswerCost:
         for path in checkpoint_paths(place)
         if option.answer == "subtract" or round_of(path) >= first
     ]
-    return AnswerCost(
+    return replace(
+        option,
         seconds=option.rounds_replayed * median(took) if took else None,
         bytes_deleted=sum(path.stat().st_size for path in obsolete),
     )

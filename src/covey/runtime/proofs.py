@@ -164,7 +164,7 @@ def write_proof(
     if signed.model_after != word.model_after:
         raise RunError(
             f"A proof names the model that the ledger recorded last, {signed.model_after}, but "
-            f"the state's is another one. Nothing was signed; `covey doctor "
+            f"the state's is another one. Nothing was signed; `covey ledger doctor "
             f"{session.folder.path}` says what is damaged."
         )
     written = proof_json(signed_proof(key_of(session.run.config), signed)).encode("ascii")

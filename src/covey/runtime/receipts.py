@@ -43,9 +43,9 @@ class Receipt:
         salt: hex; with its name it tells the requester its own receipt and proof.
     """
 
-    request: str
+    request: str = field(metadata={"json": "hidden"})
     path: Path
-    salt: str = field(repr=False)
+    salt: str = field(repr=False, metadata={"json": "hidden"})
 
 
 @dataclass(frozen=True, slots=True)

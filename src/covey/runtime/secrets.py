@@ -156,7 +156,7 @@ def _name_in(marker: Path) -> str:
     if not NAME.fullmatch(name):
         raise RunError(
             f"{marker} must name the secret of this run in 16 hexadecimal digits, found "
-            f"{name[:80]!r}. Restore it from a copy, or try `covey doctor "
+            f"{name[:80]!r}. Restore it from a copy, or try `covey ledger doctor "
             f"{marker.parent} --repair`."
         )
     return name
@@ -187,7 +187,7 @@ def check_secret(marker: Path, ledger: Ledger) -> None:
             f"{marker} must name the secret that began this run, but {problem}. With another one, "
             "clients that were erased would be taken for new ones. Restore the file from a copy: "
             f"it holds the name, without .json, of this run's file in {_secret_folder()}. If that "
-            f"one is still there, `covey doctor {marker.parent} --repair` finds it."
+            f"one is still there, `covey ledger doctor {marker.parent} --repair` finds it."
         )
 
 

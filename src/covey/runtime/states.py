@@ -246,7 +246,7 @@ def load_state(path: Path) -> tuple[ServerState, str]:
     except DAMAGE as error:
         raise RunError(
             f"{path} must be a state that covey wrote, but it cannot be read as one "
-            f"({type(error).__name__}). Run `covey doctor` on the run's folder."
+            f"({type(error).__name__}). Run `covey ledger doctor` on the run's folder."
         ) from error
 
 
@@ -296,7 +296,7 @@ def newest_whole_state(folder: Path, ledger: Ledger) -> Path | None:
     if problems:
         raise RunError(
             f"A run resumes from a whole state, but none of the {len(paths)} in {folder} "
-            f"is: {problems[0]}. Restore one from a copy, or let `covey doctor "
+            f"is: {problems[0]}. Restore one from a copy, or let `covey ledger doctor "
             f"{folder.parent} --repair` play the rounds again from the start."
         )
     return None
@@ -356,7 +356,7 @@ def missing_state(folder: RunFolder, ledger: Ledger) -> int | None:
 
 def _remedy(folder: RunFolder) -> str:
     return (
-        f"`covey doctor {folder.path}` says what else is damaged; with --repair it plays "
+        f"`covey ledger doctor {folder.path}` says what else is damaged; with --repair it plays "
         f"the lost rounds again, from the last state that is whole."
     )
 
@@ -419,7 +419,7 @@ def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[H
         raise RunError(
             f"The updates stored of round {round_index} must be those that clients sent, "
             f"but {problem}. Restore the file from a copy, or ask for the answer "
-            f"'retrain', which needs none; `covey doctor` says what else is damaged."
+            f"'retrain', which needs none; `covey ledger doctor` says what else is damaged."
         )
     found: dict[Handle, dict[str, Tensor]] = {}
     for key, value in load_checkpoint(_path(folder, round_index)).tensors.items():

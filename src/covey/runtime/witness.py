@@ -87,7 +87,7 @@ def read_update(path: Path) -> HeadUpdate:
         return HeadUpdate(TreeHead.parse(told["checkpoint"]), int(told["since"]), hashes)
     except (*_UNREADABLE, OSError, OverflowError) as error:
         raise LedgerError(
-            f"{path} must be a head as `covey head` writes it, but it cannot be read: "
+            f"{path} must be a head as `covey ledger head` writes it, but it cannot be read: "
             f"{type(error).__name__}. Ask the operator for it again."
         ) from error
 
@@ -152,7 +152,7 @@ def _check_grown(known: TreeHead, update: HeadUpdate) -> None:
     if not same and update.since not in (known.size, head.size):
         raise LedgerError(
             f"The path must begin at the {known.size} events that this witness saw, but it "
-            f"begins at {update.since}. Make it with `covey head RUN --since {known.size}`."
+            f"begins at {update.since}. Make it with `covey ledger head RUN --since {known.size}`."
         )
     roots, path = (known.root, head.root), () if same else update.path
     if not is_consistent((known.size, head.size), roots, path):
@@ -182,7 +182,7 @@ def _witness_path(place: Path, origin: str) -> Path:
     if start != "covey.run" or not (name.isascii() and name.isalnum()):
         raise LedgerError(
             f"A head must be of a covey run, found the origin {origin!a}. Make it "
-            f"with `covey head`."
+            f"with `covey ledger head`."
         )
     return place / f"{name}.checkpoint"
 

@@ -121,13 +121,15 @@ class AnswerRules:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One answer.
+    """One answer, and what it takes.
 
     Attributes:
         reason: why it cannot be given; empty if it can.
         first_affected_round: the first round that the answer takes back; None: none.
         first_replayed_round: where the run is taken up again, at or before that.
         rounds_replayed: how many rounds are played again.
+        seconds: predicted from how long the run's rounds took; None: not known.
+        bytes_deleted: of states and updates that the answer makes obsolete; None: not known.
     """
 
     answer: AnswerKind
@@ -135,6 +137,8 @@ class Option:
     first_affected_round: int | None = None
     first_replayed_round: int | None = None
     rounds_replayed: int = 0
+    seconds: float | None = None
+    bytes_deleted: int | None = None
 
     @property
     def possible(self) -> bool:

@@ -256,7 +256,7 @@ def signing_key(path: Path | None = None) -> SigningKey:
     if own.revoked is not None:
         raise ConfigError(
             f"The signing key {place} must be one that counts, but it was revoked. Make "
-            f"another one with `covey keys --rotate`."
+            f"another one with `covey ledger keys --rotate`."
         )
     return key
 
@@ -323,7 +323,7 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
         found = "it is revoked already" if record else f"there are {', '.join(known)}"
         raise ConfigError(
             f"A key is revoked once, by its fingerprint in {place}, found {mark!r}: "
-            f"{found}. Copy the fingerprint from `covey keys`."
+            f"{found}. Copy the fingerprint from `covey ledger keys`."
         )
     pem, written = _pem(record.public), read_bounded(place, MEBIBYTE)
     line = f"revoked: {now.isoformat(timespec='milliseconds')}\n".encode()
@@ -402,7 +402,7 @@ def _check_undamaged(public: PublicKey, place: Path, pem: bytes) -> None:
         raise ConfigError(
             f"The signing key {place} must belong to the public key beside it, but it "
             f"does not: the file is damaged, or was exchanged. Restore it from a copy; if "
-            f"there is none, run `covey keys --rotate` after moving it away."
+            f"there is none, run `covey ledger keys --rotate` after moving it away."
         )
 
 

@@ -1,0 +1,542 @@
+"""`covey serve`, `covey ledger`, `covey config` and `covey deploy`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from covey.base.as_json import HIDDEN, INLINE
+from covey.base.errors import ConfigError, DataError
+from covey.base.files import replace_whole
+from covey.cli.answer import (
+    BAD,
+    FAILED_CHECK,
+    STYLES,
+    Answer,
+    Commands,
+    Line,
+    Text,
+    fail_if,
+    table_of,
+    text_of,
+    wants_json,
+)
+from covey.cli.app import BAD_INPUT, errors
+from covey.cli.commands import OPERATION, app
+from covey.cli.runs import DEFAULT_ROOT, SetOption
+from covey.data.source import DataFile, check_data, data_folder
+
+if TYPE_CHECKING:
+    from covey.config.problems import Problem
+    from covey.config.rules import Idle
+    from covey.deploy.checks import Finding, Status
+    from covey.runs.sweeps import Examination
+
+PORT = 8765
+NICENESS = 5
+"""Reading must not slow down a process that plays."""
+NEEDED = ("starlette", "uvicorn")
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Answer):
+    """Pages on this machine.
+
+    Attributes:
+        link: for one browser.
+    """
+
+    link: str
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the link."""
+        yield f"Open {self.link}"
+
+
+@app.command(rich_help_panel=OPERATION)
+def serve(
+    roots: list[Path] | None = None,
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = PORT,
+    write: bool = False,
+) -> Iterator[Served]:
+    """Show runs in a browser on this machine, live; nothing is written without --write.
+
+    Args:
+        roots: Folders that runs lie below. Default: runs
+        port: On this machine only; 0: any that is free.
+        write: Allow forms: requests are taken in, answered and closed.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ConfigError(
+            f"Pages in a browser need {' and '.join(missing)}, and covey was installed "
+            f'without. Install them: pip install "covey[serve]".'
+        )
+    from covey.web.app import serve as served
+
+    def on_entry(link: str) -> None:
+        errors.print(f"A browser was let in. For another one: {link}", soft_wrap=True)
+
+    with suppress(OSError, AttributeError):  # Windows has no niceness
+        os.nice(NICENESS)
+    server = served(roots or [Path(DEFAULT_ROOT)], port, on_entry, write=write)
+    yield Served(server.link)
+    sys.stdout.flush()
+    errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)
+    if write:
+        errors.print(
+            "Who opens it can answer requests to leave, and that cannot be taken back.",
+            soft_wrap=True,
+        )
+    server.run()
+
+
+ledger = Commands(
+    help="Witness a ledger's head, keep the keys that sign, find and repair damage.",
+    no_args_is_help=True,
+)
+app.add_typer(ledger, name="ledger", rich_help_panel=OPERATION)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHead(Answer):
+    """The head of a run's ledger, signed by its operator or cosigned by a witness.
+
+    Attributes:
+        size: events under it.
+        origin: which ledger it is of.
+        checkpoint: the signed note.
+        update: what a witness reads, where no file of it was written.
+    """
+
+    size: int
+    origin: str
+    checkpoint: str
+    update: str = field(default="", metadata=HIDDEN)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the note, or all that a witness reads."""
+        yield (self.update or self.checkpoint).rstrip()
+
+
+@ledger.command()
+def head(run: Path, *, since: int = 0, out: Path | None = None) -> LedgerHead:
+    """Sign the head of a run's ledger, for a witness.
+
+    Args:
+        run: The folder of a run.
+        since: Events that the witness has seen.
+        out: A file for the witness.
+    """
+    from covey.runtime.folder import RunFolder
+    from covey.runtime.witness import head_update
+
+    update = head_update(RunFolder.existing(run), since)
+    if out is not None:
+        replace_whole(out, update.text().encode())
+    now = update.head
+    return LedgerHead(now.size, now.origin, now.note(), "" if out else update.text())
+
+
+@ledger.command()
+def witness(folder: Path, source: Path, *, key: Path | None = None) -> LedgerHead:
+    """Cosign the head of a ledger that grew, and refuse one that was rewritten.
+
+    Args:
+        folder: The witness's own folder.
+        source: What `covey ledger head` wrote, or the folder of a run.
+        key: The operator's public keys, from elsewhere, as PEM.
+    """
+    from covey.runtime.folder import RunFolder
+    from covey.runtime.witness import head_update, read_update, witness_head, witnessed_size
+
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if source.is_dir():
+        run = RunFolder.existing(source)
+        update = head_update(run)
+        if known := witnessed_size(folder, update.head.origin):
+            update = head_update(run, known)
+    else:
+        update = read_update(source)
+    seen = witness_head(folder, update, key)
+    return LedgerHead(seen.size, seen.origin, seen.note())
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that signs proofs, or did; moments in ISO 8601."""
+
+    fingerprint: str
+    since: str | None
+    until: str | None
+    revoked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeysListed:
+    """The keys that sign proofs.
+
+    Attributes:
+        file: of the public keys.
+    """
+
+    file: Path
+    keys: Sequence[Key]
+
+
+@ledger.command()
+def keys(
+    *,
+    rotate: bool = False,
+    revoke: Annotated[str | None, typer.Option(metavar="FINGERPRINT")] = None,
+    path: Path | None = None,
+) -> KeysListed:
+    """List the keys that sign proofs, replace the one in use, or revoke one.
+
+    Args:
+        rotate: Set the key aside and make another.
+        revoke: Nothing counts that it signs.
+        path: The private key's file; else the user's own.
+    """
+    from covey.unlearning import signature
+
+    if revoke is not None:
+        signature.revoke_key(revoke, path)
+    if rotate:
+        signature.rotate_key(path)
+    place = signature.public_keys_path(path)
+
+    def iso(moment: datetime | None) -> str | None:
+        return moment.isoformat() if moment else None
+
+    return KeysListed(
+        place,
+        [
+            Key(signature.fingerprint(k.public), iso(k.since), iso(k.until), iso(k.revoked))
+            for k in signature.key_records(place)
+        ],
+    )
+
+
+@text_of("covey.runs.sweeps.Examination")
+def lines_of_examination(found: Examination) -> Iterator[Line]:
+    """Yield what was repaired, and what is damaged, why, and what can be done."""
+    yield from (f"repaired  {each.what}: {each.path}" for each in found.repaired)
+    for each in found.damaged:
+        yield Text("DAMAGED", BAD).append(f"   {each.what}: {each.path}", "default")
+        yield from (f"          {sentence}" for sentence in (each.found, each.recovery))
+    if not found.damaged and not found.repaired:
+        yield "nothing is damaged"
+
+
+@ledger.command()
+def doctor(
+    run: Path, *, mend: Annotated[bool, typer.Option("--repair")] = False
+) -> Iterator[Examination]:
+    """Say what is damaged in a run, and what it can be recovered from.
+
+    Exit code 1 if something is damaged that was not repaired.
+
+    Args:
+        run: The folder of a run.
+        mend: Recover what can be: delete damaged states and play their rounds again.
+    """
+    from covey.runs.sweeps import examine, repair
+
+    found = repair(run) if mend else examine(run)
+    yield found
+    fail_if(bool(found.damaged))
+
+
+config = Commands(
+    help="Check a file of settings, describe them all, write one to start from; data files.",
+    no_args_is_help=True,
+)
+app.add_typer(config, name="config", rich_help_panel=OPERATION)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChecked(Answer):
+    """Every mistake in a file of settings, and what in it does nothing.
+
+    Attributes:
+        unused_settings: None: there are mistakes.
+    """
+
+    file: Path
+    valid: bool
+    problems: Sequence[Problem]
+    unused_settings: Sequence[Idle] | None
+
+    def lines(self) -> Iterator[Line]:
+        """Yield that nothing is wrong, and what does nothing."""
+        yield f"{self.file}: nothing is wrong"
+        yield from (f"note: {each.sentence}" for each in self.unused_settings or ())
+
+
+@config.command()
+def check(file: Path, *, overrides: SetOption = None) -> Iterator[ConfigChecked]:
+    """List every mistake in settings, and what does nothing; exit code 2 if any is wrong.
+
+    No data are read: whether they are there shows when a run starts.
+
+    Args:
+        file: Settings in TOML.
+        overrides: Override section.key; repeatable.
+    """
+    from covey.config.problems import together
+    from covey.config.settings import Config, idle_settings, read_settings
+
+    settings, of_pairs = read_settings(file, overrides or [])
+    problems = (*of_pairs, *Config.problems(settings))
+    if problems and not wants_json.get():
+        raise ConfigError(f"{file}: {together(problems)}")
+    unused = None if problems else idle_settings(Config.of(settings))
+    yield ConfigChecked(file, not problems, problems, unused)
+    fail_if(BAD_INPUT if problems else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPrinted(Answer):
+    """The JSON schema of the settings."""
+
+    schema: Mapping[str, Any] = field(metadata=INLINE)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield it as JSON."""
+        yield json.dumps(self.schema, indent=2)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile(Answer):
+    """A file that was written, or would be.
+
+    Attributes:
+        file: None: it was not written.
+        text: of the file.
+    """
+
+    file: Path | None
+    text: str
+
+    def lines(self) -> Iterator[Line]:
+        """Yield its path, or its text."""
+        yield f"file: {self.file}" if self.file else self.text.rstrip()
+
+
+@config.command()
+def schema(*, out: Path | None = None) -> SchemaPrinted | SettingsFile:
+    """Print the JSON schema of all settings, which says what each means.
+
+    Args:
+        out: A new file; default: standard output.
+    """
+    from covey.config.problems import schema as schema_of_settings
+
+    printed = schema_of_settings()
+    if out is None:
+        return SchemaPrinted(printed)
+    return _written(out, json.dumps(printed, indent=2) + "\n")
+
+
+@config.command()
+def init(*, out: Path | None = None) -> SettingsFile:
+    """Write a file of all settings at their defaults, with what each means.
+
+    Args:
+        out: A new file; default: standard output.
+    """
+    from covey.config.problems import template
+
+    return _written(out, template())
+
+
+def _written(out: Path | None, text: str) -> SettingsFile:
+    """Write a new file, if there is to be one.
+
+    Raises:
+        ConfigError: there is something already, or no folder.
+    """
+    if out is not None:
+        try:
+            with out.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            raise ConfigError(
+                f"--out must be a new file, and {out} is there already. Give another."
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"{out} cannot be written: {error}. Give another.") from None
+    return SettingsFile(out, text)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles(Answer):
+    """The data files that covey can read."""
+
+    folder: Path
+    files: Sequence[DataFile]
+
+    def lines(self) -> Iterator[Line]:
+        """Yield a row per file, and where to get those that are missing."""
+        yield f"in {self.folder}"
+        yield table_of(self.files, "url")
+        missing = {
+            f"{each.source}: {each.url.removesuffix(each.file)}"
+            for each in self.files
+            if each.state == "missing"
+        }
+        if missing:
+            yield from ("", "get what is missing:", *sorted(missing))
+
+
+@config.command()
+def data(
+    action: str = "list", *, folder: Annotated[str, typer.Option("--dir")] = ""
+) -> Iterator[DataFiles]:
+    """List the data files that covey can read, or check those that are there.
+
+    Args:
+        action: list or check
+        folder: Default: $COVEY_DATA.
+    """
+    if action not in ("list", "check"):
+        raise ConfigError(f"covey config data takes list or check, found {action!r}.")
+    where = data_folder(folder)
+    files = check_data(where)
+    yield DataFiles(where, files)
+    corrupt = [each for each in files if each.state == "corrupt"]
+    if action == "check" and corrupt:
+        raise DataError(
+            f"{len(corrupt)} files are not the published ones, first {corrupt[0].file}. "
+            f"Fetch them again from {corrupt[0].url}."
+        )
+
+
+deploy = Commands(help="Prepare, check and watch a federation on Flower.", no_args_is_help=True)
+app.add_typer(deploy, name="deploy", rich_help_panel=OPERATION)
+
+
+@dataclass(frozen=True, slots=True)
+class FederationWritten(Answer):
+    """A federation's folder.
+
+    Attributes:
+        address: of the server, as nodes see it.
+        nodes: folders by name.
+    """
+
+    folder: Path
+    address: str
+    insecure: bool
+    nodes: Mapping[str, Path]
+
+    def lines(self) -> Iterator[Line]:
+        """Yield what was written, and what to read next."""
+        warning = ", INSECURE" if self.insecure else ""
+        yield f"{self.folder}: {len(self.nodes)} nodes, server at {self.address}{warning}"
+        yield f"next: {self.folder / 'README.md'}"
+
+
+@deploy.command("init")
+def init_folder(
+    config: Path,
+    *,
+    out: Path,
+    node: list[str],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    insecure: bool = False,
+    organisation: list[str] | None = None,
+) -> FederationWritten:
+    """Write all that is started on the server and carried to the nodes.
+
+    Args:
+        config: Settings in TOML.
+        out: The federation's new folder.
+        node: A client's name; repeatable.
+        host: The server's name or address, as nodes see it.
+        port: The server's only port.
+        insecure: No encryption: anybody can join and read.
+        organisation: NAME=WHOSE: whose client a node is, which you attest; repeatable.
+    """
+    from covey.deploy.folder import Plan, write_federation
+
+    pairs = (each.partition("=") for each in organisation or ())
+    organisations = {name: whose for name, _, whose in pairs}
+    plan = Plan(tuple(node), host, port, insecure, organisations)
+    folder = write_federation(config, out, plan, datetime.now(UTC))
+    nodes = {name: folder / "nodes" / name for name in plan.nodes}
+    return FederationWritten(folder, plan.address, insecure, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class FederationChecked(Answer):
+    """What is missing, wrong or risky in a federation's folder.
+
+    Attributes:
+        valid: no finding is an error.
+    """
+
+    valid: bool
+    findings: Sequence[Finding]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if something is wrong."""
+        return 0 if self.valid else FAILED_CHECK
+
+    def lines(self) -> Iterator[Line]:
+        """Yield a line per finding."""
+        for each in self.findings:
+            level = Text(f"{each.level:8} ", STYLES.get(each.level, ""))
+            yield level.append(f"{each.about}: {each.detail}", "default")
+
+
+@deploy.command("check")
+def check_folder(folder: Path) -> FederationChecked:
+    """Look for what is missing, wrong or risky; exit code 1 if something is wrong.
+
+    Args:
+        folder: A federation's folder, or that of one node.
+    """
+    from covey.deploy.checks import check
+
+    findings = check(folder, datetime.now(UTC))
+    return FederationChecked(all(each.level != "error" for each in findings), findings)
+
+
+@text_of("covey.deploy.checks.Status")
+def lines_of_status(status: Status) -> Iterator[Line]:
+    """Yield tables of nodes and runs, or why there are none."""
+    if status.problem:
+        yield status.problem
+        return
+    yield f"server at {status.address}\n"
+    yield table_of(status.nodes) if status.nodes else "no nodes"
+    yield ""
+    yield table_of(status.runs) if status.runs else "no runs"
+
+
+@deploy.command()
+def status(folder: Path) -> Iterator[Status]:
+    """Show which nodes are online and how the runs are; exit code 1 without an answer.
+
+    Args:
+        folder: The folder that `covey deploy init` wrote.
+    """
+    from covey.deploy.checks import status_of
+
+    found = status_of(folder)
+    yield found
+    fail_if(bool(found.problem))

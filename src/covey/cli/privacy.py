@@ -1,0 +1,572 @@
+"""`covey audit`, `covey guarantee` and `covey explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+import covey
+from covey.base.as_json import HIDDEN, INLINE, OPTIONAL, facts_of
+from covey.base.errors import ConfigError
+from covey.cli.answer import FAILED_CHECK, Answer, Line, fail_if, short, table_of, tabled, text_of
+from covey.cli.app import console
+from covey.cli.commands import PRIVACY, app
+from covey.cli.progress import shown
+from covey.unlearning.participation import DeniabilityRow, settings_below
+
+if TYPE_CHECKING:
+    from covey.auditor.result import ModelAudit
+    from covey.dp.current_guarantee import Guarantee
+    from covey.runs.own_records import ExposedRecords
+    from covey.runtime.auditing import Audit
+    from covey.runtime.dp_audit import CanaryAudit
+    from covey.runtime.leaving import Explanation
+    from covey.runtime.participation_game import Game
+
+PARTICIPATION = "participation"
+ATTACKED = ("AUC", "balanced accuracy", "advantage", "TPR at 1% FPR", "at 0.1%")
+REFERENCES = 4
+MODEL_REFERENCES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RunAudited(Answer):
+    """An audit of a run's final models.
+
+    Attributes:
+        report: the page.
+    """
+
+    audit: Audit = field(metadata=INLINE)
+    report: Path
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the overall figures with 95% intervals, and what is missing."""
+        from covey.runtime.auditing import RATES
+
+        yield tabled(
+            ("cluster", "attack", "balanced accuracy", "AUC", "TPR at 1% FPR", "at 0.1%"),
+            [
+                (str(each.cluster), name, *(getattr(found.overall, r).cell for r in RATES))
+                for each in self.audit.clusters
+                for name, found in each.attacks.items()
+            ],
+        )
+        for each in self.audit.clusters:
+            for reason in filter(None, (each.reason, *each.unknown)):
+                yield f"cluster {each.cluster}: {reason}"
+            if (exposed := each.exposed) is not None:
+                held = exposed.held
+                yield (
+                    f"cluster {each.cluster}: the most exposed 1% are "
+                    f"{exposed.records:,} records, of {len(held):,} clients, at most "
+                    f"{max(held):,} of one; an attack is right on them with a chance of "
+                    f"{exposed.exposure:.3f} (on all members: {exposed.everybody:.3f})"
+                )
+        if source := self.audit.source:
+            yield (
+                f"source: {source.accuracy:.3f}±{source.standard_error:.3f} of the "
+                f"members are claimed by their own cluster's model (always the largest "
+                f"cluster: {source.prior_accuracy:.3f})"
+            )
+        yield f"report: {self.report}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAudited(Answer):
+    """An audit of any classifier of torch.
+
+    Attributes:
+        model: as it was named.
+        report: the page; None: none was wanted.
+    """
+
+    model: str
+    audit: ModelAudit = field(metadata=HIDDEN)
+    figures: Mapping[str, Any] = field(metadata=INLINE)
+    report: Path | None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 where there are no figures."""
+        return FAILED_CHECK if self.audit.refused else 0
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the verdict, a row per attack, and what is missing."""
+        from covey.auditor.result import rows
+
+        yield f"{self.audit.verdict}."
+        if self.audit.attacks:
+            yield tabled(("attack", *ATTACKED), [tuple(row.values()) for row in rows(self.audit)])
+        yield from (f"{name}: {why}" for name, why in self.audit.withheld.items())
+        yield from (f"unknown: {why}" for why in self.figures["unknown"])
+        if self.report:
+            yield f"report: {self.report}"
+
+
+@text_of("covey.runtime.participation_game.Game")
+def lines_of_game(game: Game) -> Iterator[Line]:
+    """Yield which clients were looked for, with AUCs against reserved clients."""
+    rows: list[tuple[str, int, Any]] = [("participants", game.participants, game)]
+    if game.left:
+        rows.append(("left", game.left.clients, game.left))
+    if control := game.control:
+        rows.append(("some participants", control.clients, control.audited))
+        rows.append(("the same, in a run that never met them", control.clients, control))
+    yield tabled(
+        ("who", "clients", f"AUC against {game.reserved:,} reserved clients"),
+        [(who, f"{n:,}", f"{e.auc:.3f} [{e.low:.3f}, {e.high:.3f}]") for who, n, e in rows],
+    )
+    if game.left_reason:
+        yield f"left: {game.left_reason}"
+    yield game.view
+
+
+@text_of("covey.runtime.dp_audit.CanaryAudit")
+def lines_of_canaries(test: CanaryAudit) -> Iterator[Line]:
+    """Yield what canaries show of one release."""
+    yield (
+        f"One release of {test.mechanism} noise, {test.refuted.draws} times with a "
+        f"canary and as often without:"
+    )
+    yield (
+        f"epsilon is accounted for as {test.accounted:.3f} at delta "
+        f"{test.delta:g}; all below {test.refuted.epsilon:.3f} is refuted."
+    )
+    yield (
+        "nothing speaks against what is accounted for"
+        if test.holds
+        else "REFUTED: the code delivers less than is accounted for"
+    )
+
+
+@app.command(rich_help_panel=PRIVACY)
+def audit(
+    run: Path | None = None,
+    *,
+    attack: list[str] | None = None,
+    references: int | None = None,
+    game: str | None = None,
+    control: bool = False,
+    epsilon: bool = False,
+    model: str | None = None,
+    members: Path | None = None,
+    non_members: Path | None = None,
+    weights: Path | None = None,
+    train: str | None = None,
+    out: Path | None = None,
+) -> Iterator[RunAudited | ModelAudited | Game | CanaryAudit]:
+    """Attack every final cluster model, with its members against matched non-members.
+
+    With --model, any classifier of torch, without a run. A model that diverged has no
+    figures: its reason says so, and the exit code is 1.
+
+    Args:
+        run: The folder of a finished run; or --model.
+        attack: loss, shokri, lira, rmia (these four are the default), entropy, plain-entropy,
+            lira-offline, rmia-offline, fedmia, source, weights (of ridge heads), or your own as
+            package.module:function; repeatable.
+        references: Federations played again per cluster (default 4), or models that --train
+            trains (default 8); at least 2.
+        game: participation: instead of attacking records, ask of whole clients whether they
+            took part.
+        control: With --game: play the run once more without some of the participants, and
+            ask about them again.
+        epsilon: Instead: put the run's noise to the test, one release at a time.
+        model: In place of a run: package.module:factory, a function that returns a classifier
+            of torch.
+        members: With --model: the records that it was trained on, an .npz file with arrays x
+            and y (or inputs and labels).
+        non_members: With --model: records that it never saw.
+        weights: With --model: its state dict, as .safetensors, or as .pt with tensors alone.
+        train: With --model: package.module:function, which takes (examples, seed) and returns a
+            model trained like it; LiRA, RMIA and Shokri need it.
+        out: With --model: a folder for audit.html and audit.json.
+    """
+    from covey.runtime.auditing import DEFAULT_ATTACKS
+
+    if model is not None:
+        if run is not None or game is not None or control or epsilon:
+            raise ConfigError(
+                f"covey audit takes a run or --model, found --model {model} beside "
+                f"{run or '--game, --control or --epsilon, which need a run'}. Give two "
+                f"commands."
+            )
+        if members is None or non_members is None:
+            raise ConfigError(
+                "--model needs --members and --non-members, one .npz file each with arrays "
+                "x and y, or inputs and labels. Name both."
+            )
+        if references is not None and train is None:
+            raise ConfigError(
+                "--references says how many models --train trains, and there is no "
+                "--train. Add --train package.module:function, a function (examples, seed) "
+                "that returns a model, or leave --references out."
+            )
+        yield _audit_model(
+            model,
+            (members, non_members),
+            weights,
+            train,
+            attack or DEFAULT_ATTACKS,
+            MODEL_REFERENCES if references is None else references,
+            out,
+        )
+        return
+    if run is None:
+        raise ConfigError(
+            "covey audit takes the folder of a run, or --model, found neither. Name one: "
+            "covey audit runs/NAME, or covey audit --model package.module:factory "
+            "--members A.npz --non-members B.npz."
+        )
+    if any((members, non_members, weights, train, out)):
+        raise ConfigError(
+            "--members, --non-members, --weights, --train and --out belong to --model, "
+            "and a run is audited with its own data. Leave them out, or name a model in "
+            "place of the run."
+        )
+    if game not in (None, PARTICIPATION):
+        raise ConfigError(f"--game takes {PARTICIPATION}, found {game!r}.")
+    if game is None and control:
+        raise ConfigError(
+            f"--control belongs to a game, and there is none. Add --game {PARTICIPATION}."
+        )
+    kinds = {"--attack": attack, "--game": game, "--epsilon": epsilon}
+    if len(found := [name for name, wanted in kinds.items() if wanted]) > 1:
+        raise ConfigError(
+            f"covey audit attacks models, plays a game or tests the noise, found "
+            f"{' and '.join(found)}. Give two commands."
+        )
+    if epsilon:
+        tested = covey.audit_epsilon(run)
+        yield tested
+        fail_if(not tested.holds)
+    elif game is not None and control:
+        with shown(f"{run.name}, the control") as observe_rounds:
+            played = covey.game(run, control=True, observe=observe_rounds)
+        yield played
+    elif game is not None:
+        yield covey.game(run)
+    else:
+        count = REFERENCES if references is None else references
+
+        def observe(cluster: int, played: int) -> None:
+            console.print(f"cluster {cluster}: reference {played} of {count} played")
+
+        attacked = covey.audit(run, attack or DEFAULT_ATTACKS, count, observe=observe)
+        yield RunAudited(attacked, run / "audit" / "audit.html")
+        fail_if(bool(attacked.diverged))
+
+
+def _audit_model(
+    model: str,
+    sides: tuple[Path, Path],
+    weights: Path | None,
+    train: str | None,
+    attacks: Sequence[str],
+    references: int,
+    out: Path | None,
+) -> ModelAudited:
+    """Audit a model on members and non-members, and write what came of it if wanted."""
+    from covey.auditor.records import named_function, named_model
+    from covey.data.arrays import read_client
+
+    audited = covey.audit_model(
+        named_model(model, weights),
+        *map(read_client, sides),
+        named_function("--train", train) if train else None,
+        num_references=references,
+        attacks=attacks,
+        observe=lambda n: console.print(f"reference {n} of {references} trained"),
+    )
+    page = None
+    if out is not None:
+        page = audited.write_html(out / "audit.html", f"Audit of {model}")
+        (out / "audit.json").write_text(audited.to_json(), encoding="utf-8")
+    return ModelAudited(model, audited, audited.to_dict(), page)
+
+
+MOSTLY_NOISE = 5
+"""Times the largest update's norm, from which on a released model is mostly noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseGuarantee(Answer):
+    """What noise guarantees, beside its size; of the paper, what its algorithm delivers.
+
+    Attributes:
+        noise: `paper`, `sound`, `client` or `record`.
+        epsilon_claimed: by the paper's Theorem 1, or to be reached; None: the noise was given.
+        noise_multiplier: z of every release.
+        sigma: of the paper.
+        views: epsilon by what an adversary sees, of anonymity sets.
+        noise_norm: of each released model; not for `record`.
+        update_norm: the largest of one update.
+    """
+
+    noise: str
+    rounds: int
+    epsilon_claimed: float | None
+    guarantee: Guarantee = field(metadata=INLINE)
+    noise_multiplier: float
+    sigma: float | None = field(default=None, metadata=OPTIONAL)
+    views: Mapping[str, float | None] | None = field(default=None, metadata=OPTIONAL)
+    noise_norm: float | None = field(default=None, metadata=OPTIONAL)
+    update_norm: float | None = field(default=None, metadata=OPTIONAL)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the number, then what it is about: no number stands without that."""
+        held = self.guarantee
+        if held.epsilon is None:
+            yield f"No guarantee: {held.reason}."
+        else:
+            yield (
+                f"epsilon {held.epsilon:.3f} at delta {held.delta:g} over {self.rounds} rounds, "
+                f"with noise multiplier {self.noise_multiplier:.3f}."
+            )
+        if self.sigma is not None and self.epsilon_claimed is not None:
+            yield (
+                f"\nTheorem 1 claims epsilon {self.epsilon_claimed:.3f} for sigma "
+                f"{self.sigma:.3f}. A run with aggregation.noise = 'paper' reports none."
+            )
+        if self.noise_norm is not None and self.update_norm is not None:
+            ratio = self.noise_norm / self.update_norm
+            much = ": mostly noise. Take more clients or fewer parameters."
+            yield (
+                f"\nEach released model carries noise of norm {self.noise_norm:.3g}, "
+                f"{ratio:.3g} times the largest norm of one update"
+                f"{much if ratio > MOSTLY_NOISE else '.'}"
+            )
+        yield f"\nNeighbours: {held.relation}."
+        if self.views is not None:
+            rows = [(name, "none" if e is None else short(e)) for name, e in self.views.items()]
+            yield from ("", tabled(("if an adversary sees", "epsilon"), rows))
+        for head in ("covers", "does_not_cover", "holds_if"):
+            yield f"\n{head.replace('_', ' ')}"
+            yield from (f"- {each}" for each in getattr(held, head))
+
+
+@dataclass(frozen=True, slots=True)
+class Deniability(Answer):
+    """Which k and x keep forced replays rare.
+
+    Attributes:
+        clients: in every round.
+        requests: to leave.
+        target: the probability to stay below.
+        holds_if: what must be true.
+    """
+
+    clients: int
+    rounds: int
+    requests: int
+    target: float
+    holds_if: Sequence[str]
+    settings: Sequence[DeniabilityRow]
+
+    def lines(self) -> Iterator[Line]:
+        """Yield a row per k and x."""
+        yield table_of(self.settings)
+        yield from ("", "if", *(f"- {each}" for each in self.holds_if))
+
+
+Positive = Annotated[float | None, typer.Option(min=0)]
+Count = Annotated[int, typer.Option(min=1)]
+
+
+@app.command(rich_help_panel=PRIVACY)
+def guarantee(
+    *,
+    noise: Literal["paper", "sound", "client", "record"] | None = None,
+    sigma: Positive = None,
+    epsilon: Positive = None,
+    delta: Annotated[float, typer.Option(min=1e-12, max=0.5)] = 1e-5,
+    set_size: Count = 6,
+    sets: Count = 1,
+    sampling: Annotated[float, typer.Option(min=1e-6, max=1)] = 1.0,
+    steps: Count = 1,
+    radius: Annotated[float, typer.Option(min=0)] = 1.0,
+    coordinates: Count = 61_706,
+    deniability: bool = False,
+    clients: Annotated[int, typer.Option(min=2)] = 50,
+    rounds: Count = 50,
+    requests: Annotated[int, typer.Option(min=0)] = 10,
+    target: Annotated[float, typer.Option(min=0, max=1)] = 0.05,
+) -> NoiseGuarantee | Deniability:
+    """Say what settings promise before a run is played.
+
+    --noise: the epsilon that noise delivers, or the noise for an epsilon.
+    --deniability: exact where each round's sets are drawn at random
+    (aggregation.partition = public-random); for sets of similar models it is a guide.
+
+    Args:
+        noise: Whose epsilon? The paper's theorem, or a mechanism's.
+        sigma: The noise: the paper's sigma, else the multiplier z of its mechanism.
+        epsilon: Find the noise for this epsilon.
+        delta: The slack of the epsilon.
+        set_size: k, with --noise sound.
+        sets: With --noise sound.
+        sampling: Chance of a client per round, or of an example per step.
+        steps: Per round, of a client.
+        radius: Delta, or the clip.
+        coordinates: Parameters of the model; lenet5 has 107786, linear on MNIST 7850.
+        deniability: Which k and x keep forced replays rare?
+        clients: In every round.
+        rounds: How many are played.
+        requests: Clients that ask to leave.
+        target: The probability to stay below.
+    """
+    if deniability == (noise is not None):
+        raise ConfigError(
+            "covey guarantee computes --deniability or the epsilon of --noise, found "
+            f"{'both' if deniability else 'neither'}. Ask for one of them."
+        )
+    if deniability and requests > clients:
+        raise ConfigError(
+            f"--requests is how many of the --clients ask to leave, so at most {clients}, "
+            f"found {requests}. Lower it."
+        )
+    if noise is None:
+        holds_if = (
+            "every client takes part in every round, in one cluster",
+            "sets are drawn at random, independently in every round",
+            "who asks to leave is random",
+        )
+        rows = settings_below(target, clients, rounds, requests)
+        return Deniability(clients, rounds, requests, target, holds_if, rows)
+    chosen = [each for each in (sigma, epsilon) if each is not None]
+    if len(chosen) != 1 or chosen[0] == 0:
+        raise ConfigError(
+            "covey guarantee --noise takes either the noise (--sigma) or the epsilon to "
+            f"reach (--epsilon), above 0, found sigma = {sigma} and epsilon = {epsilon}. "
+            "Give one of them: no noise is no guarantee."
+        )
+    from covey.dp.run_guarantees import NoisePlan, adversary_views, forecast, multiplier, noise_norm
+
+    if noise == "paper":
+        return _of_the_paper(sigma, epsilon, delta, rounds)
+    plan = NoisePlan(noise, rounds, delta, set_size, sets, clients, sampling, steps)
+    z = sigma or multiplier(plan, epsilon or 0.0)
+    averaged = noise == "record"  # of its noise, many steps and clients make an average
+    return NoiseGuarantee(
+        noise=noise,
+        rounds=rounds,
+        epsilon_claimed=epsilon,
+        guarantee=forecast(plan, z),
+        noise_multiplier=z,
+        views=dict(adversary_views(plan, z)) if noise == "sound" else None,
+        noise_norm=None if averaged else noise_norm(plan, z, radius, coordinates),
+        update_norm=None if averaged else radius,
+    )
+
+
+def _of_the_paper(
+    sigma: float | None, epsilon: float | None, delta: float, rounds: int
+) -> NoiseGuarantee:
+    """Return what Theorem 1 claims for a sigma, and what its algorithm delivers."""
+    from covey.dp.accountant import claimed_epsilon, claimed_sigma, delivered_epsilon
+    from covey.dp.current_guarantee import Guarantee
+
+    noise = sigma or claimed_sigma(epsilon or 0.0, delta, rounds)
+    cost = delivered_epsilon(noise, delta, rounds)
+    delivered = Guarantee(
+        epsilon=cost.epsilon if cost else None,
+        reason="" if cost else "what the algorithm delivers has no finite epsilon",
+        delta=delta,
+        unit="client",
+        relation="one client's update is replaced by another in the ball",
+        adversary="sees every representative of every round",
+        covers=("every representative of every round",),
+        does_not_cover=(
+            "which clients are in which set, and how far apart they are",
+            "the server, which saw every update before there was noise",
+        ),
+        holds_if=(
+            "every update lies in a ball of radius Delta in L2: the paper keeps none there",
+            "who is in which set depends on no update: with MDAV or k-means it does",
+            "nobody can recompute the noise (secrets.source = 'os')",
+        ),
+        accountant=cost.accountant if cost else None,
+        noise_multiplier=noise / 2,
+    )
+    claimed = claimed_epsilon(noise, delta, rounds)
+    return NoiseGuarantee("paper", rounds, claimed, delivered, noise / 2, noise)
+
+
+@text_of("covey.runtime.leaving.Explanation")
+def lines_of_explanation(held: Explanation) -> Iterator[Line]:
+    """Yield what is held, the places by who has to act, and what was not searched."""
+    for key, value in facts_of(held):
+        if key not in ("places", "not_searched"):
+            yield f"{key.replace('_', ' ')}: {short(value)}"
+    for head, is_hers in (
+        ("covey deletes or replaces when the client leaves", False),
+        ("you have to act on", True),
+    ):
+        yield f"{head}:"
+        places = [each for each in held.places if (each.who_must_act == "you") == is_hers]
+        yield from (f"  {each.path}\n    {each.what}. {each.how}" for each in places)
+        if not places:
+            yield "  nothing that was found"
+    yield "not searched:"
+    yield from (f"  {sentence}" for sentence in held.not_searched)
+
+
+@text_of("covey.runs.own_records.ExposedRecords")
+def lines_of_records(exposed: ExposedRecords) -> Iterator[Line]:
+    """Yield a row per record, and what they are of."""
+    yield table_of(exposed.records)
+    yield (
+        f"{exposed.client}: {len(exposed.records)} of {exposed.held:,} records, by losses "
+        f"of {exposed.rounds} rounds; half of its records score less than "
+        f"{exposed.median_score:.3f}. The score is {exposed.score_meaning}."
+    )
+    yield f"Read from {exposed.kept_in}."
+
+
+@app.command(rich_help_panel=PRIVACY)
+def explain(
+    run: Path,
+    client: str = "",
+    *,
+    page: Path | None = None,
+    records: bool = False,
+    share: float = 0.02,
+) -> Explanation | ExposedRecords:
+    """Show what is held on a client, and where, before anything is erased.
+
+    Args:
+        run: The folder of a run; with --records also of a client's node.
+        client: The client's name; of a node's folder it is known.
+        page: Write it as an HTML page, too.
+        records: Instead: the client's most exposed records, on the machine where their losses
+            lie. Needs train.keep_losses; nothing else is written or sent.
+        share: With --records: which part of them, at least one.
+    """
+    from covey.report.page import write_explanation
+
+    if records:
+        from covey.runs.own_records import exposed_records
+
+        exposed = exposed_records(run, client, share)
+        if page is not None:
+            exposed.write_html(page)
+            console.print(f"page: {page}", soft_wrap=True)
+        return exposed
+    if not client:
+        raise ConfigError(
+            f"covey explain takes a run and a client's name, found {run} alone. Name the client, "
+            f"or give --records with the folder of its node."
+        )
+    from covey.runs.pages import on_record
+
+    held = covey.load(run).explain(client)
+    if page is not None:
+        with on_record([run], "explanation", page, subject=held.handle):
+            write_explanation(held, run.name, page)
+        console.print(f"page: {page}", soft_wrap=True)
+    return held
