@@ -200,7 +200,7 @@ def _look(run: BuiltRun, target: covey.Target, told: Mapping[str, RiskEstimate])
     at = run.streams.at("round", target.round_index, "audit", target.cluster)
     truth = true_risk(run.engine, target.params, target.members, run.reference, at)
     diverged = any(each.diverged for each in told.values())
-    if truth is None or diverged:
+    if not truth.is_known or diverged:
         return
     size = sum(len(client.train) for client in target.members)
     matchable = size + MIN_RECORDS <= len(run.population.pool)

@@ -122,8 +122,6 @@ def negative(rows: list[Row], rng: random.Random) -> None:
             ("RunStarted", "risk_lives"),
             ("RunStarted", "delta"),
             ("RiskMeasured", "cluster"),
-            ("RiskMeasured", "members"),
-            ("RiskMeasured", "round_index"),
             ("RunRolledBack", "round_index"),
             ("ClusterAudited", "cluster"),
         ]

@@ -18,7 +18,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.base.events import ClusterAudited
-from covey.base.figure import Figure, RiskEstimate
+from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.params import not_finite
 from covey.base.rng import Streams
@@ -262,16 +262,22 @@ class Membership:
     pooled: tuple[tuple[Client, ...], ...]
 
 
+LOSS = "loss"
+"""The loss threshold of every run's end, by the name that it has in an audit."""
+FEW = f"fewer than {MIN_RECORDS} member or non-member records in every group"
+APART = "members can be told apart"
+
+
 def true_risk(
     engine: Engine,
     params: Params,
     members: Sequence[Client],
     reference: Reference,
     streams: Streams,
-) -> RiskEstimate | None:
+) -> RiskEstimate:
     """Attack all that these clients trained on against matching non-members.
 
-    A loss threshold, cross-fitted within each group of clients. None where no group has
+    A loss threshold, cross-fitted within each group of clients. Unknown where no group has
     enough records on both sides.
     """
     strata: list[RiskEstimate] = []
@@ -281,7 +287,13 @@ def true_risk(
         if min(len(inside), len(outside)) >= MIN_RECORDS:
             generator = streams.at("folds", str(group)).generator()
             strata.append(cross_fitted(inside, outside, generator))
-    return stratified(strata)
+    found = stratified(strata)
+    if found is None:
+        return RiskEstimate.unknown(FEW, LOSS)
+    is_coin = found.risk - 0.5 < 2 * found.standard_error
+    verdict = "no membership signal (within 2 SE of 0.5)" if is_coin else APART
+    sides = f"{found.members} members against {found.non_members} matched non-members"
+    return replace(found, source=LOSS, rests_on=f"{sides}: {verdict}")
 
 
 def blind_risk(
@@ -298,10 +310,6 @@ def blind_risk(
             halves = rows[: len(inside)], rows[len(inside) :]
             strata.append(blind_baseline(*halves, generator))
     return stratified(strata)
-
-
-LOSS = "loss"
-"""The loss threshold of every run's end, by the name that it has in an audit."""
 
 
 def audit_clusters(
@@ -331,72 +339,28 @@ def audit_clusters(
             return ClusterAudited(j, none, none.figure, none.figure)
         judged = tuple(dict.fromkeys((*chosen, *trained)))
         blind = blind_risk(judged, reference, at)
-        traced = _traced(scorer, params, membership.pooled[j], reference, at)
+        # clients that never trained it: beside those that did, a mismatch would be diluted
+        pooled = membership.pooled[j]
+        refused = mismatch(pooled, reference, blind_risk(pooled, reference, at))
+        traced = RiskEstimate.unknown(refused)
+        if not refused:
+            traced = true_risk(scorer, params, pooled, reference, at)
         if refused := mismatch(judged, reference, blind):
-            truth = RiskEstimate.unknown(refused, LOSS)
-            exposed = traced = truth.figure
+            truth = exposed = traced = RiskEstimate.unknown(refused, LOSS)
         else:
-            truth = _true(scorer, params, chosen, reference, at)
+            truth = true_risk(scorer, params, chosen, reference, at)
             same = trained == chosen  # nobody came or left: one attack answers both
-            exposed = truth.figure if same else _figure(scorer, params, trained, reference, at)
-        return ClusterAudited(j, truth, exposed, traced, blind and blind.auc)
+            exposed = truth if same else true_risk(scorer, params, trained, reference, at)
+        if truth.is_known:
+            inside = [_scores(scorer, params, [client.train]) for client in chosen]
+            outside = [
+                _scores(scorer, params, reference.matching(group, clients))
+                for group, clients in _by_group(chosen).items()
+            ]
+            truth = with_extremes(truth, inside, np.concatenate(outside))
+        return ClusterAudited(j, truth, exposed.figure, traced.figure, blind and blind.auc)
 
     return tuple(audit(j, params) for j, params in enumerate(clusters))
-
-
-def _true(
-    engine: Engine,
-    params: Params,
-    members: Sequence[Client],
-    reference: Reference,
-    streams: Streams,
-) -> RiskEstimate:
-    """Return the true risk of those who use a model, with what its mean hides."""
-    found = true_risk(engine, params, members, reference, streams)
-    if found is None:
-        return RiskEstimate.unknown(FEW, LOSS)
-    rests_on = f"{found.members} members against {found.non_members} matched non-members: " + (
-        "no membership signal (within 2 SE of 0.5)"
-        if found.risk - 0.5 < 2 * found.standard_error
-        else "members can be told apart"
-    )
-    inside = [_scores(engine, params, [client.train]) for client in members]
-    outside = [
-        _scores(engine, params, reference.matching(group, clients))
-        for group, clients in _by_group(members).items()
-    ]
-    named = replace(found, source=LOSS, rests_on=rests_on)
-    return with_extremes(named, inside, np.concatenate(outside))
-
-
-def _figure(
-    engine: Engine,
-    params: Params,
-    members: Sequence[Client],
-    reference: Reference,
-    streams: Streams,
-) -> Figure:
-    found = true_risk(engine, params, members, reference, streams)
-    return found.figure if found else Figure.unknown(FEW)
-
-
-def _traced(
-    engine: Engine,
-    params: Params,
-    clients: Sequence[Client],
-    reference: Reference,
-    streams: Streams,
-) -> Figure:
-    """Attack clients that never trained the model; their sides must match by themselves.
-
-    Judged together with those who did train it, a mismatch of either would be diluted.
-    """
-    if refused := mismatch(clients, reference, blind_risk(clients, reference, streams)):
-        return Figure.unknown(refused)
-    return _figure(engine, params, clients, reference, streams)
-
-
-FEW = f"fewer than {MIN_RECORDS} member or non-member records in every group"
 
 
 def mismatch(members: Sequence[Client], reference: Reference, blind: RiskEstimate | None) -> str:

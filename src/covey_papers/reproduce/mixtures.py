@@ -348,5 +348,4 @@ def _against(found: CompletedRun, reference: Reference, kind: NonMembers, group:
     model = found.models[home]
     risk = true_risk(run.engine, model, members, reference, streams)
     blind = blind_risk(members, reference, streams)
-    known = (figure.risk if figure else None for figure in (risk, blind))
-    return Attacked(kind, group, *known)
+    return Attacked(kind, group, risk.figure.value, blind.risk if blind else None)
