@@ -26,7 +26,7 @@ from covey.report.comparison import (
 )
 from covey.report.queries import Reported, group_sizes, metrics_csv, rounds_table, utility
 from covey.report.summary import PROMISE, by_attacks, happenings, spread
-from covey.report.view import RunView, privacy_of, run_view
+from covey.report.view import pictures_of, privacy_of, run_view
 from covey.runtime.auditing import RATES, Audit
 from covey.runtime.leaving import Explanation
 
@@ -47,9 +47,9 @@ def write_report(reported: Sequence[Reported], out: Path) -> Path:
         return out
     (run,) = reported
     view, privacy = run_view(run), privacy_of(run)
-    pictures = {name: drawn(view, name) for name in view.pictures}
+    pictures = {name: drawn(run, name) for name in pictures_of(run)}
     if privacy.status.guarantee:
-        pictures["spent"] = drawn(view, "spent")
+        pictures["spent"] = drawn(run, "spent")
     if run.samples:
         from covey.report.figures import samples_figure, svg
 
@@ -62,13 +62,13 @@ def write_report(reported: Sequence[Reported], out: Path) -> Path:
     return out
 
 
-def drawn(view: RunView, name: str) -> bytes:
+def drawn(run: Reported, name: str) -> bytes:
     """Return one of a run's pictures as SVG."""
     from covey.report.figures import FIGURES, accuracy_figure, svg
 
     if name == "accuracy":
-        return svg(accuracy_figure(view.run.history, view.run.baseline))
-    return svg(FIGURES[name](view.run.history))
+        return svg(accuracy_figure(run.history, run.baseline))
+    return svg(FIGURES[name](run.history))
 
 
 def comparison_view(runs: Sequence[Reported]) -> tuple[dict[str, Any], dict[str, bytes]]:

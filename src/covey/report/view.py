@@ -77,18 +77,17 @@ class RunView:
     accepted: Sequence[Accepted]
     settings: str
 
-    @property
-    def pictures(self) -> tuple[str, ...]:
-        """The pictures that say something of this run, as far as it is read."""
-        history = self.run.history
-        more = {
-            "clusters": True,
-            "violations": bool(history.exposures),
-            "fairness": bool(history.fairness),
-            "prices": bool(history.prices),
-        }
-        there = (name for name, is_there in more.items() if self.is_whole and is_there)
-        return "accuracy", "risk", *there
+
+def pictures_of(run: Reported, *, is_whole: bool = True) -> tuple[str, ...]:
+    """Return the pictures that say something of a run, as far as it is read."""
+    history = run.history
+    more = {
+        "clusters": True,
+        "violations": bool(history.exposures),
+        "fairness": bool(history.fairness),
+        "prices": bool(history.prices),
+    }
+    return "accuracy", "risk", *(name for name, is_there in more.items() if is_whole and is_there)
 
 
 def run_view(run: Reported, *, is_whole: bool = True) -> RunView:

@@ -19,7 +19,7 @@ from covey.base.names import Handle, __version__, round_number
 from covey.desk.runs import seconds_since
 from covey.report.page import Sources, audit_rows, comparison_view, drawn, embedded, templates
 from covey.report.summary import age, early_end_told, size
-from covey.report.view import Privacy, RunView, privacy_of, run_view
+from covey.report.view import Privacy, RunView, pictures_of, privacy_of, run_view
 from covey.runtime.ledger_record import Noted
 from covey.runtime.verification import verify
 from covey.unlearning.proof import read_proof
@@ -73,7 +73,10 @@ def run_page(run: FollowedRun) -> dict[str, Any]:
         return page
     view: RunView = run.made("view", partial(_view, run))
     privacy, mark = run.made_later("privacy", partial(_privacy, run)), run.pictured().mark
-    names = [*view.pictures, *(["spent"] if privacy and privacy[0].status.guarantee else [])]
+    names = [
+        *pictures_of(view.run, is_whole=view.is_whole),
+        *(["spent"] if privacy and privacy[0].status.guarantee else []),
+    ]
     return {
         **page,
         "view": view,
@@ -102,7 +105,7 @@ def _view(run: FollowedRun, snapshot: Snapshot) -> RunView:
 def _privacy(run: FollowedRun, snapshot: Snapshot) -> tuple[Privacy, bytes | None]:
     """Return what noise guarantees, and its picture, which takes as long to add up."""
     privacy = privacy_of(run.reported(snapshot))
-    return privacy, drawn(_view(run, snapshot), "spent") if privacy.status.guarantee else None
+    return privacy, drawn(run.reported(snapshot), "spent") if privacy.status.guarantee else None
 
 
 def picture_of(run: FollowedRun, name: str) -> bytes | None:
@@ -114,8 +117,9 @@ def picture_of(run: FollowedRun, name: str) -> bytes | None:
     snapshot = run.pictured()
 
     def draw(_: Snapshot) -> bytes | None:
-        view = _view(run, snapshot)
-        return drawn(view, name) if name in view.pictures else None
+        reported = run.reported(snapshot)
+        names = pictures_of(reported, is_whole=snapshot.is_whole)
+        return drawn(reported, name) if name in names else None
 
     return None if snapshot.history.started is None else run.made(f"picture {name}", draw, snapshot)
 
