@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
+from importlib import import_module
+from io import StringIO
 from pathlib import Path
 
 import click
@@ -11,7 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL, json_of
-from covey.cli.answer import Answer, Commands
+from covey.cli.answer import TEXTS, Answer, Commands, show
+from covey.cli.commands import all_commands
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,16 @@ class Whole(Answer):
     @property
     def exit_code(self) -> int:
         return 0 if self.part.size else 1
+
+
+@dataclass(frozen=True)
+class Row:
+    state: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    rows: tuple[Row, ...]
 
 
 @pytest.fixture
@@ -81,3 +94,38 @@ def test_what_is_yielded_is_printed_before_the_command_goes_on(commands):
 def test_a_command_can_ask_whether_it_answers_in_json(commands):
     assert call(commands, "asked", "--as-json")[1].startswith('{\n  "path": "True"')
     assert call(commands, "asked")[1].startswith("path: False")
+
+
+def test_every_text_is_of_a_class_that_is_there():
+    all_commands()
+    for name in TEXTS:
+        module, _, kind = name.rpartition(".")
+        assert is_dataclass(getattr(import_module(module), kind))
+
+
+def test_colours_are_for_a_terminal_alone(monkeypatch):
+    def printed(*, is_terminal: bool) -> str:
+        out = StringIO()
+        monkeypatch.setattr(out, "isatty", lambda: is_terminal, raising=False)
+        monkeypatch.setattr("sys.stdout", out)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        show(Rows((Row("damaged"),)))
+        return out.getvalue()
+
+    assert printed(is_terminal=False) == "state\ndamaged\n"
+    assert "\x1b[1;31mdamaged" in printed(is_terminal=True)
+
+
+def test_help_sorts_all_commands_under_four_heads():
+    group = all_commands()
+    panels: dict[str, list[str]] = {}
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        panels.setdefault(getattr(command, "rich_help_panel", ""), []).append(name)
+    assert {panel: set(names) for panel, names in panels.items()} == {
+        "Runs": {"run", "resume", "sweep", "report", "export", "runs", "reproduce"},
+        "Privacy": {"audit", "guarantee", "explain"},
+        "Leaving": {"forget", "clients", "requests", "verify"},
+        "Operation": {"serve", "deploy", "ledger", "config"},
+    }

@@ -44,7 +44,7 @@ def test_nodes_keep_what_simulated_clients_keep(build, method):
             exposed_records(there.folder, client)
         # who chooses once more at the end has the final model, as whoever simulates has
         simulated = here.exposed_records(client, 0.5)
-        same = own.score_meaning == simulated.score_told
+        same = own.score_meaning == simulated.score_meaning
         assert same == (method is IFCA)
         trace = found["losses"].double().numpy()
         for each in own.records if not same else ():

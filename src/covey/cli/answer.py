@@ -128,7 +128,7 @@ def short(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.3g}"
+        return f"{value:.3f}" if abs(value) >= 0.001 or not value else f"{value:.3g}"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):

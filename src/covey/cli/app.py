@@ -255,7 +255,8 @@ def _command() -> tuple[str, str]:
             next(words, None)
         elif not word.startswith("-"):
             plain.append(word)
-    return (*plain, "", "")[:2]
+    first, second, *_ = (*plain, "", "")
+    return first, second
 
 
 def exit_code(error: CoveyError | OSError) -> int:

@@ -277,7 +277,8 @@ def _audit_model(
 
     audited = covey.audit_model(
         named_model(model, weights),
-        *map(read_client, sides),
+        read_client(sides[0]),
+        read_client(sides[1]),
         named_function("--train", train) if train else None,
         num_references=references,
         attacks=attacks,

@@ -88,7 +88,7 @@ class CasesListed(Answer):
             )
             for each in self.cases
         ]
-        yield tabled(heads, rows) if rows else "no case is open"
+        yield str(tabled(heads, rows)) if rows else "no case is open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _run_text(run: RunPlan) -> str:
         )
         for each in run.cases
     ]
-    table = [tabled(heads, rows)] if rows else []
+    table = [str(tabled(heads, rows))] if rows else []
     problem = [f"  {run.problem}"] if run.problem else []
     return "\n".join([f"run {run.run}", *table, *problem])
 

@@ -335,7 +335,7 @@ def violations(history: History, by: str | None = None) -> Violations:
     above = [h for h, end in known.items() if end.risk > thresholds[h]]
     lower = [h for h, end in known.items() if end.figure.lower_bound > thresholds[h]]
     exposures = [(each.handle, final_exposure(history, each, by)) for each in history.exposures]
-    exposed = [h for h, figure in exposures if float(figure) > thresholds[h]]
+    exposed = [h for h, f in exposures if f.value is not None and f.value > thresholds[h]]
     groups, reached = client_groups(history), _reached(history)
     return Violations(
         count=len(above) if known else None,
