@@ -269,9 +269,9 @@ def prune_runs(
     Without --yes nothing is deleted: it says what would go, how many bytes, and what
     could then no longer be answered.
     """
-    from covey.desk.intake import needed_runs
     from covey.desk.pruning import prune, retention
     from covey.desk.runs import found_runs
+    from covey.desk.search import needed_runs
 
     if states and whole:
         raise ConfigError(

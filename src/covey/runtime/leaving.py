@@ -169,7 +169,7 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict
     with reading_session(run, folder) as session:
         (handle,) = find_clients(session, run, [client])[1].values()
         held = session.record().participation
-        client_data = next(c for c in session.run.population.clients if c.handle == handle)
+        client_data = session.client(handle)
         trained = held.trained.get(handle, {})
         first = held.first_round(handle)
         states = rounds_in(folder.checkpoints)
@@ -182,7 +182,9 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict
             "handle": handle,
             "rounds_trained": sorted(trained),
             "clusters_trained": sorted(set(trained.values())),
-            "risk_threshold": None if run.client_backend else client_data.preference.risk_threshold,
+            "risk_threshold": None
+            if run.client_backend or client_data is None
+            else client_data.preference.risk_threshold,
             "anonymity_sets": [
                 {
                     "round": each.round_index,
