@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from covey import ConfigError, LedgerError
 from covey.desk import register as kinds
-from covey.desk.register import (
-    Fact,
-    fact_of,
-    read_register,
-    record_of,
-    register_at,
-    requests_of,
-)
+from covey.desk.register import Fact, fact_of, read_register, record_of, register_at, requests_of
 from covey.desk.requests import add_request, close_request, correct_request, export_requests
 
 NAME = "Ada <script>alert(1)</script>"

@@ -83,10 +83,7 @@ def typed(monkeypatch):
             [LEAVER, "--basis", "erasure", "--answer", "deny"],
             "a denial removes nothing from the model",
         ),
-        (
-            [LEAVER, "--basis", "restriction", "--answer", "retrain"],
-            "deletes states and plays rounds again",
-        ),
+        ([LEAVER, "--basis", "restriction", "--answer", "retrain"], "deletes the client's name"),
         ([LEAVER, OTHER, "--salt", "00", "--answer", "retrain"], "found 2 names"),
         ([LEAVER, "--salt", "0g", "--answer", "retrain"], "A salt is hexadecimal"),
         ([LEAVER, "--salt", "00" * 16, "--answer", "retrain"], "knows no client 'client-00003'"),

@@ -161,7 +161,7 @@ def _written(
         "statements": [asdict(each) for each in statements],
         "runs": annex,
         "left_to_do": [asdict(each) for each in left],
-        "files": sorted([*files, "statement.html"]),
+        "files": sorted([*files, "annex.json", "statement.html"]),
     }
     page = _templates().get_template(f"statement.{entry.language}.html").render(view)
     files["statement.html"] = page.encode("utf-8", "surrogatepass")

@@ -387,7 +387,7 @@ class RequestView:
 
     request: str
     state: RequestState
-    entry: Entry = field(metadata={"json": "inline"})
+    entry: Entry
     before: Sequence[tuple[Entry, str]]
     due: str
     days_left: int
