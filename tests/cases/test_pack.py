@@ -1,4 +1,4 @@
-"""What is handed over: sentences that facts choose, proofs that were verified, text that is text."""
+"""What is handed over: sentences that facts choose, verified proofs, and text that is text."""
 
 import json
 import re

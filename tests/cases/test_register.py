@@ -151,8 +151,8 @@ def test_an_extension_is_a_day_within_the_month_and_a_reason(register, none):
             correct_request(register, none, "1", {"extended": late, "reason": "many runs"})
     with pytest.raises(ConfigError, match="no reason"):
         correct_request(register, none, "1", {"extended": DAY})
+    tomorrow = date.today() + timedelta(days=1)
     with pytest.raises(ConfigError, match="has come"):
-        tomorrow = date.today() + timedelta(days=1)
         correct_request(register, none, "1", {"extended": tomorrow, "reason": "many runs"})
     told = {"extended": DAY + timedelta(days=9), "reason": "many runs"}
     view = correct_request(register, none, "1", told)
