@@ -122,9 +122,11 @@ def test_each_basis_gets_the_answer_that_goes_with_it(register, runs):
     add(register, runs, TWO, basis="withdrawal")
     add(register, runs, ONE, basis="objection")
     add(register, runs, THREE, basis="access")
+    add(register, runs, TWO, basis="access")
     done = {each.request: each for each in go(register, runs)}
     assert {number: each.answer for number, each in done.items()} == {"1": "deny", "2": "stop"}
-    assert view(register, "3").state == "answered"
+    assert view(register, "3").state == view(register, "4").state == "answered"
+    assert endings(register, "4") == {"sets": "before"}, "what is true once others are answered"
     assert names_in(runs / "sets") >= {ONE, THREE}
     assert TWO not in names_in(runs / "sets")
     with Ledger.read(runs / "sets" / "ledger.sqlite") as ledger:

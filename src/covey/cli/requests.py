@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
-from covey.cli.answer import INLINE, Answer, Commands, short, tabled
+from covey.cli.answer import INLINE, Answer, Commands, json_of, short, tabled
 from covey.cli.app import FAILED_CHECK, app
 from covey.cli.inspect import DEFAULT_ROOT, RootsOption
 from covey.cli.progress import shown
 
 if TYPE_CHECKING:
-    from covey.desk.answering import Plan, RunOutcome
+    from covey.desk.answering import Plan
     from covey.desk.pack import Pack
-    from covey.desk.register import RequestView, ToDo
+    from covey.desk.register import RequestView, RunOfRequest, ToDo
 
 
 def _due_in_words(request: RequestView) -> str:
@@ -122,7 +122,7 @@ class AnswersPlanned(Answer):
 
     def lines(self) -> Iterator[str]:
         """Yield the plan: each run, what is done by hand, how long it takes."""
-        heads = ("request", "name", "answer", "rounds to replay", "seconds", "deleted", "then")
+        heads = ("request", "name", "answer", "rounds to replay", "seconds", "then")
         for run in self.plan.runs:
             rows = [
                 (
@@ -131,7 +131,6 @@ class AnswersPlanned(Answer):
                     each.answer or "none",
                     str(each.rounds_replayed),
                     short(each.seconds),
-                    f"{each.bytes_deleted:,}",
                     each.afterwards or each.reason,
                 )
                 for each in run.names
@@ -141,16 +140,13 @@ class AnswersPlanned(Answer):
             yield f"{place} could not be looked at: {reason}"
         for number, names in self.plan.unknown.items():
             yield f"request {number}: no run knows {', '.join(names)}"
-        for number, items in self.plan.by_hand.items():
-            lines = (f"  {_by_hand(each)}" for each in items)
-            yield from [f"request {number}, by hand:", *lines] if items else []
 
 
 @dataclass(frozen=True, slots=True)
 class RequestsAnswered(Answer):
     """What came of requests in runs, and the packs to hand over."""
 
-    outcomes: Sequence[RunOutcome]
+    outcomes: Sequence[RunOfRequest]
     packs: Sequence[Pack]
 
     @property
@@ -176,7 +172,7 @@ class RequestsExported(Answer):
 
     since: str
     until: str
-    requests: Sequence[Mapping[str, Any]]
+    requests: Sequence[RequestView]
 
 
 commands = Commands(help="Answer people who ask about their data, over all runs that know them.")
@@ -330,8 +326,8 @@ def export(
         found = export_requests(held, first, last)
     answer = RequestsExported(first.isoformat(), last.isoformat(), found)
     if out is not None:
-        written = {"since": answer.since, "until": answer.until, "requests": found}
-        replace_whole(out, json.dumps(written, indent=1).encode("ascii"), mode=0o600)
+        written = json.dumps(json_of(answer), indent=1).encode("ascii")
+        replace_whole(out, written, mode=0o600)
     return answer
 
 

@@ -9,9 +9,9 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from covey.base.errors import CoveyError, LedgerLocked, RunError
 from covey.base.files import read_bounded
@@ -25,14 +25,15 @@ from covey.desk.register import (
     RunAnswered,
     RunAsked,
     RunEnded,
-    ToDo,
+    RunOfRequest,
     handle_of,
+    proof_path,
     read_register,
     register_at,
     text_handle,
 )
 from covey.desk.runs import OPEN
-from covey.desk.search import Holdings, by_hand, held_in, search_runs, searched
+from covey.desk.search import Holdings, by_hand, search_runs, searched
 from covey.ledger.store import Ledger
 from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
@@ -78,7 +79,7 @@ class NamePlan:
     Attributes:
         answer: "": none would be true; `reason` says why.
         afterwards: what is then true of the run's models.
-        seconds: predicted, for all that leave together; None: not known.
+        seconds: predicted, of leaving alone; None: not known.
     """
 
     request: str
@@ -88,32 +89,16 @@ class NamePlan:
     afterwards: str
     rounds_replayed: int
     seconds: float | None
-    bytes_deleted: int
 
     @classmethod
     def of(cls, number: str, plan: ClientPlan) -> "NamePlan":
         """Return a plan in short."""
         chosen = plan.chosen
         if chosen is None:
-            return cls(number, plan.client, "", plan.reason, "", 0, None, 0)
-        own = [cost for option, cost in plan.options if option.answer == chosen.answer]
-        per_round = [
-            cost.seconds / option.rounds_replayed
-            for option, cost in plan.options
-            if cost.seconds and option.rounds_replayed
-        ]
-        replayed = chosen.rounds_replayed
-        seconds = replayed * per_round[0] if replayed and per_round else None
-        return cls(
-            request=number,
-            name=plan.client,
-            answer=chosen.answer,
-            reason=plan.reason,
-            afterwards=AFTERWARDS[chosen.answer],
-            rounds_replayed=replayed,
-            seconds=seconds if replayed else 0.0,
-            bytes_deleted=max((each.bytes_deleted for each in own), default=0),
-        )
+            return cls(number, plan.client, "", plan.reason, "", 0, None)
+        cost = next(cost for option, cost in plan.options if option.answer == chosen.answer)
+        then, replayed = AFTERWARDS[chosen.answer], chosen.rounds_replayed
+        return cls(number, plan.client, chosen.answer, "", then, replayed, cost.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,34 +115,13 @@ class Plan:
     """What would be done about some requests in all runs.
 
     Attributes:
-        by_hand: what no run does, by the request's number.
         unreadable: runs of which nobody can say whether they know the names, and why.
         unknown: names that no run knows, by the request's number.
     """
 
     runs: tuple[RunPlan, ...]
-    by_hand: Mapping[str, tuple[ToDo, ...]]
     unreadable: Mapping[str, str]
     unknown: Mapping[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """What came of one name in one run.
-
-    Attributes:
-        answer: "": none; `ended` or `reason` says why.
-        proof: its path; "": there is none.
-    """
-
-    request: str
-    name: ClientName
-    run: str
-    answer: str = ""
-    proof: str = ""
-    model_changed: bool = False
-    ended: Ending | Literal[""] = ""
-    reason: str = ""
 
 
 def alive(held: Register, numbers: Sequence[str]) -> tuple[Request, ...]:
@@ -217,10 +181,17 @@ def plan_answers(
     askers = _askers(requests, texts, wanted)
     names = [texts[person] for each in requests for person in each.entry.names]
     found = search_runs(roots, names)
+    done = {(e.number, key[0], texts.get(key[1])) for e in requests for key in e.answered}
     runs: list[RunPlan] = []
     for place, known in found.known.items():
-        here, planned = _owing(askers, requests, texts, place, known, found), list[NamePlan]()
-        problem = ""
+        here = [
+            each
+            for each in askers
+            if each.name in known
+            and (each.number, each.person, place) not in done
+            and not (each.name in found.stopped[place] and each.is_served_by("stop"))
+        ]
+        planned, problem = list[NamePlan](), ""
         try:
             run = load(Path(place)) if here else None
             for batch in _batches(here) if run else ():
@@ -230,14 +201,6 @@ def plan_answers(
             problem = PLAYED if isinstance(error, LedgerLocked) else str(error)
         if here:
             runs.append(RunPlan(place, tuple(planned), problem))
-    hands: dict[str, tuple[ToDo, ...]] = {}
-    for each in requests:
-        items: dict[ToDo, None] = {}
-        for person in each.entry.names if each.entry.basis in ("erasure", "withdrawal") else ():
-            among = found.runs_of(texts[person])
-            for place in among:
-                items |= dict.fromkeys(by_hand(place, among, held_in(place, texts[person]), {}))
-        hands[each.number] = tuple(items)
     unknown = {
         each.number: tuple(
             texts[p]
@@ -247,31 +210,7 @@ def plan_answers(
         for each in requests
     }
     lacking = {number: names for number, names in unknown.items() if names}
-    return Plan(tuple(runs), hands, found.unreadable, lacking)
-
-
-def _owing(
-    askers: Sequence[Asker],
-    requests: Sequence[Request],
-    texts: Mapping[str, str],
-    place: str,
-    known: frozenset[ClientName],
-    found: Holdings,
-) -> list[Asker]:
-    """Return those to whom a run that knows them owes an answer."""
-    done = {
-        (each.number, key[0])
-        for each in requests
-        for key in each.answered
-        if texts.get(key[1]) == place
-    }
-    return [
-        each
-        for each in askers
-        if each.name in known
-        and (each.number, each.person) not in done
-        and not (each.name in found.stopped[place] and each.is_served_by("stop"))
-    ]
+    return Plan(tuple(runs), found.unreadable, lacking)
 
 
 def answer_requests(
@@ -283,7 +222,7 @@ def answer_requests(
     observe: Observer = lambda _: None,
     *,
     reports: bool = True,
-) -> tuple[RunOutcome, ...]:
+) -> tuple[RunOfRequest, ...]:
     """Answer these requests in every run that knows their names; who leaves together shares.
 
     A run that cannot answer now keeps no other one waiting: its outcome says why. Called
@@ -306,20 +245,24 @@ def answer_requests(
     wanted_answer(wanted or "auto", None)
     names = [texts[person] for each in requests for person in each.entry.names]
     found = search_runs(roots, names)
-    for each in requests:
-        _begin(folder, each.number, found, wanted)
+    changing = [each.number for each in requests if each.entry.basis != "access"]
+    for number in changing:
+        _begin(folder, number, found, wanted)
     with read_register(folder) as held:
-        requests, texts = [held.request(each.number) for each in requests], held.texts()
-    askers = _askers(requests, texts, "")
-    owing = [each for each in requests if each.entry.basis != "access"]
-    places = [texts[run] for each in owing for _, run in each.waiting]
-    outcomes: list[RunOutcome] = []
+        begun, texts = [held.request(number) for number in changing], held.texts()
+    askers = _askers(begun, texts, "")
+    places = [texts[run] for each in begun for _, run in each.waiting]
+    outcomes: list[RunOfRequest] = []
     for place in dict.fromkeys(places):
         here = _InRun(folder, place, load, observe)
         some = here.answer(askers)
         if reports and any(each.answer for each in some):
             load(Path(place)).report()
         outcomes += some
+    if access := [each.number for each in requests if each.number not in changing]:
+        found = search_runs(roots, names)  # what is true once the others are answered
+        for number in access:
+            _begin(folder, number, found, wanted)
     return tuple(outcomes)
 
 
@@ -343,7 +286,7 @@ class _InRun:
     load: Load
     observe: Observer
 
-    def answer(self, askers: Sequence[Asker]) -> list[RunOutcome]:
+    def answer(self, askers: Sequence[Asker]) -> list[RunOfRequest]:
         """Let the run answer whom it owes an answer, and say what came of it."""
         waiting, reason, refused = self._waiting(askers), "", dict[Asker, str]()
         path = Path(self.place)
@@ -468,23 +411,12 @@ class _InRun:
             if each.name in there - queued:
                 folder.queue_request(each.name, each.wanted, each.basis)
 
-    def _outcome(self, asker: Asker, reason: str) -> RunOutcome:
+    def _outcome(self, asker: Asker, reason: str) -> RunOfRequest:
         with read_register(self.folder) as held:
-            request, run = held.request(asker.number), handle_of("r", self.place, held.texts())
-        key = asker.person, run
-        given, why = request.answered.get(key), request.ended.get(key)
-        if given is None:
-            start = asker.number, asker.name, self.place
-            return RunOutcome(*start, ended=why or "", reason="" if why else reason)
-        proof = str(proof_path(Path(self.place), given.asked))
-        return RunOutcome(
-            asker.number, asker.name, self.place, given.answer, proof, given.model_changed
-        )
-
-
-def proof_path(run: Path, request: str) -> Path:
-    """Return where a run keeps the proof of a request."""
-    return RunFolder(run).proofs / f"{request}.json"
+            runs = held.view(asker.number).runs
+        same = (each for each in runs if (each.name, each.run) == (asker.name, self.place))
+        found = next(same)
+        return found if found.answer or found.ended else replace(found, reason=reason)
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -20,13 +20,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.base.errors import RunError
 from covey.base.files import delete_whole, make_folder, read_bounded, replace_whole
-from covey.desk.answering import Load, alive, proof_path
+from covey.desk.answering import Load, alive
 from covey.desk.register import (
     PACKS,
     Ending,
     PackWritten,
     Request,
     RunAnswered,
+    proof_path,
     read_register,
     register_at,
     to_do,

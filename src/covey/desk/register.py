@@ -13,7 +13,7 @@ import json
 import secrets
 import time
 from calendar import monthrange
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
@@ -26,7 +26,8 @@ from covey.base.errors import ConfigError, LedgerError, LedgerLocked
 from covey.base.files import make_folder
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
-from covey.runtime.folder import now
+from covey.runtime.copies import Mention
+from covey.runtime.folder import RunFolder, now
 
 RequestBasis = Literal["erasure", "withdrawal", "restriction", "objection", "access"]
 REQUEST_BASES: tuple[RequestBasis, ...] = get_args(RequestBasis)
@@ -38,8 +39,8 @@ it past the register, it is deleted, or it cannot be read."""
 RequestState = Literal["open", "answering", "answered", "closing", "closed"]
 
 FILE, PACKS = "register.sqlite", "packs"
-ERASED = "[erased]"
-"""What is shown of a text that is not there any more."""
+ERASED, REQUESTER = "[erased]", "[requester]"
+"""What is shown of a text that is not there any more, and of a name that is not to be shown."""
 LOCKED_SECONDS = 10.0
 """How long a command waits until another one has written the register."""
 
@@ -358,20 +359,28 @@ class ToDo:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOfRequest:
     """What a run did about one name.
 
     Attributes:
         asked: its own identifier of the request; "": it has none.
-        answer: "": none yet, or `ended` says why there is none.
+        answer: "": none; then `ended`, or `reason` while it is tried, says why.
+        answered: when, ISO 8601.
+        proof: its path.
     """
 
+    request: str
     name: str
     run: str
-    asked: str
-    answer: str
-    ended: Ending | Literal[""]
+    asked: str = ""
+    answer: str = ""
+    answered: str = ""
+    model_changed: bool = False
+    proof: str = ""
+    proof_sha256: str = ""
+    ended: Ending | Literal[""] = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +405,8 @@ class RequestView:
     runs: Sequence[RunOfRequest]
     by_hand: Sequence[ToDo]
     packs: Sequence[str]
+    closed: str
+    closed_because: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -427,9 +438,15 @@ class Register:
             )
         return found[number]
 
-    def views(self) -> list[RequestView]:
-        """Return every request as it is shown, in the order in which they came."""
+    def views(self, *, masked: bool = False) -> list[RequestView]:
+        """Return every request as it is shown, in the order in which they came.
+
+        Args:
+            masked: put `REQUESTER` in the place of every name.
+        """
         texts, found = self.texts(), list(self.requests().values())
+        if masked:
+            texts = without_names(texts, [h for h in texts if h.startswith("p-")])
         return [self._view(each, found[:i], texts) for i, each in enumerate(found)]
 
     def view(self, number: str) -> RequestView:
@@ -445,8 +462,7 @@ class Register:
         self, request: Request, earlier: Sequence[Request], texts: Mapping[str, str]
     ) -> RequestView:
         entry, names = request.entry, {*request.entry.names}
-        answers = {key: given.answer for key, given in request.answered.items()}
-        folder = self.folder / PACKS
+        folder, closing = self.folder / PACKS, request.closing
         return RequestView(
             request=request.number,
             state=request.state,
@@ -456,18 +472,11 @@ class Register:
             days_left=(entry.due - date.today()).days,
             repeats=[e.number for e in earlier if not e.is_closed and names & {*e.entry.names}],
             wanted=request.wanted,
-            runs=[
-                RunOfRequest(
-                    texts.get(key[0], ERASED),
-                    texts.get(key[1], ERASED),
-                    request.asked.get(key, ""),
-                    answers.get(key, ""),
-                    request.ended.get(key, ""),
-                )
-                for key in request.runs
-            ],
+            runs=[_run_of(request, key, texts) for key in request.runs],
             by_hand=to_do(request, texts),
-            packs=[str(folder / e.pack) for e in request.packs.values() if not request.closing],
+            packs=[str(folder / e.pack) for e in request.packs.values() if not closing],
+            closed=closing.day if closing else "",
+            closed_because=texts.get(closing.reason, ERASED) if closing and closing.reason else "",
         )
 
     def texts(self) -> dict[str, str]:
@@ -497,6 +506,29 @@ class Register:
         self.record([TracesOverwritten(request=facts[closed[-1]].request)])
 
 
+def _run_of(request: Request, key: tuple[str, str], texts: Mapping[str, str]) -> RunOfRequest:
+    name, place = (texts.get(each, ERASED) for each in key)
+    asked, ended = request.asked.get(key, ""), request.ended.get(key, "")
+    start = RunOfRequest(request=request.number, name=name, run=place, asked=asked, ended=ended)
+    given = request.answered.get(key)
+    if given is None:
+        return start
+    return replace(
+        start,
+        asked=given.asked,
+        answer=given.answer,
+        answered=given.answered,
+        model_changed=given.model_changed,
+        proof=str(proof_path(Path(place), given.asked)),
+        proof_sha256=given.proof_sha256,
+    )
+
+
+def proof_path(run: Path, request: str) -> Path:
+    """Return where a run keeps the proof of a request."""
+    return RunFolder(run).proofs / f"{request}.json"
+
+
 def to_do(request: Request, texts: Mapping[str, str], person: str = "") -> tuple[ToDo, ...]:
     """Return what is left to be done by hand, each place or recipient once."""
     found: dict[tuple[str, str], ToDo] = {}
@@ -509,6 +541,17 @@ def to_do(request: Request, texts: Mapping[str, str], person: str = "") -> tuple
             where = texts.get(key[1], ERASED)
             found.setdefault(("run", where), ToDo("run", where, why))
     return tuple(found.values())
+
+
+def without_names(texts: Mapping[str, str], persons: Collection[str]) -> dict[str, str]:
+    """Return the texts with `REQUESTER` in the place of these persons' names."""
+    names, found = [t for h, t in texts.items() if h.startswith("p-")], dict(texts)
+    for person in persons:
+        mention = Mention.of(texts[person], names)
+        for handle, text in found.items():
+            if handle == person or (not handle.startswith("p-") and mention.in_text(text)):
+                found[handle] = mention.masked(text, REQUESTER)
+    return found
 
 
 def handle_of(kind: str, text: str, known: Mapping[str, str]) -> str:

@@ -11,7 +11,6 @@ from covey.base.errors import ConfigError, CoveyError
 from covey.base.files import delete_whole
 from covey.desk.answering import Load
 from covey.desk.register import (
-    ERASED,
     LANGUAGES,
     PACKS,
     REQUEST_BASES,
@@ -27,14 +26,13 @@ from covey.desk.register import (
     handle_of,
     register_at,
     text_handle,
+    without_names,
 )
 from covey.desk.search import search_runs, searched
 from covey.runs.run import Run
-from covey.runtime.copies import Mention
 
 MOST_LETTERS = 500
 """Characters of a name or a text."""
-REQUESTER = "[requester]"
 
 
 def add_request(
@@ -282,66 +280,12 @@ def _without_names(held: Register, request: Request) -> Mapping[str, str | None]
     persons = {each for entry in entries for each in entry.names} - needed
     left = {given.left for given in request.answered.values()}
     gone = {*persons, *({*request.known.values()} - shared), *left} & texts.keys()
-    changed: dict[str, str | None] = dict.fromkeys(gone)
-    for person in persons & texts.keys():
-        mention = Mention.of(texts[person], [t for h, t in texts.items() if h.startswith("p-")])
-        for handle, text in texts.items():
-            now = changed.get(handle, text)
-            if now is not None and not handle.startswith("p-") and mention.in_text(now):
-                changed[handle] = mention.masked(now, REQUESTER)
-    return changed
+    masked = without_names(texts, persons & texts.keys())
+    changed: dict[str, str | None] = {h: t for h, t in masked.items() if t != texts[h]}
+    return {**changed, **dict.fromkeys(gone)}
 
 
-def export_requests(held: Register, since: date, until: date) -> list[dict[str, Any]]:
+def export_requests(held: Register, since: date, until: date) -> list[RequestView]:
     """Return the requests that came in a period, for a regulator; no requester is named."""
-    texts, rows = held.texts(), list[dict[str, Any]]()
-    people = [text for handle, text in texts.items() if handle.startswith("p-")]
-
-    def plain(handle: str) -> str:
-        text = texts.get(handle, ERASED) if handle else ""
-        for name in people:
-            text = Mention.of(name, people).masked(text, REQUESTER)
-        return text
-
-    def said(entry: Entry) -> dict[str, Any]:
-        return {
-            "received": entry.received,
-            "due": entry.due.isoformat(),
-            "basis": entry.basis,
-            "names": len(entry.names),
-            "reference": plain(entry.reference),
-            "language": entry.language,
-            "extended": entry.extended,
-            "extended_because": plain(entry.reason),
-        }
-
-    for request in held.requests().values():
-        if not since <= date.fromisoformat(request.entry.received) <= until:
-            continue
-        answers = [
-            {
-                "run": texts.get(each.run, ERASED),
-                "request": each.asked,
-                "answer": each.answer,
-                "answered": each.answered,
-                "model_changed": each.model_changed,
-                "proof_sha256": each.proof_sha256,
-            }
-            for each in request.answered.values()
-        ]
-        ended = [{"run": texts.get(k[1], ERASED), "why": v} for k, v in request.ended.items()]
-        closing = request.closing
-        rows.append(
-            {
-                "request": request.number,
-                "state": request.state,
-                **said(request.entry),
-                "before": [{**said(entry), "until": day} for entry, day in request.before],
-                "answers": answers,
-                "without_answer": ended,
-                "packs": [each.sha256 for each in request.packs.values()],
-                "closed": closing.day if closing else "",
-                "closed_because": plain(closing.reason) if closing else "",
-            }
-        )
-    return rows
+    views = held.views(masked=True)
+    return [each for each in views if since <= date.fromisoformat(each.entry.received) <= until]

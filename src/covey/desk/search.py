@@ -116,28 +116,35 @@ def searched(
     """
     texts, facts, new = held.texts(), list[Fact](), dict[str, str]()
     others = [each for each in held.requests().values() if each.closing is None]
-    number, done = request.number, {*request.runs}
     for person in request.entry.names:
-        name = texts[person]
-        ends: list[tuple[str, Ending]] = [(place, "unreadable") for place in found.unreadable]
-        for place in dict.fromkeys((*found.known, *found.left)):
+        name, mine = texts[person], [run for one, run in request.runs if one == person]
+        ended = [run for one, run in request.ended if one == person]
+        places = (*found.known, *found.unreadable, *(texts[run] for run in mine))
+        for place in dict.fromkeys(places):
             run = handle_of("r", place, {**texts, **new})
+            about: dict[str, Any] = {"request": request.number, "person": person, "run": run}
             kept = [each.known[person, run] for each in others if (person, run) in each.answered]
-            if name in found.known.get(place, ()) or (kept and (person, run) not in done):
+            looked_up, fact = request.known.get((person, run), ""), None
+            waits = look_up and request.entry.basis == "access" and run not in ended
+            if name in found.known.get(place, ()) or (kept and run not in mine):
                 handle = kept[0] if kept else ""
-                if look_up and not (handle or request.known.get((person, run))):
+                if look_up and not (handle or looked_up):
                     handle = text_handle()
                     new[handle] = json.dumps(held_in(place, name))
-                if handle or (person, run) not in done:
-                    new[run] = place
-                    facts.append(RunKnown(request=number, person=person, run=run, held=handle))
-            elif name in found.left.get(place, ()):
-                ends.append((place, "before"))
-        for place, why in ends:
-            run = handle_of("r", place, {**texts, **new})
-            if (person, run) not in done:
+                if handle or run not in mine:
+                    fact = RunKnown(held=handle, **about)
+            elif run not in mine or (waits and not looked_up):
+                why: Ending | None = "gone" if place not in found.known else None
+                if place in found.unreadable:
+                    why = "unreadable"
+                elif name in found.left.get(place, ()):
+                    why = "before"
+                elif run in mine and not why:
+                    why = "elsewhere"
+                fact = RunEnded(why=why, **about) if why else None
+            if fact is not None:
                 new[run] = place
-                facts.append(RunEnded(request=number, person=person, run=run, why=why))
+                facts.append(fact)
     return facts, new
 
 

@@ -297,7 +297,7 @@ def _digest(plan: Plan) -> str:
     told = asdict(plan)
     for run in told["runs"]:
         for each in run["names"]:
-            del each["seconds"], each["bytes_deleted"]
+            del each["seconds"]
     text = json.dumps(told, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
