@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from datetime import date, timedelta
+from pathlib import Path
 from threading import Thread
 from zlib import compress, decompress
 
@@ -74,7 +75,7 @@ def test_a_fact_of_another_covey_is_refused():
 
 
 @pytest.fixture
-def none(tmp_path) -> list:
+def none(tmp_path) -> list[Path]:
     (tmp_path / "none").mkdir()
     return [tmp_path / "none"]
 

@@ -120,7 +120,7 @@ def test_on_a_terminal_nothing_is_done_that_was_not_confirmed(typed, folder, lin
 def test_on_a_terminal_an_answer_is_chosen_in_view_of_the_plan(typed, folder):
     code, out = typed("deny\ny\n", "forget", folder, LEAVER)
     assert code == 0
-    assert "deny, retrain, auto, nothing" in out
+    assert "deny, retrain, stop, auto, nothing" in out
     question = out[out.index("client-00003: deny. ") :]
     assert "A denial removes nothing from the model" in question
     assert "the model is unchanged: nothing was removed from it" in question

@@ -4,6 +4,7 @@ import json
 import shutil
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def statement(pack) -> str:
     return " ".join(page.split())
 
 
-def annex(pack) -> dict:
+def annex(pack) -> dict[str, Any]:
     return json.loads((Path(pack["folder"]) / "annex.json").read_text())
 
 

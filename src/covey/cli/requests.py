@@ -166,15 +166,6 @@ class RequestsAnswered(Answer):
             yield "no run is left to be answered"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestsExported(Answer):
-    """All requests of a period, for a regulator; no requester is named."""
-
-    since: str
-    until: str
-    requests: Sequence[RequestView]
-
-
 commands = Commands(help="Answer people who ask about their data, over all runs that know them.")
 app.add_typer(commands, name="requests")
 
@@ -209,8 +200,8 @@ def add(
     """Take a request in: say when it is due, and which runs know the names."""
     from covey.desk.requests import add_request
 
-    folder, below, day = _folder(register, roots), roots or [DEFAULT_ROOT], _day(received)
-    return RequestShown(add_request(folder, below, names, basis, day, reference, language))
+    where, day = _where(register, roots), _day(received)
+    return RequestShown(add_request(*where, names, basis, day, reference, language))
 
 
 @commands.command("correct")
@@ -234,8 +225,7 @@ def correct(
     given = {"names": names, "basis": basis, "reference": reference, "language": language}
     given |= {"received": _day(received), "reason": reason, "extended": _day(extended, "extended")}
     changed = {key: value for key, value in given.items() if value}
-    folder, below = _folder(register, roots), roots or [DEFAULT_ROOT]
-    return RequestShown(correct_request(folder, below, number, changed))
+    return RequestShown(correct_request(*_where(register, roots), number, changed))
 
 
 @commands.command("list")
@@ -251,7 +241,7 @@ def show_all(
     """List the requests that are open, or show one."""
     from covey.desk.register import read_register
 
-    with read_register(_folder(register, roots)) as held:
+    with read_register(_where(register, roots)[0]) as held:
         if number:
             return RequestShown(held.view(number))
         found = [each for each in held.views() if closed or each.state != "closed"]
@@ -268,8 +258,7 @@ def plan(
     """Say what every run would answer, what that costs, and what is true then."""
     from covey.desk.answering import plan_answers
 
-    folder, below = _folder(register, roots), roots or [DEFAULT_ROOT]
-    return AnswersPlanned(plan_answers(folder, below, numbers or [], answer))
+    return AnswersPlanned(plan_answers(*_where(register, roots), numbers or [], answer))
 
 
 @commands.command("answer")
@@ -286,7 +275,7 @@ def answer_all(
     from covey.desk.answering import answer_requests
     from covey.desk.pack import write_packs
 
-    folder, below = _folder(register, roots), roots or [DEFAULT_ROOT]
+    folder, below = _where(register, roots)
     with shown("requests") as observe:
         outcomes = answer_requests(folder, below, numbers or [], answer, observe=observe)
     return RequestsAnswered(outcomes, write_packs(folder, numbers or []))
@@ -305,8 +294,8 @@ def close(
     """Close a request that was handed over: salts, packs and names are deleted."""
     from covey.desk.requests import close_request
 
-    folder, below = _folder(register, roots), roots or [DEFAULT_ROOT]
-    return RequestShown(close_request(folder, below, number, reason, delete_salts=delete_salts))
+    where = _where(register, roots)
+    return RequestShown(close_request(*where, number, reason, delete_salts=delete_salts))
 
 
 @commands.command("export")
@@ -316,23 +305,22 @@ def export(
     out: Annotated[Path | None, typer.Option(help="A JSON file.")] = None,
     roots: RootsOption = None,
     register: RegisterOption = None,
-) -> RequestsExported:
+) -> RequestsListed:
     """Write all requests of a period for a regulator; no requester is named."""
     from covey.desk.register import read_register
     from covey.desk.requests import export_requests
 
     first, last = _day(since, "since") or date.min, _day(until, "until") or date.today()
-    with read_register(_folder(register, roots)) as held:
+    with read_register(_where(register, roots)[0]) as held:
         found = export_requests(held, first, last)
-    answer = RequestsExported(first.isoformat(), last.isoformat(), found)
+    answer = RequestsListed(found)
     if out is not None:
-        written = json.dumps(json_of(answer), indent=1).encode("ascii")
-        replace_whole(out, written, mode=0o600)
+        replace_whole(out, json.dumps(json_of(answer), indent=1).encode("ascii"), mode=0o600)
     return answer
 
 
-def _folder(register: Path | None, roots: list[str] | None) -> Path:
-    """Return where the register lies.
+def _where(register: Path | None, roots: list[str] | None) -> tuple[Path, list[str]]:
+    """Return where the register and the runs lie.
 
     Raises:
         ConfigError: it is not named, and no folder is among the roots.
@@ -344,7 +332,7 @@ def _folder(register: Path | None, roots: list[str] | None) -> Path:
             f"The register lies in `requests` of the first folder of runs, found none "
             f"among {', '.join(below)}. Give --root FOLDER, or --register FOLDER."
         )
-    return register or folders[0] / "requests"
+    return register or folders[0] / "requests", below
 
 
 def _day(text: str, option: str = "received") -> date | None:

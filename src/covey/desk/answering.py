@@ -26,10 +26,10 @@ from covey.desk.register import (
     RunAsked,
     RunEnded,
     RunOfRequest,
-    handle_of,
     proof_path,
     read_register,
     register_at,
+    run_handle,
     text_handle,
 )
 from covey.desk.runs import OPEN
@@ -191,10 +191,10 @@ def plan_answers(
             and (each.number, each.person, place) not in done
             and not (each.name in found.stopped[place] and each.is_served_by("stop"))
         ]
-        planned, problem = list[NamePlan](), ""
+        planned, problem, run = list[NamePlan](), "", None
         try:
-            run = load(Path(place)) if here else None
-            for batch in _batches(here) if run else ():
+            for batch in _batches(here):
+                run = run or load(Path(place))
                 plans = run.plan([e.name for e in batch], batch[0].wanted, batch[0].basis)
                 planned += [NamePlan.of(e.number, p) for e, p in zip(batch, plans, strict=True)]
         except CoveyError as error:
@@ -315,27 +315,28 @@ class _InRun:
         return [self._outcome(each, refused.get(each) or reason) for each in waiting]
 
     def _waiting(self, askers: Sequence[Asker]) -> list[Asker]:
+        run = run_handle(self.place)
         with read_register(self.folder) as held:
-            run = handle_of("r", self.place, held.texts())
             requests = held.requests()
         return [each for each in askers if (each.person, run) in requests[each.number].waiting]
 
-    def _record(self, facts: Callable[[str], Sequence[Fact]]) -> None:
-        with register_at(self.folder) as held:
-            run = handle_of("r", self.place, held.texts())
-            if found := facts(run):
-                held.record(found, {run: self.place})
+    def _record(self, facts: Sequence[Fact], texts: Mapping[str, str] | None = None) -> None:
+        if facts:
+            with register_at(self.folder) as held:
+                held.record(facts, {run_handle(self.place): self.place, **(texts or {})})
 
     def _end(self, askers: Sequence[Asker], why: Ending) -> None:
-        facts = [{"request": each.number, "person": each.person, "why": why} for each in askers]
-        self._record(lambda run: [RunEnded(run=run, **each) for each in facts])
+        run = run_handle(self.place)
+        self._record(
+            [RunEnded(request=e.number, person=e.person, run=run, why=why) for e in askers]
+        )
 
     def _note_signed(self, run: Run, askers: Sequence[Asker]) -> None:
         """Note answers that are signed: of an earlier request, or of one that a kill cut off."""
         with read_register(self.folder) as held:
-            handle, requests = handle_of("r", self.place, held.texts()), held.requests()
+            requests = held.requests()
         for each in askers:
-            key = each.person, handle
+            key = each.person, run_handle(self.place)
             asked = [r.asked[key] for r in requests.values() if key in r.asked]
             asked += [e.request for e in run.unacknowledged if _is_about(run, e, each.name)]
             for request in dict.fromkeys(asked):
@@ -347,26 +348,25 @@ class _InRun:
     def _note(self, asker: Asker, request: str) -> None:
         """Note what a signed proof says, and what it leaves to be done by hand."""
         path = proof_path(Path(self.place), request)
-        proof, left = _document(path), text_handle()
-        with register_at(self.folder) as held:
+        proof, left, run = _document(path), text_handle(), run_handle(self.place)
+        with read_register(self.folder) as held:
             texts, known = held.texts(), held.request(asker.number).known
-            run = handle_of("r", self.place, texts)
-            holds = json.loads(texts.get(known.get((asker.person, run), ""), "{}"))
-            among = {texts[r] for person, r in known if person == asker.person and r in texts}
-            items = by_hand(self.place, among, holds, proof) if holds else []
-            fact = RunAnswered(
-                request=asker.number,
-                person=asker.person,
-                run=run,
-                asked=request,
-                answer=proof["answer"],
-                answered=proof["answered"],
-                model_changed=proof["model_before"] != proof["model_after"],
-                proof_sha256=hashlib.sha256(read_bounded(path)).hexdigest(),
-                left=left,
-            )
-            stays = [] if proof["answer"] == "stop" else [asdict(each) for each in items]
-            held.record([fact], {run: self.place, left: json.dumps(stays)})
+        holds = json.loads(texts.get(known.get((asker.person, run), ""), "{}"))
+        among = {texts[r] for person, r in known if person == asker.person and r in texts}
+        changes = holds and proof["answer"] != "stop"
+        items = by_hand(self.place, among, holds, proof) if changes else []
+        fact = RunAnswered(
+            request=asker.number,
+            person=asker.person,
+            run=run,
+            asked=request,
+            answer=proof["answer"],
+            answered=proof["answered"],
+            model_changed=proof["model_before"] != proof["model_after"],
+            proof_sha256=hashlib.sha256(read_bounded(path)).hexdigest(),
+            left=left,
+        )
+        self._record([fact], {left: json.dumps([asdict(each) for each in items])})
 
     def _ask(self, run: Run, askers: Sequence[Asker]) -> dict[Asker, str]:
         """Ask the run for the names that it has, and say why some cannot be answered.
@@ -391,8 +391,8 @@ class _InRun:
 
         def on_receipt(name: str, receipt: Receipt) -> None:
             one = by_name[name]
-            fact = {"request": one.number, "person": one.person, "asked": receipt.request}
-            self._record(lambda run: [RunAsked(run=run, **fact)])
+            where = {"request": one.number, "person": one.person, "run": run_handle(self.place)}
+            self._record([RunAsked(**where, asked=receipt.request)])
 
         if asked:
             found = run.forget(asked, answer, basis, self.observe, on_receipt=on_receipt)

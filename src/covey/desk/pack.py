@@ -136,7 +136,7 @@ def _written(
                 if file.is_file():
                     files[f"{kind}-{file.name}"] = read_bounded(file)
         else:
-            why = request.ended.get(key, "holds")
+            why: Said = request.ended.get(key) or "holds"
             statements.append(_of_held(place, why, holds))
             about["ended"] = request.ended.get(key)
         annex.append(about)

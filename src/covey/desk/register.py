@@ -9,6 +9,7 @@ the day of the same number, or on its last day (Regulation 1182/71, Art. 3(2)(c)
 weekends make it no longer.
 """
 
+import hashlib
 import json
 import secrets
 import time
@@ -554,10 +555,9 @@ def without_names(texts: Mapping[str, str], persons: Collection[str]) -> dict[st
     return found
 
 
-def handle_of(kind: str, text: str, known: Mapping[str, str]) -> str:
-    """Return the handle of a person ("p") or a run ("r"), which may be known."""
-    same = (h for h, each in known.items() if h.startswith(f"{kind}-") and each == text)
-    return next(same, f"{kind}-{secrets.token_hex(8)}")
+def run_handle(place: str) -> str:
+    """Return the handle of a run: the same, whichever process puts it down first."""
+    return f"r-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
 def text_handle() -> str:

@@ -1,5 +1,6 @@
 """Taking requests in, correcting and closing them, and writing them down for a regulator."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -23,7 +24,6 @@ from covey.desk.register import (
     RequestClosing,
     RequestView,
     due_date,
-    handle_of,
     register_at,
     text_handle,
     without_names,
@@ -162,7 +162,9 @@ def _stored(
     texts, new = held.texts(), dict[str, str]()
     found = dict(values)
     if "names" in found:
-        handles = {handle_of("p", name, texts): name for name in found["names"]}
+        known = {text: handle for handle, text in texts.items() if handle.startswith("p-")}
+        made = {name: known.get(name) or f"p-{secrets.token_hex(8)}" for name in found["names"]}
+        handles = {handle: name for name, handle in made.items()}
         new |= handles
         found["names"] = tuple(handles)
     for what in ("reference", "reason"):

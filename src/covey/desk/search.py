@@ -21,8 +21,8 @@ from covey.desk.register import (
     RunEnded,
     RunKnown,
     ToDo,
-    handle_of,
     read_register,
+    run_handle,
     text_handle,
 )
 from covey.desk.runs import RunEntry, found_runs, reader_url
@@ -121,7 +121,7 @@ def searched(
         ended = [run for one, run in request.ended if one == person]
         places = (*found.known, *found.unreadable, *(texts[run] for run in mine))
         for place in dict.fromkeys(places):
-            run = handle_of("r", place, {**texts, **new})
+            run = run_handle(place)
             about: dict[str, Any] = {"request": request.number, "person": person, "run": run}
             kept = [each.known[person, run] for each in others if (person, run) in each.answered]
             looked_up, fact = request.known.get((person, run), ""), None
