@@ -153,9 +153,12 @@ def test_a_stronger_answer_follows_a_stop_and_a_denial(register, runs):
     add(register, runs, ONE, basis="restriction")
     assert {each.answer for each in go(register, runs)} == {"stop", "deny"}
     add(register, runs, ONE, TWO)
+    add(register, runs, TWO, basis="access")
     done = go(register, runs, "3")
     assert {each.answer for each in done} == {"retrain"}, "the salt of the denial is still here"
     assert not names_in(runs / "sets") & {ONE, TWO}
+    assert go(register, runs, "4") == ()
+    assert endings(register, "4") == {"sets": "before"}
     for each in proofs(runs / "sets"):
         assert not [c for c in load(runs / "sets").verify(each) if c.ok is False]
 

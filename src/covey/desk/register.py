@@ -538,7 +538,7 @@ def to_do(request: Request, texts: Mapping[str, str], person: str = "") -> tuple
             for each in json.loads(texts.get(given.left, "[]")):
                 found.setdefault((each["kind"], each["where"]), ToDo(**each))
     for key, why in request.ended.items():
-        if why != "before" and (not person or key[0] == person):
+        if why in ("elsewhere", "unreadable") and (not person or key[0] == person):
             where = texts.get(key[1], ERASED)
             found.setdefault(("run", where), ToDo("run", where, why))
     return tuple(found.values())

@@ -115,7 +115,8 @@ def searched(
         look_up: put down, too, what each run holds on a name, while that leads to it.
     """
     texts, facts, new = held.texts(), list[Fact](), dict[str, str]()
-    others = [each for each in held.requests().values() if each.closing is None]
+    is_access = request.entry.basis == "access"
+    others = [r for r in held.requests().values() if r.closing is None and not is_access]
     for person in request.entry.names:
         name, mine = texts[person], [run for one, run in request.runs if one == person]
         ended = [run for one, run in request.ended if one == person]
@@ -125,7 +126,7 @@ def searched(
             about: dict[str, Any] = {"request": request.number, "person": person, "run": run}
             kept = [each.known[person, run] for each in others if (person, run) in each.answered]
             looked_up, fact = request.known.get((person, run), ""), None
-            waits = look_up and request.entry.basis == "access" and run not in ended
+            waits = look_up and is_access and run not in ended
             if name in found.known.get(place, ()) or (kept and run not in mine):
                 handle = kept[0] if kept else ""
                 if look_up and not (handle or looked_up):
@@ -170,7 +171,7 @@ def by_hand(
         proof: the answer's; empty: there is none yet.
     """
     if problem := held.get("problem"):
-        return [ToDo("run", place, str(problem))]
+        return [ToDo("run", place, "unreadable", str(problem))]
     found = [
         ToDo("place", each["path"], each["kind"], f"{each['what']}. {each['how']}")
         for each in held["places"]
