@@ -79,16 +79,13 @@ class Pack:
     sha256: str
 
 
-def write_packs(
-    folder: Path, numbers: Sequence[str] = (), load: Load = Run, today: date | None = None
-) -> tuple[Pack, ...]:
+def write_packs(folder: Path, numbers: Sequence[str] = (), load: Load = Run) -> tuple[Pack, ...]:
     """Write the packs of requests that every run has answered, and that have none yet.
 
     Args:
         folder: the register's.
         numbers: of requests, whose packs are written anew; none: all that are open.
         load: how a run is loaded.
-        today: the statement's date; None: today.
 
     Raises:
         RunError: a proof is not there, is another one, or a check of it fails.
@@ -103,7 +100,7 @@ def write_packs(
             if person in request.packs and not numbers:
                 continue
             into = folder / PACKS / f"request-{request.number}-{i}"
-            pack = _written(request, person, texts, into, load, today or date.today())
+            pack = _written(request, person, texts, into, load)
             with register_at(folder) as held:
                 fact = PackWritten(
                     request=request.number, person=person, pack=into.name, sha256=pack.sha256
@@ -114,9 +111,9 @@ def write_packs(
 
 
 def _written(
-    request: Request, person: str, texts: Mapping[str, str], into: Path, load: Load, today: date
+    request: Request, person: str, texts: Mapping[str, str], into: Path, load: Load
 ) -> Pack:
-    statements: list[RunStatement] = []
+    today, statements = date.today(), list[RunStatement]()
     annex: list[dict[str, Any]] = []
     files: dict[str, bytes] = {}
     for key in request.runs:
