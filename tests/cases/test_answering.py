@@ -261,7 +261,7 @@ def test_a_run_that_comes_later_is_answered_too(register, runs, three):
     go(register, runs)
     write_packs(register, load=load)
     shutil.copytree(three / "program", runs / "program")
-    with pytest.raises(ConfigError, match="knows the name, and was not asked"):
+    with pytest.raises(ConfigError, match="knows the name, and has no request"):
         close_request(register, [runs], "1", load=load)
     assert answered(go(register, runs, load=package_load)) == {"program": ""}
     assert view(register).state == "answering"
@@ -284,7 +284,7 @@ def test_an_answer_that_nobody_acknowledged_is_taken_over(register, runs):
     (done,) = load(runs / "solved").forget([TWO, ONE], basis="erasure")[1:]
     assert answered(go(register, runs)) == {"solved": "subtract"}
     (given,) = request(register).answered.values()
-    assert given.asked == done.answered.request
+    assert given.run_request == done.answered.request
 
 
 def test_a_salt_goes_only_with_a_pack_or_by_an_explicit_word(register, runs):

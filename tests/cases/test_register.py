@@ -26,7 +26,7 @@ DRAWN = {
     kinds.Corrected: {"entry": st.just(ENTRY), "day": TEXT},
     kinds.AnswerBegun: {"wanted": TEXT},
     kinds.RunKnown: {**PERSON, "held": TEXT},
-    kinds.RunAsked: {**PERSON, "asked": TEXT},
+    kinds.RunRequested: {**PERSON, "run_request": TEXT},
     kinds.RunEnded: {**PERSON, "why": st.sampled_from(["before", "gone"])},
     kinds.PackWritten: {"person": TEXT, "pack": TEXT, "sha256": TEXT},
 }

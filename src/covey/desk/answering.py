@@ -1,7 +1,7 @@
 """Planning and answering requests in every run that knows the names.
 
 The register is written in short steps, and is free while a run replays. Killed anywhere, the
-same command goes on from there: a run that was asked finishes its own requests, and its answer
+same command goes on from there: a run finishes the requests in its ledger, and its answer
 is recognised by the receipt's mark, which only the requester's name and salt make.
 """
 
@@ -23,9 +23,9 @@ from covey.desk.register import (
     Register,
     Request,
     RunAnswered,
-    RunAsked,
     RunEnded,
     RunOfRequest,
+    RunRequested,
     proof_path,
     read_register,
     register_at,
@@ -56,7 +56,7 @@ PLAYED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class _Requester:
     """One name of one request."""
 
     number: str
@@ -135,20 +135,24 @@ def alive(held: Register, numbers: Sequence[str]) -> tuple[Request, ...]:
     return tuple(sorted(open_ones, key=lambda each: (each.entry.received, each.number)))
 
 
-def _askers(requests: Iterable[Request], texts: Mapping[str, str], wanted: str) -> list[Asker]:
+def _requesters(
+    requests: Iterable[Request], texts: Mapping[str, str], wanted: str
+) -> list[_Requester]:
     return [
-        Asker(each.number, person, texts[person], each.entry.basis, wanted or each.wanted or "auto")
+        _Requester(
+            each.number, person, texts[person], each.entry.basis, wanted or each.wanted or "auto"
+        )
         for each in requests
         if each.entry.basis != "access"
         for person in each.entry.names
     ]
 
 
-def _batches(askers: Sequence[Asker]) -> Iterator[list[Asker]]:
+def _batches(requesters: Sequence[_Requester]) -> Iterator[list[_Requester]]:
     """Yield who can be answered at once: of one basis and one answer, each name once."""
-    rest = list(askers)
+    rest = list(requesters)
     while rest:
-        first, batch = rest[0], dict[ClientName, Asker]()
+        first, batch = rest[0], dict[ClientName, _Requester]()
         for each in rest:
             if (each.basis, each.wanted) == (first.basis, first.wanted):
                 batch.setdefault(each.name, each)
@@ -178,7 +182,7 @@ def plan_answers(
     wanted_answer(wanted or "auto", None)
     with read_register(folder) as held:
         requests, texts = alive(held, numbers), held.texts()
-    askers = _askers(requests, texts, wanted)
+    requesters = _requesters(requests, texts, wanted)
     names = [texts[person] for each in requests for person in each.entry.names]
     found = search_runs(roots, names)
     done = {(e.number, key[0], texts.get(key[1])) for e in requests for key in e.answered}
@@ -186,7 +190,7 @@ def plan_answers(
     for place, known in found.known.items():
         here = [
             each
-            for each in askers
+            for each in requesters
             if each.name in known
             and (each.number, each.person, place) not in done
             and not (each.name in found.stopped[place] and each.is_served_by("stop"))
@@ -250,12 +254,12 @@ def answer_requests(
         _begin(folder, number, found, wanted)
     with read_register(folder) as held:
         begun, texts = [held.request(number) for number in changing], held.texts()
-    askers = _askers(begun, texts, "")
+    requesters = _requesters(begun, texts, "")
     places = [texts[run] for each in begun for _, run in each.waiting]
     outcomes: list[RunOfRequest] = []
     for place in dict.fromkeys(places):
         here = _InRun(folder, place, load, observe)
-        some = here.answer(askers)
+        some = here.answer(requesters)
         if reports and any(each.answer for each in some):
             load(Path(place)).report()
         outcomes += some
@@ -286,20 +290,20 @@ class _InRun:
     load: Load
     observe: Observer
 
-    def answer(self, askers: Sequence[Asker]) -> list[RunOfRequest]:
+    def answer(self, requesters: Sequence[_Requester]) -> list[RunOfRequest]:
         """Let the run answer whom it owes an answer, and say what came of it."""
-        waiting, reason, refused = self._waiting(askers), "", dict[Asker, str]()
+        waiting, reason, refused = self._waiting(requesters), "", dict[_Requester, str]()
         path = Path(self.place)
         if not RunFolder(path).config_path.is_file():
             self._end(waiting, "gone")
             return []
         try:
             run = self.load(path)
-            if _owes_answers(path):  # asked before: a kill may have left it half-done
+            if _owes_answers(path):  # put down before: a kill may have left it half-done
                 run.finish_requests(self.observe)
             for batch in _batches(waiting):
                 self._note_signed(run, batch)
-                refused |= self._ask(run, self._waiting(batch))
+                refused |= self._forget(run, self._waiting(batch))
             if not _owes_answers(path):
                 with Ledger.read(RunFolder(path).ledger) as ledger:
                     names, stopped = {*ledger.names().values()}, ledger.stopped()
@@ -314,52 +318,52 @@ class _InRun:
             reason = str(error)
         return [self._outcome(each, refused.get(each) or reason) for each in waiting]
 
-    def _waiting(self, askers: Sequence[Asker]) -> list[Asker]:
+    def _waiting(self, requesters: Sequence[_Requester]) -> list[_Requester]:
         run = run_handle(self.place)
         with read_register(self.folder) as held:
             requests = held.requests()
-        return [each for each in askers if (each.person, run) in requests[each.number].waiting]
+        return [each for each in requesters if (each.person, run) in requests[each.number].waiting]
 
     def _record(self, facts: Sequence[Fact], texts: Mapping[str, str] | None = None) -> None:
         if facts:
             with register_at(self.folder) as held:
                 held.record(facts, {run_handle(self.place): self.place, **(texts or {})})
 
-    def _end(self, askers: Sequence[Asker], why: Ending) -> None:
+    def _end(self, requesters: Sequence[_Requester], why: Ending) -> None:
         run = run_handle(self.place)
         self._record(
-            [RunEnded(request=e.number, person=e.person, run=run, why=why) for e in askers]
+            [RunEnded(request=e.number, person=e.person, run=run, why=why) for e in requesters]
         )
 
-    def _note_signed(self, run: Run, askers: Sequence[Asker]) -> None:
+    def _note_signed(self, run: Run, requesters: Sequence[_Requester]) -> None:
         """Note answers that are signed: of an earlier request, or of one that a kill cut off."""
         with read_register(self.folder) as held:
             requests = held.requests()
-        for each in askers:
+        for each in requesters:
             key = each.person, run_handle(self.place)
-            asked = [r.asked[key] for r in requests.values() if key in r.asked]
-            asked += [e.request for e in run.unacknowledged if _is_about(run, e, each.name)]
-            for request in dict.fromkeys(asked):
+            known = [r.requested[key] for r in requests.values() if key in r.requested]
+            known += [e.request for e in run.unacknowledged if _is_about(run, e, each.name)]
+            for request in dict.fromkeys(known):
                 path = proof_path(run.folder, request)
                 if path.is_file() and each.is_served_by(_document(path)["answer"]):
                     self._note(each, request)
                     break
 
-    def _note(self, asker: Asker, request: str) -> None:
+    def _note(self, requester: _Requester, request: str) -> None:
         """Note what a signed proof says, and what it leaves to be done by hand."""
         path = proof_path(Path(self.place), request)
         proof, left, run = _document(path), text_handle(), run_handle(self.place)
         with read_register(self.folder) as held:
-            texts, known = held.texts(), held.request(asker.number).known
-        holds = json.loads(texts.get(known.get((asker.person, run), ""), "{}"))
-        among = {texts[r] for person, r in known if person == asker.person and r in texts}
+            texts, known = held.texts(), held.request(requester.number).known
+        holds = json.loads(texts.get(known.get((requester.person, run), ""), "{}"))
+        among = {texts[r] for person, r in known if person == requester.person and r in texts}
         changes = holds and proof["answer"] != "stop"
         items = by_hand(self.place, among, holds, proof) if changes else []
         fact = RunAnswered(
-            request=asker.number,
-            person=asker.person,
+            request=requester.number,
+            person=requester.person,
             run=run,
-            asked=request,
+            run_request=request,
             answer=proof["answer"],
             answered=proof["answered"],
             model_changed=proof["model_before"] != proof["model_after"],
@@ -368,53 +372,53 @@ class _InRun:
         )
         self._record([fact], {left: json.dumps([asdict(each) for each in items])})
 
-    def _ask(self, run: Run, askers: Sequence[Asker]) -> dict[Asker, str]:
-        """Ask the run for the names that it has, and say why some cannot be answered.
+    def _forget(self, run: Run, requesters: Sequence[_Requester]) -> dict[_Requester, str]:
+        """Let the run forget the names that it knows, and say why some cannot be answered.
 
         Who left with a weaker answer, whose salt is still here, comes back with it.
         """
         salts = {
             each.name: kept.salt
-            for each in askers
+            for each in requesters
             if each.name not in run.names
             for kept in run.unacknowledged
             if kept.answer and _is_about(run, kept, each.name)
         }
-        by_name = {e.name: e for e in askers if e.name in run.names or e.name in salts}
+        by_name = {e.name: e for e in requesters if e.name in run.names or e.name in salts}
         if not by_name:
             return {}
-        answer, basis = askers[0].wanted, askers[0].basis
+        answer, basis = requesters[0].wanted, requesters[0].basis
         who = {name: Returning(name, salts[name]) if name in salts else name for name in by_name}
         plans = run.plan([*who.values()], answer, basis)
         refused = {by_name[each.client]: each.reason for each in plans if each.chosen is None}
-        asked = [who[name] for name, each in by_name.items() if each not in refused]
+        leaving = [who[name] for name, each in by_name.items() if each not in refused]
 
         def on_receipt(name: str, receipt: Receipt) -> None:
             one = by_name[name]
             where = {"request": one.number, "person": one.person, "run": run_handle(self.place)}
-            self._record([RunAsked(**where, asked=receipt.request)])
+            self._record([RunRequested(**where, run_request=receipt.request)])
 
-        if asked:
-            found = run.forget(asked, answer, basis, self.observe, on_receipt=on_receipt)
+        if leaving:
+            found = run.forget(leaving, answer, basis, self.observe, on_receipt=on_receipt)
             for each in found:
                 self._note(by_name[each.client], each.answered.request)
         return refused
 
-    def _leave_word(self, askers: Sequence[Asker]) -> None:
+    def _leave_word(self, requesters: Sequence[_Requester]) -> None:
         """Leave the requests with the process that plays the run."""
         folder = RunFolder(Path(self.place))
         queued = {each.client for each in folder.queued_requests()}
         with Ledger.read(folder.ledger) as ledger:
-            asked = {r.handle for r in ledger.requests() if r.state in OPEN}
-            there = {name for handle, name in ledger.names().items() if handle not in asked}
-        for each in askers:
+            waiting = {r.handle for r in ledger.requests() if r.state in OPEN}
+            there = {name for handle, name in ledger.names().items() if handle not in waiting}
+        for each in requesters:
             if each.name in there - queued:
                 folder.queue_request(each.name, each.wanted, each.basis)
 
-    def _outcome(self, asker: Asker, reason: str) -> RunOfRequest:
+    def _outcome(self, requester: _Requester, reason: str) -> RunOfRequest:
         with read_register(self.folder) as held:
-            runs = held.view(asker.number).runs
-        same = (each for each in runs if (each.name, each.run) == (asker.name, self.place))
+            runs = held.view(requester.number).runs
+        same = (each for each in runs if (each.name, each.run) == (requester.name, self.place))
         found = next(same)
         return found if found.answer or found.ended else replace(found, reason=reason)
 

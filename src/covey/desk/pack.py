@@ -126,8 +126,16 @@ def _written(
             given = request.answered[key]
             proof, salt = _verified(place, given, load)
             statements.append(_statement(place, given, proof, holds))
-            about |= {"request": given.asked, "answer": given.answer, "salt": salt, "proof": proof}
-            path, receipt = proof_path(Path(place), given.asked), _receipt(place, given.asked)
+            about |= {
+                "request": given.run_request,
+                "answer": given.answer,
+                "salt": salt,
+                "proof": proof,
+            }
+            path, receipt = (
+                proof_path(Path(place), given.run_request),
+                _receipt(place, given.run_request),
+            )
             inside = {"proof": path, "page": path.with_suffix(".html"), "receipt": receipt}
             for kind, file in inside.items():
                 if file.is_file():
@@ -184,7 +192,7 @@ def _verified(place: str, given: RunAnswered, load: Load) -> tuple[dict[str, Any
     Raises:
         RunError: it is not the proof that was signed, or a check fails.
     """
-    path = proof_path(Path(place), given.asked)
+    path = proof_path(Path(place), given.run_request)
     try:
         written = read_bounded(path)
     except OSError as error:
@@ -203,7 +211,7 @@ def _verified(place: str, given: RunAnswered, load: Load) -> tuple[dict[str, Any
             f"An answer is handed over with a proof that every check passes, but {path} fails "
             f"{'; '.join(failed)}. Look with `covey verify`, and hand over nothing."
         )
-    salts = (each.salt for each in run.unacknowledged if each.request == given.asked)
+    salts = (each.salt for each in run.unacknowledged if each.request == given.run_request)
     return json.loads(written), next(salts, "")
 
 

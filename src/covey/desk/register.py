@@ -159,10 +159,10 @@ class RunKnown(OfRun):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunAsked(OfRun):
+class RunRequested(OfRun):
     """The run's ledger holds a request, under this identifier."""
 
-    asked: str
+    run_request: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ class RunAnswered(OfRun):
         left: the handle of what the answer left to be done by hand.
     """
 
-    asked: str
+    run_request: str
     answer: str
     answered: str
     model_changed: bool
@@ -252,7 +252,7 @@ class Request:
     Attributes:
         before: earlier entries, each with the day on which it was corrected.
         wanted: the answer that runs give; "": nothing was begun.
-        known, asked, answered, ended: what each run did, by person and run.
+        known, requested, answered, ended: what each run did, by person and run.
         packs: by person, until something is answered after it was written.
     """
 
@@ -261,7 +261,7 @@ class Request:
     before: tuple[tuple[Entry, str], ...] = ()
     wanted: str = ""
     known: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    asked: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    requested: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     answered: Mapping[tuple[str, str], RunAnswered] = field(
         default_factory=dict[tuple[str, str], RunAnswered]
     )
@@ -273,7 +273,7 @@ class Request:
     @property
     def runs(self) -> tuple[tuple[str, str], ...]:
         """Every run that has to do with it, by person."""
-        found = dict.fromkeys((*self.known, *self.asked, *self.answered, *self.ended))
+        found = dict.fromkeys((*self.known, *self.requested, *self.answered, *self.ended))
         return tuple(each for each in found if each[0] in self.entry.names)
 
     @property
@@ -300,8 +300,8 @@ class Request:
                 new = {"wanted": wanted}
             case RunKnown(key=key, held=held):
                 new = {"known": {**self.known, key: held or self.known.get(key, "")}}
-            case RunAsked(key=key, asked=asked):
-                new = {"asked": {**self.asked, key: asked}}
+            case RunRequested(key=key, run_request=given):
+                new = {"requested": {**self.requested, key: given}}
             case RunAnswered(key=key):
                 new = {"answered": {**self.answered, key: fact}}
             case RunEnded(key=key, why=why):
@@ -316,7 +316,7 @@ class Request:
                 pass
         if isinstance(fact, OfRun):
             packs = {person: pack for person, pack in self.packs.items() if person != fact.person}
-            new["packs"] = self.packs if isinstance(fact, RunKnown | RunAsked) else packs
+            new["packs"] = self.packs if isinstance(fact, RunKnown | RunRequested) else packs
             ended = {key: why for key, why in self.ended.items() if key != fact.key}
             new.setdefault("ended", ended)
         return replace(self, **new)
@@ -365,7 +365,7 @@ class RunOfRequest:
     """What a run did about one name.
 
     Attributes:
-        asked: its own identifier of the request; "": it has none.
+        run_request: its own identifier of the request; "": it has none.
         answer: "": none; then `ended`, or `reason` while it is tried, says why.
         answered: when, ISO 8601.
         proof: its path.
@@ -374,7 +374,7 @@ class RunOfRequest:
     request: str
     name: str
     run: str
-    asked: str = ""
+    run_request: str = ""
     answer: str = ""
     answered: str = ""
     model_changed: bool = False
@@ -509,18 +509,18 @@ class Register:
 
 def _run_of(request: Request, key: tuple[str, str], texts: Mapping[str, str]) -> RunOfRequest:
     name, place = (texts.get(each, ERASED) for each in key)
-    asked, ended = request.asked.get(key, ""), request.ended.get(key, "")
-    start = RunOfRequest(request=request.number, name=name, run=place, asked=asked, ended=ended)
+    own, ended = request.requested.get(key, ""), request.ended.get(key, "")
+    start = RunOfRequest(request=request.number, name=name, run=place, run_request=own, ended=ended)
     given = request.answered.get(key)
     if given is None:
         return start
     return replace(
         start,
-        asked=given.asked,
+        run_request=given.run_request,
         answer=given.answer,
         answered=given.answered,
         model_changed=given.model_changed,
-        proof=str(proof_path(Path(place), given.asked)),
+        proof=str(proof_path(Path(place), given.run_request)),
         proof_sha256=given.proof_sha256,
     )
 

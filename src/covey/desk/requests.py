@@ -92,7 +92,7 @@ def correct_request(
         if request.closing is not None or (request.wanted and {"names", "basis"} & {*changed}):
             raise ConfigError(
                 f"A request can be corrected until it is closed, and its names and basis until "
-                f"runs are asked, found request {number} {request.state}. Add a new one."
+                f"runs answer, found request {number} {request.state}. Add a new one."
             )
         entry, new = _stored(held, checked, request.entry)
         received, last = (
@@ -194,8 +194,8 @@ def close_request(
         number: the request's.
         reason: why it is closed although not every run answered.
         load: how a run is loaded.
-        delete_salts: delete salts that no pack holds, and give up runs that were asked and
-            have not answered.
+        delete_salts: delete salts that no pack holds, and give up runs that have the
+            request and have not answered.
 
     Raises:
         ConfigError: something is left to do; nothing was done.
@@ -220,8 +220,8 @@ def close_request(
             run = load(Path(texts[handle]))
         except CoveyError:  # a run that is gone keeps no salt
             continue
-        if given.asked in {each.request for each in run.unacknowledged}:
-            run.acknowledge(given.asked)
+        if given.run_request in {each.request for each in run.unacknowledged}:
+            run.acknowledge(given.run_request)
     for path in sorted((folder / PACKS).glob(f"request-{number}-*")):
         delete_whole(path)
     with register_at(folder) as held:
@@ -252,7 +252,7 @@ def _left_to_do(
             found = search_runs(roots, names)
             done = {(texts[p], texts[r]) for p, r in request.runs}
             left += [
-                f"{place} knows the name, and was not asked"
+                f"{place} knows the name, and has no request"
                 for name in names
                 for place in found.runs_of(name)
                 if (name, place) not in done
@@ -260,8 +260,8 @@ def _left_to_do(
     if not delete_salts:
         remedy = "or say --delete-salts"
         left += [
-            f"{texts[run]} was asked and has not answered: answer first, {remedy}"
-            for person, run in request.asked
+            f"{texts[run]} has the request and has not answered: answer first, {remedy}"
+            for person, run in request.requested
             if (person, run) in request.waiting
         ]
         left += [
