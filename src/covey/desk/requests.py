@@ -28,7 +28,7 @@ from covey.desk.register import (
     text_handle,
     without_names,
 )
-from covey.desk.search import search_runs, searched
+from covey.desk.search import Holdings, search_runs, searched
 from covey.runs.run import Run
 
 MOST_LETTERS = 500
@@ -95,10 +95,8 @@ def correct_request(
                 f"runs answer, found request {number} {request.state}. Add a new one."
             )
         entry, new = _stored(held, checked, request.entry)
-        received, last = (
-            date.fromisoformat(entry.received),
-            due_date(date.fromisoformat(entry.received)),
-        )
+        received = date.fromisoformat(entry.received)
+        last = due_date(received)
         if bool(entry.extended) != bool(entry.reason) or (
             entry.extended and not received <= date.fromisoformat(entry.extended) <= last
         ):
@@ -117,7 +115,7 @@ def correct_request(
         return held.view(number)
 
 
-def _put_down(held: Register, number: str, found: Any) -> None:  # noqa: ANN401
+def _put_down(held: Register, number: str, found: Holdings) -> None:
     facts, new = searched(held, held.request(number), found, look_up=False)
     if facts:
         held.record(facts, new)
