@@ -283,7 +283,7 @@ def test_an_answer_that_nobody_acknowledged_is_taken_over(register, runs):
     add(register, runs)
     (done,) = load(runs / "solved").forget([TWO, ONE], basis="erasure")[1:]
     assert answered(go(register, runs)) == {"solved": "subtract"}
-    (given,) = request(register).answered.values()
+    (given,) = request(register).runs.values()
     assert given.run_request == done.answered.request
 
 
@@ -341,7 +341,7 @@ def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, steps
         with register_at(at / "register") as held:
             (one,) = held.requests().values()
         assert one.state == "answered"
-        assert {each.answer for each in one.answered.values()} == wanted
+        assert {each.answer for each in one.runs.values()} == wanted
         for name in ("program", "solved"):
             run = load(at / "runs" / name)
             assert len(proofs(run.folder)) == 2

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import zipfile
+from dataclasses import replace
 from datetime import date, timedelta
 from hashlib import sha256
 from html import unescape
@@ -14,7 +15,7 @@ import pytest
 from cases.tiny import ONE, THREE, TWO, load
 from covey import RunError, answer_requests, verify, write_packs
 from covey.desk.pack import RunStatement, _templates
-from covey.desk.register import Entry, RunAnswered, ToDo, read_register, register_at
+from covey.desk.register import Entry, ToDo, read_register, register_at
 from covey.desk.requests import add_request, correct_request
 from covey.unlearning.proof import FORBIDDEN
 
@@ -147,10 +148,9 @@ def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
     (path,) = (runs / "solved" / "proofs").glob("*.json")
     path.write_text(path.read_text().replace('"rounds_replayed": 1', '"rounds_replayed": 0'))
     with register_at(own) as held:
-        (given,) = held.request("1").answered.values()
-        told = {name: getattr(given, name) for name in RunAnswered.__dataclass_fields__}
-        told["proof_sha256"] = sha256(path.read_bytes()).hexdigest()
-        held.record([RunAnswered(**told)])
+        (given,) = held.request("1").runs.values()
+        digest = sha256(path.read_bytes()).hexdigest()
+        held.record([replace(given, proof_sha256=digest)])
     with pytest.raises(RunError, match="signature"):
         write_packs(own)
     shutil.rmtree(runs / "solved")

@@ -25,9 +25,12 @@ PERSON = {"person": st.just("p-1"), "run": TEXT}
 DRAWN = {
     kinds.Corrected: {"entry": st.just(ENTRY), "day": TEXT},
     kinds.AnswerBegun: {"wanted": TEXT},
-    kinds.RunKnown: {**PERSON, "held": TEXT},
-    kinds.RunRequested: {**PERSON, "run_request": TEXT},
-    kinds.RunEnded: {**PERSON, "why": st.sampled_from(["before", "gone"])},
+    kinds.RunOfRequest: {
+        **PERSON,
+        "held": TEXT,
+        "run_request": st.just("") | TEXT,
+        "ended": st.sampled_from(["", "before", "gone"]),
+    },
     kinds.PackWritten: {"person": TEXT, "pack": TEXT, "sha256": TEXT},
 }
 DRAWS = st.lists(

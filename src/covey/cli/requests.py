@@ -55,7 +55,7 @@ class RequestShown(Answer):
         if view.repeats and view.state != "closed":
             yield f"the same name is in request {', '.join(view.repeats)}: it is answered once"
         for run in view.runs:
-            yield f"{run.name} in {run.run}: {run.answer or ENDINGS[run.ended]}"
+            yield f"{run.person} in {run.run}: {run.answer or ENDINGS[run.ended]}"
         if not view.runs:
             yield "no run knows the name"
         yield from (f"by hand: {_by_hand(each)}" for each in view.by_hand)

@@ -22,10 +22,7 @@ from covey.desk.register import (
     Fact,
     Register,
     Request,
-    RunAnswered,
-    RunEnded,
     RunOfRequest,
-    RunRequested,
     proof_path,
     read_register,
     register_at,
@@ -185,7 +182,12 @@ def plan_answers(
     requesters = _requesters(requests, texts, wanted)
     names = [texts[person] for each in requests for person in each.entry.names]
     found = search_runs(roots, names)
-    done = {(e.number, key[0], texts.get(key[1])) for e in requests for key in e.answered}
+    done = {
+        (e.number, key[0], texts.get(key[1]))
+        for e in requests
+        for key, r in e.runs.items()
+        if r.answer
+    }
     runs: list[RunPlan] = []
     for place, known in found.known.items():
         here = [
@@ -209,7 +211,8 @@ def plan_answers(
         each.number: tuple(
             texts[p]
             for p in each.entry.names
-            if not found.runs_of(texts[p]) and not any(key[0] == p for key in each.answered)
+            if not found.runs_of(texts[p])
+            and not any(r.answer for r in each.runs.values() if r.person == p)
         )
         for each in requests
     }
@@ -332,7 +335,10 @@ class _InRun:
     def _end(self, requesters: Sequence[_Requester], why: Ending) -> None:
         run = run_handle(self.place)
         self._record(
-            [RunEnded(request=e.number, person=e.person, run=run, why=why) for e in requesters]
+            [
+                RunOfRequest(request=e.number, person=e.person, run=run, ended=why)
+                for e in requesters
+            ]
         )
 
     def _note_signed(self, run: Run, requesters: Sequence[_Requester]) -> None:
@@ -341,7 +347,7 @@ class _InRun:
             requests = held.requests()
         for each in requesters:
             key = each.person, run_handle(self.place)
-            known = [r.requested[key] for r in requests.values() if key in r.requested]
+            known = [r.noted[key].run_request for r in requests.values() if key in r.noted]
             known += [e.request for e in run.unacknowledged if _is_about(run, e, each.name)]
             for request in dict.fromkeys(known):
                 path = proof_path(run.folder, request)
@@ -354,12 +360,12 @@ class _InRun:
         path = proof_path(Path(self.place), request)
         proof, left, run = _document(path), text_handle(), run_handle(self.place)
         with read_register(self.folder) as held:
-            texts, known = held.texts(), held.request(requester.number).known
-        holds = json.loads(texts.get(known.get((requester.person, run), ""), "{}"))
+            texts, known = held.texts(), held.request(requester.number).runs
+        holds = json.loads(texts.get(known[requester.person, run].held, "{}"))
         among = {texts[r] for person, r in known if person == requester.person and r in texts}
         changes = holds and proof["answer"] != "stop"
         items = by_hand(self.place, among, holds, proof) if changes else []
-        fact = RunAnswered(
+        fact = RunOfRequest(
             request=requester.number,
             person=requester.person,
             run=run,
@@ -396,7 +402,7 @@ class _InRun:
         def on_receipt(name: str, receipt: Receipt) -> None:
             one = by_name[name]
             where = {"request": one.number, "person": one.person, "run": run_handle(self.place)}
-            self._record([RunRequested(**where, run_request=receipt.request)])
+            self._record([RunOfRequest(**where, run_request=receipt.request)])
 
         if leaving:
             found = run.forget(leaving, answer, basis, self.observe, on_receipt=on_receipt)
@@ -418,7 +424,7 @@ class _InRun:
     def _outcome(self, requester: _Requester, reason: str) -> RunOfRequest:
         with read_register(self.folder) as held:
             runs = held.view(requester.number).runs
-        same = (each for each in runs if (each.name, each.run) == (requester.name, self.place))
+        same = (each for each in runs if (each.person, each.run) == (requester.name, self.place))
         found = next(same)
         return found if found.answer or found.ended else replace(found, reason=reason)
 

@@ -26,7 +26,7 @@ from covey.desk.register import (
     Ending,
     PackWritten,
     Request,
-    RunAnswered,
+    RunOfRequest,
     proof_path,
     read_register,
     register_at,
@@ -116,14 +116,13 @@ def _written(
     today, statements = date.today(), list[RunStatement]()
     annex: list[dict[str, Any]] = []
     files: dict[str, bytes] = {}
-    for key in request.runs:
-        if key[0] != person:
+    for given in request.runs.values():
+        if given.person != person:
             continue
-        place = texts[key[1]]
-        holds = json.loads(texts.get(request.known.get(key, ""), "{}"))
+        place = texts[given.run]
+        holds = json.loads(texts.get(given.held, "{}"))
         about: dict[str, Any] = {"run": Path(place).name, "held": holds or None}
-        if key in request.answered:
-            given = request.answered[key]
+        if given.answer:
             proof, salt = _verified(place, given, load)
             statements.append(_statement(place, given, proof, holds))
             about |= {
@@ -141,9 +140,9 @@ def _written(
                 if file.is_file():
                     files[f"{kind}-{file.name}"] = read_bounded(file)
         else:
-            why: Said = request.ended.get(key) or "holds"
+            why: Said = given.ended or "holds"
             statements.append(_of_held(place, why, holds))
-            about["ended"] = request.ended.get(key)
+            about["ended"] = given.ended
         annex.append(about)
     entry, left = request.entry.readable(texts), to_do(request, texts, person)
     view = {
@@ -186,7 +185,7 @@ def _written(
     return Pack(request.number, texts[person], into, path, digest)
 
 
-def _verified(place: str, given: RunAnswered, load: Load) -> tuple[dict[str, Any], str]:
+def _verified(place: str, given: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
     """Return a proof that every check passes, and its salt; "": that was handed over before.
 
     Raises:
@@ -230,7 +229,7 @@ SAYS: Mapping[str, Said] = {
 
 
 def _statement(
-    place: str, given: RunAnswered, proof: Mapping[str, Any], holds: Mapping[str, Any]
+    place: str, given: RunOfRequest, proof: Mapping[str, Any], holds: Mapping[str, Any]
 ) -> RunStatement:
     trained = tuple(t + 1 for t in holds.get("rounds_trained", ()))
     says, start = SAYS[given.answer], proof["first_replayed_round"]

@@ -139,56 +139,39 @@ class AnswerBegun(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfRun(Fact):
-    """What one run did about one person; both are handles."""
+class RunOfRequest(Fact):
+    """What a run did about one person, step by step: a later fact adds to what is known.
+
+    Attributes:
+        person: a handle; the name, where it is shown.
+        run: a handle; the place, where it is shown.
+        held: the handle of what the run holds on the person, once that was looked up.
+        run_request: its own identifier of the request.
+        answer: what was answered; "": nothing yet, or `ended` says why there is none.
+        answered: when, ISO 8601.
+        proof_sha256: of the proof's file.
+        left: the handle of what the answer left to be done by hand.
+        proof, reason: its path, and why there is no answer yet, where it is shown.
+    """
 
     person: str
     run: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Whom it is about, and where."""
-        return self.person, self.run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunKnown(OfRun):
-    """The run knows the name; held: the handle of what it holds, once that was looked up."""
-
     held: str = ""
+    run_request: str = ""
+    answer: str = ""
+    answered: str = ""
+    model_changed: bool = False
+    proof_sha256: str = ""
+    left: str = ""
+    ended: Ending | Literal[""] = ""
+    proof: str = ""
+    reason: str = ""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequested(OfRun):
-    """The run's ledger holds a request, under this identifier."""
-
-    run_request: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunAnswered(OfRun):
-    """The run signed an answer.
-
-    Attributes:
-        answered: when, ISO 8601.
-        model_changed: whether the run's models were.
-        proof_sha256: of the proof's file.
-        left: the handle of what the answer left to be done by hand.
-    """
-
-    run_request: str
-    answer: str
-    answered: str
-    model_changed: bool
-    proof_sha256: str
-    left: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnded(OfRun):
-    """The run gives no answer to this request."""
-
-    why: Ending
+    def readable(self, texts: Mapping[str, str]) -> "RunOfRequest":
+        """Return it with texts in place of their handles."""
+        name, place = texts.get(self.person, ERASED), texts.get(self.run, ERASED)
+        proof = str(proof_path(Path(place), self.run_request)) if self.answer else ""
+        return replace(self, person=name, run=place, held="", left="", proof=proof)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,10 +201,7 @@ class TracesOverwritten(Fact):
     """What was left of erased texts in the register's file is overwritten."""
 
 
-_readers = {
-    each.__name__: TypeAdapter[Fact](each)
-    for each in (*Fact.__subclasses__(), *OfRun.__subclasses__())
-}
+_readers = {each.__name__: TypeAdapter[Fact](each) for each in Fact.__subclasses__()}
 
 
 def record_of(fact: Fact) -> Record:
@@ -252,7 +232,7 @@ class Request:
     Attributes:
         before: earlier entries, each with the day on which it was corrected.
         wanted: the answer that runs give; "": nothing was begun.
-        known, requested, answered, ended: what each run did, by person and run.
+        noted: what each run did, by person and run.
         packs: by person, until something is answered after it was written.
     """
 
@@ -260,28 +240,24 @@ class Request:
     entry: Entry
     before: tuple[tuple[Entry, str], ...] = ()
     wanted: str = ""
-    known: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    requested: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    answered: Mapping[tuple[str, str], RunAnswered] = field(
-        default_factory=dict[tuple[str, str], RunAnswered]
+    noted: Mapping[tuple[str, str], RunOfRequest] = field(
+        default_factory=dict[tuple[str, str], RunOfRequest]
     )
-    ended: Mapping[tuple[str, str], Ending] = field(default_factory=dict[tuple[str, str], Ending])
     packs: Mapping[str, PackWritten] = field(default_factory=dict[str, PackWritten])
     closing: RequestClosing | None = None
     is_closed: bool = False
 
     @property
-    def runs(self) -> tuple[tuple[str, str], ...]:
-        """Every run that has to do with it, by person."""
-        found = dict.fromkeys((*self.known, *self.requested, *self.answered, *self.ended))
-        return tuple(each for each in found if each[0] in self.entry.names)
+    def runs(self) -> dict[tuple[str, str], RunOfRequest]:
+        """What each run did about the names of its entry, by person and run."""
+        return {key: run for key, run in self.noted.items() if key[0] in self.entry.names}
 
     @property
     def waiting(self) -> tuple[tuple[str, str], ...]:
         """The runs that have not answered, by person."""
-        if self.entry.basis == "access":
-            return tuple(k for k in self.runs if not self.known.get(k) and k not in self.ended)
-        return tuple(k for k in self.runs if k not in self.answered and k not in self.ended)
+        access = self.entry.basis == "access"
+        done = (each.ended or (each.held if access else each.answer) for each in self.runs.values())
+        return tuple(key for key, is_done in zip(self.runs, done, strict=True) if not is_done)
 
     @property
     def state(self) -> RequestState:
@@ -298,14 +274,14 @@ class Request:
                 new = {"entry": entry, "before": (*self.before, (self.entry, day))}
             case AnswerBegun(wanted=wanted):
                 new = {"wanted": wanted}
-            case RunKnown(key=key, held=held):
-                new = {"known": {**self.known, key: held or self.known.get(key, "")}}
-            case RunRequested(key=key, run_request=given):
-                new = {"requested": {**self.requested, key: given}}
-            case RunAnswered(key=key):
-                new = {"answered": {**self.answered, key: fact}}
-            case RunEnded(key=key, why=why):
-                new = {"ended": {**self.ended, key: why}}
+            case RunOfRequest():
+                key = fact.person, fact.run
+                known = {name: value for name, value in asdict(fact).items() if value}
+                run = replace(self.noted.get(key, fact), **{**known, "ended": fact.ended})
+                new = {"noted": {**self.noted, key: run}}
+                if fact.answer or fact.ended:
+                    stay = {one: pack for one, pack in self.packs.items() if one != fact.person}
+                    new["packs"] = stay
             case PackWritten(person=person):
                 new = {"packs": {**self.packs, person: fact}}
             case RequestClosing():
@@ -314,11 +290,6 @@ class Request:
                 new = {"is_closed": True}
             case _:
                 pass
-        if isinstance(fact, OfRun):
-            packs = {person: pack for person, pack in self.packs.items() if person != fact.person}
-            new["packs"] = self.packs if isinstance(fact, RunKnown | RunRequested) else packs
-            ended = {key: why for key, why in self.ended.items() if key != fact.key}
-            new.setdefault("ended", ended)
         return replace(self, **new)
 
 
@@ -358,30 +329,6 @@ class ToDo:
     where: str
     what: str = ""
     how: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOfRequest:
-    """What a run did about one name.
-
-    Attributes:
-        run_request: its own identifier of the request; "": it has none.
-        answer: "": none; then `ended`, or `reason` while it is tried, says why.
-        answered: when, ISO 8601.
-        proof: its path.
-    """
-
-    request: str
-    name: str
-    run: str
-    run_request: str = ""
-    answer: str = ""
-    answered: str = ""
-    model_changed: bool = False
-    proof: str = ""
-    proof_sha256: str = ""
-    ended: Ending | Literal[""] = ""
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,7 +420,7 @@ class Register:
             days_left=(entry.due - date.today()).days,
             repeats=[e.number for e in earlier if not e.is_closed and names & {*e.entry.names}],
             wanted=request.wanted,
-            runs=[_run_of(request, key, texts) for key in request.runs],
+            runs=[each.readable(texts) for each in request.runs.values()],
             by_hand=to_do(request, texts),
             packs=[str(folder / e.pack) for e in request.packs.values() if not closing],
             closed=closing.day if closing else "",
@@ -507,24 +454,6 @@ class Register:
         self.record([TracesOverwritten(request=facts[closed[-1]].request)])
 
 
-def _run_of(request: Request, key: tuple[str, str], texts: Mapping[str, str]) -> RunOfRequest:
-    name, place = (texts.get(each, ERASED) for each in key)
-    own, ended = request.requested.get(key, ""), request.ended.get(key, "")
-    start = RunOfRequest(request=request.number, name=name, run=place, run_request=own, ended=ended)
-    given = request.answered.get(key)
-    if given is None:
-        return start
-    return replace(
-        start,
-        run_request=given.run_request,
-        answer=given.answer,
-        answered=given.answered,
-        model_changed=given.model_changed,
-        proof=str(proof_path(Path(place), given.run_request)),
-        proof_sha256=given.proof_sha256,
-    )
-
-
 def proof_path(run: Path, request: str) -> Path:
     """Return where a run keeps the proof of a request."""
     return RunFolder(run).proofs / f"{request}.json"
@@ -533,14 +462,13 @@ def proof_path(run: Path, request: str) -> Path:
 def to_do(request: Request, texts: Mapping[str, str], person: str = "") -> tuple[ToDo, ...]:
     """Return what is left to be done by hand, each place or recipient once."""
     found: dict[tuple[str, str], ToDo] = {}
-    for key, given in request.answered.items():
-        if not person or key[0] == person:
-            for each in json.loads(texts.get(given.left, "[]")):
+    for run in request.runs.values():
+        if not person or run.person == person:
+            for each in json.loads(texts.get(run.left, "[]")):
                 found.setdefault((each["kind"], each["where"]), ToDo(**each))
-    for key, why in request.ended.items():
-        if why in ("elsewhere", "unreadable") and (not person or key[0] == person):
-            where = texts.get(key[1], ERASED)
-            found.setdefault(("run", where), ToDo("run", where, why))
+            if run.ended in ("elsewhere", "unreadable"):
+                where = texts.get(run.run, ERASED)
+                found.setdefault(("run", where), ToDo("run", where, run.ended))
     return tuple(found.values())
 
 

@@ -213,9 +213,9 @@ def close_request(
         closing = RequestClosing(request=number, day=date.today().isoformat(), reason=text)
         with register_at(folder) as held:
             held.record([closing], {text: reason} if text else {})
-    for (_, handle), given in request.answered.items():
+    for given in request.noted.values():
         try:
-            run = load(Path(texts[handle]))
+            run = load(Path(texts[given.run]))
         except CoveyError:  # a run that is gone keeps no salt
             continue
         if given.run_request in {each.request for each in run.unacknowledged}:
@@ -259,13 +259,13 @@ def _left_to_do(
         remedy = "or say --delete-salts"
         left += [
             f"{texts[run]} has the request and has not answered: answer first, {remedy}"
-            for person, run in request.requested
-            if (person, run) in request.waiting
+            for (person, run), noted in request.runs.items()
+            if noted.run_request and (person, run) in request.waiting
         ]
         left += [
             f"the salt of {texts[run]} stands in no pack: covey requests answer {number}, {remedy}"
-            for person, run in request.answered
-            if person in missing
+            for (person, run), noted in request.runs.items()
+            if noted.answer and person in missing
         ]
     return left
 
@@ -275,11 +275,17 @@ def _without_names(held: Register, request: Request) -> Mapping[str, str | None]
     texts = held.texts()
     others = [each for each in held.requests().values() if each.number != request.number]
     needed = {each for other in others if not other.is_closed for each in other.entry.names}
-    shared = {h for other in others if not other.is_closed for h in other.known.values()}
+    shared = {
+        h
+        for other in others
+        if not other.is_closed
+        for r in other.noted.values()
+        for h in (r.held, r.left)
+    }
     entries = (request.entry, *(entry for entry, _ in request.before))
     persons = {each for entry in entries for each in entry.names} - needed
-    left = {given.left for given in request.answered.values()}
-    gone = {*persons, *({*request.known.values()} - shared), *left} & texts.keys()
+    held_texts = {h for each in request.noted.values() for h in (each.held, each.left)}
+    gone = {*persons, *(held_texts - shared)} & texts.keys()
     masked = without_names(texts, persons & texts.keys())
     changed: dict[str, str | None] = {h: t for h, t in masked.items() if t != texts[h]}
     return {**changed, **dict.fromkeys(gone)}

@@ -18,8 +18,7 @@ from covey.desk.register import (
     Fact,
     Register,
     Request,
-    RunEnded,
-    RunKnown,
+    RunOfRequest,
     ToDo,
     read_register,
     run_handle,
@@ -119,22 +118,22 @@ def searched(
     others = [r for r in held.requests().values() if r.closing is None and not is_access]
     for person in request.entry.names:
         name, mine = texts[person], [run for one, run in request.runs if one == person]
-        ended = [run for one, run in request.ended if one == person]
         places = (*found.known, *found.unreadable, *(texts[run] for run in mine))
         for place in dict.fromkeys(places):
             run = run_handle(place)
             about: dict[str, Any] = {"request": request.number, "person": person, "run": run}
-            kept = [each.known[person, run] for each in others if (person, run) in each.answered]
-            looked_up, fact = request.known.get((person, run), ""), None
-            waits = look_up and is_access and run not in ended
+            same = [each.noted[person, run] for each in others if (person, run) in each.noted]
+            kept = [each.held for each in same if each.answer]
+            now, fact = request.noted.get((person, run), RunOfRequest(**about)), None
+            waits = look_up and is_access and not now.ended
             if name in found.known.get(place, ()) or (kept and run not in mine):
                 handle = kept[0] if kept else ""
-                if look_up and not (handle or looked_up):
+                if look_up and not (handle or now.held):
                     handle = text_handle()
                     new[handle] = json.dumps(held_in(place, name))
                 if handle or run not in mine:
-                    fact = RunKnown(held=handle, **about)
-            elif run not in mine or (waits and not looked_up):
+                    fact = RunOfRequest(held=handle, **about)
+            elif run not in mine or (waits and not now.held):
                 why: Ending | None = "gone" if place not in found.known else None
                 if place in found.unreadable:
                     why = "unreadable"
@@ -142,7 +141,7 @@ def searched(
                     why = "before"
                 elif run in mine and not why:
                     why = "elsewhere"
-                fact = RunEnded(why=why, **about) if why else None
+                fact = RunOfRequest(ended=why, **about) if why else None
             if fact is not None:
                 new[run] = place
                 facts.append(fact)
