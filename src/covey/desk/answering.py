@@ -401,8 +401,13 @@ class _InRun:
 
         def on_receipt(name: str, receipt: Receipt) -> None:
             one = by_name[name]
-            where = {"request": one.number, "person": one.person, "run": run_handle(self.place)}
-            self._record([RunOfRequest(**where, run_request=receipt.request)])
+            fact = RunOfRequest(
+                request=one.number,
+                person=one.person,
+                run=run_handle(self.place),
+                run_request=receipt.request,
+            )
+            self._record([fact])
 
         if leaving:
             found = run.forget(leaving, answer, basis, self.observe, on_receipt=on_receipt)
