@@ -169,7 +169,7 @@ def seed_of(settings: Settings, answers: Sequence[str], seed: int) -> dict[str, 
             else:
                 shutil.copytree(place / "met", own)
             there = covey.load(own, clients=clients)
-            known = {o.answer: o.possible for o, _ in there.plan(LEAVER).options}
+            known = {o.answer: o.possible for o in there.plan(LEAVER).options}
             # where every set stays large enough, nothing calls for a roll back
             there.forget(LEAVER, answer if known[answer] else "deny")
             found[answer] = _seen(run, there.params(0))

@@ -43,8 +43,8 @@ from .data.clients import ClientData, PopulationRequest
 from .data.examples import Examples, Shift, Source
 from .data.partition import Partition
 from .data.source import ClientSource, DataSet
-from .desk.answering import answer_cases
-from .desk.case import register_at
+from .desk.answering import answer_requests
+from .desk.pack import write_packs
 from .engine.cpu import ReferenceEngine
 from .engine.metrics import Metric
 from .engine.optimizers import Adam, AdamW, Optimizer, Sgd
@@ -155,7 +155,7 @@ __all__ = [
     "TrainingJob",
     "WarmUp",
     "__version__",
-    "answer_cases",
+    "answer_requests",
     "audit",
     "audit_epsilon",
     "audit_model",
@@ -165,7 +165,6 @@ __all__ = [
     "load",
     "load_config",
     "mean_per_cluster",
-    "register_at",
     "resume",
     "run",
     "select_by_loss",
@@ -173,4 +172,5 @@ __all__ = [
     "select_weighted",
     "sweep",
     "verify",
+    "write_packs",
 ]

@@ -19,7 +19,7 @@ from covey.components.parts import reference
 from covey.config.sections import Figure, StoppingConfig
 from covey.config.settings import Config, config_of
 from covey.data.sets import PassedClients
-from covey.desk.intake import delete_run
+from covey.desk.search import delete_run
 from covey.membership.attacks import Scorer
 from covey.models.build import PassedModel
 from covey.runs.pages import in_notebook, live_line

@@ -2,16 +2,14 @@ import os
 import shutil
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, event
 
 from cases.tiny import play
-from covey import register_at
 from covey.base import files as atomic_io
-from covey.desk.case import Register
 
 Make = Callable[[Path], object]
 
@@ -40,9 +38,9 @@ def runs(three: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def register(tmp_path: Path) -> Iterator[Register]:
-    with register_at(tmp_path / "register") as held:
-        yield held
+def register(tmp_path: Path) -> Path:
+    """The folder of a register that is not begun."""
+    return tmp_path / "register"
 
 
 @pytest.fixture(scope="session")

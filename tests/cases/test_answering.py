@@ -2,24 +2,24 @@
 
 import json
 import shutil
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
 from cases.tiny import ONE, THREE, TWO, load
-from covey import ConfigError, RunError, answer_cases, register_at
+from covey import ConfigError, RunError, answer_requests, write_packs
 from covey.base.events import RunRolledBack
-from covey.desk.answering import close_case
-from covey.desk.case import read_register
-from covey.desk.intake import add_case, delete_run, needed_runs, plan_answers, sign_items
-from covey.desk.letters import write_letters
+from covey.desk.answering import plan_answers
+from covey.desk.register import read_register, register_at
+from covey.desk.requests import add_request, close_request
 from covey.desk.runs import found_runs
+from covey.desk.search import delete_run, needed_runs
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.session import read_events
 
-DAY, OFFICER = date(2026, 10, 1), "Olga Officer"
+DAY = date.today() - timedelta(days=3)
 ALL = ["program", "sets", "solved"]
 
 
@@ -36,8 +36,8 @@ def answered(outcomes) -> dict[str, str]:
     return {Path(each.run).name: each.answer for each in outcomes}
 
 
-def add(register, runs, name=ONE, basis="erasure", **more):
-    return add_case(register, [runs], name, DAY, basis, **more)
+def add(register, runs, *names, basis="erasure", **more):
+    return add_request(register, [runs], names or [ONE], basis, DAY, **more)
 
 
 def only(runs: Path, *names: str) -> None:
@@ -48,28 +48,39 @@ def only(runs: Path, *names: str) -> None:
 
 
 def go(register, runs, *numbers, **more):
-    more = {"load": load, "pages": False, **more}
-    return answer_cases(register, [runs], numbers, **more)
+    return answer_requests(register, [runs], numbers, **{"load": load, "reports": False, **more})
 
 
-def test_from_the_request_to_the_letters_over_three_runs(register, runs):
-    case = add(register, runs, owner=OFFICER)
-    assert case.due == date(2026, 11, 1)
-    assert sorted(Path(register.text(r)).name for r in case.known) == ALL
+def request(register, number="1"):
+    with read_register(register) as held:
+        return held.request(number)
+
+
+def view(register, number="1"):
+    with read_register(register) as held:
+        return held.view(number)
+
+
+def endings(register, number="1") -> dict[str, str]:
+    return {Path(each.run).name: each.ended for each in view(register, number).runs}
+
+
+def test_from_the_request_to_its_closing_over_three_runs(register, runs):
+    shown = add(register, runs)
+    assert sorted(Path(each.run).name for each in shown.runs) == ALL
     load(runs / "sets").export(0, recipient="Hospital <b>North</b>")
     plan = plan_answers(register, [runs], load=load)
-    planned = {Path(each.run).name: each.cases[0].answer for each in plan.runs}
+    planned = {Path(each.run).name: each.names[0].answer for each in plan.runs}
     assert planned == {"program": "retrain", "sets": "retrain", "solved": "subtract"}
-    assert all(each.cases[0].afterwards for each in plan.runs)
-    assert register.case("1").state == "open"
+    assert all(each.names[0].afterwards for each in plan.runs)
+    assert view(register).state == "open"
 
     assert answered(go(register, runs)) == planned
-    case = register.case("1")
-    assert case.state == "answered"
-    items = [register.text(each.text) for each in case.items]
-    assert items == [each.text for each in plan.by_hand["1"]]
-    assert any("Hospital <b>North</b>" in each for each in items)
-    assert any("Backups" in each for each in items)
+    shown = view(register)
+    assert shown.state == "answered"
+    where = [each.where for each in shown.by_hand]
+    assert len(where) == len(set(where)), "each place or recipient stands there once"
+    assert any("Hospital <b>North</b>" in each for each in where)
     for name in ALL:
         assert ONE not in names_in(runs / name)
         (proof,) = proofs(runs / name)
@@ -78,37 +89,24 @@ def test_from_the_request_to_the_letters_over_three_runs(register, runs):
         checks = run.verify(proof, name_and_salt=(ONE, kept.salt))
         assert not [each for each in checks if each.ok is False]
         assert {c.name: c.ok for c in checks}["subject"]
-
-    letters = write_letters(register, "1", OFFICER, load=load)
-    assert [each.path.name for each in letters] == ["answer.html", "notice-1.html"]
-    page = letters[0].path.read_text()
-    assert page.count("Whether this answer meets a legal duty") == 1
-    assert page.count("What this does not say") == 3
-    assert all(load(runs / name).unacknowledged[0].salt in page for name in ALL)
-    notice = letters[1].path.read_text()
-    assert "Hospital &lt;b&gt;North&lt;/b&gt;" in notice
-    assert ONE not in notice
-
-    sign_items(register, "1", [], OFFICER)
-    with pytest.raises(ConfigError, match="older than what was added or signed off"):
-        close_case(register, [runs], "1", OFFICER, load=load)
-    again = write_letters(register, "1", OFFICER, load=load)
-    assert "under way" not in again[0].path.read_text()
-    case = close_case(register, [runs], "1", OFFICER, load=load)
-    assert case.state == "closed"
-    assert set(case.letters) == {"answer.html", "notice-1.html"}
-    assert list(register.letters.iterdir()) == []
+    with pytest.raises(ConfigError, match="answers are not written"):
+        close_request(register, [runs], "1", load=load)
+    (pack,) = write_packs(register, load=load)
+    assert write_packs(register, load=load) == ()
+    closed = close_request(register, [runs], "1", load=load)
+    assert closed.state == "closed"
+    assert not pack.folder.exists()
+    assert not pack.archive.exists()
     assert all(load(runs / name).unacknowledged == () for name in ALL)
-    assert ONE not in str(register.texts())
-    for path in register.folder.rglob("*"):
+    for path in register.rglob("*"):
         assert path.is_dir() or ONE.encode() not in path.read_bytes()
-    assert answer_cases(register, [runs], load=load) == ()
+    assert go(register, runs) == ()
 
 
 def test_several_leavers_share_one_replay(register, runs):
     only(runs, "sets", "solved")
-    for name in (ONE, TWO, THREE):
-        add(register, runs, name)
+    add(register, runs, ONE, TWO)
+    add(register, runs, THREE)
     done = go(register, runs)
     assert {each.answer for each in done} == {"retrain", "subtract"}
     assert len(done) == 6
@@ -121,50 +119,119 @@ def test_several_leavers_share_one_replay(register, runs):
 
 def test_each_basis_gets_the_answer_that_goes_with_it(register, runs):
     only(runs, "sets")
-    add(register, runs, ONE, "objection")
-    add(register, runs, TWO, "withdrawal")
-    done = {each.case: each for each in go(register, runs, "2", "1")}
-    assert (done["1"].answer, done["2"].answer) == ("retrain", "deny")
-    assert not names_in(runs / "sets") & {ONE, TWO}
+    add(register, runs, TWO, basis="withdrawal")
+    add(register, runs, ONE, basis="objection")
+    add(register, runs, THREE, basis="access")
+    add(register, runs, TWO, basis="access")
+    done = {each.request: each for each in go(register, runs)}
+    assert {number: each.answer for number, each in done.items()} == {"1": "deny", "2": "stop"}
+    assert view(register, "3").state == view(register, "4").state == "answered"
+    assert endings(register, "4") == {"sets": "before"}, "what is true once others are answered"
+    assert names_in(runs / "sets") >= {ONE, THREE}
+    assert TWO not in names_in(runs / "sets")
     with Ledger.read(runs / "sets" / "ledger.sqlite") as ledger:
         asked = {each.basis for each in ledger.requests()}
     signed = {json.loads(each.read_text())["basis"] for each in proofs(runs / "sets")}
     assert asked == signed == {"objection", "withdrawal"}
 
 
-def test_who_asks_twice_is_answered_once(register, runs):
+@pytest.mark.parametrize("basis", ["restriction", "objection", "withdrawal"])
+def test_no_kind_of_run_leaves_a_basis_without_an_answer(register, runs, basis):
+    add(register, runs, basis=basis)
+    done = go(register, runs)
+    assert all(each.answer for each in done)
+    assert view(register).state == "answered"
+    for each in done:
+        assert not [c for c in load(Path(each.run)).verify(each.proof) if c.ok is False]
+    write_packs(register, load=load)
+    close_request(register, [runs], "1", load=load)
+
+
+def test_a_stronger_answer_follows_a_stop_and_a_denial(register, runs):
+    only(runs, "sets")
+    add(register, runs, TWO, basis="withdrawal")
+    add(register, runs, ONE, basis="restriction")
+    assert {each.answer for each in go(register, runs)} == {"stop", "deny"}
+    add(register, runs, ONE, TWO)
+    add(register, runs, TWO, basis="access")
+    done = go(register, runs, "3")
+    assert {each.answer for each in done} == {"retrain"}, "the salt of the denial is still here"
+    assert not names_in(runs / "sets") & {ONE, TWO}
+    assert go(register, runs, "4") == ()
+    assert endings(register, "4") == {"sets": "before"}
+    for each in proofs(runs / "sets"):
+        assert not [c for c in load(runs / "sets").verify(each) if c.ok is False]
+
+
+def test_the_same_request_twice_is_answered_once(register, runs):
     only(runs, "solved")
     add(register, runs)
-    add(register, runs)
-    assert {each.case for each in go(register, runs)} == {"1"}
+    assert add(register, runs).repeats == ["1"]
+    assert {each.request for each in go(register, runs)} == {"1", "2"}
     assert len(proofs(runs / "solved")) == 1
+    add(register, runs)
+    assert answered(go(register, runs)) == {"solved": "subtract"}
+    assert len(proofs(runs / "solved")) == 1
+
+
+def test_a_person_who_was_answered_is_recognised_after_the_closing(register, runs):
+    only(runs, "sets", "solved")
+    add(register, runs)
+    add(register, runs, TWO, basis="restriction")
+    go(register, runs)
+    write_packs(register, load=load)
+    for number in ("1", "2"):
+        close_request(register, [runs], number, load=load)
+    assert [each.ended for each in add(register, runs).runs] == ["before", "before"]
+    add(register, runs, TWO, basis="objection")
+    assert go(register, runs, "3") == ()
+    assert {each.ended for each in go(register, runs, "4")} == {"before"}
+    assert {view(register, number).state for number in "34"} == {"answered"}
 
 
 def test_a_program_s_run_waits_for_its_program_and_the_others_do_not(register, runs):
     only(runs, "program", "solved")
     add(register, runs)
-    done = answer_cases(register, [runs], pages=False)
+    done = go(register, runs, load=package_load)
     assert answered(done) == {"program": "", "solved": "subtract"}
     reasons = {Path(each.run).name: each.reason for each in done}
     assert "model=..." in reasons["program"]
-    assert register.case("1").state == "answering"
+    assert view(register).state == "answering"
     assert answered(go(register, runs)) == {"program": "retrain"}
-    assert register.case("1").state == "answered"
+    assert view(register).state == "answered"
+
+
+def package_load(folder: Path):
+    import covey
+
+    return covey.load(folder)
 
 
 def test_a_run_that_is_played_gets_the_request_and_answers_later(register, runs):
     only(runs, "solved")
     folder = RunFolder(runs / "solved")
-    add(register, runs)
+    add(register, runs, basis="restriction")
     with Ledger.open(folder.ledger_path, now):
         done = {Path(each.run).name: each for each in go(register, runs)}
         assert "between two rounds" in done["solved"].reason
         go(register, runs)  # the request is not left twice
     assert [each.client for each in folder.queued_requests()] == [ONE]
     load(folder.path).resume()
-    assert ONE not in names_in(folder.path)
-    assert answered(go(register, runs)) == {"solved": "subtract"}
+    assert answered(go(register, runs)) == {"solved": "stop"}
     assert len(proofs(folder.path)) == 1
+
+
+def test_the_register_is_free_while_a_run_replays(register, runs):
+    only(runs, "program")
+    add(register, runs)
+    seen = []
+
+    def observe(_):
+        if not seen:
+            seen.append(add(register, runs, TWO, basis="access").request)
+
+    assert answered(go(register, runs, observe=observe)) == {"program": "retrain"}
+    assert seen == ["2"]
 
 
 def test_a_request_that_nobody_took_up_is_answered_once(register, runs):
@@ -178,41 +245,37 @@ def test_a_request_that_nobody_took_up_is_answered_once(register, runs):
         assert [each.state for each in ledger.requests()] == ["done"]
 
 
-def test_a_run_that_somebody_else_answered_becomes_an_item(register, runs):
+def test_a_run_that_was_answered_past_the_register_is_said_to_be(register, runs):
     only(runs, "solved")
     add(register, runs)
     run = load(runs / "solved")
     (done,) = run.forget(ONE, basis="erasure")
     run.acknowledge(done.answered.request)
     go(register, runs)
-    case = register.case("1")
-    assert case.state == "answered"
-    assert any("knew the name" in register.text(each.text) for each in case.items)
+    assert (view(register).state, endings(register)) == ("answered", {"solved": "elsewhere"})
 
 
 def test_a_run_that_comes_later_is_answered_too(register, runs, three):
     only(runs, "solved")
     add(register, runs)
     go(register, runs)
-    before = len(register.case("1").items)
+    write_packs(register, load=load)
     shutil.copytree(three / "program", runs / "program")
-    add(register, runs, "nobody")
-    reasons = answer_cases(register, [runs], pages=False)
-    assert [(each.case, Path(each.run).name) for each in reasons] == [("1", "program")]
-    assert register.case("1").state == "answering"
+    with pytest.raises(ConfigError, match="knows the name, and has no request"):
+        close_request(register, [runs], "1", load=load)
+    assert answered(go(register, runs, load=package_load)) == {"program": ""}
+    assert view(register).state == "answering"
     assert answered(go(register, runs)) == {"program": "retrain"}
-    assert len(register.case("1").items) > before
-    assert len(register.case("1").answered) == 2
+    assert view(register).packs == [], "the pack is older than the answer"
 
 
-def test_a_run_that_was_deleted_becomes_an_item(register, runs):
+def test_a_run_that_was_deleted_is_said_to_be(register, runs):
     only(runs, "program", "solved")
     add(register, runs)
     shutil.rmtree(runs / "program")
     assert answered(go(register, runs)) == {"solved": "subtract"}
-    case = register.case("1")
-    assert case.state == "answered"
-    assert any("is not there" in register.text(each.text) for each in case.items)
+    assert endings(register) == {"program": "gone", "solved": ""}
+    assert view(register).state == "answered"
 
 
 def test_an_answer_that_nobody_acknowledged_is_taken_over(register, runs):
@@ -220,8 +283,20 @@ def test_an_answer_that_nobody_acknowledged_is_taken_over(register, runs):
     add(register, runs)
     (done,) = load(runs / "solved").forget([TWO, ONE], basis="erasure")[1:]
     assert answered(go(register, runs)) == {"solved": "subtract"}
-    (given,) = register.case("1").answered.values()
-    assert given.request == done.answered.request
+    (given,) = request(register).runs.values()
+    assert given.run_request == done.answered.request
+
+
+def test_a_salt_goes_only_with_a_pack_or_by_an_explicit_word(register, runs):
+    only(runs, "solved")
+    add(register, runs)
+    go(register, runs)
+    with pytest.raises(ConfigError, match="stands in no pack"):
+        close_request(register, [runs], "1", "the person does not answer", load=load)
+    assert load(runs / "solved").unacknowledged
+    reason = "the person does not answer"
+    close_request(register, [runs], "1", reason, load=load, delete_salts=True)
+    assert not load(runs / "solved").unacknowledged
 
 
 def test_damaged_and_unknown_runs_are_said_to_be(register, runs):
@@ -230,58 +305,48 @@ def test_damaged_and_unknown_runs_are_said_to_be(register, runs):
     add(register, runs)
     plan = plan_answers(register, [runs], load=load)
     assert list(plan.unreadable) == [str(runs / "program")]
-    done = go(register, runs)
-    assert answered(done) == {"solved": "subtract"}
-    items = register.case("1").items
-    assert any("program could not be read" in register.text(e.text) for e in items)
-    add(register, runs, "nobody")
-    assert plan_answers(register, [runs], load=load).unknown == ("2",)
+    assert answered(go(register, runs)) == {"solved": "subtract"}
+    assert endings(register)["program"] == "unreadable"
+    add(register, runs, "a stranger")
+    assert plan_answers(register, [runs], load=load).unknown["2"] == ("a stranger",)
     assert go(register, runs) == ()
 
 
-def test_what_an_open_case_needs_is_told(register, runs):
-    entries = found_runs([runs])
-    assert needed_runs(register.folder, [runs], entries) == {}
+def test_what_an_open_request_needs_is_said_and_not_overwritten(runs):
+    entries, register = found_runs([runs]), runs / "requests"
+    assert needed_runs(register, [runs], entries) == {}
     add(register, runs)
-    needed = needed_runs(register.folder, [runs], entries)
+    needed = needed_runs(register, [runs], entries)
     assert sorted(Path(place).name for place in needed) == ALL
-    assert needed_runs(register.folder / "nowhere", [runs], entries) == {}
-
-
-def test_what_an_open_case_needs_is_not_overwritten(runs):
-    only(runs, "program")
-    with register_at(runs / "requests") as register:
-        add(register, runs)
-        with pytest.raises(RunError, match="case 1 of the register is open"):
-            delete_run(runs / "program")
+    with pytest.raises(RunError, match="request 1 of the register is open"):
+        delete_run(runs / "program")
     assert load(runs / "program").names
 
 
 @pytest.mark.parametrize("steps", [[215], pytest.param(range(10, 600, 40), marks=pytest.mark.slow)])
-def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, steps):
-    """Whatever dies between two steps, each run answers once, and the case knows it."""
+@pytest.mark.parametrize("basis", ["erasure", "restriction"])
+def test_an_answer_outlives_a_kill_at_every_change(three, tmp_path, dying, steps, basis):
+    """Whatever dies between two steps, each run answers once, and the register has it."""
 
     def live(at):
-        with register_at(at / "register") as register:
-            go(register, at / "runs")
+        go(at / "register", at / "runs")
 
-    for n in steps:
+    for n in steps if basis == "erasure" else [n // 3 for n in steps]:
         at = tmp_path / f"{n}"
         shutil.copytree(three, at / "runs", ignore=shutil.ignore_patterns("sets"))
-        with register_at(at / "register") as register:
-            add(register, at / "runs")
-            add(register, at / "runs", TWO)
+        add(at / "register", at / "runs", ONE, TWO, basis=basis)
         died = dying(lambda at=at: live(at), n)
         live(at)
-        with read_register(at / "register") as register:
-            for case in register.cases().values():
-                assert case.state == "answered"
-                assert {each.answer for each in case.answered.values()} == {"retrain", "subtract"}
+        wanted = {"erasure": {"retrain", "subtract"}, "restriction": {"stop"}}[basis]
+        with register_at(at / "register") as held:
+            (one,) = held.requests().values()
+        assert one.state == "answered"
+        assert {each.answer for each in one.runs.values()} == wanted
         for name in ("program", "solved"):
             run = load(at / "runs" / name)
             assert len(proofs(run.folder)) == 2
             assert len(run.unacknowledged) == 2
-            assert not names_in(run.folder) & {ONE, TWO}
+            assert bool(names_in(run.folder) & {ONE, TWO}) == (basis == "restriction")
             for proof in proofs(run.folder):
                 assert not [c for c in run.verify(proof) if c.ok is False]
         shutil.rmtree(at)

@@ -2,40 +2,36 @@
 
 import json
 import sqlite3
-from datetime import date
+from datetime import date, timedelta
+from pathlib import Path
+from threading import Thread
 from zlib import compress, decompress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey import ConfigError, LedgerError, register_at
-from covey.desk import case as kinds
-from covey.desk.answering import close_case
-from covey.desk.case import Fact, cases_of, fact_of, read_register, record_of
-from covey.desk.intake import add_case, add_item, extend_case, sign_items
+from covey import ConfigError, LedgerError
+from covey.desk import register as kinds
+from covey.desk.register import Fact, fact_of, read_register, record_of, register_at, requests_of
+from covey.desk.requests import add_request, close_request, correct_request, export_requests
 
 NAME = "Ada <script>alert(1)</script>"
-DAY = date(2026, 10, 1)
-CASES = ("1", "2")
+DAY = date.today() - timedelta(days=40)
 TEXT = st.text("abc-", min_size=1, max_size=4)
-
+ENTRY = kinds.Entry(names=("p-1",), received="2026-10-01", basis="erasure")
+PERSON = {"person": st.just("p-1"), "run": TEXT}
 
 DRAWN = {
-    kinds.RunsSearched: {"known": st.tuples(TEXT, TEXT)},
-    kinds.DeadlineExtended: {"told": st.just("2026-10-02"), "reason": TEXT},
-    kinds.ItemAdded: {"item": st.integers(1, 3), "kind": TEXT, "text": TEXT},
-    kinds.ItemSigned: {
-        "item": st.integers(1, 3),
-        "by": TEXT,
-        "day": TEXT,
-        "note": TEXT,
-        "kept": TEXT,
-    },
+    kinds.Corrected: {"entry": st.just(ENTRY), "day": TEXT},
     kinds.AnswerBegun: {"wanted": TEXT},
-    kinds.RunAsked: {"run": TEXT, "request": TEXT},
-    kinds.RunLost: {"run": TEXT},
-    kinds.LetterWritten: {"letter": TEXT, "sha256": TEXT},
+    kinds.RunOfRequest: {
+        **PERSON,
+        "held": TEXT,
+        "run_request": st.just("") | TEXT,
+        "ended": st.sampled_from(["", "before", "gone"]),
+    },
+    kinds.PackWritten: {"person": TEXT, "pack": TEXT, "sha256": TEXT},
 }
 DRAWS = st.lists(
     st.one_of([st.tuples(st.just(kind), st.fixed_dictionaries(d)) for kind, d in DRAWN.items()]),
@@ -43,207 +39,203 @@ DRAWS = st.lists(
 )
 
 
-def facts_about(case: str, draws) -> list[Fact]:
-    """Whatever can happen to a case, in any order, after it was received."""
-    first = kinds.RequestReceived(
-        case=case, person=f"p-{case}", received="2026-10-01", basis="erasure"
-    )
-    return [first, *(kind(case=case, **values) for kind, values in draws)]
+def facts_about(number: str, draws) -> list[Fact]:
+    """Whatever can happen to a request, in any order, after it was received."""
+    first = kinds.Registered(request=number, entry=ENTRY)
+    return [first, *(kind(request=number, **values) for kind, values in draws)]
 
 
 @given(DRAWS, DRAWS, st.randoms(use_true_random=False))
-def test_what_a_case_is_hangs_on_its_own_facts_alone(one, other, random):
+def test_what_a_request_is_follows_from_its_own_facts_alone(one, other, random):
     one, other = facts_about("1", one), facts_about("2", other)
     mixed, left = [], [list(one), list(other)]
     while any(left):
         mixed.append(random.choice([each for each in left if each]).pop(0))
-    cases = cases_of(mixed)
-    assert cases["1"] == cases_of(one)["1"]
-    assert cases["2"] == cases_of(other)["2"]
+    found = requests_of(mixed)
+    assert found["1"] == requests_of(one)["1"]
+    assert found["2"] == requests_of(other)["2"]
 
 
 @given(DRAWS)
 def test_facts_come_back_from_the_chain_as_they_were(draws):
     facts = facts_about("1", draws)
-    read = [fact_of(record_of(each)) for each in facts]
-    assert read == facts
+    assert [fact_of(record_of(each)) for each in facts] == facts
     assert json.dumps([record_of(each).body for each in facts])
 
 
-def test_a_case_begins_once_and_first():
-    (first,) = (kinds.RequestReceived(case="1", person="p", received="2026-10-01", basis="none"),)
-    with pytest.raises(LedgerError, match="out of order"):
-        cases_of([first, first])
-    with pytest.raises(LedgerError, match="out of order"):
-        cases_of([kinds.AnswerBegun(case="1", wanted="auto")])
+def test_a_request_comes_once_and_first():
+    first = kinds.Registered(request="1", entry=ENTRY)
+    for wrong in ([first, first], [kinds.AnswerBegun(request="1", wanted="auto")]):
+        with pytest.raises(LedgerError, match="out of order"):
+            requests_of(wrong)
 
 
 def test_a_fact_of_another_covey_is_refused():
-    record = record_of(kinds.CaseClosed(case="1"))
+    record = record_of(kinds.AnswerBegun(request="1", wanted="auto"))
     for kind, body in (("Unknown", {}), (record.kind, {})):
         with pytest.raises(LedgerError, match="cannot be read"):
             fact_of(type(record)(None, kind, body))
 
 
-def add(register, tmp_path, name=NAME, **more):
-    (tmp_path / "none").mkdir(exist_ok=True)
-    return add_case(register, [tmp_path / "none"], name, DAY, "erasure", **more)
+@pytest.fixture
+def none(tmp_path) -> list[Path]:
+    (tmp_path / "none").mkdir()
+    return [tmp_path / "none"]
 
 
-def test_events_name_nobody_and_closing_leaves_no_trace(tmp_path):
-    folder = tmp_path / "register"
-    with register_at(folder) as register:
-        add(register, tmp_path, owner="Olga")
-        add_item(register, "1", "source", f"the file of {NAME}")
-        events = "".join(str(each.record().body) for each in register._ledger.links())
-        assert "Ada" not in events
-        assert "Olga" not in events
-        sign_items(register, "1", [1], "Olga", note=f"{NAME} was told")
-        close_case(register, [tmp_path / "none"], "1", "Olga", "no run knows the name")
-        texts = register.texts().values()
-        assert "the file of [requester]" in texts
-        assert "[requester] was told" in texts
-        assert "Olga" in texts
-    for path in folder.iterdir():
+def add(register, none, names=(NAME,), basis="erasure", day=DAY, **more):
+    return add_request(register, none, names, basis, day, **more)
+
+
+def test_events_name_nobody_and_closing_leaves_no_trace(register, none):
+    add(register, none, reference=f"letter of {NAME}")
+    with read_register(register) as held:
+        events = "".join(str(each.record().body) for each in held._ledger.links())
+    assert "Ada" not in events
+    with pytest.raises(ConfigError, match="requests answer 1"):
+        close_request(register, none, "1")
+    view = close_request(register, none, "1", f"{NAME} is known to no run")
+    assert (view.state, view.entry.names) == ("closed", ("[erased]",))
+    assert view.entry.reference == "letter of [requester]"
+    for path in register.iterdir():
         assert b"Ada" not in path.read_bytes()
-    with read_register(folder) as register:
-        assert register.case("1").state == "closed"
-        assert register.text(register.case("1").person) == "[erased]"
 
 
-def test_a_name_stays_as_long_as_another_case_needs_it(register, tmp_path):
-    none = [tmp_path / "none"]
-    for _ in CASES:
-        add(register, tmp_path)
-    assert register.case("1").person == register.case("2").person
-    close_case(register, none, "1", "Olga", "twice the same")
-    assert register.text(register.case("1").person) == NAME
-    close_case(register, none, "2", "Olga", "no run knows the name")
-    assert NAME not in register.texts().values()
-
-
-def test_the_same_word_may_be_a_name_an_officer_and_a_text(register, tmp_path):
-    add(register, tmp_path, name="Kim", owner="Kim")
-    add_item(register, "1", "other", "Kim")
-    add_item(register, "1", "other", "Kim")
-    sign_items(register, "1", [], "Kim")
-    case = register.case("1")
-    assert [register.text(each.text) for each in case.items] == ["Kim", "Kim"]
-    close_case(register, [tmp_path / "none"], "1", "Kim", "a test")
-    assert register.text(register.case("1").owner) in ("Kim", "[requester]")
+def test_a_name_stays_as_long_as_another_request_needs_it(register, none):
+    for _ in range(2):
+        add(register, none)
+    with read_register(register) as held:
+        assert held.view("2").repeats == ["1"]
+    close_request(register, none, "1", "twice the same")
+    with read_register(register) as held:
+        assert held.view("2").entry.names == (NAME,)
+    close_request(register, none, "2", "known to no run")
+    with read_register(register) as held:
+        assert NAME not in held.texts().values()
 
 
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"name": ""}, "one line"),
-        ({"name": "a\nb"}, "one line"),
-        ({"name": "x" * 501}, "one line"),
-        ({"number": "../x"}, "--case"),
-        ({"number": "7"}, "already"),
-        ({"owner": "\x1b[31m"}, "--owner"),
+        ({"names": ()}, "one name at least"),
+        ({"names": ("",)}, "one line"),
+        ({"names": ("a\nb",)}, "one line"),
+        ({"names": ("x" * 501,)}, "one line"),
+        ({"reference": "\x1b[31m"}, "--reference"),
+        ({"day": date.today() + timedelta(days=1)}, "--received"),
+        ({"basis": "none"}, "--basis"),
+        ({"language": "fr"}, "--language"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_written(register, tmp_path, wrong, match):
-    add(register, tmp_path, number="7")
-    before = register.facts()
+def test_what_cannot_be_is_refused_and_nothing_is_written(register, none, wrong, match):
     with pytest.raises(ConfigError, match=match):
-        add(register, tmp_path, **wrong)
-    assert register.facts() == before
+        add(register, none, **wrong)
+    assert not register.exists()
 
 
-def test_a_request_of_tomorrow_and_an_unknown_basis_are_refused(register, tmp_path):
-    tomorrow = date(2026, 10, 2)
-    with pytest.raises(ConfigError, match="--received"):
-        add_case(register, [], NAME, tomorrow, "erasure", today=DAY)
-    with pytest.raises(ConfigError, match="--basis"):
-        add_case(register, [], NAME, DAY, "anger")
+def test_an_entry_is_corrected_and_what_it_said_stays(register, none):
+    add(register, none, ("Ada",), "access")
+    changed = {"names": ["Ida", "Ava"], "received": DAY + timedelta(days=3), "basis": "erasure"}
+    view = correct_request(register, none, "1", changed)
+    assert (view.entry.names, view.entry.basis) == (("Ida", "Ava"), "erasure")
+    ((said, day),) = view.before
+    assert (said.names, said.basis, said.received) == (("Ada",), "access", DAY.isoformat())
+    assert day == date.today().isoformat()
+    close_request(register, none, "1", "known to no run")
+    with read_register(register) as held:
+        assert not {"Ada", "Ida", "Ava"} & {*held.texts().values()}
+    with pytest.raises(ConfigError, match="until it is closed"):
+        correct_request(register, none, "1", {"reference": "x"})
 
 
-def test_who_asks_is_told_in_time_that_it_takes_longer(register, tmp_path):
-    add(register, tmp_path)
-    for late in (date(2026, 11, 2), date(2026, 9, 30)):
+def test_an_extension_is_a_day_within_the_month_and_a_reason(register, none):
+    add(register, none)
+    for late in (DAY - timedelta(days=1), date.today()):
         with pytest.raises(ConfigError, match="one month later"):
-            extend_case(register, "1", "many runs", late)
-    case = extend_case(register, "1", "many runs", date(2026, 11, 1))
-    assert case.due == date(2027, 1, 1)
-    with pytest.raises(ConfigError, match="before"):
-        extend_case(register, "1", "more runs", date(2026, 11, 1))
+            correct_request(register, none, "1", {"extended": late, "reason": "many runs"})
+    with pytest.raises(ConfigError, match="no reason"):
+        correct_request(register, none, "1", {"extended": DAY})
+    tomorrow = date.today() + timedelta(days=1)
+    with pytest.raises(ConfigError, match="has come"):
+        correct_request(register, none, "1", {"extended": tomorrow, "reason": "many runs"})
+    told = {"extended": DAY + timedelta(days=9), "reason": "many runs"}
+    view = correct_request(register, none, "1", told)
+    assert view.due == kinds.months_after(DAY, 3).isoformat()
+    assert view.days_left > 0
 
 
-def test_items_are_signed_off_once_and_by_their_numbers(register, tmp_path):
-    add(register, tmp_path)
-    add_item(register, "1", "backup", "the tape")
-    add_item(register, "1", "downstream", "the app")
-    with pytest.raises(ConfigError, match="--kind"):
-        add_item(register, "1", "thing", "x")
-    with pytest.raises(ConfigError, match="item 1 is not signed off; item 2"):
-        close_case(register, [tmp_path / "none"], "1", "Olga", "a reason")
-    sign_items(register, "1", [2], "Olga", DAY, "taken down")
-    for wrong in ([2], [3]):
-        with pytest.raises(ConfigError, match=r"open are \[1\]"):
-            sign_items(register, "1", wrong, "Olga")
-    case = sign_items(register, "1", [], "Olga", DAY)
-    assert not case.open_items
-    assert register.text(case.items[1].note) == "taken down"
+def test_a_regulator_gets_every_request_of_a_period_and_no_name(register, none):
+    add(register, none, reference=f"letter of {NAME}")
+    add(register, none, day=DAY - timedelta(days=30))
+    close_request(register, none, "1", "known to no run")
+    with read_register(register) as held:
+        (row,) = export_requests(held, DAY, date.today())
+        assert len(export_requests(held, date.min, date.today())) == 2
+        assert "Ada" not in str(export_requests(held, date.min, date.today()))
+        assert "[requester]" in str(export_requests(held, date.min, date.today()))
+    assert (row.request, row.entry.basis) == ("1", "erasure")
+    assert (row.closed, row.closed_because) == (date.today().isoformat(), "known to no run")
 
 
-def test_a_changed_register_is_not_read(tmp_path):
-    with register_at(tmp_path / "register") as register:
-        add(register, tmp_path)
-    with sqlite3.connect(tmp_path / "register" / "register.sqlite") as database:
-        rows = database.execute("SELECT position, body FROM events").fetchall()
-        for position, body in rows:
-            changed = compress(decompress(body).replace(b"erasure", b"none"))
+def test_a_command_waits_while_another_one_writes(register, none):
+    with register_at(register):
+        other = Thread(target=lambda: add(register, none))
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+    other.join()
+    with read_register(register) as held:
+        assert [*held.requests()] == ["1"]
+
+
+def test_a_changed_register_is_not_read(register, none):
+    add(register, none)
+    with sqlite3.connect(register / "register.sqlite") as database:
+        for position, body in database.execute("SELECT position, body FROM events").fetchall():
+            changed = compress(decompress(body).replace(b"erasure", b"access!"))
             new = "UPDATE events SET body = ? WHERE position = ?"
             database.execute(new, (changed, position))
     database.close()
-    with (
-        pytest.raises(LedgerError, match="broken"),
-        read_register(tmp_path / "register") as register,
-    ):
-        register.cases()
+    with pytest.raises(LedgerError, match="broken"), read_register(register) as held:
+        held.requests()
 
 
-def test_there_is_no_register_until_a_case_begins_one(tmp_path):
-    with pytest.raises(ConfigError, match="requests add"), read_register(tmp_path / "register"):
+def test_there_is_no_register_until_a_request_begins_one(register):
+    with pytest.raises(ConfigError, match="requests add"), read_register(register):
         pass
 
 
 @pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.slow)])
-def test_add_and_close_outlive_a_kill_at_every_change(tmp_path, dying, step):
+def test_add_and_close_outlive_a_kill_at_every_change(tmp_path, none, dying, step):
     """Each is done whole or not at all, and ends with no trace of the name."""
-    none = tmp_path / "none"
-    none.mkdir()
     ends = set()
 
     def live(folder):
-        with register_at(folder) as register:
-            if not register.cases():
-                add(register, tmp_path)
-            if register.case("1").closing is None:
-                letters = register.letters / "1"
-                letters.mkdir(parents=True, exist_ok=True)
-                (letters / "answer.html").write_text(NAME)
-            close_case(register, [none], "1", "Olga", "no run knows the name")
+        if not (folder / kinds.FILE).is_file():
+            add(folder, none)
+        with register_at(folder) as held:
+            there = held.requests()
+        if not there:
+            add(folder, none)
+        pack = folder / kinds.PACKS / "request-1-1"
+        if not there or there["1"].closing is None:
+            pack.mkdir(parents=True, exist_ok=True)
+            (pack / "statement.html").write_text(NAME)
+        close_request(folder, none, "1", "known to no run")
 
     for n in range(0, 100, step):
         folder = tmp_path / f"register-{n}"
         died = dying(lambda at=folder: live(at), n)
         live(folder)
-        with read_register(folder) as register:
-            facts = [type(each).__name__ for each in register.facts()]
-            assert "Ada" not in str(register.texts())
-        ends.add(tuple(facts))
+        with read_register(folder) as held:
+            ends.add(tuple(type(each).__name__ for each in held.facts()))
+            assert "Ada" not in str(held.texts())
         files = [each for each in folder.rglob("*") if each.is_file()]
         assert {each.name for each in files} <= {"register.sqlite", "register.lock"}
-        content = b"".join(each.read_bytes() for each in files)
-        assert b"Ada" not in content
+        assert b"Ada" not in b"".join(each.read_bytes() for each in files)
         if not died:
             break
     else:
         raise AssertionError("it never ends")
     assert n > 10
-    assert ends == {
-        ("RequestReceived", "RunsSearched", "CaseClosing", "CaseClosed", "TracesOverwritten")
-    }
+    assert ends == {("Registered", "RequestClosing", "RequestClosed", "TracesOverwritten")}

@@ -83,10 +83,7 @@ def typed(monkeypatch):
             [LEAVER, "--basis", "erasure", "--answer", "deny"],
             "a denial removes nothing from the model",
         ),
-        (
-            [LEAVER, "--basis", "restriction", "--answer", "retrain"],
-            "deletes states and plays rounds again",
-        ),
+        ([LEAVER, "--basis", "restriction", "--answer", "retrain"], "deletes the client's name"),
         ([LEAVER, OTHER, "--salt", "00", "--answer", "retrain"], "found 2 names"),
         ([LEAVER, "--salt", "0g", "--answer", "retrain"], "A salt is hexadecimal"),
         ([LEAVER, "--salt", "00" * 16, "--answer", "retrain"], "knows no client 'client-00003'"),
@@ -123,7 +120,7 @@ def test_on_a_terminal_nothing_is_done_that_was_not_confirmed(typed, folder, lin
 def test_on_a_terminal_an_answer_is_chosen_in_view_of_the_plan(typed, folder):
     code, out = typed("deny\ny\n", "forget", folder, LEAVER)
     assert code == 0
-    assert "deny, retrain, auto, nothing" in out
+    assert "deny, retrain, stop, auto, nothing" in out
     question = out[out.index("client-00003: deny. ") :]
     assert "A denial removes nothing from the model" in question
     assert "the model is unchanged: nothing was removed from it" in question

@@ -83,10 +83,10 @@ def test_a_key_too_few_or_too_many_and_a_wrong_type_are_found(told):
 
 
 def test_a_dataclass_has_all_of_its_keys_too():
-    told = {"runs": [], "by_hand": {}, "unreadable": {}}
+    told = {"runs": [], "unreadable": {}}
     with pytest.raises(AssertionError, match="unknown"):
         check_json("requests plan", told)
-    check_json("requests plan", {**told, "unknown": []})
+    check_json("requests plan", {**told, "unknown": {}})
 
 
 @pytest.mark.usefixtures("runs")
@@ -121,12 +121,12 @@ def test_what_a_run_and_its_answers_write(ask, covey, tmp_path):
 
 
 @pytest.mark.usefixtures("runs")
-def test_what_is_told_of_a_case(ask):
+def test_what_is_told_of_a_request(ask):
     words = ("requests", "add", LAST, "--received", TODAY, "--basis", "erasure")
-    number = ask(*words)["case"]
-    assert ask("requests", "show", number)["name"] == LAST
-    assert [each["case"] for each in ask("requests", "due")["cases"]] == [number]
-    assert ask("requests", "templates", "own")["templates"]
+    number = ask(*words)["request"]
+    assert ask("requests", "list", number)["entry"]["names"] == [LAST]
+    listed = ask("requests", "list", "--due")["requests"]
+    assert [each["request"] for each in listed] == [number]
 
 
 def test_what_is_told_of_solved_heads(ask, tmp_path, monkeypatch, digits):

@@ -153,6 +153,7 @@ PLAIN = (
     Option("roll_back", "no sets"),
     Option("retrain", "", 0, 0, 3),
     Option("calibrate", "none stored"),
+    Option("stop"),
 )
 HIDDEN = (Option("deny"), PLAIN[1], Option("roll_back", "none would"), *PLAIN[3:])
 SUMS = (PLAIN[0], Option("subtract", "", 2, 2, 1), *PLAIN[2:])
@@ -163,20 +164,24 @@ SUMS = (PLAIN[0], Option("subtract", "", 2, 2, 1), *PLAIN[2:])
     [
         ("auto", "none", HIDDEN, "deny"),
         ("auto", "withdrawal", HIDDEN, "deny"),
-        ("auto", "restriction", HIDDEN, "deny"),
+        ("auto", "restriction", HIDDEN, "stop"),
+        ("auto", "objection", HIDDEN, "stop"),
+        ("retrain", "objection", HIDDEN, "retrain"),
+        ("deny", "objection", HIDDEN, "a denial removes nothing from the model"),
+        ("stop", "erasure", HIDDEN, "a stop, which removes nothing"),
         ("auto", "erasure", HIDDEN, "retrain"),
         ("auto", "erasure", PLAIN, "retrain"),
-        ("deny", "restriction", HIDDEN, "deny"),
+        ("deny", "restriction", HIDDEN, "deletes the client's name"),
         ("retrain", "withdrawal", HIDDEN, "retrain"),
         ("deny", "erasure", HIDDEN, "a denial removes nothing from the model"),
-        ("retrain", "restriction", HIDDEN, "deletes states and plays rounds again"),
-        ("auto", "restriction", PLAIN, "answered by a denial alone"),
-        ("auto", "withdrawal", PLAIN, "no sets"),
+        ("retrain", "restriction", HIDDEN, "deletes the client's name"),
+        ("auto", "restriction", PLAIN, "stop"),
+        ("auto", "withdrawal", PLAIN, "stop"),
         ("auto", "none", SUMS, "subtract"),
         ("auto", "erasure", SUMS, "subtract"),
         ("retrain", "erasure", SUMS, "retrain"),
-        ("auto", "restriction", SUMS, "answered by a denial alone"),
-        ("subtract", "restriction", SUMS, "deletes states and plays rounds again"),
+        ("auto", "restriction", SUMS, "stop"),
+        ("subtract", "restriction", SUMS, "deletes the client's name"),
     ],
 )
 def test_the_basis_bounds_the_answer(wanted, basis, found, given_or_said):

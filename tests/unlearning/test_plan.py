@@ -221,7 +221,7 @@ def test_every_refusal_is_clear_and_says_what_to_do(held, handle, left, chosen):
 def test_auto_gives_the_cheapest_exact_answer_that_is_true(held, handle, left, chosen):
     rules = AnswerRules(**chosen)
     found = options(played(held, *sorted(left)), handle, rules)
-    deny, less, back, anew, _ = found
+    deny, less, back, anew, *_ = found
     if less.possible and not deny.possible:
         assert cheapest(found, "auto") == less
         assert less.rounds_replayed <= min(1, anew.rounds_replayed)
@@ -318,7 +318,7 @@ def test_a_run_without_sets_can_only_play_again():
     rules = AnswerRules(None, stored_updates=False, restorable=(0, 1, 2, 3), next_round=3)
     story = replace(BY_HAND, sets=())
     found = by_name(story, "D", rules)
-    assert [each.answer for each in found.values() if each.possible] == ["retrain"]
+    assert [each.answer for each in found.values() if each.possible] == ["retrain", "stop"]
     assert found["retrain"] == Option("retrain", "", 1, 1, 2)
     with pytest.raises(RunError, match=r"anonymity sets.*Ask with --answer retrain"):
         cheapest(tuple(found.values()), "auto")

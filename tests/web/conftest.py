@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey import register_at, run
-from covey.desk.intake import add_case
+from covey import run
+from covey.desk.requests import add_request
 from covey.web.app import application
 from web.stories import HOSTILE_FOLDER, INERT, Story, audit_of, written
 
@@ -47,9 +47,9 @@ def shown(once: Callable[[str, Make], Path]) -> Path:
         name = HOSTILE_FOLDER
         with written(folder / name, Story(hostile=True, sets=True)) as writer:
             writer.play(12)
-        with register_at(folder / "requests") as register:
-            stays = sorted(covey.load(real.folder).names)[0]
-            add_case(register, [folder], stays, date(2026, 1, 31), "erasure", owner=INERT)
+        stays = sorted(covey.load(real.folder).names)[0]
+        day = date(2026, 1, 31)
+        add_request(folder / "requests", [folder], [stays], "erasure", day, reference=INERT)
         (folder / name / "audit").mkdir()
         (folder / name / "audit" / "audit.json").write_text(audit_of(0))
 

@@ -214,7 +214,7 @@ def test_nothing_keeps_anybody_from_using_a_page(
 
 
 FORGED = """
-<form method="post" action="{address}/requests"><input name="name" value="client-00001">
+<form method="post" action="{address}/requests"><input name="names" value="client-00001">
 <input name="received" value="2026-01-31"><input name="basis" value="erasure"></form>
 <script>document.forms[0].submit()</script>
 """
@@ -232,7 +232,7 @@ def test_a_request_is_answered_by_forms_after_a_second_look(
     with serving(tmp_path, write=True) as server, visiting(context, server) as visit:
         visit.open("/requests")
         page = visit.page
-        page.get_by_label("Name, as the runs know it").fill(leaver)
+        page.get_by_label("Names, as the runs know them").fill(leaver)
         page.get_by_label("Received").fill("2026-11-01")
         found = [*problems(page), *too_wide(page)]
         page.get_by_role("button", name="Take it in").click()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey.desk.case import read_register
+from covey.desk.register import read_register
 from covey.web.app import application
 from web.conftest import ADDRESS, LEAVING, PORT, TestClient
 
@@ -50,7 +50,7 @@ def send(client: TestClient, path: str, **fields: object) -> str:
 
 
 def add(client: TestClient, **more: object) -> str:
-    fields = {"name": NAME, "received": "2026-01-31", "basis": "erasure", **more}
+    fields = {"names": NAME, "received": "2026-01-31", "basis": "erasure", **more}
     return send(client, "/requests", **fields)
 
 
@@ -64,7 +64,9 @@ def settled(client: TestClient) -> str:
 
 def test_a_request_goes_from_the_first_form_to_its_closing(root: Path):
     client = browser(root)
-    assert NAME in add(client, owner="D. Officer")
+    assert NAME in add(client, reference="letter 17")
+    page = send(client, "/requests/1/correct", received="2026-02-01", language="de")
+    assert "received 2026-01-31" in page, "what it said before"
     shown = send(client, "/requests/1/answer", answer="retrain")
     assert "cannot be taken back" in shown
     confirmed = re.search(r'name="confirmed" value="(\w+)"', shown)
@@ -73,16 +75,25 @@ def test_a_request_goes_from_the_first_form_to_its_closing(root: Path):
     send(client, "/requests/1/answer", answer="retrain", confirmed=confirmed[1])
     assert "1 of 1 runs have answered." in settled(client)
     assert NAME not in covey.load(root / "a").names
+    statement = root / "requests" / "packs" / "request-1-1" / "statement.html"
+    assert "Ihre Daten sind nicht mehr im Modell a" in statement.read_text()
+    assert "erase the names" in send(client, "/requests/1/close")
+    send(client, "/requests/1/close", confirmed="close")
     with read_register(root / "requests") as held:
-        items = [each.item for each in held.case("1").open_items]
-    send(client, "/requests/1/sign", item=items, by="D. Officer", note="done")
-    send(client, "/requests/1/letters", by="D. Officer")
-    assert (root / "requests" / "letters" / "1" / "answer.html").is_file()
-    assert "erase the name" in send(client, "/requests/1/close", by="D. Officer")
-    send(client, "/requests/1/close", by="D. Officer", confirmed="close")
-    with read_register(root / "requests") as held:
-        assert held.case("1").is_closed
+        assert held.request("1").is_closed
     assert NAME not in client.get("/requests/1").text
+
+
+def test_two_names_on_one_form_are_one_request(root: Path):
+    client = browser(root)
+    page = add(client, names=f"{NAME}\r\nsite 7", basis="access")
+    assert f"{NAME}, site 7" in page
+    shown = send(client, "/requests/1/answer")
+    assert "No run knows site 7" in shown
+    confirmed = re.search(r'name="confirmed" value="(\w+)"', shown)
+    assert confirmed is not None
+    send(client, "/requests/1/answer", confirmed=confirmed[1])
+    assert "request-1-2.zip" in settled(client)
 
 
 def test_what_was_not_shown_is_not_answered(root: Path):
@@ -108,7 +119,7 @@ FORGED = {
 def test_a_forged_form_is_refused(root: Path, case: str):
     own, headers, status = FORGED[case]
     client = browser(root)
-    fields = {"name": NAME, "received": "2026-01-31", "basis": "erasure"}
+    fields = {"names": NAME, "received": "2026-01-31", "basis": "erasure"}
     data = {**fields, **({"form_token": token(client)} if own is None else own)}
     answer = client.post("/requests", data=data, headers=headers)
     assert answer.status_code == status
@@ -120,7 +131,7 @@ def test_the_token_of_another_session_is_refused(root: Path):
     first, second = (TestClient(app, base_url=ADDRESS) for _ in range(2))
     first.get(app.link)
     second.get(app.link)
-    data = {"form_token": token(first), "name": NAME, "received": "2026-01-31"}
+    data = {"form_token": token(first), "names": NAME, "received": "2026-01-31"}
     assert second.post("/requests", data=data, headers=OWN).status_code == 403
 
 
@@ -129,7 +140,7 @@ def test_a_form_of_another_kind_or_too_long_is_refused(root: Path):
     given = token(client)
     as_json = client.post("/requests", json={"form_token": given}, headers=OWN)
     assert as_json.status_code == 403
-    long = {"form_token": given, "name": "x" * 70_000}
+    long = {"form_token": given, "names": "x" * 70_000}
     assert client.post("/requests", data=long, headers=OWN).status_code == 403
 
 
@@ -140,11 +151,11 @@ def test_without_write_no_form_is_shown_or_taken(root: Path):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"received": "soon"}, {"basis": "whim"}, {"name": ""}, {"number": "../1"}]
+    "fields", [{"received": "soon"}, {"basis": "whim"}, {"names": ""}, {"language": "xx"}]
 )
 def test_a_mistake_is_told_and_changes_nothing(root: Path, fields: dict[str, str]):
     client = browser(root)
-    wrong = {"name": NAME, "received": "2026-01-31", "basis": "erasure", **fields}
+    wrong = {"names": NAME, "received": "2026-01-31", "basis": "erasure", **fields}
     data = {"form_token": token(client), **wrong}
     answer = client.post("/requests", data=data, headers=OWN)
     assert answer.status_code == 400
@@ -153,6 +164,6 @@ def test_a_mistake_is_told_and_changes_nothing(root: Path, fields: dict[str, str
 
 def test_markup_in_a_name_is_text(root: Path):
     client = browser(root)
-    page = add(client, name="<script>alert(1)</script>", owner="<b>x")
+    page = add(client, names="<script>alert(1)</script>", reference="<b>x")
     assert "<script>alert" not in page
     assert "<b>x" not in page

@@ -589,7 +589,7 @@ class ClientLeft(Event):
     """Between rounds, a client asked to leave, and this was the answer.
 
     Attributes:
-        answer: "deny", "subtract", "roll_back", "retrain" or "calibrate".
+        answer: "deny", "subtract", "roll_back", "retrain", "calibrate" or "stop".
         data_hash: SHA-256 over the remaining clients' examples; None: they were not at
             hand when this was answered.
         request: the request's identifier.
@@ -597,7 +597,7 @@ class ClientLeft(Event):
     """
 
     handle: Handle
-    answer: Annotated[str, Field(pattern="^(deny|subtract|roll_back|retrain|calibrate)$")]
+    answer: Annotated[str, Field(pattern="^(deny|subtract|roll_back|retrain|calibrate|stop)$")]
     data_hash: str | None
     request: str = ""
     subject: str = ""

@@ -175,7 +175,8 @@ def _chosen_in_dialogue(plans: Sequence[ClientPlan]) -> str | None:
     }
     all_answers = ", ".join(f"{client}: {one}" for client, one in answers.items())
     denied = f" {NOT_DENIED}" if "deny" in answers.values() else ""
-    question = f"{all_answers}.{denied} The name goes from the run. Go ahead?"
+    gone = "" if {*answers.values()} == {"stop"} else " The name goes from the run."
+    question = f"{all_answers}.{denied}{gone} Go ahead?"
     return answer if typer.confirm(question) else None
 
 

@@ -658,9 +658,9 @@ def prune_runs(
         register: The folder of the register of requests. Default: `requests` in a root.
         yes: Delete it. Without this, only say what would.
     """
-    from covey.desk.intake import needed_runs
     from covey.desk.pruning import prune, retention
     from covey.desk.runs import found_runs
+    from covey.desk.search import needed_runs
 
     if states and whole:
         raise ConfigError(

@@ -1,121 +1,437 @@
-"""Answering cases in every run that knows them; after a kill it is done again from there.
+"""Planning and answering requests in every run that knows the names.
 
-    begin     what is to be done by hand is listed, while the names still find it
-    ask       each run puts the requests in its ledger, and their receipts are noted here
-    answer    each run signs its proofs, and what they say is noted here
-
-Whatever kills it between two steps: a run that was asked finishes its own requests, and its
-answer is found by the receipt's mark, which only the requester's name and salt give.
-
-Closing cases: what was only kept until the letters went out is deleted.
-
-Salts, letters and the requester's name go, in this order; the facts stay, under handles.
+The register is written in short steps, and is free while a run replays. Killed anywhere, the
+same command goes on from there: a run finishes the requests in its ledger, and its answer
+is recognised by the receipt's mark, which only the requester's name and salt make.
 """
 
 import hashlib
 import hmac
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from covey.base.errors import ConfigError, CoveyError, LedgerLocked, RunError
-from covey.base.files import delete_whole, read_bounded
-from covey.desk.case import (
-    ANSWER_LETTER,
-    Case,
-    CaseClosed,
-    CaseClosing,
-    ItemAdded,
+from covey.base.errors import CoveyError, LedgerLocked, RunError
+from covey.base.files import read_bounded
+from covey.base.names import Basis, ClientName
+from covey.desk.register import (
+    AnswerBegun,
+    Ending,
+    Fact,
     Register,
-    RunAnswered,
-    RunAsked,
-    RunLost,
-    handle_of,
+    Request,
+    RunOfRequest,
+    proof_path,
+    read_register,
+    register_at,
+    run_handle,
     text_handle,
 )
-from covey.desk.intake import PLAYED, Load, begin_case, grouped, line_of, search_runs, still_open
 from covey.desk.runs import OPEN
+from covey.desk.search import Holdings, by_hand, search_runs, searched
 from covey.ledger.store import Ledger
 from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
-from covey.runtime.copies import Mention
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer
+from covey.runtime.planning import ClientPlan
 from covey.runtime.receipts import Receipt
+from covey.runtime.requests import Returning
 from covey.runtime.secrets import Handover
+from covey.unlearning.plan import AFTERWARDS
 from covey.unlearning.proof import subject_mark
 
-LOST = (
-    "{} knew the name when the request came in, and does not any more, or is not there. "
-    "Find out who answered there, and keep the proof with this case."
+Load = Callable[[Path], Run]
+"""How a run is loaded: a program passes the model and the clients that it began with."""
+
+PLAYED = (
+    "a process is playing it: the request is left with that process, and answered between "
+    "two rounds"
 )
 
 
-def handover_of(run: Run, request: str) -> Handover | None:
-    """Return what is to be handed to a requester; None: it was acknowledged."""
-    return next((each for each in run.unacknowledged if each.request == request), None)
+@dataclass(frozen=True, slots=True)
+class _Requester:
+    """One name of one request."""
+
+    number: str
+    person: str
+    name: ClientName
+    basis: Basis
+    wanted: str
+
+    def is_served_by(self, answer: str) -> bool:
+        """Say whether an answer that was given before is what this request asks for."""
+        if self.wanted != "auto":
+            return answer == self.wanted
+        return self.basis != "erasure" or answer in ("retrain", "subtract")
 
 
-def note_answers(register: Register, names: Mapping[str, str], run: Run, handle: str) -> None:
-    """Note the answers that a run signed, and that a kill kept from being noted."""
-    for number, name in names.items():
-        case = register.case(number)
-        if handle in case.answered or name in run.names:
-            continue
-        asked = case.asked.get(handle, "")
-        signed = asked and _proof(run.folder, asked).is_file()
-        request = asked if signed else _own_request(run, name)
-        if request is not None:
-            note_answer(register, case, handle, run, request)
+@dataclass(frozen=True, slots=True)
+class NamePlan:
+    """What one run would answer to one name.
+
+    Attributes:
+        answer: "": none would be true; `reason` says why.
+        afterwards: what is then true of the run's models.
+        seconds: predicted, of leaving alone; None: not known.
+    """
+
+    request: str
+    name: ClientName
+    answer: str
+    reason: str
+    afterwards: str
+    rounds_replayed: int
+    seconds: float | None
+
+    @classmethod
+    def of(cls, number: str, plan: ClientPlan) -> "NamePlan":
+        """Return a plan in short."""
+        chosen = plan.chosen
+        if chosen is None:
+            return cls(number, plan.client, "", plan.reason, "", 0, None)
+        seconds = next(each.seconds for each in plan.options if each.answer == chosen.answer)
+        then, replayed = AFTERWARDS[chosen.answer], chosen.rounds_replayed
+        return cls(number, plan.client, chosen.answer, "", then, replayed, seconds)
 
 
-def note_lost(
-    register: Register, names: Mapping[str, str], handle: str, known: Collection[str]
-) -> None:
-    """Give up a run that somebody else answered, who has the proof's salt, or deleted."""
-    for number, name in names.items():
-        case = register.case(number)
-        held = (*case.known, *case.asked)
-        if handle not in held or handle in case.answered or name in known:
-            continue
-        text, count = text_handle(), len(case.items) + 1
-        added = ItemAdded(case=number, item=count, kind="other", text=text)
-        said = LOST.format(register.text(handle))
-        register.record([RunLost(case=number, run=handle), added], {text: said})
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What one run would answer to all names; problem: why that cannot be said, or ""."""
+
+    run: str
+    names: tuple[NamePlan, ...]
+    problem: str = ""
 
 
-def _own_request(run: Run, name: str) -> str | None:
-    """Return the request whose proof is about this name, of those nobody acknowledged."""
-    for each in run.unacknowledged:
-        path = _proof(run.folder, each.request)
-        if path.is_file():
-            mark = str(_document(path).get("subject"))
-            if hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(each.salt))):
-                return each.request
-    return None
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be done about some requests in all runs.
+
+    Attributes:
+        unreadable: runs of which nobody can say whether they know the names, and why.
+        unknown: names that no run knows, by the request's number.
+    """
+
+    runs: tuple[RunPlan, ...]
+    unreadable: Mapping[str, str]
+    unknown: Mapping[str, tuple[str, ...]]
 
 
-def note_answer(register: Register, case: Case, handle: str, run: Run, request: str) -> None:
-    """Note what a proof says that was signed."""
-    path = _proof(run.folder, request)
-    told = _document(path)
-    fact = RunAnswered(
-        case=case.number,
-        run=handle,
-        request=request,
-        answer=told["answer"],
-        answered=told["answered"],
-        model_changed=told["model_before"] != told["model_after"],
-        proof_sha256=hashlib.sha256(read_bounded(path)).hexdigest(),
-    )
-    register.record([fact], {handle: str(Path(run.folder).resolve())})
+def alive(held: Register, numbers: Sequence[str]) -> tuple[Request, ...]:
+    """Return these requests, or all, that are not being closed, by date of receipt.
+
+    Raises:
+        ConfigError: there is no such request.
+    """
+    found = [held.request(each) for each in dict.fromkeys(numbers)]
+    open_ones = [each for each in found or held.requests().values() if each.closing is None]
+    return tuple(sorted(open_ones, key=lambda each: (each.entry.received, each.number)))
 
 
-def _proof(run: Path, request: str) -> Path:
-    return RunFolder(run).proofs / f"{request}.json"
+def _requesters(
+    requests: Iterable[Request], texts: Mapping[str, str], wanted: str
+) -> list[_Requester]:
+    return [
+        _Requester(
+            each.number, person, texts[person], each.entry.basis, wanted or each.wanted or "auto"
+        )
+        for each in requests
+        if each.entry.basis != "access"
+        for person in each.entry.names
+    ]
+
+
+def _batches(requesters: Sequence[_Requester]) -> Iterator[list[_Requester]]:
+    """Yield who can be answered at once: of one basis and one answer, each name once."""
+    rest = list(requesters)
+    while rest:
+        first, batch = rest[0], dict[ClientName, _Requester]()
+        for each in rest:
+            if (each.basis, each.wanted) == (first.basis, first.wanted):
+                batch.setdefault(each.name, each)
+        yield list(batch.values())
+        rest = [each for each in rest if each not in batch.values()]
+
+
+def plan_answers(
+    folder: Path,
+    roots: Sequence[str | Path],
+    numbers: Sequence[str] = (),
+    wanted: str = "",
+    load: Load = Run,
+) -> Plan:
+    """Return what would be answered; nothing is done.
+
+    Args:
+        folder: the register's.
+        roots: folders that runs lie below, and URLs of ledgers.
+        numbers: of requests; none: all that are open.
+        wanted: the answer of every run; "": what each request was begun with.
+        load: how a run is loaded.
+
+    Raises:
+        ConfigError: there is no such answer or request.
+    """
+    wanted_answer(wanted or "auto", None)
+    with read_register(folder) as held:
+        requests, texts = alive(held, numbers), held.texts()
+    requesters = _requesters(requests, texts, wanted)
+    names = [texts[person] for each in requests for person in each.entry.names]
+    found = search_runs(roots, names)
+    done = {
+        (e.number, key[0], texts.get(key[1]))
+        for e in requests
+        for key, r in e.runs.items()
+        if r.answer
+    }
+    runs: list[RunPlan] = []
+    for place, known in found.known.items():
+        here = [
+            each
+            for each in requesters
+            if each.name in known
+            and (each.number, each.person, place) not in done
+            and not (each.name in found.stopped[place] and each.is_served_by("stop"))
+        ]
+        planned, problem, run = list[NamePlan](), "", None
+        try:
+            for batch in _batches(here):
+                run = run or load(Path(place))
+                plans = run.plan([e.name for e in batch], batch[0].wanted, batch[0].basis)
+                planned += [NamePlan.of(e.number, p) for e, p in zip(batch, plans, strict=True)]
+        except CoveyError as error:
+            problem = PLAYED if isinstance(error, LedgerLocked) else str(error)
+        if here:
+            runs.append(RunPlan(place, tuple(planned), problem))
+    unknown = {
+        each.number: tuple(
+            texts[p]
+            for p in each.entry.names
+            if not found.runs_of(texts[p])
+            and not any(r.answer for r in each.runs.values() if r.person == p)
+        )
+        for each in requests
+    }
+    lacking = {number: names for number, names in unknown.items() if names}
+    return Plan(tuple(runs), found.unreadable, lacking)
+
+
+def answer_requests(
+    folder: Path,
+    roots: Sequence[str | Path],
+    numbers: Sequence[str] = (),
+    wanted: str = "",
+    load: Load = Run,
+    observe: Observer = lambda _: None,
+    *,
+    reports: bool = True,
+) -> tuple[RunOfRequest, ...]:
+    """Answer these requests in every run that knows their names; who leaves together shares.
+
+    A run that cannot answer now keeps no other one waiting: its outcome says why. Called
+    again, it goes on with what is left.
+
+    Args:
+        folder: the register's.
+        roots: folders that runs lie below, and URLs of ledgers.
+        numbers: of requests; none: all that are open.
+        wanted: the answer of every run from now on; "": "auto", or what was begun.
+        load: how a run is loaded.
+        observe: called after every round that is played again.
+        reports: write the report of each run that answered anew, as answers delete it.
+
+    Raises:
+        ConfigError: there is no such answer or request; nothing was done.
+    """
+    with read_register(folder) as held:
+        requests, texts = alive(held, numbers), held.texts()
+    wanted_answer(wanted or "auto", None)
+    names = [texts[person] for each in requests for person in each.entry.names]
+    found = search_runs(roots, names)
+    changing = [each.number for each in requests if each.entry.basis != "access"]
+    for number in changing:
+        _begin(folder, number, found, wanted)
+    with read_register(folder) as held:
+        begun, texts = [held.request(number) for number in changing], held.texts()
+    requesters = _requesters(begun, texts, "")
+    places = [texts[run] for each in begun for _, run in each.waiting]
+    outcomes: list[RunOfRequest] = []
+    for place in dict.fromkeys(places):
+        here = _InRun(folder, place, load, observe)
+        some = here.answer(requesters)
+        if reports and any(each.answer for each in some):
+            load(Path(place)).report()
+        outcomes += some
+    if access := [each.number for each in requests if each.number not in changing]:
+        found = search_runs(roots, names)  # what is true once the others are answered
+        for number in access:
+            _begin(folder, number, found, wanted)
+    return tuple(outcomes)
+
+
+def _begin(folder: Path, number: str, found: Holdings, wanted: str) -> None:
+    """Put down what runs hold on the names, while these still lead to it."""
+    with read_register(folder) as held:
+        request = held.request(number)
+        facts, new = searched(held, request, found, look_up=True)
+    if facts or not request.wanted or wanted not in ("", request.wanted):
+        begun = AnswerBegun(request=number, wanted=wanted or request.wanted or "auto")
+        with register_at(folder) as held:
+            held.record([*facts, begun], new)
+
+
+@dataclass(frozen=True, slots=True)
+class _InRun:
+    """One run that answers requests."""
+
+    folder: Path
+    place: str
+    load: Load
+    observe: Observer
+
+    def answer(self, requesters: Sequence[_Requester]) -> list[RunOfRequest]:
+        """Let the run answer whom it owes an answer, and say what came of it."""
+        waiting, reason, refused = self._waiting(requesters), "", dict[_Requester, str]()
+        path = Path(self.place)
+        if not RunFolder(path).config_path.is_file():
+            self._end(waiting, "gone")
+            return []
+        try:
+            run = self.load(path)
+            if _owes_answers(path):  # put down before: a kill may have left it half-done
+                run.finish_requests(self.observe)
+            for batch in _batches(waiting):
+                self._note_signed(run, batch)
+                refused |= self._forget(run, self._waiting(batch))
+            if not _owes_answers(path):
+                with Ledger.read(RunFolder(path).ledger) as ledger:
+                    names, stopped = {*ledger.names().values()}, ledger.stopped()
+                rest = self._waiting(waiting)
+                self._end([each for each in rest if each.name not in names], "elsewhere")
+                served = [e for e in rest if e.name in stopped and e.is_served_by("stop")]
+                self._end(served, "before")
+        except LedgerLocked:
+            reason = PLAYED
+            self._leave_word(waiting)
+        except CoveyError as error:
+            reason = str(error)
+        return [self._outcome(each, refused.get(each) or reason) for each in waiting]
+
+    def _waiting(self, requesters: Sequence[_Requester]) -> list[_Requester]:
+        run = run_handle(self.place)
+        with read_register(self.folder) as held:
+            requests = held.requests()
+        return [each for each in requesters if (each.person, run) in requests[each.number].waiting]
+
+    def _record(self, facts: Sequence[Fact], texts: Mapping[str, str] | None = None) -> None:
+        if facts:
+            with register_at(self.folder) as held:
+                held.record(facts, {run_handle(self.place): self.place, **(texts or {})})
+
+    def _end(self, requesters: Sequence[_Requester], why: Ending) -> None:
+        run = run_handle(self.place)
+        self._record(
+            [
+                RunOfRequest(request=e.number, person=e.person, run=run, ended=why)
+                for e in requesters
+            ]
+        )
+
+    def _note_signed(self, run: Run, requesters: Sequence[_Requester]) -> None:
+        """Note answers that are signed: of an earlier request, or of one that a kill cut off."""
+        with read_register(self.folder) as held:
+            requests = held.requests()
+        for each in requesters:
+            key = each.person, run_handle(self.place)
+            known = [r.noted[key].run_request for r in requests.values() if key in r.noted]
+            known += [e.request for e in run.unacknowledged if _is_about(run, e, each.name)]
+            for request in dict.fromkeys(known):
+                path = proof_path(run.folder, request)
+                if path.is_file() and each.is_served_by(_document(path)["answer"]):
+                    self._note(each, request)
+                    break
+
+    def _note(self, requester: _Requester, request: str) -> None:
+        """Note what a signed proof says, and what it leaves to be done by hand."""
+        path = proof_path(Path(self.place), request)
+        proof, left, run = _document(path), text_handle(), run_handle(self.place)
+        with read_register(self.folder) as held:
+            texts, known = held.texts(), held.request(requester.number).runs
+        holds = json.loads(texts.get(known[requester.person, run].held, "{}"))
+        among = {texts[r] for person, r in known if person == requester.person and r in texts}
+        changes = holds and proof["answer"] != "stop"
+        items = by_hand(self.place, among, holds, proof) if changes else []
+        fact = RunOfRequest(
+            request=requester.number,
+            person=requester.person,
+            run=run,
+            run_request=request,
+            answer=proof["answer"],
+            answered=proof["answered"],
+            model_changed=proof["model_before"] != proof["model_after"],
+            proof_sha256=hashlib.sha256(read_bounded(path)).hexdigest(),
+            left=left,
+        )
+        self._record([fact], {left: json.dumps([asdict(each) for each in items])})
+
+    def _forget(self, run: Run, requesters: Sequence[_Requester]) -> dict[_Requester, str]:
+        """Let the run forget the names that it knows, and say why some cannot be answered.
+
+        Who left with a weaker answer, whose salt is still here, comes back with it.
+        """
+        salts = {
+            each.name: kept.salt
+            for each in requesters
+            if each.name not in run.names
+            for kept in run.unacknowledged
+            if kept.answer and _is_about(run, kept, each.name)
+        }
+        by_name = {e.name: e for e in requesters if e.name in run.names or e.name in salts}
+        if not by_name:
+            return {}
+        answer, basis = requesters[0].wanted, requesters[0].basis
+        who = {name: Returning(name, salts[name]) if name in salts else name for name in by_name}
+        plans = run.plan([*who.values()], answer, basis)
+        refused = {by_name[each.client]: each.reason for each in plans if each.chosen is None}
+        leaving = [who[name] for name, each in by_name.items() if each not in refused]
+
+        def on_receipt(name: str, receipt: Receipt) -> None:
+            one = by_name[name]
+            fact = RunOfRequest(
+                request=one.number,
+                person=one.person,
+                run=run_handle(self.place),
+                run_request=receipt.request,
+            )
+            self._record([fact])
+
+        if leaving:
+            found = run.forget(leaving, answer, basis, self.observe, on_receipt=on_receipt)
+            for each in found:
+                self._note(by_name[each.client], each.answered.request)
+        return refused
+
+    def _leave_word(self, requesters: Sequence[_Requester]) -> None:
+        """Leave the requests with the process that plays the run."""
+        folder = RunFolder(Path(self.place))
+        queued = {each.client for each in folder.queued_requests()}
+        with Ledger.read(folder.ledger) as ledger:
+            waiting = {r.handle for r in ledger.requests() if r.state in OPEN}
+            there = {name for handle, name in ledger.names().items() if handle not in waiting}
+        for each in requesters:
+            if each.name in there - queued:
+                folder.queue_request(each.name, each.wanted, each.basis)
+
+    def _outcome(self, requester: _Requester, reason: str) -> RunOfRequest:
+        with read_register(self.folder) as held:
+            runs = held.view(requester.number).runs
+        same = (each for each in runs if (each.person, each.run) == (requester.name, self.place))
+        found = next(same)
+        return found if found.answer or found.ended else replace(found, reason=reason)
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -128,256 +444,18 @@ def _document(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def owes_answers(run: Run) -> bool:
-    """Say whether requests wait in a run's ledger, or with who plays it."""
-    folder = RunFolder(run.folder)
-    with Ledger.read(folder.ledger) as ledger:
-        waits = any(r.state in OPEN for r in ledger.requests())
-    return waits or any(folder.queued_requests())
+def _is_about(run: Run, kept: Handover, name: ClientName) -> bool:
+    """Say whether the proof that a salt goes with is about this name."""
+    path = proof_path(run.folder, kept.request)
+    if not path.is_file():
+        return False
+    mark = str(_document(path).get("subject"))
+    return hmac.compare_digest(mark, subject_mark(name, bytes.fromhex(kept.salt)))
 
 
-def ask_run(
-    register: Register, names: Mapping[str, str], run: Run, handle: str, observe: Observer
-) -> dict[str, str]:
-    """Ask a run for all that it still knows, those of one basis together.
-
-    Returns:
-        Why there is no true answer, by name, for those for whom there is none.
-    """
-    by_name = {names[number]: register.case(number) for number in names}
-    there = {
-        name: case
-        for name, case in by_name.items()
-        if name in run.names and handle not in case.answered
-    }
-
-    def note_receipt(name: str, receipt: Receipt) -> None:
-        asked = RunAsked(case=there[name].number, run=handle, request=receipt.request)
-        register.record([asked], {handle: str(Path(run.folder).resolve())})
-
-    refused: dict[str, str] = {}
-    for answer, basis, group in grouped(there, ""):
-        plans = run.plan([*group], answer, basis)
-        refused |= {each.client: each.reason for each in plans if each.chosen is None}
-        names_of_group = [each for each in group if each not in refused]
-        if not names_of_group:
-            continue
-        for each in run.forget(names_of_group, answer, basis, observe, on_receipt=note_receipt):
-            note_answer(register, group[each.client], handle, run, each.answered.request)
-    return refused
-
-
-def leave_word(register: Register, names: Mapping[str, str], path: Path, handle: str) -> None:
-    """Leave the requests with the process that plays the run."""
+def _owes_answers(path: Path) -> bool:
+    """Say whether requests wait in a run's ledger, or with the process that plays it."""
     folder = RunFolder(path)
-    queued = {each.client for each in folder.queued_requests()}
     with Ledger.read(folder.ledger) as ledger:
-        waiting = {r.handle for r in ledger.requests() if r.state in OPEN}
-        there = {name for handle, name in ledger.names().items() if handle not in waiting}
-    for number, name in names.items():
-        case = register.case(number)
-        if name in there - queued and handle not in case.answered:
-            folder.queue_request(name, case.wanted, case.basis)
-
-
-REQUESTER = "[requester]"
-
-
-def close_case(
-    register: Register,
-    roots: Sequence[str | Path],
-    number: str,
-    by: str,
-    reason: str = "",
-    day: date | None = None,
-    load: Load = Run,
-) -> Case:
-    """Close a case whose letters were handed out; again after a kill, from where it was.
-
-    Salts are acknowledged, letters deleted and the name erased, in this order, unless the
-    same person has another case that is open.
-
-    Args:
-        register: open to be written.
-        roots: folders that runs lie below, and URLs of ledgers.
-        number: the case's.
-        by: who handed the letters out.
-        reason: why it is closed, where no run was answered.
-        day: when they were handed out; None: today.
-        load: how a run is loaded.
-
-    Raises:
-        ConfigError: something is left to do; nothing was done.
-    """
-    case = register.case(number)
-    if case.is_closed:
-        return case
-    if case.closing is None:
-        _check_closable(register, roots, case, reason)
-        officer = handle_of("o", line_of(by, "--by"), register.texts())
-        text = text_handle() if reason else ""
-        on = (day or date.today()).isoformat()
-        texts = {officer: by, **({text: line_of(reason, "--reason")} if text else {})}
-        register.record([CaseClosing(case=number, by=officer, day=on, reason=text)], texts)
-    for handle, given in case.answered.items():
-        try:
-            run = load(Path(register.text(handle)))
-        except CoveyError:  # a run that is gone keeps no salt
-            continue
-        if handover_of(run, given.request) is not None:
-            run.acknowledge(given.request)
-    delete_whole(register.letters / number)
-    register.replace_texts(_without_name(register, case), [CaseClosed(case=number)])
-    register.overwrite_traces()
-    return register.case(number)
-
-
-def _check_closable(
-    register: Register, roots: Sequence[str | Path], case: Case, reason: str
-) -> None:
-    name, number = register.text(case.person), case.number
-    left: list[str] = []
-    if not reason:
-        found = search_runs(roots, [name])
-        left += [f"{place} still knows the name" for place in found.runs_of(name)]
-        if not case.answered:
-            left.append("no run was answered, and no --reason says why")
-        elif ANSWER_LETTER not in case.letters:
-            left.append(f"its letters are not written: covey requests letters {number}")
-        elif case.letters_are_old:
-            left.append(
-                f"its letters are older than what was added or signed off since: covey "
-                f"requests letters {number} writes them again"
-            )
-    left += [f"{register.text(each)} has not answered" for each in case.unanswered]
-    left += [f"item {each.item} is not signed off" for each in case.open_items]
-    if left:
-        raise ConfigError(
-            f"A case is closed when nothing is left to do, but of case {number}: "
-            f"{'; '.join(dict.fromkeys(left))}. `covey requests show {number}` tells all."
-        )
-
-
-def _without_name(register: Register, case: Case) -> Mapping[str, str | None]:
-    """Return the texts that change: the name goes, and stands in no other one."""
-    texts, cases = register.texts(), register.cases()
-    name = texts.get(case.person)
-    others = (each for each in cases.values() if each.number != case.number)
-    if name is None or any(o.person == case.person and not o.is_closed for o in others):
-        return {}
-    mention = Mention.of(name, [t for h, t in texts.items() if h.startswith("p-")])
-    changed: dict[str, str | None] = {
-        handle: mention.masked(text, REQUESTER)
-        for handle, text in texts.items()
-        if handle != case.person and mention.in_text(text)
-    }
-    return {**changed, case.person: None}
-
-
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """What came of one case in one run.
-
-    Attributes:
-        answer: "": none yet; `reason` says why.
-        proof: its path; "": there is none yet.
-    """
-
-    case: str
-    run: str
-    answer: str = ""
-    proof: str = ""
-    model_changed: bool = False
-    reason: str = ""
-
-
-def answer_cases(
-    register: Register,
-    roots: Sequence[str | Path],
-    numbers: Sequence[str] = (),
-    wanted: str = "",
-    load: Load = Run,
-    observe: Observer = lambda _: None,
-    *,
-    pages: bool = True,
-) -> tuple[RunOutcome, ...]:
-    """Answer these cases in every run that knows their names; who leaves together shares.
-
-    A run that cannot answer now keeps nobody else waiting: its outcome says why. Called
-    again, it goes on with what is left.
-
-    Args:
-        register: open to be written.
-        roots: folders that runs lie below, and URLs of ledgers.
-        numbers: of cases; none: all that are open.
-        wanted: the answer that is asked for from now on; "": "auto", or what was begun.
-        load: how a run is loaded.
-        observe: called after every round that is played again.
-        pages: write the report of each run that answered anew, as answers delete it.
-
-    Raises:
-        ConfigError: there is no such answer; nothing was done.
-    """
-    names: dict[str, str] = {}  # who asks twice is answered once, by the first case
-    for case in still_open(register, numbers):
-        name = register.text(case.person)
-        if name not in names.values():
-            names[case.number] = name
-    found = search_runs(roots, list(names.values()))
-    for number in names:
-        wanted_answer(wanted or "auto", register.case(number).basis)
-    for number, name in names.items():
-        begin_case(register, register.case(number), name, found, wanted)
-    known = [place for name in names.values() for place in found.runs_of(name)]
-    cases, texts = register.cases(), register.texts()
-    begun = [
-        texts[handle]
-        for number in names
-        for handle in dict.fromkeys((*cases[number].known, *cases[number].asked))
-        if handle not in cases[number].answered
-    ]
-    outcomes: list[RunOutcome] = []
-    for place in dict.fromkeys((*known, *begun)):
-        found_here = _in_run(register, names, place, load, observe)
-        if pages and any(each.answer for each in found_here):
-            load(Path(place)).report()
-        outcomes += found_here
-    return tuple(outcomes)
-
-
-def _in_run(
-    register: Register, names: Mapping[str, str], place: str, load: Load, observe: Observer
-) -> list[RunOutcome]:
-    handle = handle_of("r", place, register.texts())
-    waiting = [n for n in names if handle not in register.case(n).answered]
-    reason, refused = "", dict[str, str]()
-    if not RunFolder(Path(place)).config_path.is_file():
-        note_lost(register, names, handle, ())
-        return []
-    try:
-        run = load(Path(place))
-        if owes_answers(run):  # asked before: a kill may have left it half-done
-            run.finish_requests(observe)
-        note_answers(register, names, run, handle)
-        refused = ask_run(register, names, run, handle, observe)
-        note_answers(register, names, run, handle)
-        if not owes_answers(run):
-            note_lost(register, names, handle, run.names)
-    except LedgerLocked:
-        reason = PLAYED
-        leave_word(register, names, Path(place), handle)
-    except CoveyError as error:
-        reason = str(error)
-    return [
-        _outcome(register.case(n), handle, place, refused.get(names[n]) or reason)
-        for n in waiting
-        if handle in (*register.case(n).known, *register.case(n).asked)
-    ]
-
-
-def _outcome(case: Case, handle: str, place: str, reason: str) -> RunOutcome:
-    given = case.answered.get(handle)
-    if given is None:
-        return RunOutcome(case.number, place, reason=reason)
-    proof = str(_proof(Path(place), given.request))
-    return RunOutcome(case.number, place, given.answer, proof, given.model_changed)
+        waits = any(each.state in OPEN for each in ledger.requests())
+    return waits or any(folder.queued_requests())

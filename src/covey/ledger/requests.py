@@ -15,7 +15,7 @@ from covey.ledger.chain import canonical_body
 from covey.ledger.tables import clients, requests, tombstones
 from covey.unlearning.proof import Mark, Served
 
-Wanted = Literal["auto", "deny", "subtract", "roll_back", "retrain", "calibrate"]
+Wanted = Literal["auto", "deny", "subtract", "roll_back", "retrain", "calibrate", "stop"]
 """The answer that a client asks for; "auto": the cheapest honest one."""
 
 State = Literal["pending", "serving", "done", "refused"]

@@ -517,6 +517,14 @@ class Ledger:
         """
         self._close_request(request_id, "pending", {"state": "refused", "answer": reason})
 
+    def stopped(self) -> dict[ClientName, Handle]:
+        """Return the clients whose data no round uses any more, and whose names stay."""
+        names = self.names()
+        answered = (
+            each.handle for each in self.requests() if each.state in clients_and_requests.NAMELESS
+        )
+        return {names[handle]: handle for handle in answered if handle in names}
+
     def tombstones(self) -> frozenset[str]:
         """Return the tombstones of clients that left."""
         with self._reading() as connection:

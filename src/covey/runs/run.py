@@ -249,9 +249,9 @@ class Run:
         Args:
             names: one client, or several, who share one replay; who has left already, as
                 `covey.Returning` with the salt of its last answer.
-            answer: "auto", "deny", "subtract", "roll_back", "retrain" or "calibrate".
-            basis: what the request rests on: "erasure", "withdrawal", "restriction" or
-                "none".
+            answer: "auto", "deny", "subtract", "roll_back", "retrain", "calibrate" or "stop".
+            basis: what the request rests on: "erasure", "withdrawal", "objection",
+                "restriction" or "none".
             observe: called after every round that is played again.
             on_answer: called with each answer as it is signed: the replays of others may
                 be interrupted.

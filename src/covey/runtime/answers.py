@@ -191,15 +191,15 @@ def _serve(
         events.append(RunRolledBack(first, state.round_index, kind))
         if kind == "subtracted":
             events += keep_subtracted(session, state, [each.handle for each, _ in answers])
-    for request, _ in answers:
-        if request.handle in names:
+    for request, option in answers:
+        if request.handle in names and option.answer != "stop":
             erase_from_copies(session.folder, names[request.handle], names.values())
     session.ledger.files.note_all(input_hashes(rest.run))
     serving = [
         ServedRequest(
             request=request,
             tombstone=session.secrets.tombstone(names[request.handle])
-            if request.handle in names
+            if request.handle in names and option.answer != "stop"
             else None,
             served=served_request(
                 session, request, option, mark, state, _independent_cluster(session, state, request)
@@ -223,7 +223,7 @@ def cleanup(session: Session) -> None:
     changing = tend_change(session)
     if not (subtracting or changing):  # what a kill left of what was never recorded
         delete_whole(folder.subtracted)
-    if served:
+    if any(each.option.answer != "stop" for each in served):
         session.ledger.scrub()
         shown = (folder.path / name for name in RENDERED)
         cut_off = (place.glob("*.unfinished") for place in (folder.copies, folder.exports))
@@ -264,14 +264,16 @@ def finish_request(
 ) -> AnsweredRequest:
     """Sign what was answered; until the request is closed this may be done again."""
     served = request.being_served()
-    drop_client(session.folder.updates, request.handle, session.ledger.files)
+    stops = served.option.answer == "stop"
+    if not stops:
+        drop_client(session.folder.updates, request.handle, session.ledger.files)
     delete_whole(session.folder.superseded)
     delete_whole(session.folder.subtracted)
     first = served.option.first_replayed_round
     if served.subtracts and first is not None:
         delete_before(session.folder.checkpoints, first)
     models = whole_models(session.folder, session.ledger, state.clusters)
-    copies = settle_copies(session.folder, request, models)
+    copies = () if stops else settle_copies(session.folder, request, models)
     path, facts = write_proof(session, request, state, leaver, copies)
     if request.after_round is None:  # somebody asked, and waits for it
         handover = Handover(request.id, served.salt, facts.answer, str(path))

@@ -94,7 +94,7 @@ def _held_afterwards(
 ) -> Iterator[str]:
     """Look for the requester in what came later, whether that counts or not."""
     handle = answer.event.handle
-    if handle in names:
+    if handle in names and answer.event.answer != "stop":
         yield "names: the table still names the requester"
     later = enumerate(records[answer.end :], answer.end + 1)
     held = (at for at, r in later if r.kind not in _OF_REQUESTS and _holds(r.body, handle))
@@ -138,7 +138,8 @@ def _replays(answer: Answer) -> Iterator[str]:
 
 def _sums(answer: Answer) -> Iterator[str]:
     """Compare who left with what the sums lost, cluster by cluster."""
-    t, gone = answer.rewind.round_index if answer.rewind else 0, {*answer.leavers}
+    stopped = participation_of(answer.before).stopped
+    t, gone = answer.rewind.round_index if answer.rewind else 0, {*answer.leavers, *stopped}
     again = [event for at, event in answer.now if at == t]
     before = latest_sums(answer.before)
     after = next((each for each in again if isinstance(each, events.HeadsSolved)), None)
@@ -196,12 +197,17 @@ def _chosen(counted: Events, t: int) -> dict[Handle, int]:
 def _counted(current: Events) -> dict[Handle, int]:
     """Return in which cluster's sums each client is."""
     found: dict[Handle, int] = {}
+    stopped: set[Handle] = set()
     for _, event in current:
         match event:
             case events.ClientsAssigned(clusters, by) if by != "final":
                 found |= clusters
             case events.RecordsChanged(handle=handle, cluster=j):
                 found[handle] = j
+            case events.ClientLeft(handle=handle, answer="stop"):
+                stopped.add(handle)  # whose records stay in the sums until the next round
+            case events.HeadsSolved():
+                found = {handle: j for handle, j in found.items() if handle not in stopped}
             case events.ClientLeft(handle=handle):
                 found.pop(handle, None)
             case _:

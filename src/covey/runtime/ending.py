@@ -101,14 +101,18 @@ def with_stalled_clusters(state: ServerState, facts: Sequence[events.Event]) -> 
 
 
 def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
-    """Queue requests to leave, once per client: from its node, or from the folder."""
+    """Queue requests to leave: from a client's node once, from the folder unless one waits."""
     handles = {client.name: client.handle for client in session.run.population.clients}
-    asked = {request.handle for request in session.ledger.requests()}
-    queued = (QueuedRequest(name, default_answer(session.run.config)) for name in leaving)
-    for name, wanted, basis in (*queued, *session.folder.take_requests()):
-        if name in handles and handles[name] not in asked:
+    handles |= session.ledger.stopped()
+    before = session.ledger.requests()
+    ever = {each.handle for each in before}
+    waiting = {each.handle for each in before if each.state in ("pending", "serving")}
+    own = [QueuedRequest(name, default_answer(session.run.config)) for name in leaving]
+    new = [each for each in own if handles.get(each.client) not in ever]
+    for name, wanted, basis in (*new, *session.folder.take_requests()):
+        if name in handles and handles[name] not in waiting:
             ask(session, {name: WantedAnswer(handles[name], wanted, basis)})
-            asked.add(handles[name])
+            waiting.add(handles[name])
 
 
 def finalize(run: BuiltRun, state: ServerState, history: History, streams: Streams) -> RoundResult:

@@ -228,7 +228,7 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> Expl
     with reading_session(run, folder) as session:
         (handle,) = find_clients(session, run, [client])[1].values()
         held = session.record().participation
-        own = next(c for c in session.run.population.clients if c.handle == handle)
+        client_data = session.client(handle)
         trained = held.trained.get(handle, {})
         first = held.first_round(handle)
         states = rounds_in(folder.checkpoints)
@@ -236,12 +236,15 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> Expl
         search = search_places(
             SearchTarget(folder, session.run.config, client, handle, known, first)
         )
+        threshold = None
+        if client_data is not None and not run.client_backend:
+            threshold = client_data.preference.risk_threshold
         return Explanation(
             client=client,
             handle=handle,
             rounds_trained=tuple(sorted(trained)),
             clusters_trained=tuple(sorted(set(trained.values()))),
-            risk_threshold=None if run.client_backend else own.preference.risk_threshold,
+            risk_threshold=threshold,
             anonymity_sets=tuple(
                 SetOfClient(each.round_index, each.cluster, len(each.members), each.diameter)
                 for each in held.sets_of(handle)

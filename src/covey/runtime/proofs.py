@@ -107,6 +107,8 @@ def _attacked(session: Session, leaver: Client, state: ServerState) -> AttackFig
 
 def _superseded(folder: RunFolder, option: Option) -> Mapping[Superseded, int]:
     first = option.first_replayed_round
+    if option.answer == "stop":
+        return {}
     counts: dict[Superseded, int] = {
         "pages": sum((folder.path / name).exists() for name in RENDERED)
     }
@@ -147,7 +149,9 @@ def write_proof(
         subject=served.subject,
         model_before=served.model_before,
         model_after=model_hash(state.clusters),
-        raw_updates_deleted=known(served.updates_stored or None, "none-stored"),
+        raw_updates_deleted=known(
+            (served.option.answer != "stop") if served.updates_stored else None, "none-stored"
+        ),
         superseded_deleted=served.superseded,
         measured=_before_and_after(session, served, leaver, state),
         copies=tuple(each.as_proof_fact(names) for each in copies),

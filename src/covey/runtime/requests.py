@@ -45,6 +45,7 @@ def find_clients(
         RunError: a client is not known to the run.
     """
     handles = {client.name: client.handle for client in session.run.population.clients}
+    handles |= session.ledger.stopped()
     known: dict[ClientName, Handle] = {}
     back: set[ClientName] = set()
     for each in clients:
@@ -66,7 +67,7 @@ def find_clients(
         for client in run.population.clients
         if client.name in back
     }
-    return replace(session, returned=returned), known
+    return replace(session, returned={**session.returned, **returned}), known
 
 
 def _unsealed_handle(session: Session, returning: Returning) -> Handle | None:

@@ -34,8 +34,8 @@ class Session:
     """Everything needed to write one run; the ledger's lock is held.
 
     Attributes:
-        returned: clients that left and ask for a stronger answer, as far as their data
-            are still there; they take part in nothing.
+        returned: clients that left and ask for a stronger answer, and those that were answered
+            with a stop, as far as their data are still there; they take part in nothing.
     """
 
     run: BuiltRun
@@ -178,7 +178,13 @@ def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session,
                     f"when this run began, found another organisation of the client {handle}. "
                     f"Put the file back, or start a new run."
                 )
-    return Session(active, folder, ledger, secrets), inputs
+    stopped = ledger.stopped()
+    returned = {
+        stopped[client.name]: replace(client, handle=stopped[client.name])
+        for client in run.population.clients
+        if client.name in stopped
+    }
+    return Session(active, folder, ledger, secrets, returned), inputs
 
 
 def rounds_of(config: Config, history: History) -> int:
@@ -275,7 +281,7 @@ def check_data(whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledg
         before, now = began.data_hash, data_hash(merged)
         if before != now:
             raise RunError(_mismatch("clients' data", ledger.location, before, now))
-    elif odd := sorted(present.keys() ^ set(ledger.names().values())):
+    elif odd := sorted(present.keys() ^ (set(ledger.names().values()) - ledger.stopped().keys())):
         raise RunError(
             f"The clients must be those that {ledger.location} knows by name, and "
             f"{odd[0]!r} is missing on one side. Bring the data of every client that has "
@@ -307,7 +313,7 @@ def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> Bu
 
     names = (client.name for client in all_clients)
     marks = secrets.tombstones(names) if tombstones else {}
-    left = {name for name, mark in marks.items() if mark in tombstones}
+    left = {name for name, mark in marks.items() if mark in tombstones} | ledger.stopped().keys()
     clients = tuple(recorded(client) for client in all_clients if client.name not in left)
     same = [c.handle for c in clients] == [c.handle for c in all_clients]
     return run if same else run.with_clients(clients)

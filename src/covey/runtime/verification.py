@@ -193,7 +193,7 @@ def _subject(answer: Answer, names: Sequence[ClientName], name: ClientName, salt
     """Say whether the ledger's answer is about a client."""
     if not _is_same(subject_mark(name, salt), answer.event.subject):
         return _OTHER
-    if name in names:
+    if name in names and answer.event.answer != "stop":
         return Check.failed("subject", "the ledger still names this client")
     sealed = answer.request.sealed
     if sealed and unsealed(sealed, name, salt) != answer.event.handle:

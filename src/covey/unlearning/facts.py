@@ -275,6 +275,7 @@ WORD = frozenset(each.name for each in fields(Word))
 
 _REPLAYS: Mapping[AnswerKind, tuple[ReplayKind, ...]] = {
     "deny": (),
+    "stop": (),
     "subtract": ("subtracted",),
     "roll_back": ("recorded", "anew"),
     "retrain": ("anew",),
@@ -319,8 +320,8 @@ def _of_replay(facts: Facts) -> Iterator[str]:
         if facts.answer == "roll_back":
             yield "first_replayed_round: a roll-back plays rounds again, and none is named"
         return
-    if facts.answer == "deny":
-        yield "first_replayed_round: a denial plays no round again"
+    if facts.answer in ("deny", "stop"):
+        yield f"first_replayed_round: a {facts.answer} plays no round again"
     elif facts.replayed not in _REPLAYS[facts.answer]:
         yield f"replayed: {facts.answer} does not play rounds again as {facts.replayed}"
     if facts.rounds_replayed < 1:

@@ -168,6 +168,7 @@ class Participation:
             whatever it made of them, no anonymity set hides it.
         counted: by kind, the rounds in which something published came of everybody.
         left: who has left, in order, each once.
+        stopped: those of them whose name stays, since they were answered with a stop.
         lingering: by client that left, a round that was played again with the choices
             that others had made in its presence, the first one.
     """
@@ -181,6 +182,7 @@ class Participation:
     )
     counted: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     left: tuple[Handle, ...] = ()
+    stopped: frozenset[Handle] = frozenset()
     lingering: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
 
     def sets_of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
@@ -214,11 +216,13 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
     handed_out: dict[int, Collection[Handle]] = {}
     counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
     left: dict[Handle, None] = {}
+    stopped: set[Handle] = set()
     lingering: dict[Handle, int] = {}
     for round_index, event in events:
         match round_index, event:
-            case None, ClientLeft(handle):
+            case None, ClientLeft(handle, answer):
                 left[handle] = None
+                stopped = stopped | {handle} if answer == "stop" else stopped - {handle}
             case None, RunRolledBack():
                 # played anew, nothing of them is left; else what others chose beside them is
                 first, anew = event.round_index, event.how == "anew"
@@ -242,6 +246,7 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
         handed_out=handed_out,
         counted={kind: tuple(rounds) for kind, rounds in counted.items()},
         left=tuple(left),
+        stopped=frozenset(stopped),
         lingering=lingering,
     )
 

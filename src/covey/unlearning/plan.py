@@ -2,13 +2,14 @@
 
 Which answers go with what a request rests on.
 
-    erasure      never a denial; of "auto" the subtraction where there is one, which leaves
-                 nothing of the client in any model, else the retraining, the only answer
+    erasure      never a denial or a stop; of "auto" the subtraction where there is one, which
+                 leaves nothing of the client in any model, else the retraining, the only answer
                  after which no round holds the client
-    objection    as erasure, which who objects (GDPR Art. 21) may ask for (Art. 17(1)(c))
-    withdrawal   whatever "none" gives: the client is in no later round; what was done
-                 before may stay
-    restriction  a denial alone: every other answer deletes states and plays rounds again
+    objection    of "auto" a stop (GDPR Art. 21); on demand what an erasure may be answered
+                 (Art. 17(1)(c))
+    withdrawal   whatever "none" gives, or else a stop: the client is in no later round; what
+                 was done before may stay
+    restriction  a stop alone: every other answer deletes something
     none         the cheapest answer that is exact
 
 What the law asks of an answer is not decided here.
@@ -20,6 +21,7 @@ Every honest answer to a client that asks to leave, and what each of them costs.
     roll_back   some set falls below x in round r: rounds from r on are played again
     retrain     everything from the client's first round on is played again, choosing anew
     calibrate   stored updates are calibrated (FedEraser): approximate
+    stop        no later round uses the client's data; nothing is erased, its name neither
 
 Joint answers to several requests at once.
 
@@ -44,7 +46,7 @@ from covey.base.events import ClientsAssigned, Event, PricesSet, RiskMeasured, R
 from covey.base.names import Basis, Handle, round_number
 from covey.unlearning.participation import AnonymitySet, Participation
 
-AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
+AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate", "stop"]
 ANSWERS: tuple[AnswerKind, ...] = get_args(AnswerKind)
 
 
@@ -147,7 +149,7 @@ class Option:
 
 
 def options(participation: Participation, handle: Handle, rules: AnswerRules) -> tuple[Option, ...]:
-    """Return all answers, cheapest first."""
+    """Return all answers: those that let a client go, cheapest first, then the stop."""
     broken = _first_broken(participation, handle, rules)
     first = participation.first_trace(handle)
     in_the_open = participation.first_handed_out(handle)
@@ -157,6 +159,7 @@ def options(participation: Participation, handle: Handle, rules: AnswerRules) ->
         _roll_back(broken, rules),
         _from_first("retrain", first, rules),
         _calibrate(first, rules),
+        Option("stop"),
     )
 
 
@@ -348,17 +351,23 @@ def check_basis(wanted: str, basis: str) -> None:
     Raises:
         RunError: it does not.
     """
+    if basis == "erasure" and wanted == "stop":
+        raise RunError(
+            "A request for erasure is never answered by a stop, which removes nothing from the "
+            "model, but it was asked with --answer stop --basis erasure. Ask with --answer "
+            "retrain, or state another --basis."
+        )
     if basis in REMOVING and wanted == "deny":
         raise RunError(
             f"A request for {basis} is never denied, since a denial removes nothing from "
             f"the model, but it was asked with --answer deny --basis {basis}. Ask with "
             f"--answer retrain, or state another --basis."
         )
-    if basis == "restriction" and wanted not in ("auto", "deny"):
+    if basis == "restriction" and wanted not in ("auto", "stop"):
         raise RunError(
             f"A restriction asks that nothing be deleted and nothing more be done with "
-            f"the data, but --answer {wanted} deletes states and plays rounds again. Ask "
-            f"with --answer deny, or state another --basis."
+            f"the data, but --answer {wanted} deletes the client's name at least. Ask "
+            f"with --answer stop, or state another --basis."
         )
 
 
@@ -370,19 +379,19 @@ def answer_for(found: Sequence[Option], wanted: str, basis: Basis) -> Option:
             the basis.
     """
     check_basis(wanted, basis)
-    if wanted != "auto" or basis in ("withdrawal", "none"):
+    if wanted != "auto" or basis == "none":
         return cheapest(found, wanted)
-    if basis in REMOVING:
-        subtracted = any(each.answer == "subtract" and each.possible for each in found)
-        return cheapest(found, "subtract" if subtracted else "retrain")
-    try:
-        return cheapest(found, "deny")
-    except RunError as error:
-        raise RunError(
-            f"A restriction is answered by a denial alone, which deletes no state and "
-            f"plays no round again, but here it cannot be given. Leave the run as it is, "
-            f"or state another --basis. The reason: {error}"
-        ) from error
+    match basis:
+        case "erasure":
+            subtracted = any(each.answer == "subtract" and each.possible for each in found)
+            return cheapest(found, "subtract" if subtracted else "retrain")
+        case "withdrawal":
+            try:
+                return cheapest(found, wanted)
+            except RunError:
+                return cheapest(found, "stop")
+        case _:
+            return cheapest(found, "stop")
 
 
 AFTERWARDS: Mapping[AnswerKind, str] = {
@@ -395,6 +404,8 @@ AFTERWARDS: Mapping[AnswerKind, str] = {
     "round; the rounds before it still include the client",
     "retrain": "the model is the one of a run that never met the client",
     "calibrate": "the model is an approximation of one without the client",
+    "stop": "no later round uses the client's data; nothing is erased, and the model holds what "
+    "it learnt from them",
 }
 
 
@@ -459,11 +470,19 @@ def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
 def _choose_alone(
     participation: Participation, wanted_answer: WantedAnswer, rules: AnswerRules
 ) -> AnswerChoice:
-    found = options(participation, wanted_answer.handle, rules)
-    if wanted_answer.handle in participation.left:
-        # neither deny it a second time, nor subtract one that a replay left out
-        weak = {"deny": "denial"}
-        if wanted_answer.handle in participation.lingering:
+    handle = wanted_answer.handle
+    found = options(participation, handle, rules)
+    if handle in participation.stopped:
+        found = tuple(
+            Option("stop", "No later round uses this client's data: that was answered before.")
+            if each.answer == "stop"
+            else each
+            for each in found
+        )
+    elif handle in participation.left:
+        # neither deny or stop it a second time, nor subtract one that a replay left out
+        weak = {"deny": "denial", "stop": "stop"}
+        if handle in participation.lingering:
             weak["subtract"] = "subtraction"
         found = tuple(
             Option(

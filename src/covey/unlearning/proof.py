@@ -274,8 +274,8 @@ def check_proof(
         if problem
         else Check.passed("facts", "they do not contradict each other"),
         _check_set_sizes(proof),
-        Check.failed("model", "a denial must not change the model")
-        if proof.model_changed and proof.answer == "deny"
+        Check.failed("model", "a denial or a stop must not change the model")
+        if proof.model_changed and proof.answer in ("deny", "stop")
         else Check.passed("model", "changed" if proof.model_changed else "not changed"),
     ]
 

@@ -96,6 +96,9 @@ def _summary(facts: Facts) -> tuple[str, str, str]:
                 )
             done = "The model was not changed: what it learnt from the client, it still holds."
             return left, done, hidden
+        case "stop":
+            done = "The model was not changed: what it learnt from the client, it still holds."
+            return left, done, "Nothing was erased, the client's name neither."
         case "subtract" | "retrain" | "calibrate" if start is None:
             return left, "No round that counts holds its data, so none was played again.", copies
         case "subtract":
@@ -216,6 +219,8 @@ def _claim(facts: Facts) -> str:
                 f"is attributable to at least {facts.deniability_threshold} remaining clients, "
                 "within the diameter where one is recorded."
             )
+        case "stop":
+            return "No round after this answer uses the requester's data, and nothing was erased."
         case "subtract" if start is None:
             return "No sums that count hold the requester's records: none were changed."
         case "subtract":
@@ -293,6 +298,11 @@ def _not_claimed(facts: Facts) -> Iterator[str]:
             yield (
                 "This is not an erasure: what the model learnt, it still holds. It is "
                 "not equivalent to retraining without the requester."
+            )
+        case "stop":
+            yield (
+                "This is not an erasure: what the model learnt, it still holds, and every state, "
+                "update, page and copy stays."
             )
         case "roll_back" if facts.replayed == "anew":
             yield (
@@ -403,7 +413,11 @@ def _refuters(facts: Facts) -> Iterator[str]:
 
 
 def _representative(facts: Facts) -> str:
-    whose = "The requester's" if facts.answer == "deny" else "Before the answer, the requester's"
+    whose = (
+        "The requester's"
+        if facts.answer in ("deny", "stop")
+        else "Before the answer, the requester's"
+    )
     if facts.min_anonymity is None and facts.first_round is None:
         return "No round is recorded in which the requester's data were used."
     if facts.answer == "subtract":
@@ -424,7 +438,7 @@ def _representative(facts: Facts) -> str:
 
 
 def _left_to_do(facts: Facts) -> Iterator[str]:
-    if facts.raw_updates_deleted.value is False:
+    if facts.raw_updates_deleted.value is False and facts.answer != "stop":
         yield (
             "Raw updates are still stored, and they identify which update stood for "
             "its set. Delete them."

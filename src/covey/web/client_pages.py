@@ -18,11 +18,11 @@ from starlette.routing import Route
 
 from covey.base.errors import CoveyError
 from covey.base.history import History
-from covey.base.names import BASES, ClientName, Handle
-from covey.desk.answering import answer_cases, close_case
-from covey.desk.case import FILE, ITEM_KINDS, CaseView, Register, day_of, read_register, register_at
-from covey.desk.intake import Plan, add_case, add_item, extend_case, plan_answers, sign_items
-from covey.desk.letters import write_letters
+from covey.base.names import ClientName, Handle
+from covey.desk.answering import Plan, answer_requests, plan_answers
+from covey.desk.pack import write_packs
+from covey.desk.register import FILE, LANGUAGES, REQUEST_BASES, RequestView, day_of, read_register
+from covey.desk.requests import add_request, close_request, correct_request
 from covey.ledger.store import Ledger
 from covey.report.attacks import final_exposure, final_risk
 from covey.report.summary import client_groups
@@ -142,38 +142,36 @@ def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
 
 
 FOLDER = "requests"
-"""Where a root has its register, unless `covey requests` was told another place."""
+"""Where a root has its register, unless `covey requests` used another place."""
 
 
 def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
-    """Return every case: those that are open by their day, then those that are closed."""
-    cases, problems = _cases(roots)
-    cases.sort(key=lambda each: (each.state == "closed", each.due, each.case))
-    return {
-        "cases": cases,
-        "problems": problems,
-        "waiting": [each for each in cases if each.state != "closed"],
-    }
+    """Return every request: those that are open by their day, then those that are closed."""
+    found, problems = _requests(roots)
+    found.sort(key=lambda each: (each.state == "closed", each.due, each.request))
+    waiting = [each for each in found if each.state != "closed"]
+    return {"requests": found, "problems": problems, "waiting": waiting}
 
 
 def request_page(roots: Iterable[Path], number: str) -> dict[str, Any] | None:
-    """Return one case; None: there is none."""
-    return next(({"case": each} for each in _cases(roots)[0] if each.case == number), None)
+    """Return one request; None: there is none."""
+    found = (each for each in _requests(roots)[0] if each.request == number)
+    return next(({"view": each} for each in found), None)
 
 
-def _cases(roots: Iterable[Path]) -> tuple[list[CaseView], list[str]]:
-    """Return all cases, and why those of some register cannot be read."""
-    cases: list[CaseView] = []
+def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
+    """Return all requests, and why those of some register cannot be read."""
+    found: list[RequestView] = []
     problems: list[str] = []
     for root in roots:
         if not (root / FOLDER / FILE).is_file():
             continue
         try:
             with read_register(root / FOLDER) as register:
-                cases += register.views()
+                found += register.views()
         except (CoveyError, OSError, ValueError) as error:
             problems.append(str(error))
-    return cases, problems
+    return found, problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +188,13 @@ class Form:
         """Return a field's day; None where it was not filled in."""
         return day_of(self.text(name), name.capitalize()) if self.text(name) else None
 
-    def marked(self) -> list[int]:
-        """Return the numbers of the items that were marked."""
-        items = [int(each) for each in self.fields.get("item", []) if each.isdecimal()]
-        if not items:
-            raise ValueError("Mark the items that were done, and found none marked.")
-        return items
+    def entry(self) -> dict[str, Any]:
+        """Return what was filled in of a request: names stand one in a line."""
+        names = [each.strip() for each in self.text("names").splitlines() if each.strip()]
+        words = ("basis", "reference", "language", "reason")
+        found = {"names": names, **{each: self.text(each) for each in words}}
+        found |= {each: self.day(each) for each in ("received", "extended")}
+        return {key: value for key, value in found.items() if value}
 
 
 Act = Callable[[str, Form], Response]
@@ -208,8 +207,8 @@ class Forms:
     """
 
     choices: ClassVar[Mapping[str, Sequence[str]]] = {
-        "bases": BASES,
-        "kinds": ITEM_KINDS,
+        "bases": REQUEST_BASES,
+        "languages": LANGUAGES,
         "answers": ("", *ANSWERS),
     }
 
@@ -221,89 +220,57 @@ class Forms:
         self._answering: dict[str, str] = {}
 
     def told(self, number: str) -> str:
-        """Return how the last answering of a case goes, or went; "": there was none."""
+        """Return how the last answering of a request goes, or went; "": there was none."""
         return self._answering.get(number, "")
 
     def routes(self) -> list[Route]:
         """Return the addresses that forms are sent to."""
-        acts: dict[str, Act] = {
-            "items": self._written(
-                lambda held, number, form: add_item(
-                    held, number, form.text("kind"), form.text("text")
-                )
-            ),
-            "sign": self._written(
-                lambda held, number, form: sign_items(
-                    held, number, form.marked(), form.text("by"), form.day("day"), form.text("note")
-                )
-            ),
-            "extend": self._written(
-                lambda held, number, form: extend_case(
-                    held, number, form.text("reason"), form.day("told")
-                )
-            ),
-            "answer": self._answer,
-            "letters": self._written(
-                lambda held, number, form: write_letters(held, number, form.text("by"))
-            ),
-            "close": self._close,
-        }
-        case = "/requests/{number}"
+        acts = {"correct": self._correct, "answer": self._answer, "close": self._close}
+        one = "/requests/{number}"
         return [
             Route("/requests", _posted(self._add), methods=["POST"]),
-            *(Route(f"{case}/{name}", _posted(a), methods=["POST"]) for name, a in acts.items()),
+            *(Route(f"{one}/{name}", _posted(a), methods=["POST"]) for name, a in acts.items()),
         ]
 
-    def _written(self, write: Callable[[Register, str, Form], object]) -> Act:
-        """Return what opens the register, does that, and goes back to the case."""
-
-        def act(number: str, form: Form) -> Response:
-            with register_at(self._register) as held:
-                write(held, number, form)
-            return _to_case(number)
-
-        return act
-
     def _add(self, _: str, form: Form) -> Response:
-        received = day_of(form.text("received"), "Received")
-        name, basis, number, owner = map(form.text, ("name", "basis", "number", "owner"))
-        with register_at(self._register) as held:
-            case = add_case(held, self._roots, name, received, basis, number, owner)
-        return _to_case(case.number)
+        given = {"names": (), "basis": "", **form.entry()}
+        return _to_request(add_request(self._register, self._roots, **given).request)
+
+    def _correct(self, number: str, form: Form) -> Response:
+        correct_request(self._register, self._roots, number, form.entry())
+        return _to_request(number)
 
     def _answer(self, number: str, form: Form) -> Response:
         """Show what would become true; answer once that very plan was confirmed."""
         wanted, confirmed = form.text("answer"), form.text("confirmed")
-        with read_register(self._register) as held:
-            plan = plan_answers(held, self._roots, [number], wanted)
+        plan = plan_answers(self._register, self._roots, [number], wanted)
         shown = _digest(plan)
         if confirmed != shown:
             view = {"plan": plan, "answer": wanted, "shown": shown, "changed": bool(confirmed)}
             return _confirmation("answer", number, form, view)
         self._answering[number] = "Runs are answering."
         self._worker.submit(self._give_answers, number, wanted)
-        return _to_case(number)
+        return _to_request(number)
 
     def _give_answers(self, number: str, wanted: str) -> None:
         try:
-            with register_at(self._register) as held:
-                done = answer_cases(held, self._roots, [number], wanted)
+            done = answer_requests(self._register, self._roots, [number], wanted)
+            write_packs(self._register, [number])
         except Exception as error:  # shown on the page: this thread has no other reader
             self._answering[number] = f"It was stopped: {error}"
             return
-        waits = [f"{each.run}: {each.reason}" for each in done if not each.answer]
+        waits = [f"{e.run}: {e.reason}" for e in done if not (e.answer or e.ended)]
         answered = f"{len(done) - len(waits)} of {len(done)} runs have answered."
         self._answering[number] = " ".join([answered, *waits])
 
     def _close(self, number: str, form: Form) -> Response:
         """Say what closing erases; close once that was confirmed."""
+        reason, salts = form.text("reason"), form.text("delete_salts")
         if form.text("confirmed") != "close":
-            view = {name: form.text(name) for name in ("by", "reason", "day")}
+            view = {"reason": reason, "delete_salts": salts}
             return _confirmation("close", number, form, view)
-        day, by, reason = form.day("day"), form.text("by"), form.text("reason")
-        with register_at(self._register) as held:
-            close_case(held, self._roots, number, by, reason, day)
-        return _to_case(number)
+        close_request(self._register, self._roots, number, reason, delete_salts=bool(salts))
+        return _to_request(number)
 
 
 def _posted(act: Act) -> Callable[[Request], Any]:
@@ -329,13 +296,13 @@ def _digest(plan: Plan) -> str:
     """Return what stands for what a plan says, but for how long it may take."""
     told = asdict(plan)
     for run in told["runs"]:
-        for case in run["cases"]:
-            del case["seconds"], case["bytes_deleted"]
+        for each in run["names"]:
+            del each["seconds"]
     text = json.dumps(told, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _to_case(number: str) -> Response:
+def _to_request(number: str) -> Response:
     return RedirectResponse(f"/requests/{quote(number, safe='')}", 303)
 
 

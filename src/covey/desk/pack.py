@@ -1,0 +1,273 @@
+"""The pack that is handed over to a person: a statement in plain words, and what proves it.
+
+A folder and a zip file of `statement.html`, `annex.json`, and the proofs and receipts. Every
+proof is verified first. Every sentence of the statement is chosen by a fact; its words stand in
+one template per language.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from covey.base.errors import RunError
+from covey.base.files import delete_whole, make_folder, read_bounded, replace_whole
+from covey.desk.answering import Load, alive
+from covey.desk.register import (
+    PACKS,
+    Ending,
+    PackWritten,
+    Request,
+    RunOfRequest,
+    proof_path,
+    read_register,
+    register_at,
+    to_do,
+)
+from covey.runs.run import Run
+from covey.runtime.folder import RunFolder
+
+Said = (
+    Literal["removed", "subtracted", "never", "partly", "estimated", "denied", "stopped", "holds"]
+    | Ending
+)
+"""What is true of a run's models, or why the run says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatement:
+    """What one run did about a person; rounds count from 1.
+
+    Attributes:
+        run: its folder's name.
+        day: of the answer, ISO 8601; "": there is none.
+        learnt: rounds whose training its models still hold; empty: none, or not recorded.
+        replayed: how many rounds were played again.
+        others: at least so many others may have sent what was used (a denial).
+        kept: states of models that depend on its data (what a run holds).
+    """
+
+    run: str
+    says: Said
+    day: str = ""
+    learnt: tuple[int, ...] = ()
+    replayed: int = 0
+    others: int | None = None
+    kept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A pack that was written.
+
+    Attributes:
+        archive: the zip file of the folder; sha256: of that.
+    """
+
+    request: str
+    name: str
+    folder: Path
+    archive: Path
+    sha256: str
+
+
+def write_packs(folder: Path, numbers: Sequence[str] = (), load: Load = Run) -> tuple[Pack, ...]:
+    """Write the packs of requests that every run has answered, and that have none yet.
+
+    Args:
+        folder: the register's.
+        numbers: of requests, whose packs are written anew; none: all that are open.
+        load: how a run is loaded.
+
+    Raises:
+        RunError: a proof is not there, is another one, or a check of it fails.
+    """
+    with read_register(folder) as held:
+        requests, texts = alive(held, numbers), held.texts()
+    made: list[Pack] = []
+    for request in requests:
+        if request.state != "answered":
+            continue
+        for i, person in enumerate(request.entry.names, 1):
+            if person in request.packs and not numbers:
+                continue
+            into = folder / PACKS / f"request-{request.number}-{i}"
+            pack = _written(request, person, texts, into, load)
+            with register_at(folder) as held:
+                fact = PackWritten(
+                    request=request.number, person=person, pack=into.name, sha256=pack.sha256
+                )
+                held.record([fact])
+            made.append(pack)
+    return tuple(made)
+
+
+def _written(
+    request: Request, person: str, texts: Mapping[str, str], into: Path, load: Load
+) -> Pack:
+    today, statements = date.today(), list[RunStatement]()
+    annex: list[dict[str, Any]] = []
+    files: dict[str, bytes] = {}
+    for given in request.runs.values():
+        if given.person != person:
+            continue
+        place = texts[given.run]
+        holds = json.loads(texts.get(given.held, "{}"))
+        about: dict[str, Any] = {"run": Path(place).name, "held": holds or None}
+        if given.answer:
+            proof, salt = _verified(place, given, load)
+            statements.append(_statement(place, given, proof, holds))
+            about |= {
+                "request": given.run_request,
+                "answer": given.answer,
+                "salt": salt,
+                "proof": proof,
+            }
+            path, receipt = (
+                proof_path(Path(place), given.run_request),
+                _receipt(place, given.run_request),
+            )
+            inside = {"proof": path, "page": path.with_suffix(".html"), "receipt": receipt}
+            for kind, file in inside.items():
+                if file.is_file():
+                    files[f"{kind}-{file.name}"] = read_bounded(file)
+        else:
+            why: Said = given.ended or "holds"
+            statements.append(_of_held(place, why, holds))
+            about["ended"] = given.ended
+        annex.append(about)
+    entry, left = request.entry.readable(texts), to_do(request, texts, person)
+    view = {
+        "name": texts[person],
+        "entry": entry,
+        "received": date.fromisoformat(entry.received),
+        "today": today,
+        "runs": statements,
+        "left": left,
+        "has_proofs": any("proof" in each for each in annex),
+    }
+    facts = {
+        "request": request.number,
+        "name": texts[person],
+        "basis": entry.basis,
+        "reference": entry.reference,
+        "received": entry.received,
+        "due": entry.due.isoformat(),
+        "extended": entry.extended,
+        "written": today.isoformat(),
+        "statements": [asdict(each) for each in statements],
+        "runs": annex,
+        "left_to_do": [asdict(each) for each in left],
+        "files": sorted([*files, "annex.json", "statement.html"]),
+    }
+    page = _templates().get_template(f"statement.{entry.language}.html").render(view)
+    files["statement.html"] = page.encode("utf-8", "surrogatepass")
+    files["annex.json"] = json.dumps(facts, indent=1).encode("ascii")
+    delete_whole(into)
+    make_folder(into)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(files.items()):
+            replace_whole(into / name, content, mode=0o600)
+            moment = (today.year, today.month, today.day, 0, 0, 0)
+            archive.writestr(zipfile.ZipInfo(f"{into.name}/{name}", moment), content)
+    path = into.with_name(f"{into.name}.zip")
+    replace_whole(path, buffer.getvalue(), mode=0o600)
+    digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+    return Pack(request.number, texts[person], into, path, digest)
+
+
+def _verified(place: str, given: RunOfRequest, load: Load) -> tuple[dict[str, Any], str]:
+    """Return a proof that every check passes, and its salt; "": that was handed over before.
+
+    Raises:
+        RunError: it is not the proof that was signed, or a check fails.
+    """
+    path = proof_path(Path(place), given.run_request)
+    try:
+        written = read_bounded(path)
+    except OSError as error:
+        raise RunError(
+            f"{path} must be the proof of what this run answered, but it cannot be read: "
+            f"{error.strerror or error}. Restore it from a copy."
+        ) from error
+    if hashlib.sha256(written).hexdigest() != given.proof_sha256:
+        raise RunError(
+            f"{path} must be the proof that was signed when the run answered, whose "
+            f"SHA-256 is {given.proof_sha256[:16]}..., and it is another. Restore it."
+        )
+    run = load(Path(place))
+    if failed := [f"{e.name}: {e.detail}" for e in run.verify(path) if e.ok is False]:
+        raise RunError(
+            f"An answer is handed over with a proof that every check passes, but {path} fails "
+            f"{'; '.join(failed)}. Look with `covey verify`, and hand over nothing."
+        )
+    salts = (each.salt for each in run.unacknowledged if each.request == given.run_request)
+    return json.loads(written), next(salts, "")
+
+
+def _receipt(place: str, request: str) -> Path:
+    return RunFolder(Path(place)).receipts / f"{request}.json"
+
+
+SAYS: Mapping[str, Said] = {
+    "retrain": "removed",
+    "subtract": "subtracted",
+    "roll_back": "partly",
+    "calibrate": "estimated",
+    "deny": "denied",
+    "stop": "stopped",
+}
+
+
+def _statement(
+    place: str, given: RunOfRequest, proof: Mapping[str, Any], holds: Mapping[str, Any]
+) -> RunStatement:
+    trained = tuple(t + 1 for t in holds.get("rounds_trained", ()))
+    says, start = SAYS[given.answer], proof["first_replayed_round"]
+    if says == "subtracted" and start is None:
+        says = "removed"  # what no sum holds was not taken out of any
+    if proof["first_round"] is None and start is None and not trained:
+        says = "never"
+    learnt = trained if says in ("denied", "stopped") else ()
+    if says == "partly":
+        learnt = tuple(t for t in trained if t <= start)
+    return RunStatement(
+        run=Path(place).name,
+        says=says,
+        day=given.answered[:10],
+        learnt=learnt,
+        replayed=proof["rounds_replayed"],
+        others=proof["deniability_threshold"] if says == "denied" else None,
+    )
+
+
+def _of_held(place: str, why: Said, holds: Mapping[str, Any]) -> RunStatement:
+    if "problem" in holds:
+        why = "unreadable"
+    learnt = tuple(t + 1 for t in holds.get("rounds_trained", ()))
+    if why == "holds" and not learnt:
+        why = "never"
+    kept = len(holds.get("states_that_depend_on_it", ()))
+    return RunStatement(Path(place).name, why, learnt=learnt, kept=kept)
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("covey.desk"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["day"] = lambda day, how: date.fromisoformat(str(day)).strftime(how)
+    return environment

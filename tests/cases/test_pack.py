@@ -1,0 +1,158 @@
+"""What is handed over: sentences that facts choose, verified proofs, and text that is text."""
+
+import json
+import re
+import shutil
+import zipfile
+from dataclasses import replace
+from datetime import date, timedelta
+from hashlib import sha256
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from cases.tiny import ONE, THREE, TWO, load
+from covey import RunError, answer_requests, verify, write_packs
+from covey.desk.pack import RunStatement, _templates
+from covey.desk.register import Entry, ToDo, read_register, register_at
+from covey.desk.requests import add_request, correct_request
+from covey.unlearning.proof import FORBIDDEN
+
+DAY = date.today() - timedelta(days=3)
+SCRIPT = "<script>alert('x')</script>"
+SAID = ("removed", "subtracted", "never", "partly", "estimated", "denied", "stopped", "holds")
+ENDED = ("before", "elsewhere", "gone", "unreadable")
+
+
+def text_of(page: str) -> str:
+    body = page.partition("<body>")[2]
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+def answer(folder, runs, name=ONE, basis="erasure", **more):
+    add_request(folder, [runs / "solved"], [name], basis, DAY, **more)
+    answer_requests(folder, [runs / "solved"], reports=False)
+
+
+def page_of(pack) -> str:
+    return (pack.folder / "statement.html").read_text()
+
+
+@pytest.fixture
+def own(register, runs) -> Path:
+    """The folder of a register whose request the solved run answered."""
+    load(runs / "solved").export(0, recipient=SCRIPT)
+    answer(register, runs)
+    return register
+
+
+def test_a_pack_says_and_proves_what_was_answered(own):
+    (pack,) = write_packs(own)
+    page, annex = page_of(pack), json.loads((pack.folder / "annex.json").read_text())
+    assert 'data-says="subtracted"' in page
+    assert "Your data are no longer in model solved" in text_of(page)
+    assert not [each for each in FORBIDDEN if each in text_of(page).lower()]
+    (about,) = annex["runs"]
+    path = pack.folder / f"proof-{about['request']}.json"
+    checks = verify(path, name_and_salt=(ONE, about["salt"]))
+    assert {c.name: c.ok for c in checks}["subject"]
+    assert about["held"]["rounds_trained"] == [0, 1]
+    assert f"receipt-{about['request']}.json" in annex["files"]
+    assert annex["files"] == sorted(each.name for each in pack.folder.iterdir())
+    with zipfile.ZipFile(pack.archive) as archive:
+        inside = {Path(each.filename).name: each for each in archive.infolist()}
+        assert sorted(inside) == annex["files"]
+        assert {each.date_time[:3] for each in inside.values()} == {date.today().timetuple()[:3]}
+        assert archive.read(inside["statement.html"]).decode() == page
+    assert pack.sha256 == sha256(pack.archive.read_bytes()).hexdigest()
+    assert (pack.archive.stat().st_mode & 0o777, pack.folder.stat().st_mode & 0o777) == (
+        0o600,
+        0o700,
+    )
+
+
+def test_recipients_and_names_are_text_whatever_is_in_them(own, runs):
+    correct_request(own, [runs / "solved"], "1", {"reference": f"{SCRIPT}&"})
+    (pack,) = write_packs(own)
+    assert "<script" not in page_of(pack)
+    assert page_of(pack).count("&lt;script&gt;") == 2, "the reference, and the recipient once"
+
+
+def test_a_place_stands_once_for_two_names_and_two_requests(register, runs):
+    add_request(register, [runs / "solved"], [ONE, TWO], "erasure", DAY)
+    answer_requests(register, [runs / "solved"], reports=False)
+    with read_register(register) as held:
+        where = [(each.kind, each.where) for each in held.view("1").by_hand]
+    assert len(where) == len(set(where))
+    assert len({pack.folder for pack in write_packs(register)}) == 2
+
+
+def test_access_says_what_is_held_and_changes_nothing(register, runs):
+    before = (runs / "solved" / "ledger.sqlite").read_bytes()
+    answer(register, runs, THREE, "access", language="de")
+    (pack,) = write_packs(register)
+    page, annex = page_of(pack), json.loads((pack.folder / "annex.json").read_text())
+    assert 'lang="de"' in page
+    assert 'data-says="holds"' in page
+    assert "in den Runden 1 bis 2" in text_of(page)
+    assert annex["runs"][0]["held"]["places"]
+    assert "proof" not in annex["runs"][0]
+    assert (runs / "solved" / "ledger.sqlite").read_bytes() == before
+
+
+def test_a_stop_says_what_the_model_still_holds(register, runs):
+    answer(register, runs, basis="restriction")
+    (pack,) = write_packs(register)
+    told = text_of(page_of(pack))
+    assert "Nothing was erased" in told
+    assert "still holds what it learnt from them in rounds 1 to 2" in told
+    assert "to do by hand" not in told
+
+
+def test_a_name_that_no_run_knows_gets_an_answer(register, runs):
+    answer(register, runs, "a stranger")
+    (pack,) = write_packs(register)
+    assert "No model of ours knows this name" in text_of(page_of(pack))
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_every_fact_has_a_sentence_in_every_language(language):
+    entry = Entry(names=("A",), received="2026-10-01", basis="objection", language=language)
+    seen = set()
+    for says in (*SAID, *ENDED):
+        run = RunStatement("X", says, "2026-10-02", (1, 2, 4), 3, 2, 1)
+        view = {"name": "A", "entry": entry, "received": DAY, "today": DAY, "runs": [run]}
+        left = [ToDo("place", "/x", kind, "how") for kind in ("ledger", "secret", "data")]
+        left += [ToDo("recipient", "R", "model", "X"), ToDo("run", "/y", "gone")]
+        view |= {"left": [*left, ToDo("not searched", "logs")], "has_proofs": True}
+        page = _templates().get_template(f"statement.{language}.html").render(view)
+        (item,) = re.findall(r'<li data-says="\w+">(.*?)</li>', page, re.DOTALL)
+        seen.add(" ".join(item.split()))
+    assert all("X" in each for each in seen)
+    assert len(seen) == len(SAID) + len(ENDED)
+
+
+def test_nothing_is_handed_over_from_another_proof(own, runs):
+    (path,) = (runs / "solved" / "proofs").glob("*.json")
+    path.write_text(path.read_text().replace("subtract", "retrain"))
+    with pytest.raises(RunError, match="SHA-256"):
+        write_packs(own)
+    path.unlink()
+    with pytest.raises(RunError, match="Restore it"):
+        write_packs(own)
+
+
+def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
+    """Not even if the register was told of the forged one."""
+    (path,) = (runs / "solved" / "proofs").glob("*.json")
+    path.write_text(path.read_text().replace('"rounds_replayed": 1', '"rounds_replayed": 0'))
+    with register_at(own) as held:
+        (given,) = held.request("1").runs.values()
+        digest = sha256(path.read_bytes()).hexdigest()
+        held.record([replace(given, proof_sha256=digest)])
+    with pytest.raises(RunError, match="signature"):
+        write_packs(own)
+    shutil.rmtree(runs / "solved")
+    with pytest.raises(RunError, match="Restore it"):
+        write_packs(own)
