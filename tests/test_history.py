@@ -52,7 +52,7 @@ def measured(clients: tuple[int, ...], accuracy: float = 0.5) -> RoundMeasured:
     return RoundMeasured(accuracy, {"minority": accuracy}, clients)
 
 
-def risks(row: RoundRow) -> tuple[tuple[float, float] | None, ...]:
+def risks(row: RoundRow) -> tuple[tuple[float, float | None] | None, ...]:
     return tuple((e.value is not None and (e.value, e.error)) or None for e in row.risks)
 
 

@@ -45,7 +45,7 @@ def test_nothing_is_found_in_halves_that_the_model_never_saw():
     for seed in range(4):
         found = audit_model(model, *halves(150, seed, learnable=True), seed=seed)
         told = found.to_dict()["attacks"]["loss"]["overall"]["auc"]
-        within += abs(told["value"] - 0.5) < 2 * told["standard_error"]
+        within += abs(told["value"] - 0.5) < 2 * told["error"]
         silent += "No attack here" in found.verdict
     assert within >= 3  # in 120 such halves, 116 were, and 118 verdicts were silent
     assert silent >= 3
@@ -56,7 +56,7 @@ def test_references_find_nothing_in_unseen_halves_either():
     found = audit_model(model, *halves(150, 3, learnable=True), references=train, num_references=4)
     for attack in found.attacks:
         told = found.to_dict()["attacks"][attack]["overall"]["auc"]
-        assert abs(told["value"] - 0.5) < 2.5 * told["standard_error"]  # of four
+        assert abs(told["value"] - 0.5) < 2.5 * told["error"]  # of four
 
 
 def brighter(sides: Sides) -> Sides:
@@ -288,7 +288,5 @@ def test_advantage_is_twice_what_accuracy_has_above_a_half(found: ModelAudit):
     )
     assert advantage.value == pytest.approx(2 * (accuracy.value or 0) - 1)
     told = found.to_dict()["attacks"]["loss"]["overall"]
-    assert told["advantage"]["standard_error"] == pytest.approx(
-        2 * told["balanced_accuracy"]["standard_error"]
-    )
+    assert told["advantage"]["error"] == pytest.approx(2 * told["balanced_accuracy"]["error"])
     assert replace(found, attacks={}).refused

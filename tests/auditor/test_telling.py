@@ -32,7 +32,7 @@ def test_json_holds_every_figure_with_its_interval(found: ModelAudit):
         for rate in ("auc", "balanced_accuracy", "advantage"):
             one = figures["overall"][rate]
             assert one["low"] <= one["value"] <= one["high"]
-            assert 0 < one["standard_error"] < 0.1
+            assert 0 < one["error"] < 0.1
         assert figures["overall"]["tpr_at_1_percent"]["value"] is None
         assert set(figures["by_class"]) == set("0123")
     assert any("at least 1,000" in reason for reason in told["unknown"])

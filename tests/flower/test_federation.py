@@ -103,7 +103,7 @@ def test_the_same_settings_end_in_the_same_models(build, settings):
 def test_the_groups_are_found_and_hidden(build):
     federation = build(SAME["hidden in sets"])
     result = federation.play(nodes=6)
-    assert sorted(c["clients"] for c in result.summary.clusters) == [2, 4]
+    assert sorted(c.clients for c in result.summary.clusters) == [2, 4]
     assert all(len(s) >= 2 for _, e in result.history.hidden for s in e.sets)
 
 
@@ -112,7 +112,7 @@ def test_the_server_holds_nothing_of_what_clients_keep_to_themselves(build):
     federation.node("client-00004", tell_violation=True, risk_threshold=0.0)
     result = federation.play(nodes=5)
     found = result.summary.violations
-    assert (found["count"], found["unknown"]) == (1, 4)
+    assert (found.count, found.unknown) == (1, 4)
     assert result.history.started.risk_thresholds == {}
     assert result.history.measured == ()
     assert result.summary.accuracy.overall is None

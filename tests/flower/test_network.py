@@ -178,6 +178,7 @@ def solve_and_subtract(deployment: Deployment, place: Path) -> Subtracted:
     run = deployment.folder / "runs" / "solved"
     ended(deployment.covey("run", settings, "--out", run))
     model = load(run).summary.model_hash
+    assert model is not None
     ended(deployment.covey("forget", run, names(6)[-1], "--answer", "subtract"))
     said = ended(deployment.covey("resume", run))
     settings.write_text(before)

@@ -62,7 +62,9 @@ def test_an_attack_on_models_that_are_gone_says_nothing(histories: dict[str, His
 
 def test_the_same_attack_again_replaces_the_first(histories: dict[str, History]):
     twice = attacked(attacked(histories["two clusters"], 1, 0.9), 1, 0.58)
-    assert summary(twice).clusters[1].strongest_attack.risk == 0.58
+    found = summary(twice).clusters[1].strongest_attack
+    assert found is not None
+    assert found.risk == 0.58
 
 
 def test_runs_are_compared_by_the_attack_that_all_of_them_met(histories: dict[str, History]):
@@ -77,7 +79,9 @@ def test_frames_pictures_and_exposures_say_what_the_violations_say(histories: di
     assert (rows["h3"]["true_risk"], rows["h3"]["attack"]) == (0.65, "lira")
     assert (rows["h0"]["true_risk"], rows["h0"]["attack"]) == (0.70, LOSS)
     for each in after.exposures:
-        assert float(final_exposure(after, each)) >= final_risk(after, each).risk
+        end = final_risk(after, each)
+        assert end is not None
+        assert float(final_exposure(after, each)) >= end.risk
     (axes,) = violations_figure(after).axes
     assert "lira" in axes.get_ylabel()
 
@@ -101,8 +105,12 @@ def test_an_audit_raises_the_headline_to_its_strongest_attack_until_models_chang
             continue
         best = max(a.overall.balanced_accuracy.value or 0 for a in each.attacks.values())
         now = old.strongest_attack
+        assert now is not None
+        assert old.true_risk is not None
         assert now.risk == pytest.approx(max(best, old.true_risk))
     assert after.model_hash == before.model_hash
+    assert before.violations.count is not None
+    assert after.violations.count is not None
     assert after.violations.count >= before.violations.count
     page = (covey.load(run.folder).report()).read_text()
     for attack in after.violations.attacks:

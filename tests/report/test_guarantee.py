@@ -26,6 +26,7 @@ def test_rounds_of_noise_are_told_with_what_they_are_about(noisy: Reported):
     told = guarantee_status(noisy.history)
     assert told.guarantee_reason == ""
     holds = told.guarantee
+    assert holds is not None
     assert holds.epsilon == pytest.approx(gaussian_epsilon(3**0.5 / 4.0, 1e-5), abs=1e-3)
     assert holds.unit == "client"
     for aspect in ("relation", "adversary", "covers", "does_not_cover", "holds_if"):
@@ -62,6 +63,7 @@ def test_the_figure_ends_at_what_the_run_has_spent(noisy: Reported):
     (line,) = spent_figure(noisy.history).axes[0].lines
     ys = list(line.get_ydata())  # pyright: ignore[reportArgumentType]
     told = guarantee_status(noisy.history).guarantee
+    assert told is not None
     assert ys[0] == 0.0
     assert ys == sorted(ys)
     assert ys[-1] == told.epsilon
@@ -70,7 +72,12 @@ def test_the_figure_ends_at_what_the_run_has_spent(noisy: Reported):
 def test_rounds_that_were_rolled_back_stay_spent(noisy: Reported):
     history = noisy.history
     twice = replace(history, told=tuple(history.told) * 2)
-    assert guarantee_status(twice).guarantee.epsilon > guarantee_status(history).guarantee.epsilon
+    again, once = (guarantee_status(each).guarantee for each in (twice, history))
+    assert again is not None
+    assert again.epsilon is not None
+    assert once is not None
+    assert once.epsilon is not None
+    assert again.epsilon > once.epsilon
 
 
 def test_runs_are_drawn_by_their_epsilon_and_bare_ones_apart(

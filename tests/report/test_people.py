@@ -133,6 +133,7 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     assert above
     assert who
     assert by_group
+    assert told.violations.count is not None
     names = {h: h for h in HANDLES if h in history.clients}
     return {
         "history": len(history.clients),

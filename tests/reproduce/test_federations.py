@@ -35,12 +35,12 @@ def values(played, row: str, measure: str, column: str = "digits"):
 @pytest.mark.parametrize("row", ["FedAvg", "IFCA"])
 def test_a_cell_holds_a_value_per_seed(played, results, row):
     told = [results[row, seed].summary for seed in (0, 1)]
-    accuracies = tuple(each["accuracy"]["overall"] for each in told)
+    accuracies = tuple(each.accuracy.overall for each in told)
     assert values(played, row, "accuracy") == accuracies
     assert accuracies[0] != accuracies[1]
-    minority = tuple(each["accuracy"]["by_group"]["minority"] for each in told)
+    minority = tuple(each.accuracy.by_group["minority"] for each in told)
     assert values(played, row, "accuracy, minority") == minority
-    above = tuple(float(each["violations"]["count"]) for each in told)
+    above = tuple(float(each.violations.count) for each in told)
     assert values(played, row, "violations") == above
 
 
@@ -174,9 +174,8 @@ def test_every_measure_can_be_taken(played, results):
     taken = {name: each.of(seen) for name, each in MEASURES.items()}
     assert all(value is None or isinstance(value, float) for value in taken.values())
     summary = results["IFCA", 0].summary
-    fairness = summary["fairness"]
-    assert taken["equal_opportunity"] == fairness["equal_opportunity"]["mean"]
-    assert taken["adjusted_rand_index"] == summary["adjusted_rand_index"]
-    assert taken["exposure"] == summary["exposure"]["mean"]
-    assert taken["violations_lower"] == summary["violations"]["count_lower"]
-    assert taken["accuracy_majority"] == summary["accuracy"]["by_group"]["majority"]
+    assert taken["equal_opportunity"] == summary.fairness["equal_opportunity"].mean.value
+    assert taken["adjusted_rand_index"] == summary.adjusted_rand_index
+    assert taken["exposure"] == summary.exposure.mean.value
+    assert taken["violations_lower"] == summary.violations.count_lower
+    assert taken["accuracy_majority"] == summary.accuracy.by_group["majority"]

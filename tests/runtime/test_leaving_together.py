@@ -57,7 +57,9 @@ def without(tmp_path_factory, config):
             told = config.model_dump()
             told["population"]["exclude"] = list(clients)
             out = tmp_path_factory.mktemp("without") / "run"
-            made[clients] = run(config=Config.of(told), out=out).summary.model_hash
+            model = run(config=Config.of(told), out=out).summary.model_hash
+            assert model is not None
+            made[clients] = model
         return made[clients]
 
     return ended

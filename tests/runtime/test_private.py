@@ -217,19 +217,19 @@ def test_shadows_imitate_the_noise(quick):
     ids=["sums", "steps", "sets"],
 )
 def test_a_run_whose_secret_is_one_ends_with_an_epsilon(quick, sections, unit):
-    told = quick(secrets={"source": "os"}, **sections).summary
-    assert told["guarantee"]["unit"] == unit
-    assert told["guarantee"]["epsilon"] > 0
-    seeded = quick(**sections).summary
-    assert seeded["guarantee"] is None
-    assert "seed" in seeded["guarantee_reason"]
+    told = quick(secrets={"source": "os"}, **sections).summary.privacy
+    assert told.guarantee.unit == unit
+    assert told.guarantee.epsilon > 0
+    seeded = quick(**sections).summary.privacy
+    assert seeded.guarantee is None
+    assert "seed" in seeded.guarantee_reason
 
 
 def test_noise_that_only_imitates_privacy_has_no_epsilon(quick):
     printed = {**SOUND, "noise": "paper", "epsilon": 0.0}
-    told = quick(aggregation=printed, method=FEDAVG, secrets={"source": "os"}).summary
-    assert told["guarantee"] is None
-    assert "accounted for" in told["guarantee_reason"]
+    told = quick(aggregation=printed, method=FEDAVG, secrets={"source": "os"}).summary.privacy
+    assert told.guarantee is None
+    assert "accounted for" in told.guarantee_reason
 
 
 @pytest.mark.parametrize("sections", [{"privacy": NOISY}, {"aggregation": SOUND, "method": FEDAVG}])

@@ -185,11 +185,11 @@ def test_an_audit_withholds_what_needs_classes(which: str, request: pytest.Fixtu
     clients = {"several": labelled(), "tokens": sentences()}.get(which)
     model = NextWord if which == "tokens" else None
     found = audit(result.folder, ["loss", "source"], references=2, clients=clients, model=model)
-    used = [cluster for cluster in found["clusters"] if cluster["clients"]]
+    used = [cluster for cluster in found.clusters if cluster.clients]
     assert used
     for cluster in used:
-        assert "need the log-probability of the true class" in cluster["reason"]
-        assert cluster["attacks"] == {}
+        assert "need the log-probability of the true class" in cluster.reason
+        assert cluster.attacks == {}
 
 
 def test_labels_of_another_task_are_refused_and_nothing_is_written(tmp_path: Path):
@@ -242,12 +242,12 @@ def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy
     # of every client, from its model's answers in 64 bits, by the run's own data
     ends = numbers.history.exposures
     mean = np.mean([each.squared_error for each in ends if each.squared_error])
-    assert mean == pytest.approx(error["overall"], rel=1e-12)
+    assert mean == pytest.approx(error.overall, rel=1e-12)
     first, *_, last = numbers.history.rounds
     assert first.squared_error is not None
     assert last.squared_error is not None
     assert last.squared_error < first.squared_error
-    shown = f"{error['overall']:.3f}"
+    shown = f"{error.overall:.3f}"
     page = page_of(numbers.folder).read_text()
     assert "Mean squared error, all clients" in page
     assert shown in page
@@ -255,7 +255,7 @@ def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy
     assert "squared_error" in (numbers.folder / "metrics.csv").read_text()
     assert f"mean squared error {last.squared_error:.3f}" in round_line(numbers.history)
     assert {"squared_error"} <= round_figures_of(numbers)
-    assert final_figures(numbers.history)["final/squared_error"] == error["overall"]
+    assert final_figures(numbers.history)["final/squared_error"] == error.overall
     (axes,) = numbers.plot.accuracy().axes
     assert axes.get_ylabel() == "mean squared error"
     rows = client_rows(numbers.history, numbers.names)

@@ -35,11 +35,14 @@ def test_mnist_learns_finds_the_groups_and_shows_no_signal(tmp_path, real_data):
 
     summary = load(tmp_path / "run").summary
 
+    assert summary.accuracy.overall is not None
     assert summary.accuracy.overall >= 0.90
+    assert summary.adjusted_rand_index is not None
     assert summary.adjusted_rand_index >= 0.95
     for cluster in summary.clusters:
         # SE is about 0.0125; all 400 non-members would have to err together by 4 SE.
-        assert abs(cluster["true_risk"] - 0.5) <= 0.05
-        assert "no membership signal" in cluster["true_risk_reason"]
+        assert cluster.true_risk is not None
+        assert abs(cluster.true_risk - 0.5) <= 0.05
+        assert "no membership signal" in cluster.truth.reason
     peak_kib = int(ran.stderr.splitlines()[-2].split()[1])
     assert peak_kib <= 2 * 1024 * 1024

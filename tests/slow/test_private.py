@@ -17,6 +17,7 @@ def ended(out: Path, config: Config) -> tuple[float, float | None]:
     """Return a run's accuracy and its epsilon."""
     told = run(config=config, out=out).summary
     guarantee = told.privacy.guarantee
+    assert told.accuracy.overall is not None
     return told.accuracy.overall, guarantee and guarantee.epsilon
 
 

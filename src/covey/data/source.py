@@ -1,6 +1,6 @@
 """What every data source is, and its publisher's files: where they lie, whether they are whole.
 
-Quick to import, so that `covey data` is quick.
+Quick to import, so that `covey config data` is quick.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class DataSet(DataSource):
 
 
 class PublishedDataSet(DataSet):
-    """A data set that is read from its publisher's files: `covey data` lists them."""
+    """A data set that is read from its publisher's files: `covey config data` lists them."""
 
     reads_files: ClassVar[bool] = True
     publication: ClassVar[Publication]
