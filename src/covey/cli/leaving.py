@@ -197,9 +197,10 @@ def leave(
     Args:
         run: The folder of a run.
         clients: Names of clients.
-        answer: auto (the cheapest honest one), deny, subtract, roll_back, retrain or calibrate.
+        answer: auto (the cheapest honest one), deny, subtract, roll_back, retrain, calibrate or
+            stop.
         basis: What it rests on: erasure, withdrawal, objection, restriction or none. Erasure
-            and objection are never denied.
+            and objection are never denied; a restriction is answered by a stop alone.
         salt: Of a client that left and asks for a stronger answer.
         plan: Show every answer and its cost; do nothing.
         again: Show the salts that were not acknowledged.
