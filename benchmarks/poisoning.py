@@ -13,7 +13,7 @@ Backdoor Federated Learning, 2020, section 4.2 (model replacement).
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, reduce
 from statistics import fmean, median, stdev
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -186,22 +186,20 @@ class Flooded(Ifca):
         self, state: covey.ServerState, clients: covey.Clients, streams: covey.Streams
     ) -> covey.RoundResult:
         """Play a round of IFCA with what colluders say that they chose."""
-        flooding = _Flooding(clients, frozenset(self.colluders), frozenset(self.minority))
+        flooding = _Flooding(
+            **{each.name: getattr(clients, each.name) for each in fields(clients)},
+            colluders=frozenset(self.colluders),
+            minority=frozenset(self.minority),
+        )
         return super().round(state, flooding, streams)
 
 
+@dataclass(frozen=True, eq=False)
 class _Flooding(covey.Clients):
     """Clients of whom some lie about what they choose."""
 
-    colluders: frozenset[Handle]
-    minority: frozenset[Handle]
-
-    def __init__(
-        self, clients: covey.Clients, colluders: frozenset[Handle], minority: frozenset[Handle]
-    ) -> None:
-        super().__init__(**{each.name: getattr(clients, each.name) for each in fields(clients)})
-        object.__setattr__(self, "colluders", colluders)
-        object.__setattr__(self, "minority", minority)
+    colluders: frozenset[Handle] = frozenset()
+    minority: frozenset[Handle] = frozenset()
 
     def choose(self, state: covey.ServerState, streams: covey.Streams) -> SelectionResult:
         """Let honest clients choose, and send colluders to most of the minority."""

@@ -72,7 +72,7 @@ def test_its_page_shows_tables_and_pictures(played, tmp_path):
         text = page.inner_text("body")
         browser.close()
     assert len(widths) == 2
-    assert min(widths) >= 700
+    assert min(widths) >= 570
     assert tables == 4  # the run's clusters, rounds, clients, the sweep
     assert "Traceback" not in text
     assert "<Figure" not in text

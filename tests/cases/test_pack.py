@@ -125,7 +125,8 @@ def test_every_fact_has_a_sentence_in_every_language(language):
         view = {"name": "A", "entry": entry, "received": DAY, "today": DAY, "runs": [run]}
         left = [ToDo("place", "/x", kind, "how") for kind in ("ledger", "secret", "data")]
         left += [ToDo("recipient", "R", "model", "X"), ToDo("run", "/y", "gone")]
-        view |= {"left": [*left, ToDo("not searched", "logs")], "has_proofs": True}
+        view |= {"left": [*left, ToDo("not searched", "logs")]}
+        view |= {"has_proofs": True, "has_weaker": True}
         page = _templates().get_template(f"statement.{language}.html").render(view)
         (item,) = re.findall(r'<li data-says="\w+">(.*?)</li>', page, re.DOTALL)
         seen.add(" ".join(item.split()))
@@ -156,3 +157,13 @@ def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
     shutil.rmtree(runs / "solved")
     with pytest.raises(RunError, match="Restore it"):
         write_packs(own)
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", "stronger"), ("de", "stärkere")])
+def test_only_who_can_still_get_a_stronger_answer_reads_of_one(language, words):
+    entry = Entry(names=("A",), received="2026-10-01", basis="erasure", language=language)
+    view = {"name": "A", "entry": entry, "received": DAY, "today": DAY, "left": []}
+    view |= {"runs": [RunStatement("X", "removed")], "has_proofs": True}
+    page = _templates().get_template(f"statement.{language}.html")
+    for weaker in (True, False):
+        assert (words in page.render(view | {"has_weaker": weaker})) == weaker

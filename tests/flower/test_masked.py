@@ -407,7 +407,9 @@ def test_counts_of_losses_are_added_up_under_masks(build):
     federation.wire = wire
     there, here = federation.play(nodes=6), federation.simulated()
     assert there.history.measured
-    assert [f.risk for f in there.history.measured] == [f.risk for f in here.history.measured]
+    assert [f.estimate for f in there.history.measured] == [
+        f.estimate for f in here.history.measured
+    ]
     assert "count" not in tasks
 
 

@@ -23,7 +23,7 @@ from covey.cli.runs import DEFAULT_ROOT, RootsOption
 if TYPE_CHECKING:
     from covey.desk.answering import Plan
     from covey.desk.pack import Pack
-    from covey.desk.register import RequestView, RunOfRequest, ToDo
+    from covey.desk.register import RequestView, RunOfRequest
 
 
 def _due_in_words(request: RequestView) -> str:
@@ -56,32 +56,14 @@ class RequestShown(Answer):
             )
         if view.repeats and view.state != "closed":
             yield f"the same name is in request {', '.join(view.repeats)}: it is answered once"
+        looked_up = entry.basis == "access" and not view.waiting
         for run in view.runs:
-            yield f"{run.person} in {run.run}: {run.answer or ENDINGS[run.ended]}"
+            said = "it is in the statement" if looked_up and not run.ended else run.outcome
+            yield f"{run.person} in {run.run}: {said}"
         if not view.runs:
             yield "no run knows the name"
-        yield from (f"by hand: {_by_hand(each)}" for each in view.by_hand)
+        yield from (f"by hand: {each.sentence}" for each in view.by_hand)
         yield from (f"to be handed over: {each}.zip" for each in view.packs)
-
-
-def _by_hand(item: ToDo) -> str:
-    """Return what a person has to do, in one line."""
-    match item.kind:
-        case "recipient":
-            return f"tell {item.where} that the {item.what} of {item.how} is superseded"
-        case "not searched":
-            return f"not searched: {item.where}"
-        case _:
-            return f"{item.where}: {item.how or ENDINGS.get(item.what, item.what)}"
-
-
-ENDINGS = {
-    "": "not answered",
-    "before": "answered before, by an earlier request",
-    "elsewhere": "does not know the name any more: find out who answered there",
-    "gone": "deleted",
-    "unreadable": "cannot be read: find out whether it knows the name",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +90,7 @@ class RequestsListed(Answer):
                 each.entry.received,
                 _due_in_words(each),
                 each.state,
-                f"{sum(bool(r.answer or r.ended) for r in each.runs)}/{len(each.runs)}",
+                f"{len(each.runs) - each.waiting}/{len(each.runs)}",
                 each.entry.reference,
             )
             for each in self.requests
@@ -161,7 +143,7 @@ class RequestsAnswered(Answer):
         for each in self.outcomes:
             changed = "changed" if each.model_changed else "unchanged"
             came = f"{each.answer}, the model is {changed}, proof {each.proof}"
-            waits = ENDINGS[each.ended] if each.ended else f"NOT ANSWERED: {each.reason}"
+            waits = each.outcome if each.ended else f"NOT ANSWERED: {each.reason}"
             yield f"request {each.request}, {each.run}: {came if each.answer else waits}"
         yield from (f"request {e.request}, to be handed over: {e.archive}" for e in self.packs)
         if not (self.outcomes or self.packs):

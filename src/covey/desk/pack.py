@@ -153,6 +153,7 @@ def _written(
         "runs": statements,
         "left": left,
         "has_proofs": any("proof" in each for each in annex),
+        "has_weaker": any(each["proof"]["sealed_record_kept"] for each in annex if "proof" in each),
     }
     facts = {
         "request": request.number,

@@ -39,6 +39,13 @@ Ending = Literal["before", "elsewhere", "gone", "unreadable"]
 it past the register, it is deleted, or it cannot be read."""
 RequestState = Literal["open", "answering", "answered", "closing", "closed"]
 
+ENDINGS: Mapping[str, str] = {
+    "": "not answered",
+    "before": "answered before, by an earlier request",
+    "elsewhere": "does not know the name any more: find out who answered there",
+    "gone": "deleted",
+    "unreadable": "cannot be read: find out whether it knows the name",
+}
 FILE, PACKS = "register.sqlite", "packs"
 ERASED, REQUESTER = "[erased]", "[requester]"
 """What is shown of a text that is not there any more, and of a name that is not to be shown."""
@@ -166,6 +173,11 @@ class RunOfRequest(Fact):
     ended: Ending | Literal[""] = ""
     proof: str = ""
     reason: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """What came of it, in words."""
+        return self.answer or ENDINGS[self.ended]
 
     def readable(self, texts: Mapping[str, str]) -> "RunOfRequest":
         """Return it with texts in place of their handles."""
@@ -330,6 +342,17 @@ class ToDo:
     what: str = ""
     how: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """What a person has to do, in one line."""
+        match self.kind:
+            case "recipient":
+                return f"tell {self.where} that the {self.what} of {self.how} is superseded"
+            case "not searched":
+                return f"not searched: {self.where}"
+            case _:
+                return f"{self.where}: {self.how or ENDINGS.get(self.what, self.what)}"
+
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
@@ -339,6 +362,7 @@ class RequestView:
         entry: what it says; before: what it said, and until when.
         days_left: below 0: overdue.
         repeats: numbers of earlier requests about the same names that are not closed.
+        waiting: how many of `runs` have not answered, or were not looked at (access).
         by_hand: each place or recipient once.
     """
 
@@ -351,6 +375,7 @@ class RequestView:
     repeats: Sequence[str]
     wanted: str
     runs: Sequence[RunOfRequest]
+    waiting: int
     by_hand: Sequence[ToDo]
     packs: Sequence[str]
     closed: str
@@ -421,6 +446,7 @@ class Register:
             repeats=[e.number for e in earlier if not e.is_closed and names & {*e.entry.names}],
             wanted=request.wanted,
             runs=[each.readable(texts) for each in request.runs.values()],
+            waiting=len(request.waiting),
             by_hand=to_do(request, texts),
             packs=[str(folder / e.pack) for e in request.packs.values() if not closing],
             closed=closing.day if closing else "",
