@@ -216,7 +216,7 @@ def test_a_request_stands_by_its_day_with_its_runs(visitor: Visitor, shown: Path
     (path,) = re.findall(r'href="(/requests/[^"]+)"', visitor.get("/requests"))
     case = words(visitor.get(path))
     assert sorted(covey.load(shown / "real").names)[0] in case
-    assert "none yet" in case
+    assert "not answered" in case
     assert "real" in case
 
 

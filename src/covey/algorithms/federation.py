@@ -6,7 +6,7 @@ plays all clients at once, `covey.algorithms.remote.Remote` sends each of them a
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float64
 from torch import Tensor
@@ -47,7 +47,7 @@ class Federation(Protocol):
         """Whether clients are on machines of their own, and may give no answer."""
         return False
 
-    def training_longer(self) -> Self:
+    def training_longer(self) -> "Federation":
         """Return the same clients, who train until it shows how they differ."""
         ...
 
@@ -124,7 +124,7 @@ class Federation(Protocol):
         """Return the mean features of every client that sends them."""
         ...
 
-    def ready(self, known: ClusterSums, cohort: Cohort, d: int, round_index: int) -> Self:
+    def ready(self, known: ClusterSums, cohort: Cohort, d: int, round_index: int) -> "Federation":
         """Return the federation with these clients' sums at hand, but for who is `lacking`.
 
         Args:
@@ -138,7 +138,7 @@ class Federation(Protocol):
 
     def under_masks(
         self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
-    ) -> Self:
+    ) -> "Federation":
         """Return the federation with the sums of who moves at hand, each group's together.
 
         Args:
@@ -159,7 +159,7 @@ class Federation(Protocol):
         """Return the sums with what has to be known of whoever is counted in them."""
         return sums
 
-    def comparing(self, known: ClusterSums | None, *, last: bool) -> Self:
+    def comparing(self, known: ClusterSums | None, *, last: bool) -> "Federation":
         """Return the same clients, who choose among heads and train nothing.
 
         Args:

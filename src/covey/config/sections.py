@@ -145,7 +145,7 @@ class TrainConfig(SettingsSection):
             (`method.name = "solved"`, `leaving.store_updates`).
         keep_losses: every client keeps, on its own side, the loss of each of its records in
             every round, as training computes it anyway; which are the most exposed, `covey
-            records` tells from it (`docs/record_risk.md`). No model changes by it. Not with
+            explain --records` finds (`docs/record_risk.md`). No model changes by it. Not with
             DP-SGD, `method.name = "solved"` or the `vmap` engine.
     """
 
