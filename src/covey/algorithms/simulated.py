@@ -240,13 +240,13 @@ class Simulated(Federation):
 
     @property
     def classes(self) -> int:
-        """How many outputs a head has."""
-        return self.features.classes
+        """How many outputs a head has; 0: there are no heads."""
+        return self.records.classes if self.records else 0
 
     @property
     def noise(self) -> SumNoise | HeadNoise | None:
         """What hides the sums, or the heads, that are released; None: nothing does."""
-        return self.features.noise
+        return self.records.noise if self.records else None
 
     def means(
         self, cohort: Cohort, d: int, round_index: int

@@ -317,7 +317,7 @@ def risk_figure(history: History) -> Figure:
 
 def _bars(
     axes: Axes,
-    points: Sequence[tuple[float, float, float]],
+    points: Sequence[tuple[float | int, float, float]],
     marker: str,
     look: Mapping[str, Any],
     *,
@@ -330,7 +330,7 @@ def _bars(
     return [end for _, at, error in points for end in (at - error, at + error)]
 
 
-def _crosses(axes: Axes, places: Sequence[float]) -> None:
+def _crosses(axes: Axes, places: Sequence[float | int]) -> None:
     """Mark at the foot of the axes what has no figure."""
     heights = [0.03] * len(places)
     axes.plot(places, heights, "x", color=MISSING, transform=axes.get_xaxis_transform())
