@@ -17,7 +17,8 @@ from covey.ledger.store import Ledger
 from covey.models.build import ModelFunction, build_model
 from covey.models.networks import Mlp
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import client_plans, forget
+from covey.runtime.leaving import forget
+from covey.runtime.planning import client_plans
 from covey.runtime.session import read_events
 from covey.runtime.states import read_updates, rounds_in
 
@@ -209,7 +210,7 @@ def test_a_denial_changes_no_model_and_counts_for_the_next(small, copied, tmp_pa
     names = {handle: name for name, handle in before.names.items()}
     beside = next(name for h in sets[-1] if (name := names[h]) != LEAVER)
     existing = RunFolder.existing(folder)
-    (plan,) = client_plans(build_run(existing.config()), existing, [beside], "auto")
+    (plan,) = client_plans(existing, [beside], "auto")
     assert plan.chosen is not None
     assert plan.chosen.answer in ("roll_back", "retrain")
 

@@ -15,13 +15,8 @@ from covey.build.run import build_run
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import (
-    ForgetResult,
-    client_plans,
-    enqueue_requests,
-    explain_client,
-    forget,
-)
+from covey.runtime.leaving import ForgetResult, enqueue_requests, explain_client, forget
+from covey.runtime.planning import client_plans
 from covey.runtime.session import read_events
 
 ONE, OTHER = PAIR = ("client-00002", "client-00005")
@@ -119,7 +114,7 @@ def test_two_at_once_are_what_they_are_one_after_the_other(folder, tmp_path):
 def test_what_is_planned_for_several_is_what_is_done(folder):
     existing = RunFolder.existing(folder)
     everybody = sorted(load(folder).names)[:4]
-    found = client_plans(build_run(existing.config()), existing, everybody)
+    found = client_plans(existing, everybody)
     done = left(folder, *everybody)
     assert {each.chosen.answer for each in found if each.chosen} > {"deny"}
     assert [each.chosen for each in found] == [each.answered.option for each in done]

@@ -11,7 +11,8 @@ from covey.build.run import build_run
 from covey.data.population import read_organisations
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import client_plans, forget
+from covey.runtime.leaving import forget
+from covey.runtime.planning import client_plans
 from covey.runtime.session import read_events
 
 NAMES = tuple(f"client-{i:05}" for i in range(12))
@@ -64,8 +65,7 @@ def test_sets_are_of_three_organisations_and_denials_count_them(hidden, tmp_path
     assert len(attested) == 3
     for numbers in (each for fact in attested for each in fact.organisations):
         assert len(set(numbers)) >= 3
-    run_again = build_run(RunFolder(out).config())
-    plans = client_plans(run_again, RunFolder.existing(out), NAMES[:-1])
+    plans = client_plans(RunFolder.existing(out), NAMES[:-1])
     assert plans[0].options[0].possible  # two others of three organisations remain
     assert not all(each.options[0].possible for each in plans)  # beside those who left
     text = RunFolder(out).ledger_path.read_bytes()

@@ -34,6 +34,7 @@ from covey.report.queries import final_figures, round_figures, round_line
 from covey.report.summary import Utility
 from covey.runs.pages import page_of
 from covey.runtime.evaluation import ModelsInUse, accuracies, labelled_predictions
+from covey.runtime.folder import RunFolder
 
 MIXTURE = {
     "rounds": 3,
@@ -121,7 +122,7 @@ def test_numbers_have_risks_and_no_accuracy_and_say_so(numbers: Run):
 
 
 def test_a_run_on_numbers_has_a_page_and_no_pictures_of_its_features(numbers: Run, tmp_path: Path):
-    page = page_of(numbers.folder, out=tmp_path / "page.html").read_text()
+    page = page_of(RunFolder(numbers.folder), out=tmp_path / "page.html").read_text()
     assert "never simply right or wrong" in page
 
 
@@ -248,7 +249,7 @@ def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy
     assert last.squared_error is not None
     assert last.squared_error < first.squared_error
     shown = f"{error.overall:.3f}"
-    page = page_of(numbers.folder).read_text()
+    page = page_of(RunFolder(numbers.folder)).read_text()
     assert "Mean squared error, all clients" in page
     assert shown in page
     assert "Accuracy, all clients" not in page

@@ -18,6 +18,7 @@ from covey.base.history import RoundRow
 from covey.ledger.store import Ledger
 from covey.report.page import write_report
 from covey.runs.pages import reported
+from covey.runtime.folder import RunFolder
 from covey.web.pages import picture_of
 from covey.web.runs import FollowedRun, Snapshot
 from web.conftest import Visitor
@@ -108,7 +109,7 @@ def parts(text: str) -> list[str]:
 
 
 def test_a_run_says_live_what_its_report_says(visitor: Visitor, shown: Path, tmp_path: Path):
-    run = reported(shown / "real")
+    run = reported(RunFolder(shown / "real"))
     report = parts(write_report([run], tmp_path / "report.html").read_text())
     live = parts(settled(visitor, visitor.runs()["real"]))
     assert live[: len(report)] == report

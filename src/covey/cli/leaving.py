@@ -245,35 +245,35 @@ def leave(
             f"--basis ({', '.join(BASES)}) or --answer (auto, {', '.join(ANSWERS)}); "
             "--plan shows every answer and does nothing."
         )
-    try:  # all are known, before anybody leaves
+    if is_open:
         plans = held.plan(who, wanted, known_basis)
-    except LedgerLocked:
-        # no request could be queued for an erased name, nor one without an answer
-        if salt is not None or is_open:
-            raise
-        plans = None
-    if plans is not None and is_open:
         yield Plans(run, plans)
         chosen = _chosen_in_dialogue(plans)
         if chosen is None:
             print("Nothing was done.")
             raise typer.Exit(1)
         wanted = chosen
-        plans = held.plan(who, wanted, known_basis)
-    if plans is None or (FederationMetadata.of(folder) and any(map(_replays, plans))):
+    if FederationMetadata.of(folder) and any(map(_replays, held.plan(who, wanted, known_basis))):
         if salt is None:
-            _queue(folder, names, wanted, known_basis)
+            _queue(held, folder, names, wanted, known_basis)
         else:
             enqueue_requests(rebuilt_run(folder), folder, who, wanted, known_basis)
         yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)
         return
-    yield from _forget(held, names, who, wanted, known_basis)
+    try:
+        yield from _forget(held, names, who, wanted, known_basis)
+    except LedgerLocked:
+        if salt is not None:  # no request could be queued for an erased name
+            raise
+        _queue(held, folder, names, wanted, known_basis)
+        yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)
 
 
-def _queue(folder: RunFolder, names: Sequence[str], wanted: str, basis: Basis) -> None:
+def _queue(
+    run: covey.Run, folder: RunFolder, names: Sequence[str], wanted: str, basis: Basis
+) -> None:
     """Queue requests for the process that runs the rounds, now or next."""
-    known = covey.load(folder.path).names
-    if unknown := [name for name in names if name not in known]:
+    if unknown := [name for name in names if name not in run.names]:
         raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
     for name in names:
         folder.queue_request(name, wanted, basis)

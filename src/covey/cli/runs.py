@@ -275,7 +275,7 @@ def _concluded(
     compared: Sequence[Mapping[str, Any]] = ()
     if (baseline / "config.toml").is_file():
         beside[f"{name}/baseline"] = covey.load(baseline).history
-        compared = comparison([reported(folder.path)])
+        compared = comparison([reported(folder)])
     yield RunConcluded(
         run=str(result.folder),
         summary=result.summary,

@@ -34,19 +34,19 @@ SAMPLES = 8
 
 
 def page_of(
-    path: Path,
+    folder: RunFolder,
     population: Population | None = None,
     out: Path | None = None,
     record: RunRecord | None = None,
 ) -> Path:
     """Write one run's page; without its data it has no sample images."""
     with no_foreign_code():
-        shown = [reported(path, _samples(population or _population(path)), record)]
-        own = path / "report.html"
+        shown = [reported(folder, _samples(population or _population(folder)), record)]
+        own = folder.path / "report.html"
         if out is None or out.resolve() == own.resolve():
             return write_report(shown, own)
         beside = ("metrics.csv", "figures/*.svg", out.with_suffix(".json").name)
-        with on_record([path], "report", out, beside):
+        with on_record([folder.path], "report", out, beside):
             return write_report(shown, out)
 
 
@@ -54,7 +54,7 @@ def page_over(paths: Sequence[Path], out: Path | None = None) -> Path:
     """Write a page that compares several runs."""
     page = out or Path("report.html")
     with no_foreign_code(), on_record(paths, "comparison", page):
-        return write_report([reported(path) for path in paths], page)
+        return write_report([reported(RunFolder.existing(path)) for path in paths], page)
 
 
 @contextmanager
@@ -74,18 +74,17 @@ def on_record(
 
 
 def reported(
-    path: Path, samples: dict[str, Tensor] | None = None, record: RunRecord | None = None
+    folder: RunFolder, samples: dict[str, Tensor] | None = None, record: RunRecord | None = None
 ) -> Reported:
     """Read all that a report shows of one run, and of the FedAvg run beside it."""
-    folder = RunFolder.existing(path)
     events = record or read_run_record(folder)
     return Reported(
-        name=path.name,
+        name=folder.path.name,
         history=events.history,
         config_toml=without_passwords(read_text(folder.config_path)),
         ledger_head=events.ledger_head,
         samples=samples,
-        baseline=baseline_of(path),
+        baseline=baseline_of(folder.path),
     )
 
 
@@ -95,9 +94,9 @@ def baseline_of(path: Path) -> History | None:
     return read_run_record(beside).history if beside.ledger_path.is_file() else None
 
 
-def _population(path: Path) -> Population | None:
+def _population(folder: RunFolder) -> Population | None:
     """Read the run's data again, if they are still there and may be shown."""
-    config = RunFolder.existing(path).config()
+    config = folder.config()
     if config.brings_clients:
         return None  # users' own clients, and no test images beside them
     try:

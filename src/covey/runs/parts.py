@@ -39,7 +39,6 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     if missing := _missing(folder, overrides):
         raise RunError(_to_pass_again(folder, missing, call))
     with only_from(folder.origins()):
-        folder.checked_config()
         run = rebuilt_run(folder, overrides)
     _check_same_model(run, folder)
     return run

@@ -41,17 +41,10 @@ from covey.runtime.changing import ChangedRecords, NewRecords, change_records, j
 from covey.runtime.copies import Copy, best_kept_round, export_model, latest_model
 from covey.runtime.evaluation import BestRound
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import (
-    Explanation,
-    ForgetResult,
-    client_plans,
-    explain_client,
-    finish_requests,
-    forget,
-)
+from covey.runtime.leaving import Explanation, ForgetResult, explain_client, finish_requests, forget
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.participation_game import Game, play_game
-from covey.runtime.planning import ClientPlan, RunRecord, read_run_record
+from covey.runtime.planning import ClientPlan, RunRecord, client_plans, read_run_record
 from covey.runtime.receipts import key_of
 from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
@@ -95,6 +88,7 @@ class Run:
         self._overrides = overrides or Overrides()
         begun = Ledger.exists(self._folder.ledger)
         self._record = read_run_record(self._folder) if begun else None
+        self._population: Population | None = None
         self.folder = folder
         self.answered: tuple[AnsweredRequest, ...] = ()
 
@@ -212,9 +206,7 @@ class Run:
         Raises:
             RunError: a client is not known to the run, or they cannot all leave.
         """
-        wanted = wanted_answer(answer, basis)
-        run = readable(self._folder, self._overrides, "plan(...)")
-        found = client_plans(run, self._folder, listed(names), *wanted)
+        found = client_plans(self._folder, listed(names), *wanted_answer(answer, basis))
         return found[0] if isinstance(names, str | Returning) else found
 
     def explain(self, name: ClientName) -> Explanation:
@@ -265,7 +257,7 @@ class Run:
         wanted, clients = wanted_answer(answer, basis), listed(names)
         run = available_parts(self._folder, self._overrides, "forget(...)")
         check = partial(check_answerable, run, self._folder)
-        with self._writing(observe) as told:
+        with self._writing(run, observe) as told:
             args = (told, on_answer, check, on_receipt)
             return forget(run, self._folder, clients, *wanted, *args)[1]
 
@@ -278,7 +270,7 @@ class Run:
             CoveyError: rounds would have to be played that cannot be played here.
         """
         run = available_parts(self._folder, self._overrides, "finish_requests()")
-        with self._writing(observe) as told:
+        with self._writing(run, observe) as told:
             return finish_requests(run, self._folder, told, on_answer)
 
     def join(
@@ -334,12 +326,12 @@ class Run:
         self, change: Callable[..., ChangedRecords], new: NewRecords, call: str, observe: Observer
     ) -> ChangedRecords:
         run = playable(self._folder, self._overrides, call)
-        with self._writing(observe) as told:
+        with self._writing(run, observe) as told:
             return change(run, self._folder, new, told)
 
-    def _writing(self, observe: Observer) -> AbstractContextManager[Observer]:
+    def _writing(self, run: BuiltRun, observe: Observer) -> AbstractContextManager[Observer]:
         """Follow the run while it is written; what was read of it is read again next."""
-        self._record = None
+        self._record, self._population = None, run.population
         return tracked(self._folder, observe)
 
     @property
@@ -420,7 +412,8 @@ class Run:
         """
         place = Path(out) if out else None
         self._record = read_run_record(self._folder)
-        page = page_of(self.folder, population, place, self._record)
+        shown = population or self._population
+        page = page_of(self._folder, shown, place, self._record)
         if sign:
             write_signed(self._folder, page)
         return page

@@ -286,7 +286,7 @@ def check_variant(folder: RunFolder, settings: Config) -> None:
 
 def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[str]) -> Sweep:
     """Write a finished sweep's page and its table, and return what is in them."""
-    folders = [root / name for name in variants]
+    folders = [RunFolder.existing(root / name) for name in variants]
     runs = [reported(folder) for folder in folders]
     compared, table = comparison(runs), root / "sweep.csv"
     rows = [
@@ -307,7 +307,7 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
         compared=tuple(compared),
         means=tuple(means(runs)),
         table=table,
-        page=page_over(folders, root / "report.html"),
+        page=page_over([each.path for each in folders], root / "report.html"),
         histories={run.name: run.history for run in runs},
     )
 

@@ -125,7 +125,7 @@ def serve_requests(session: Session, pending: Sequence[Request], state: ServerSt
     first, after a crash as well. If rounds have to be played again, the answers are
     finished once they are.
     """
-    rules = current_rules(session)
+    rules = current_rules(session.run.config, session.folder, session.ledger)
     compatible = _compatible_requests(session, pending)
     wanted = [WantedAnswer(each.handle, each.wanted, each.basis) for each in compatible]
     group: list[tuple[Request, Option]] = []

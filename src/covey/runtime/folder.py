@@ -9,8 +9,9 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
@@ -209,10 +210,8 @@ class RunFolder:
             RunError: they cannot be read.
             LedgerError: another version of covey wrote the run.
         """
-        from covey.config.settings import Config  # which loads what learns
-
         with self._same_format():
-            return Config.read(self._settings())
+            return _config_of(self._settings())
 
     def checked_config(self) -> "Config":
         """Read the settings back to play with them: a user's components are imported.
@@ -223,7 +222,7 @@ class RunFolder:
         from covey.config.settings import Config
 
         with self._same_format():
-            return Config.recorded(self._settings())
+            return Config.recorded(tomllib.loads(self._settings()))
 
     @contextmanager
     def _same_format(self) -> Generator[None]:
@@ -244,9 +243,19 @@ class RunFolder:
         with as_written(self.imports, "where the code of this run's settings lay"):
             return _origins(read_bounded(self.imports))
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> str:
         with as_written(self.config_path, "the settings of this run"):
-            return tomllib.loads(read_text(self.config_path))
+            written = read_text(self.config_path)
+            tomllib.loads(written)
+            return written
+
+
+@lru_cache(maxsize=16)
+def _config_of(written: str) -> "Config":
+    """Return the settings that stand in a file; the same ones are read once."""
+    from covey.config.settings import Config  # which loads what learns
+
+    return Config.read(tomllib.loads(written))
 
 
 def _own_code(settings: object) -> Iterator[str]:

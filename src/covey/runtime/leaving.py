@@ -18,7 +18,7 @@ from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.places import Place, SearchTarget, search_places
 from covey.runtime.planning import ClientPlan, plans_for
 from covey.runtime.receipts import Receipt, receipts_of
-from covey.runtime.requests import OnReceipt, Returning, ask, find_clients
+from covey.runtime.requests import OnReceipt, Returning, ask, asked_by
 from covey.runtime.session import Session, open_session, reading_session
 from covey.runtime.states import rounds_in
 from covey.unlearning.plan import WantedAnswer
@@ -40,23 +40,6 @@ class ForgetResult:
     answered: AnsweredRequest = field(metadata={"json": "inline"})
     seconds: float
     receipt: Receipt | None = None
-
-
-def client_plans(
-    run: BuiltRun,
-    folder: RunFolder,
-    clients: Sequence[ClientName | Returning],
-    wanted: str = "auto",
-    basis: Basis = "none",
-) -> tuple[ClientPlan, ...]:
-    """Return what each client would be answered if all of them left now; nothing is done.
-
-    Raises:
-        RunError: a client is not known to the run, or they cannot all leave.
-    """
-    with open_session(run, folder) as session:
-        session, known = find_clients(session, run, clients)
-        return plans_for(session, _wanted(known, wanted, basis))
 
 
 def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
@@ -86,10 +69,11 @@ def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
     """
     began = time.monotonic()
     with _data_set_aside(), open_session(run, folder) as session:
-        session, known = find_clients(session, run, clients)
-        requests = _enqueue(session, known, wanted, basis, check)
+        asked = asked_by(session.ledger, folder, clients, wanted, basis)
+        session = session.with_data_of(run, asked)
+        requests = _enqueue(session, asked, check)
         receipts = receipts_of(folder, requests)
-        for name, request in zip(known, requests, strict=True):
+        for name, request in zip(asked, requests, strict=True):
             if request.id in receipts:
                 on_receipt(name, receipts[request.id])
         history, answered = continue_run(session, _until(session), observe, on_answer=on_answer)
@@ -97,7 +81,7 @@ def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
     seconds = time.monotonic() - began
     return history, tuple(
         ForgetResult(name, by_request[request.id], seconds, receipts.get(request.id))
-        for name, request in zip(known, requests, strict=True)
+        for name, request in zip(asked, requests, strict=True)
         if request.id in by_request
     )
 
@@ -155,8 +139,7 @@ def enqueue_requests(
             done.
     """
     with open_session(run, folder) as session:
-        session, known = find_clients(session, run, clients)
-        _enqueue(session, known, wanted, basis)
+        _enqueue(session, asked_by(session.ledger, folder, clients, wanted, basis))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +209,8 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> Expl
         RunError: the client is not known to the run.
     """
     with reading_session(run, folder) as session:
-        (handle,) = find_clients(session, run, [client])[1].values()
+        (asked,) = asked_by(session.ledger, folder, [client], "auto").values()
+        handle = asked.handle
         held = session.record().participation
         client_data = session.client(handle)
         trained = held.trained.get(handle, {})
@@ -264,29 +248,18 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> Expl
 
 
 def _enqueue(
-    session: Session,
-    known: Mapping[ClientName, Handle],
-    wanted: str,
-    basis: Basis,
-    check: CheckPlan = lambda _: None,
+    session: Session, asked: Mapping[ClientName, WantedAnswer], check: CheckPlan = lambda _: None
 ) -> list[Request]:
     """Put requests in the queue, all of them or none."""
-    asked = _wanted(known, wanted, basis)
-    plans = plans_for(session, asked)
+    plans = plans_for(session.run.config, session.folder, session.ledger, asked)
     for each in plans:
         check(each)
     for each in plans:
         if each.chosen is None:
-            who = f"{each.client}: " if len(known) > 1 else ""
+            who = f"{each.client}: " if len(asked) > 1 else ""
             raise RunError(f"{who}{each.reason}")
-    for name, handle in known.items():
-        if session.ledger.name_of(handle) is None:  # nobody else knows who comes back
+    for name, each in asked.items():
+        if session.ledger.name_of(each.handle) is None:  # nobody else knows who comes back
             present = session.ledger.names().values()
             erase_from_copies(session.folder, name, {*present, name})
     return ask(session, asked)
-
-
-def _wanted(
-    known: Mapping[ClientName, Handle], wanted: str, basis: Basis
-) -> dict[ClientName, WantedAnswer]:
-    return {name: WantedAnswer(handle, wanted, basis) for name, handle in known.items()}

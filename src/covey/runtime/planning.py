@@ -7,7 +7,8 @@ names that the ledger knows. Playing rounds and measuring need a model and data 
 here they are refused.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from statistics import median
@@ -38,7 +39,8 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, Unreachable
 from covey.runtime.ledger_record import BULKY, event_of
 from covey.runtime.receipts import check_anchors
-from covey.runtime.session import Session, check_settings, rounds_of
+from covey.runtime.requests import Returning, asked_by
+from covey.runtime.session import check_settings, rounds_of
 from covey.runtime.states import (
     checkpoint_paths,
     load_state,
@@ -47,14 +49,7 @@ from covey.runtime.states import (
     rounds_in,
 )
 from covey.unlearning.participation import Participation, participation_of
-from covey.unlearning.plan import (
-    AnswerChoice,
-    AnswerRules,
-    Option,
-    WantedAnswer,
-    choose_answers,
-    options,
-)
+from covey.unlearning.plan import AnswerChoice, AnswerRules, Option, WantedAnswer, choose_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,37 +70,89 @@ class ClientPlan:
     basis: Basis = "none"
 
 
+def client_plans(
+    folder: RunFolder,
+    clients: Sequence[ClientName | Returning],
+    wanted: str = "auto",
+    basis: Basis = "none",
+) -> tuple[ClientPlan, ...]:
+    """Return what each client would be answered if all of them left now; nothing is done.
+
+    Their data are not needed, and a process that plays the run goes on.
+
+    Raises:
+        RunError: a client is not known to the run, or they cannot all leave.
+    """
+    with checked_ledger(folder) as ledger:
+        asked = asked_by(ledger, folder, clients, wanted, basis)
+        return plans_for(planning_config(folder), folder, ledger, asked)
+
+
+@contextmanager
+def checked_ledger(folder: RunFolder) -> Generator[Ledger]:
+    """Open a run's ledger to be read.
+
+    Raises:
+        LedgerError: there is none, it cannot be read, or its history is not the one that
+            receipts were signed for.
+        RunError: the settings are not those that began the run.
+    """
+    with Ledger.read(folder.ledger) as ledger:
+        check_anchors(folder, ledger)
+        check_settings(folder.config(), folder.reader.read(ledger).history, folder)
+        yield ledger
+
+
+def planning_config(folder: RunFolder) -> Config:
+    """Return a run's settings, with a user's own components where these can be imported."""
+    try:
+        with only_from(folder.origins()):
+            return folder.checked_config()
+    except ConfigError:
+        return folder.config()
+
+
 def plans_for(
-    session: Session, wanted: Mapping[ClientName, WantedAnswer]
+    config: Config, folder: RunFolder, ledger: Ledger, wanted: Mapping[ClientName, WantedAnswer]
 ) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once; nothing is done.
 
     Raises:
         RunError: nobody can leave this run, or not all of them.
     """
-    rules = current_rules(session)
-    _check_somebody_remains(session, [each.handle for each in wanted.values()])
-    choices = session.record().answers([*wanted.values()], rules)
+    rules = current_rules(config, folder, ledger)
+    present, leaving = present_clients(ledger), {each.handle for each in wanted.values()}
+    if present.keys() <= leaving:
+        reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
+        raise RunError(
+            f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
+        )
+    choices = folder.reader.read(ledger).answers([*wanted.values()], rules)
     return tuple(
-        _plan(name, each.basis, choice, session.folder, session.ledger)
+        _plan(name, each.basis, choice, folder, ledger)
         for (name, each), choice in zip(wanted.items(), choices, strict=True)
     )
 
 
-def options_for(session: Session, handle: Handle, x: int) -> tuple[Option, ...]:
-    """Return every answer that a client could be given, were x the deniability threshold.
+def present_clients(ledger: Ledger) -> dict[Handle, ClientName]:
+    """Return the clients that rounds may use: who was ever enrolled, has not left nor stopped."""
+    stopped = ledger.stopped()
+    return {handle: name for handle, name in ledger.names().items() if name not in stopped}
 
-    Raises:
-        RunError: nobody can leave this run.
+
+def current_rules(
+    config: Config, folder: RunFolder, ledger: Ledger, x: int | None = None
+) -> AnswerRules:
+    """Return what a run allows, after the rounds that are recorded.
+
+    Args:
+        config: the run's settings.
+        folder: the same.
+        ledger: the same.
+        x: another deniability threshold than that of the settings.
     """
-    _check_somebody_remains(session, [handle])
-    return options(session.record().participation, handle, current_rules(session, x))
-
-
-def current_rules(session: Session, x: int | None = None) -> AnswerRules:
-    """Return what the run allows, after the rounds that are recorded."""
-    coming = next_round(session.ledger.last_round(), session.rounds)
-    return answer_rules(session.run.config, session.folder, coming, x)
+    rounds = rounds_of(config, folder.reader.read(ledger).history)
+    return answer_rules(config, folder, next_round(ledger.last_round(), rounds), x)
 
 
 def next_round(last_round: int | None, rounds: int) -> int:
@@ -136,14 +183,6 @@ def answer_rules(
         min_organisations=terms.min_organisations if terms else 1,
         sums=sums_of(config),
     )
-
-
-def _check_somebody_remains(session: Session, leaving: Sequence[Handle]) -> None:
-    if {c.handle for c in session.run.population.clients} <= set(leaving):
-        reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
-        raise RunError(
-            f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
-        )
 
 
 def _plan(
@@ -276,11 +315,7 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
     Raises:
         RunError: nothing has been played yet, so no client is known.
     """
-    try:
-        with only_from(folder.origins()):
-            config = folder.checked_config()
-    except ConfigError:
-        config = folder.config()
+    config = planning_config(folder)
     began, names = None, dict[Handle, ClientName]()
     if Ledger.exists(folder.ledger):
         with Ledger.read(folder.ledger) as ledger:
@@ -329,7 +364,7 @@ def unplayed_reason(folder: RunFolder) -> str:
     An answer is given between rounds, in the state after the last one that is recorded.
     """
     config = folder.config()
-    with Ledger.read(config.ledger.url or folder.ledger_path) as ledger:
+    with Ledger.read(folder.ledger) as ledger:
         last, requests = ledger.last_round(), ledger.requests()
         newest = newest_whole_state(folder.checkpoints, ledger)
         rounds = rounds_of(config, folder.reader.read(ledger).history)
@@ -362,14 +397,9 @@ def read_run_record(folder: RunFolder) -> RunRecord:
     """Read a run's ledger, without its data.
 
     Raises:
-        LedgerError: there is none, it cannot be read, or its history is not the one that
-            receipts were signed for.
-        RunError: the settings are not those that began the run.
+        CoveyError: as of `checked_ledger`.
     """
-    config = folder.config()
-    with Ledger.read(config.ledger.url or folder.ledger_path) as ledger:
-        check_anchors(folder, ledger)
+    with checked_ledger(folder) as ledger:
         names = {name: handle for handle, name in ledger.names().items()}
         record = folder.reader.read(ledger)
-        check_settings(config, record.history, folder)
         return RunRecord(record.history, record.head, names)

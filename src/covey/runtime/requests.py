@@ -1,13 +1,14 @@
 """Requests to leave: who asks, what is put in the queue and in the chain, and what it is given."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from covey.base.errors import LedgerError, RunError
 from covey.base.events import LeaveRequested
-from covey.base.names import ClientName, Handle
-from covey.build.run import BuiltRun
+from covey.base.names import Basis, ClientName, Handle
 from covey.ledger.requests import NewRequest, Request
+from covey.ledger.store import Ledger
+from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import records_of
 from covey.runtime.receipts import Receipt, key_of, sign_receipt
 from covey.runtime.secrets import Handover, keep_handover
@@ -31,46 +32,36 @@ class Returning:
     salt: str = field(repr=False)
 
 
-def find_clients(
-    session: Session, run: BuiltRun, clients: Sequence[ClientName | Returning]
-) -> tuple[Session, dict[ClientName, Handle]]:
-    """Return the clients' handles, each once, and the session in which they are found.
-
-    Args:
-        session: the run without those who left.
-        run: the run with the data that are there, of those who left as well.
-        clients: their names, with the salt of those who left.
+def asked_by(
+    ledger: Ledger,
+    folder: RunFolder,
+    clients: Sequence[ClientName | Returning],
+    wanted: str,
+    basis: Basis = "none",
+) -> dict[ClientName, WantedAnswer]:
+    """Return what clients ask for, each once, under the handles that a ledger knows them by.
 
     Raises:
         RunError: a client is not known to the run.
     """
-    handles = {client.name: client.handle for client in session.run.population.clients}
-    handles |= session.ledger.stopped()
-    known: dict[ClientName, Handle] = {}
-    back: set[ClientName] = set()
+    handles = {name: handle for handle, name in ledger.names().items()}
+    found: dict[ClientName, WantedAnswer] = {}
     for each in clients:
-        if isinstance(each, Returning):
-            name, handle = each.client, _unsealed_handle(session, each)
-            back.add(name)
-        else:
-            name, handle = each, handles.get(each)
+        back = isinstance(each, Returning)
+        name = each.client if back else each
+        handle = _unsealed_handle(ledger, each) if back else handles.get(name)
         if handle is None:
             raise RunError(
-                f"Clients are asked for by the names that {session.folder.path} knows, but "
+                f"Clients are asked for by the names that {folder.path} knows, but "
                 f"it knows no client {name!r}: it never did, or not any more. Check the "
                 f"spelling; who left comes back with --salt and the salt of the last "
                 f"answer, unless that was a retraining."
             )
-        known[name] = handle
-    returned = {
-        known[client.name]: replace(client, handle=known[client.name])
-        for client in run.population.clients
-        if client.name in back
-    }
-    return replace(session, returned={**session.returned, **returned}), known
+        found[name] = WantedAnswer(handle, wanted, basis)
+    return found
 
 
-def _unsealed_handle(session: Session, returning: Returning) -> Handle | None:
+def _unsealed_handle(ledger: Ledger, returning: Returning) -> Handle | None:
     try:
         salt = bytes.fromhex(returning.salt)
     except ValueError as error:
@@ -78,7 +69,7 @@ def _unsealed_handle(session: Session, returning: Returning) -> Handle | None:
             f"A salt is hexadecimal digits, as the answer printed them, but: {error}. "
             f"Copy it again."
         ) from error
-    records = [each.sealed for each in session.ledger.requests() if each.sealed]
+    records = [each.sealed for each in ledger.requests() if each.sealed]
     opened = (unsealed(record, returning.client, salt) for record in records)
     return next((handle for handle in opened if handle is not None), None)
 

@@ -27,6 +27,7 @@ from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader, recor
 from covey.runtime.receipts import check_anchors
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
+from covey.unlearning.plan import WantedAnswer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +58,20 @@ class Session:
         """Return a client that takes part or has returned, if its data are there."""
         present = (c for c in self.run.population.clients if c.handle == handle)
         return next(present, self.returned.get(handle))
+
+    def with_data_of(self, run: BuiltRun, asked: Mapping[ClientName, WantedAnswer]) -> "Session":
+        """Return the same run, in which the data are at hand of those who ask, if any are there.
+
+        Args:
+            run: with the data of those who left as well.
+            asked: by name, who asks, under its handle.
+        """
+        returned = {
+            asked[client.name].handle: replace(client, handle=asked[client.name].handle)
+            for client in run.population.clients
+            if client.name in asked
+        }
+        return replace(self, returned={**self.returned, **returned})
 
     def with_newcomers(self, names: Collection[ClientName]) -> "Session":
         """Return the same run with these clients in it, unless they have left."""

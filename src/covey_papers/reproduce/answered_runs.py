@@ -25,9 +25,9 @@ from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import run_rounds
-from covey.runtime.planning import options_for
+from covey.runtime.planning import current_rules
 from covey.runtime.session import Session, open_or_create, read_history
-from covey.unlearning.plan import cheapest
+from covey.unlearning.plan import cheapest, options
 from covey_papers.reproduce.specification import in_layers
 
 Settings = Mapping[str, Any]
@@ -125,7 +125,8 @@ def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> O
 
 
 def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:
-    chosen = cheapest(options_for(desk, request.handle, x), request.wanted)
+    rules = current_rules(desk.run.config, desk.folder, desk.ledger, x)
+    chosen = cheapest(options(desk.record().participation, request.handle, rules), request.wanted)
     return chosen.answer, chosen.first_replayed_round
 
 
