@@ -16,7 +16,7 @@ from .algorithms.selection import (
     select_weighted,
 )
 from .algorithms.state import RoundResult, ServerState
-from .api import EarlyStopping, audit, audit_epsilon, game, load, resume, run, sweep
+from .api import EarlyStopping, load, resume, run, sweep
 from .auditor.audit import audit_model
 from .auditor.result import ModelAudit
 from .base.errors import (
@@ -156,10 +156,7 @@ __all__ = [
     "WarmUp",
     "__version__",
     "answer_requests",
-    "audit",
-    "audit_epsilon",
     "audit_model",
-    "game",
     "keep",
     "kept",
     "load",

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from inspect import isroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from torch import nn
 
@@ -20,20 +20,15 @@ from covey.config.sections import Figure, StoppingConfig
 from covey.config.settings import Config, config_of
 from covey.data.sets import PassedClients
 from covey.desk.search import delete_run
-from covey.membership.attacks import Scorer
 from covey.models.build import PassedModel
 from covey.runs.pages import in_notebook, live_line
 from covey.runs.parts import reference_of
 from covey.runs.run import Run, run_to_end
 from covey.runs.sweeps import Sweep, check_variant, concluded_sweep, variants_of
-from covey.runtime.auditing import DEFAULT_ATTACKS, Audit, is_finished
+from covey.runtime.auditing import is_finished
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer
-from covey.runtime.participation_game import Game
 from covey.runtime.session import OnRound
-
-if TYPE_CHECKING:
-    from covey.runtime.dp_audit import CanaryAudit
 
 
 class EarlyStopping(StoppingConfig):
@@ -202,87 +197,6 @@ def load(
     if config is not None:
         overrides = replace(overrides, parts=config_of(config))
     return Run(Path(folder), overrides)
-
-
-def audit(
-    folder: str | Path,
-    attacks: Sequence[str | Scorer] = DEFAULT_ATTACKS,
-    references: int = 4,
-    model: Model | None = None,
-    clients: Clients | None = None,
-    *,
-    observe: Callable[[int, int], None] = lambda *_: None,
-) -> Audit:
-    """Attack every final cluster model of a finished run.
-
-    Args:
-        folder: the run's; `audit/` in it is written anew.
-        attacks: names as `covey audit --attack` takes them, or attacks with options.
-            Your own is `package.module:name`, a function that takes `Signals` and returns
-            a score per record, or a `covey.Attack`.
-        references: federations of the run's own recipe, played again per cluster.
-        model: what the run was started with, if that was passed by a program.
-        clients: the same.
-        observe: called with a cluster and how many of its references have been played.
-
-    Returns:
-        What audit.json holds. Figures are over records, with 95% intervals.
-
-    Raises:
-        CoveyError: something does not fit.
-    """
-    return load(folder, model, clients).audit(attacks, references, observe)
-
-
-def audit_epsilon(
-    folder: str | Path,
-    model: Model | None = None,
-    clients: Clients | None = None,
-    draws: int = 10_000,
-) -> "CanaryAudit":
-    """Put a run's noise to the test: is one release's epsilon really delivered?
-
-    Args:
-        folder: the run's; nothing is written to it, and of its models nothing is read.
-        model: what the run was started with, if that was passed by a program.
-        clients: the same.
-        draws: releases with a canary, and as many without.
-
-    Returns:
-        The accounted epsilon, and the one up to which all are refuted.
-
-    Raises:
-        CoveyError: the run adds no noise that is accounted for.
-    """
-    return load(folder, model, clients).audit_epsilon(draws)
-
-
-def game(
-    folder: str | Path,
-    model: Model | None = None,
-    clients: Clients | None = None,
-    *,
-    control: bool = False,
-    observe: Observer = lambda _: None,
-) -> Game:
-    """Play the participation game on a finished run: who can tell who took part?
-
-    Args:
-        folder: the run's; nothing is written to it.
-        model: what the run was started with, if that was passed by a program.
-        clients: the same.
-        control: play the run once more without up to 5 participants, and ask about them
-            in both runs. It takes as long as the run did.
-        observe: called after every round of the control.
-
-    Returns:
-        AUCs with 95% intervals over clients: of participants, and of those who left
-        ("left", or None and "left_reason"), against reserved clients.
-
-    Raises:
-        CoveyError: something does not fit.
-    """
-    return load(folder, model, clients).game(control=control, observe=observe)
 
 
 def _watched(observe: Observer, title: str, progress: bool | None) -> Observer:  # noqa: FBT001

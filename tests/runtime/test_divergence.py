@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import Config, ConfigError, Run, RunError, audit, game, resume, run
+from covey import Config, ConfigError, Run, RunError, resume, run
 from covey.base.as_json import json_of
 from covey.base.events import AnswerRefused, ClientExposed, ClusterAudited, Event, RiskMeasured
 from covey.base.figure import Figure
@@ -172,7 +172,7 @@ def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
     enough = {"audit_examples": 300}  # to make reserved clients of
     config = diverging(1e30, method={"name": "fedavg"}, population=enough)
     result = run(config=config, out=tmp_path / "run")
-    answer = audit(result.folder, ["loss", "source"], references=2)
+    answer = result.audit(["loss", "source"], references=2)
     assert all(each.reason.startswith("diverged: ") for each in answer.clusters)
     assert not any(each.attacks or each.accuracies for each in answer.clusters)
     assert {each.blind_auc for each in answer.clusters} == {None}
@@ -181,7 +181,7 @@ def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
     page = (result.folder / "audit" / "audit.html").read_text()
     assert "diverged: its training diverged" in page
     with pytest.raises(RunError, match="the model of cluster 0 is none"):
-        game(result.folder)
+        result.game()
 
 
 def test_a_proof_measures_no_model_that_diverged(tmp_path):

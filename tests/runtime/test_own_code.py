@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from covey import ConfigError, CoveyError, DataError, ModelError, Run, audit, run
+from covey import ConfigError, CoveyError, DataError, ModelError, Run, load, run
 
 MODULE = """
 import math
@@ -197,7 +197,7 @@ def test_bad_attacks(mine: str, tmp_path: Path):
     run(net, many, settings | learns, tmp_path / "run")
     for name, said in BAD_ATTACKS.items():
         with pytest.raises(ConfigError, match=f"(?s)attack {mine}:{name} .*{said}"):
-            audit(tmp_path / "run", [f"{mine}:{name}"], 2, model=net, clients=many)
+            load(tmp_path / "run", net, many).audit([f"{mine}:{name}"], 2)
 
 
 def test_a_function_may_return_tables_and_say_where_the_labels_are(

@@ -51,7 +51,7 @@ def played(folder, **changed):
 def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     before = sorted(learnt.rglob("*"))
     rounds = []
-    found = api.game(learnt, control=True, observe=lambda h: rounds.append(h))
+    found = api.load(learnt).game(control=True, observe=lambda h: rounds.append(h))
     assert (found.participants, found.reserved) == (12, 86)
     assert found.low > 0.5
     assert (found.left, found.left_reason) == (None, "nobody has left this run")
@@ -62,7 +62,7 @@ def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     assert control.auc < control.audited.auc
     assert len(rounds[-1].rounds) == 4
     assert sorted(learnt.rglob("*")) == before
-    assert api.game(learnt) == replace(found, control=None)
+    assert api.load(learnt).game() == replace(found, control=None)
 
 
 def test_who_left_is_asked_about_apart(learnt, tmp_path):
@@ -124,7 +124,7 @@ def test_an_unfinished_run_is_refused(settings, tmp_path):
     with pytest.raises(StopError):
         run(config=settings(risk={"name": "none"}), out=tmp_path, observe=stop)
     with pytest.raises(RunError, match="needs a finished run"):
-        api.game(tmp_path)
+        api.load(tmp_path).game()
 
 
 def test_clients_with_their_own_data_have_no_reserved_ones(tmp_path):
@@ -139,7 +139,7 @@ def test_clients_with_their_own_data_have_no_reserved_ones(tmp_path):
     config = Config.of({"rounds": 1, "method": {"name": "fedavg"}})
     run(model, clients, config, out=tmp_path / "mine")
     with pytest.raises(RunError, match="Play it on a simulated population"):
-        api.game(tmp_path / "mine", model, clients)
+        api.load(tmp_path / "mine", model, clients).game()
 
 
 def test_a_control_that_could_hide_nobody_is_refused(settings, tmp_path):
@@ -151,4 +151,4 @@ def test_a_control_that_could_hide_nobody_is_refused(settings, tmp_path):
     }
     run(config=settings(rounds=1, **hiding), out=tmp_path / "hidden")
     with pytest.raises(RunError, match="at least 4 others, found 3"):
-        api.game(tmp_path / "hidden", control=True)
+        api.load(tmp_path / "hidden").game(control=True)

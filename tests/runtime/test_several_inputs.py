@@ -16,7 +16,6 @@ from covey import (
     Params,
     Run,
     Streams,
-    audit,
     audit_model,
     load,
     resume,
@@ -111,7 +110,7 @@ def test_by_position_and_by_keyword_are_the_same_model(several: Run, tmp_path: P
 
 def test_an_audit_attacks_it_and_a_client_leaves(tmp_path: Path):
     played = run(Words, parts(), Config.of(SETTINGS), out=tmp_path / "run")
-    found = audit(played.folder, ["loss", "weights"], references=2, model=Words, clients=parts())
+    found = load(played.folder, Words, parts()).audit(["loss", "weights"], references=2)
     assert any(cluster.attacks for cluster in found.clusters)
     again = load(played.folder, model=Words, clients=parts())
     (left,) = again.forget("c3", basis="erasure")

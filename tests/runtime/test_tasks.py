@@ -20,7 +20,6 @@ from covey import (
     Scored,
     Source,
     Streams,
-    audit,
     load,
     run,
 )
@@ -185,7 +184,7 @@ def test_an_audit_withholds_what_needs_classes(which: str, request: pytest.Fixtu
     result: Run = request.getfixturevalue(which)
     clients = {"several": labelled(), "tokens": sentences()}.get(which)
     model = NextWord if which == "tokens" else None
-    found = audit(result.folder, ["loss", "source"], references=2, clients=clients, model=model)
+    found = load(result.folder, model, clients).audit(["loss", "source"], references=2)
     used = [cluster for cluster in found.clusters if cluster.clients]
     assert used
     for cluster in used:

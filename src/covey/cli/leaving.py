@@ -31,7 +31,7 @@ from covey.cli.app import errors, stoppable
 from covey.cli.commands import LEAVING, app
 from covey.cli.progress import shown
 from covey.runtime.verification import verify as check_proof
-from covey.unlearning.plan import AFTERWARDS, ANSWERS, Option, check_basis
+from covey.unlearning.plan import AFTERWARDS, ANSWERS, ClientPlan, Option, check_basis
 from covey.unlearning.signature import Check
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from covey.runtime.changing import ChangedRecords
     from covey.runtime.folder import RunFolder
     from covey.runtime.leaving import ForgetResult
-    from covey.runtime.planning import ClientPlan
     from covey.runtime.receipts import Receipt
     from covey.runtime.requests import Returning
     from covey.runtime.secrets import Handover

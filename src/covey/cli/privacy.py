@@ -242,22 +242,22 @@ def audit(
             f"{' and '.join(found)}. Give two commands."
         )
     if epsilon:
-        tested = covey.audit_epsilon(run)
+        tested = covey.load(run).audit_epsilon()
         yield tested
         fail_if(not tested.holds)
     elif game is not None and control:
         with shown(f"{run.name}, the control") as observe_rounds:
-            played = covey.game(run, control=True, observe=observe_rounds)
+            played = covey.load(run).game(control=True, observe=observe_rounds)
         yield played
     elif game is not None:
-        yield covey.game(run)
+        yield covey.load(run).game()
     else:
         count = REFERENCES if references is None else references
 
         def observe(cluster: int, played: int) -> None:
             console.print(f"cluster {cluster}: reference {played} of {count} played")
 
-        attacked = covey.audit(run, attack or DEFAULT_ATTACKS, count, observe=observe)
+        attacked = covey.load(run).audit(attack or DEFAULT_ATTACKS, count, observe)
         yield RunAudited(attacked, run / "audit" / "audit.html")
         fail_if(bool(attacked.diverged))
 

@@ -313,5 +313,5 @@ class PassedClients(ClientSource):
         raise DataError(
             "The data of this run were passed by a Python program, and only such a "
             "program can pass them again: call covey.resume(folder, model, clients), or "
-            "covey.audit(folder, model=..., clients=...)."
+            "covey.load(folder, model=..., clients=...).audit()."
         )

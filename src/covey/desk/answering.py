@@ -36,11 +36,10 @@ from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer
-from covey.runtime.planning import ClientPlan
 from covey.runtime.receipts import Receipt
 from covey.runtime.requests import Returning
 from covey.runtime.secrets import Handover
-from covey.unlearning.plan import AFTERWARDS
+from covey.unlearning.plan import AFTERWARDS, ClientPlan
 from covey.unlearning.proof import subject_mark
 
 Load = Callable[[Path], Run]

@@ -397,7 +397,7 @@ class PassedModel(ModelFactory):
         raise ConfigError(
             "The model of this run was passed by a Python program, and only such a "
             "program can pass it again: call covey.resume(folder, model, clients), or "
-            "covey.audit(folder, model=..., clients=...)."
+            "covey.load(folder, model=..., clients=...).audit()."
         )
 
 

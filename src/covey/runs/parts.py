@@ -18,10 +18,10 @@ from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, rebuilt_run
-from covey.runtime.planning import ClientPlan, RecordedRun, recorded_run, unplayed_reason
+from covey.runtime.planning import RecordedRun, recorded_run, unplayed_reason
 from covey.runtime.requests import Returning
 from covey.runtime.states import load_state, newest_whole_state
-from covey.unlearning.plan import ANSWERS
+from covey.unlearning.plan import ANSWERS, ClientPlan
 
 
 def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:

@@ -44,12 +44,13 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import Explanation, ForgetResult, explain_client, finish_requests, forget
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.participation_game import Game, play_game
-from covey.runtime.planning import ClientPlan, RunRecord, client_plans, read_run_record
+from covey.runtime.planning import RunRecord, client_plans, read_run_record
 from covey.runtime.receipts import key_of
 from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import OnRound, open_session
 from covey.runtime.verification import verify
+from covey.unlearning.plan import ClientPlan
 from covey.unlearning.signature import Check
 
 if TYPE_CHECKING:
@@ -424,7 +425,21 @@ class Run:
         references: int = 4,
         observe: Callable[[int, int], None] = quiet,
     ) -> Audit:
-        """Attack every final cluster model; arguments as of `covey.audit`."""
+        """Attack every final cluster model of a finished run; `audit/` in it is written anew.
+
+        Args:
+            attacks: names as `covey audit --attack` takes them, or attacks with options.
+                Your own is `package.module:name`, a function that takes `Signals` and returns
+                a score per record, or a `covey.Attack`.
+            references: federations of the run's own recipe, played again per cluster.
+            observe: called with a cluster and how many of its references have been played.
+
+        Returns:
+            What audit.json holds. Figures are over records, with 95% intervals.
+
+        Raises:
+            CoveyError: something does not fit.
+        """
         run = playable(self._folder, self._overrides, "audit(...)")
         found = audit_run(run, self._folder, attacks, references, observe)
         record_attacks(self._folder, self.history, found)
@@ -433,14 +448,39 @@ class Run:
         return found
 
     def audit_epsilon(self, draws: int = 10_000) -> "CanaryAudit":
-        """Put the run's noise to the test; arguments as of `covey.audit_epsilon`."""
+        """Put the run's noise to the test: is one release's epsilon really delivered?
+
+        Nothing is written, and of the run's models nothing is read.
+
+        Args:
+            draws: releases with a canary, and as many without.
+
+        Returns:
+            The accounted epsilon, and the one up to which all are refuted.
+
+        Raises:
+            CoveyError: the run adds no noise that is accounted for.
+        """
         from covey.runtime.dp_audit import audit_noise
 
         run = playable(self._folder, self._overrides, "audit_epsilon(...)")
         return audit_noise(run, draws)
 
     def game(self, *, control: bool = False, observe: Observer = quiet) -> Game:
-        """Play the participation game; arguments as of `covey.game`."""
+        """Play the participation game on a finished run: who can tell who took part?
+
+        Args:
+            control: play the run once more without up to 5 participants, and ask about them
+                in both runs. It takes as long as the run did.
+            observe: called after every round of the control.
+
+        Returns:
+            AUCs with 95% intervals over clients: of participants, and of those who left
+            ("left", or None and "left_reason"), against reserved clients.
+
+        Raises:
+            CoveyError: something does not fit.
+        """
         run = playable(self._folder, self._overrides, "game(...)")
         return play_game(run, self._folder, control=control, observe=observe)
 

@@ -111,7 +111,7 @@ def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
     new = [each for each in own if handles.get(each.client) not in ever]
     for name, wanted, basis in (*new, *session.folder.take_requests()):
         if name in handles and handles[name] not in waiting:
-            ask(session, {name: WantedAnswer(handles[name], wanted, basis)})
+            ask(session, [WantedAnswer(handles[name], wanted, basis, name)])
             waiting.add(handles[name])
 
 

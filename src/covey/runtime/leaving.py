@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,12 +16,12 @@ from covey.runtime.copies import erase_from_copies
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.places import Place, SearchTarget, search_places
-from covey.runtime.planning import ClientPlan, plans_for
+from covey.runtime.planning import plans_for
 from covey.runtime.receipts import Receipt, receipts_of
 from covey.runtime.requests import OnReceipt, Returning, ask, asked_by
 from covey.runtime.session import Session, open_session, reading_session
 from covey.runtime.states import rounds_in
-from covey.unlearning.plan import WantedAnswer
+from covey.unlearning.plan import ClientPlan, WantedAnswer
 
 CheckPlan = Callable[[ClientPlan], None]
 """Called with a client's plan, before anything is done; it may refuse."""
@@ -73,15 +73,15 @@ def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
         session = session.with_data_of(run, asked)
         requests = _enqueue(session, asked, check)
         receipts = receipts_of(folder, requests)
-        for name, request in zip(asked, requests, strict=True):
+        for each, request in zip(asked, requests, strict=True):
             if request.id in receipts:
-                on_receipt(name, receipts[request.id])
+                on_receipt(each.client, receipts[request.id])
         history, answered = continue_run(session, _until(session), observe, on_answer=on_answer)
         by_request = {each.request: each for each in answered}
     seconds = time.monotonic() - began
     return history, tuple(
-        ForgetResult(name, by_request[request.id], seconds, receipts.get(request.id))
-        for name, request in zip(asked, requests, strict=True)
+        ForgetResult(each.client, by_request[request.id], seconds, receipts.get(request.id))
+        for each, request in zip(asked, requests, strict=True)
         if request.id in by_request
     )
 
@@ -209,7 +209,7 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> Expl
         RunError: the client is not known to the run.
     """
     with reading_session(run, folder) as session:
-        (asked,) = asked_by(session.ledger, folder, [client], "auto").values()
+        (asked,) = asked_by(session.ledger, folder, [client], "auto")
         handle = asked.handle
         held = session.record().participation
         client_data = session.client(handle)
@@ -248,7 +248,7 @@ def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> Expl
 
 
 def _enqueue(
-    session: Session, asked: Mapping[ClientName, WantedAnswer], check: CheckPlan = lambda _: None
+    session: Session, asked: Sequence[WantedAnswer], check: CheckPlan = lambda _: None
 ) -> list[Request]:
     """Put requests in the queue, all of them or none."""
     plans = plans_for(session.run.config, session.folder, session.ledger, asked)
@@ -258,8 +258,8 @@ def _enqueue(
         if each.chosen is None:
             who = f"{each.client}: " if len(asked) > 1 else ""
             raise RunError(f"{who}{each.reason}")
-    for name, each in asked.items():
+    for each in asked:
         if session.ledger.name_of(each.handle) is None:  # nobody else knows who comes back
             present = session.ledger.names().values()
-            erase_from_copies(session.folder, name, {*present, name})
+            erase_from_copies(session.folder, each.client, {*present, each.client})
     return ask(session, asked)

@@ -27,7 +27,7 @@ from covey.ledger.chain import (
 )
 from covey.ledger.store import MOST_BYTES, Ledger
 from covey.unlearning.participation import Participation, participation_of
-from covey.unlearning.plan import AnswerChoice, AnswerRules, WantedAnswer, choose_answers
+from covey.unlearning.plan import AnswerRules, ClientPlan, WantedAnswer, choose_answers
 
 
 def event_of(record: Record) -> Event:
@@ -177,7 +177,7 @@ class LedgerRecord:
     last: Link | None = None
     _reader: EventReader = field(default_factory=EventReader, repr=False)
     _events: list[Event] = field(default_factory=list[Event], repr=False)
-    _answers: dict[tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[AnswerChoice, ...]] = field(
+    _answers: dict[tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[ClientPlan, ...]] = field(
         default_factory=dict, repr=False
     )
 
@@ -215,9 +215,7 @@ class LedgerRecord:
         entries = self.entries
         return self._folded([(t, e) for t, e in entries if t is None or t < round_index])
 
-    def answers(
-        self, wanted: Sequence[WantedAnswer], rules: AnswerRules
-    ) -> tuple[AnswerChoice, ...]:
+    def answers(self, wanted: Sequence[WantedAnswer], rules: AnswerRules) -> tuple[ClientPlan, ...]:
         """Return what these clients are answered if all leave at once; planned once."""
         key = tuple(wanted), rules
         if key not in self._answers:

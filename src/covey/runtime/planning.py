@@ -49,25 +49,7 @@ from covey.runtime.states import (
     rounds_in,
 )
 from covey.unlearning.participation import Participation, participation_of
-from covey.unlearning.plan import AnswerChoice, AnswerRules, Option, WantedAnswer, choose_answers
-
-
-@dataclass(frozen=True, slots=True)
-class ClientPlan:
-    """One client's answers, each with its cost, and the one it would be given.
-
-    Attributes:
-        options: of this client, once those who ask with it and before it have left.
-        chosen: with the rounds that are replayed for all; None where none would be true.
-        reason: why none is; "": one is.
-        basis: what the request rests on.
-    """
-
-    client: ClientName
-    options: tuple[Option, ...]
-    chosen: Option | None
-    reason: str
-    basis: Basis = "none"
+from covey.unlearning.plan import AnswerRules, ClientPlan, Option, WantedAnswer, choose_answers
 
 
 def client_plans(
@@ -113,7 +95,7 @@ def planning_config(folder: RunFolder) -> Config:
 
 
 def plans_for(
-    config: Config, folder: RunFolder, ledger: Ledger, wanted: Mapping[ClientName, WantedAnswer]
+    config: Config, folder: RunFolder, ledger: Ledger, wanted: Sequence[WantedAnswer]
 ) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once; nothing is done.
 
@@ -121,17 +103,14 @@ def plans_for(
         RunError: nobody can leave this run, or not all of them.
     """
     rules = current_rules(config, folder, ledger)
-    present, leaving = present_clients(ledger), {each.handle for each in wanted.values()}
+    present, leaving = present_clients(ledger), {each.handle for each in wanted}
     if present.keys() <= leaving:
         reason = "this client is the last one" if len(leaving) == 1 else "all would leave"
         raise RunError(
             f"A run needs somebody to go on with, but {reason}. Delete the run's folder instead."
         )
-    choices = folder.reader.read(ledger).answers([*wanted.values()], rules)
-    return tuple(
-        _plan(name, each.basis, choice, folder, ledger)
-        for (name, each), choice in zip(wanted.items(), choices, strict=True)
-    )
+    plans = folder.reader.read(ledger).answers(wanted, rules)
+    return tuple(_priced(each, folder, ledger) for each in plans)
 
 
 def present_clients(ledger: Ledger) -> dict[Handle, ClientName]:
@@ -185,29 +164,26 @@ def answer_rules(
     )
 
 
-def _plan(
-    name: ClientName, basis: Basis, choice: AnswerChoice, folder: RunFolder, ledger: Ledger
-) -> ClientPlan:
-    priced = tuple(_priced(folder, ledger, each) for each in choice.options)
-    return ClientPlan(name, priced, choice.chosen, choice.reason, basis)
-
-
-def _priced(folder: RunFolder, ledger: Ledger, option: Option) -> Option:
-    first = option.first_replayed_round
-    if not option.possible or first is None:
-        return replace(option, seconds=0.0, bytes_deleted=0)
+def _priced(plan: ClientPlan, folder: RunFolder, ledger: Ledger) -> ClientPlan:
+    """Return the plan with what each option would take."""
     took = ledger.seconds_per_round()
-    obsolete = [
-        path
-        for place in (folder.checkpoints, folder.updates)
-        for path in checkpoint_paths(place)
-        if option.answer == "subtract" or round_of(path) >= first
+    kept = [
+        path for each in (folder.checkpoints, folder.updates) for path in checkpoint_paths(each)
     ]
-    return replace(
-        option,
-        seconds=option.rounds_replayed * median(took) if took else None,
-        bytes_deleted=sum(path.stat().st_size for path in obsolete),
-    )
+
+    def priced(option: Option) -> Option:
+        first = option.first_replayed_round
+        if not option.possible or first is None:
+            return replace(option, seconds=0.0, bytes_deleted=0)
+        every = option.answer == "subtract"
+        obsolete = [path for path in kept if every or round_of(path) >= first]
+        return replace(
+            option,
+            seconds=option.rounds_replayed * median(took) if took else None,
+            bytes_deleted=sum(path.stat().st_size for path in obsolete),
+        )
+
+    return replace(plan, options=tuple(map(priced, plan.options)))
 
 
 def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, ClientPlan]:
@@ -228,8 +204,8 @@ def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, Clien
             rules = answer_rules(config, folder, coming)
         except RunError as error:
             return held, ClientPlan(name, (), None, str(error))
-        (choice,) = choose_answers(held, [WantedAnswer(handle)], rules)
-        return held, _plan(name, "none", choice, folder, ledger)
+        (plan,) = choose_answers(held, [WantedAnswer(handle, client=name)], rules)
+        return held, _priced(plan, folder, ledger)
 
 
 def _about(ledger: Ledger, client: Handle) -> Iterator[tuple[int | None, events.Event]]:

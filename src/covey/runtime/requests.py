@@ -1,6 +1,6 @@
 """Requests to leave: who asks, what is put in the queue and in the chain, and what it is given."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from covey.base.errors import LedgerError, RunError
@@ -38,14 +38,14 @@ def asked_by(
     clients: Sequence[ClientName | Returning],
     wanted: str,
     basis: Basis = "none",
-) -> dict[ClientName, WantedAnswer]:
+) -> list[WantedAnswer]:
     """Return what clients ask for, each once, under the handles that a ledger knows them by.
 
     Raises:
         RunError: a client is not known to the run.
     """
     handles = {name: handle for handle, name in ledger.names().items()}
-    found: dict[ClientName, WantedAnswer] = {}
+    found: dict[ClientName, WantedAnswer] = {}  # who is named twice asks once
     for each in clients:
         back = isinstance(each, Returning)
         name = each.client if back else each
@@ -57,8 +57,8 @@ def asked_by(
                 f"spelling; who left comes back with --salt and the salt of the last "
                 f"answer, unless that was a retraining."
             )
-        found[name] = WantedAnswer(handle, wanted, basis)
-    return found
+        found[name] = WantedAnswer(handle, wanted, basis, name)
+    return [*found.values()]
 
 
 def _unsealed_handle(ledger: Ledger, returning: Returning) -> Handle | None:
@@ -74,7 +74,7 @@ def _unsealed_handle(ledger: Ledger, returning: Returning) -> Handle | None:
     return next((handle for handle in opened if handle is not None), None)
 
 
-def ask(session: Session, wanted: Mapping[ClientName, WantedAnswer]) -> list[Request]:
+def ask(session: Session, wanted: Sequence[WantedAnswer]) -> list[Request]:
     """Put requests in the ledger's queue, all of them or none, and sign their receipts.
 
     Their marks are made now: the receipt holds them, and nobody but the requester knows
@@ -85,12 +85,12 @@ def ask(session: Session, wanted: Mapping[ClientName, WantedAnswer]) -> list[Req
             nothing was done.
     """
     key = key_of(session.run.config)
-    marks = {each.handle: Mark.fresh(each.handle, name) for name, each in wanted.items()}
+    marks = {each.handle: Mark.fresh(each.handle, each.client) for each in wanted}
     requests = put_down(
         session,
         [
             NewRequest(each.handle, each.wanted, basis=each.basis, mark=marks[each.handle])
-            for each in wanted.values()
+            for each in wanted
         ],
     )
     hashes = session.record().hashes

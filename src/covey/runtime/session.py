@@ -1,7 +1,7 @@
 """An open run that can be continued: its parts, folder, ledger and secrets."""
 
 import hashlib
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -59,17 +59,18 @@ class Session:
         present = (c for c in self.run.population.clients if c.handle == handle)
         return next(present, self.returned.get(handle))
 
-    def with_data_of(self, run: BuiltRun, asked: Mapping[ClientName, WantedAnswer]) -> "Session":
+    def with_data_of(self, run: BuiltRun, asked: Iterable[WantedAnswer]) -> "Session":
         """Return the same run, in which the data are at hand of those who ask, if any are there.
 
         Args:
             run: with the data of those who left as well.
-            asked: by name, who asks, under its handle.
+            asked: who asks, by name and under its handle.
         """
+        handles = {each.client: each.handle for each in asked}
         returned = {
-            asked[client.name].handle: replace(client, handle=asked[client.name].handle)
+            handles[client.name]: replace(client, handle=handles[client.name])
             for client in run.population.clients
-            if client.name in asked
+            if client.name in handles
         }
         return replace(self, returned={**self.returned, **returned})
 

@@ -43,7 +43,7 @@ from pydantic import ConfigDict
 
 from covey.base.errors import RunError
 from covey.base.events import ClientsAssigned, Event, PricesSet, RiskMeasured, RoundMeasured
-from covey.base.names import Basis, Handle, round_number
+from covey.base.names import Basis, ClientName, Handle, round_number
 from covey.unlearning.participation import AnonymitySet, Participation
 
 AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate", "stop"]
@@ -422,32 +422,37 @@ REPLAY_KINDS: dict[str, ReplayKind] = {
 
 @dataclass(frozen=True, slots=True)
 class WantedAnswer:
-    """What one client asks for."""
+    """What one client asks for; its name, where who asks gave one."""
 
     handle: Handle
     wanted: str = "auto"
     basis: Basis = "none"
+    client: ClientName = ""
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerChoice:
+class ClientPlan:
     """What one client could be answered beside the others, and what it is.
 
     Attributes:
-        options: of this client, once those before it have left.
+        options: of this client, once those who ask with it and before it have left.
         chosen: the answer, with the rounds that are replayed for all; None: see `reason`.
+        reason: why no answer would be true; "": one is.
+        basis: what the request rests on.
     """
 
+    client: ClientName
     options: tuple[Option, ...]
     chosen: Option | None
     reason: str = ""
+    basis: Basis = "none"
 
 
 def choose_answers(
     participation: Participation, wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
-) -> tuple[AnswerChoice, ...]:
+) -> tuple[ClientPlan, ...]:
     """Return what each client is answered if all of them leave at once."""
-    found: list[AnswerChoice] = []
+    found: list[ClientPlan] = []
     for wanted_answer in wanted_answers:
         choice = _choose_alone(participation, wanted_answer, rules)
         found.append(choice)
@@ -469,7 +474,7 @@ def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
 
 def _choose_alone(
     participation: Participation, wanted_answer: WantedAnswer, rules: AnswerRules
-) -> AnswerChoice:
+) -> ClientPlan:
     handle = wanted_answer.handle
     found = options(participation, handle, rules)
     if handle in participation.stopped:
@@ -494,15 +499,17 @@ def _choose_alone(
             else each
             for each in found
         )
+    chosen, reason, basis = None, "", wanted_answer.basis
     try:
-        return AnswerChoice(found, answer_for(found, wanted_answer.wanted, wanted_answer.basis))
+        chosen = answer_for(found, wanted_answer.wanted, basis)
     except RunError as error:
-        return AnswerChoice(found, None, str(error))
+        reason = str(error)
+    return ClientPlan(wanted_answer.client, found, chosen, reason, basis)
 
 
 def _in_one_replay(
-    choices: Sequence[AnswerChoice], wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
-) -> tuple[AnswerChoice, ...]:
+    choices: Sequence[ClientPlan], wanted_answers: Sequence[WantedAnswer], rules: AnswerRules
+) -> tuple[ClientPlan, ...]:
     starts = [first for each in choices if (first := _trained_from(each.chosen)) is not None]
     if len(starts) < 2:
         return tuple(choices)
