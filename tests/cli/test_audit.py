@@ -70,7 +70,7 @@ def test_roc_figures_lie_beside_it(audited):
 
 def test_it_says_the_same_again_and_from_python(audited):
     folder, printed = audited
-    again = package.audit(folder, ["loss", "lira", "source"], references=2)
+    again = package.load(folder).audit(["loss", "lira", "source"], references=2)
     told = json_of(again)
     assert told["clusters"] == printed["clusters"]
     assert told["source"] == printed["source"]
@@ -144,7 +144,8 @@ def test_runs_from_python_need_their_model_and_clients_again(covey, tmp_path):
     code, _, err = covey("audit", tmp_path / "mine")
     assert code == 2
     assert "model=..., clients=...).audit(...) there" in " ".join(err.split())
-    found = package.audit(tmp_path / "mine", ["loss", "rmia", "fedmia"], 2, model, clients)
+    held = package.load(tmp_path / "mine", model, clients)
+    found = held.audit(["loss", "rmia", "fedmia"], 2)
     (cluster,) = found.clusters
     assert set(cluster.attacks) == {"loss", "rmia", "fedmia"}
     assert cluster.members == cluster.non_members == 24

@@ -203,7 +203,7 @@ def plan_answers(
                 plans = run.plan([e.name for e in batch], batch[0].wanted, batch[0].basis)
                 planned += [NamePlan.of(e.number, p) for e, p in zip(batch, plans, strict=True)]
         except CoveyError as error:
-            problem = PLAYED if isinstance(error, LedgerLocked) else str(error)
+            problem = str(error)
         if here:
             runs.append(RunPlan(place, tuple(planned), problem))
     unknown = {
