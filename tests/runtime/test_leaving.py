@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey import Config, ReferenceEngine, RunError, Streams, resume, run, verify
+from covey import Config, ReferenceEngine, RunError, Streams, load, resume, run, verify
 from covey.base.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunStarted
 from covey.build.algorithms import has_independent_clusters
 from covey.build.run import build_run
@@ -515,3 +515,28 @@ def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     again = json.loads(rolled.answered.proof.read_text())["guarantee"]["value"]
     assert again["epsilon"] > promised["epsilon"]  # those rounds were released twice
     assert hash_of(folder) == rolled.answered.model_hash != before.summary.model_hash
+
+
+def test_who_has_a_model_of_its_own_is_stopped_and_no_other_model_changes(play, cut):
+    held = play(method={"name": "local"}, risk={"name": "none"}, rounds=3)
+    whole = [held.params(j) for j in range(6)]
+    cut(held.folder, 1)
+    held = load(held.folder)
+    own = held.cluster_of("client-00002")
+    at_the_stop = held.params(own)
+    assert [held.plan("client-00002", basis=each).chosen for each in ("none", "erasure")] == [
+        None
+    ] * 2
+    with pytest.raises(RunError, match="Delete that client's model"):
+        held.forget("client-00002", basis="erasure")
+    (left,) = held.forget("client-00002", basis="objection")
+    assert left.answered.option.answer == "stop"
+    assert all(each.ok is not False for each in verify(left.answered.proof, run=held.folder))
+    resume(held.folder)
+    ended = load(held.folder)
+    assert ended.explain("client-00002").rounds_trained == (0,)
+    assert ended.summary.model_hash is not None
+    for j, before in enumerate(whole):
+        expected = at_the_stop if j == own else before
+        assert all(torch.equal(ended.params(j)[name], each) for name, each in expected.items())
+    assert load(held.folder).resume().summary.model_hash == ended.summary.model_hash

@@ -175,7 +175,6 @@ class BuiltRun:
             population=population,
             algorithm=algorithm_of(components, setup),
             nobody=clients_of(components, setup),
-            num_clusters=num_clusters(self.config, population),
             retrain_recipe=retrain_recipe(components),
             data_hash=self.data_hashes.of(population),
             replay=NO_REPLAY,

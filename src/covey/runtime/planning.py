@@ -145,12 +145,14 @@ def answer_rules(
     """Return what a run allows that has recorded the rounds before `next_round`.
 
     Raises:
-        RunError: nobody can leave this run.
+        RunError: nobody can leave this run yet.
     """
-    if config.method.one_client_each:
+    alone = config.method.one_client_each
+    if alone and next_round == 0:
         raise RunError(
-            f"Clients leave a model that they share, but with method.name = {config.method.name!r} "
-            "each has its own. Delete that client's model instead."
+            f"With method.name = {config.method.name!r} each client has a model of its own once a "
+            f"round was played, and none was in {folder.path}. Play it first, or leave the client "
+            f"out of a new run: population.exclude."
         )
     terms = anonymity_of(config)
     return AnswerRules(
@@ -161,6 +163,7 @@ def answer_rules(
         prefix_independent=not depends_on_population(config),
         min_organisations=terms.min_organisations if terms else 1,
         sums=sums_of(config),
+        own_models=alone,
     )
 
 

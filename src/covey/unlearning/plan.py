@@ -110,6 +110,7 @@ class AnswerRules:
             which none is recorded, nobody counts.
         sums: whether the models depend on clients' data through sums alone: not ("none"),
             or through the "exact" ones, or through a "noisy" release of them.
+        own_models: whether each client has a model of its own, which no other one is in.
     """
 
     deniability_threshold: int | None
@@ -119,6 +120,7 @@ class AnswerRules:
     prefix_independent: bool = True
     min_organisations: int = 1
     sums: SumKind = "none"
+    own_models: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,12 @@ class Option:
 
 def options(participation: Participation, handle: Handle, rules: AnswerRules) -> tuple[Option, ...]:
     """Return all answers: those that let a client go, cheapest first, then the stop."""
+    if rules.own_models:
+        reason = (
+            "Clients leave a model that they share, but here each has its own. Delete that "
+            "client's model instead, or stop its training: --answer stop."
+        )
+        return (*(Option(each, reason) for each in ANSWERS if each != "stop"), Option("stop"))
     broken = _first_broken(participation, handle, rules)
     first = participation.first_trace(handle)
     in_the_open = participation.first_handed_out(handle)
