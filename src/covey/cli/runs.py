@@ -309,7 +309,7 @@ def fail_if_diverged(
     Raises:
         typer.Exit: a model of `histories` diverged.
     """
-    from covey.report.attacks import diverged_sentences
+    from covey.report.clients import diverged_sentences
 
     sentences = [
         f"{name}: {sentence}"
@@ -356,9 +356,9 @@ class Swept(Answer):
         yield table_of(
             [
                 {"setting": each["setting"], "runs": each["runs"]}
-                | {key: spread(each[key]) for key in metrics}
+                | {key: str(spread(each[key])) for key in metrics}
                 | {
-                    f"{key} - {method}": spread(each[f"minus_{method}"][key])
+                    f"{key} - {method}": str(spread(each[f"minus_{method}"][key]))
                     for method in REFERENCES
                     if each[f"minus_{method}"]
                     for key in metrics
@@ -555,7 +555,9 @@ class RunsListed(Answer):
 
 
 def _row(run: RunEntry) -> Mapping[str, object]:
-    from covey.report.summary import age, size
+    from rich.filesize import decimal as size
+
+    from covey.report.summary import age
 
     planned = "?" if run.rounds_planned is None else str(run.rounds_planned)
     played = "unknown" if run.rounds_played is None else f"{run.rounds_played}/{planned}"
@@ -616,7 +618,7 @@ class Pruned(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield what goes or stays of each run, and what is then lost."""
-        from covey.report.summary import size
+        from rich.filesize import decimal as size
 
         for each in self.found:
             if each.kept:

@@ -11,15 +11,15 @@ from typing import Any
 import tomli_w
 
 from covey.base.errors import ConfigError
-from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.config.settings import flat
 from covey.dp.status import guarantee_status
-from covey.report.attacks import LOSS, diverged_sentences, final_exposure, final_risk
+from covey.membership.truth import LOSS
+from covey.report.clients import client_summaries, diverged_sentences
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
-from covey.report.summary import NO_GROUPS, client_groups, violations
+from covey.report.summary import NO_GROUPS, violations
 
 INERT = ("engine.", "checkpoints.", "data.dir")
 """Settings that change no result."""
@@ -123,9 +123,8 @@ def _against(
     """Return the spreads of differences to the method's runs on the same data and seed."""
     differences: list[Metrics] = []
     for run in same:
-        twins = [o for o in every if method_of(o) == method != method_of(run)]
-        twins = [other for other in twins if _twin(other) == _twin(run)]
-        if twins:  # nearest in the rest
+        others = [o for o in every if method_of(o) == method != method_of(run)]
+        if twins := [o for o in others if _twin(o) == _twin(run)]:  # nearest in the rest
             settings = settings_of(run).items()
             nearest = max(twins, key=lambda o: len(settings & settings_of(o).items()))
             mine, theirs = _metrics(run), _metrics(nearest)
@@ -154,14 +153,13 @@ def _spreads(rows: Sequence[Metrics]) -> dict[str, dict[str, Any]]:
 def _spread(values: Sequence[float | None]) -> dict[str, Any]:
     """Return mean and deviation; one unknown makes both so, or the mean would mislead."""
     known, runs = [value for value in values if value is not None], len(values)
-    if len(known) < runs:
-        reason = f"unknown in {runs - len(known)} of {runs} runs"
-        return {"mean": None, "deviation": None, "runs": runs, "reason": reason}
+    missing = runs - len(known)
+    alone = "" if runs > 1 else "one run has no deviation"
     return {
-        "mean": mean(known),
-        "deviation": stdev(known) if runs > 1 else None,
+        "mean": None if missing else mean(known),
+        "deviation": None if missing or runs < 2 else stdev(known),
         "runs": runs,
-        "reason": "" if runs > 1 else "one run has no deviation",
+        "reason": f"unknown in {missing} of {runs} runs" if missing else alone,
     }
 
 
@@ -187,14 +185,25 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
     by_group, above = accuracies(history), violations(history, LOSS)
     guarantee, finished = guarantee_status(history).guarantee, history.finished
     sizes = list(group_sizes(history))
-    ends = {"minority": sizes[:1], "majority": sizes[-1:]}
-    homes = {side: home_of(history, *named) if named else None for side, named in ends.items()}
+    homes = {"minority": sizes[:1], "majority": sizes[-1:]}
+    truths = {
+        side: home.truth if named and (home := home_of(history, *named)) else None
+        for side, named in homes.items()
+    }
     noise = (
         ("on sets", settings.get("aggregation.noise") == "sound"),
         ("on sums", settings.get("privacy.client_noise", 0) > 0),
         ("on gradients", settings.get("privacy.record_noise", 0) > 0),
     )
-    row = {
+    reasons = diverged_sentences(history)
+    if finished is None:
+        reasons.insert(0, "not finished")
+    elif not sizes:
+        reasons.append(NO_GROUPS)
+    else:
+        refused = (each for each in truths.values() if each and not each.is_known)
+        reasons += [each.reason for each in refused if not each.diverged]
+    return {
         "name": run.name,
         "method": method_of(run),
         "selection": selection_of(run),
@@ -205,31 +214,18 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         "violations": above.count,
         "violations_lower": above.count_lower,
         "violations_unknown": above.unknown,
-    }
-    for side, home in homes.items():
-        figure = home.truth.figure if home else Figure.unknown("")
-        row[f"true_risk_{side}"] = figure.value
-        row[f"true_risk_{side}_standard_error"] = figure.error
-    refused = [each.truth for each in homes.values() if each and not each.truth.is_known]
-    return row | {
+        **{
+            f"true_risk_{side}{part}": getattr(truth.figure, kind) if truth else None
+            for side, truth in truths.items()
+            for part, kind in (("", "value"), ("_standard_error", "error"))
+        },
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         "diverged": sorted(history.diverged),
         "epsilon": guarantee.epsilon if guarantee else None,
         "unit": guarantee.unit if guarantee else None,
         "noise": " and ".join(name for name, there in noise if there),
-        "reason": _reason(history, refused),
+        "reason": "; ".join(dict.fromkeys(reasons)),
     }
-
-
-def _reason(history: History, refused: Sequence[RiskEstimate]) -> str:
-    """Say why figures are None; `refused`: why the risks of groups are."""
-    diverged = diverged_sentences(history)
-    if history.finished is None:
-        return "; ".join(["not finished", *diverged])
-    if not group_sizes(history):
-        return "; ".join([*diverged, NO_GROUPS])
-    others = [each.reason for each in refused if not each.diverged]
-    return "; ".join(dict.fromkeys([*diverged, *others]))
 
 
 def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[dict[str, Any]]:
@@ -240,32 +236,26 @@ def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[di
     by the strongest attack that was run, which `attack` names; exposure: the highest true
     risk of all models that its examples ever reached. A figure that is not known is None.
     """
-    began, groups = history.started, client_groups(history)
-    thresholds = began.risk_thresholds if began else {}
-    ends = {each.handle: each for each in history.exposures}
-    rows: list[dict[str, Any]] = []
-    for name, handle in sorted(names.items()):
-        cluster, end = history.assignment.get(handle), ends.get(handle)
-        risk = history.figures.get(cluster) if cluster is not None else None
-        true = final_risk(history, end) if end else None
-        rows.append(
-            {
-                "name": name,
-                "group": groups.get(handle),
-                "cluster": cluster,
-                "threshold": thresholds.get(handle),
-                "risk": risk.risk if risk else None,
-                "risk_standard_error": risk.standard_error if risk else None,
-                "accuracy": end.accuracy if end else None,
-                "squared_error": end.squared_error if end else None,
-                "true_risk": true.risk if true else None,
-                "true_risk_standard_error": true.standard_error if true else None,
-                "attack": true.source if true else None,
-                "exposure": final_exposure(history, end).value if end else None,
-                **{each.metric: each.clients.get(handle) for each in history.metrics},
-            }
-        )
-    return rows
+    known = client_summaries(history, names.values())
+    return [
+        {
+            "name": name,
+            "group": each.group,
+            "cluster": each.cluster,
+            "threshold": each.threshold,
+            "risk": each.measured.risk if each.measured else None,
+            "risk_standard_error": each.measured.standard_error if each.measured else None,
+            "accuracy": each.end.accuracy if each.end else None,
+            "squared_error": each.end.squared_error if each.end else None,
+            "true_risk": each.risk.risk if each.risk else None,
+            "true_risk_standard_error": each.risk.standard_error if each.risk else None,
+            "attack": each.risk.source if each.risk else None,
+            "exposure": each.exposure.value,
+            **{metric.metric: metric.clients.get(each.handle) for metric in history.metrics},
+        }
+        for name in sorted(names)
+        for each in [known[names[name]]]
+    ]
 
 
 def frame_of(rows: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - pandas has no types

@@ -1,14 +1,12 @@
 """Pictures of one run, for its report, notebooks and the browser; the look of all pictures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from textwrap import fill
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
 from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -16,17 +14,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy import ndarray
 from torch import Tensor
 
-from covey.base.events import ClientExposed, RiskUnknown
+from covey.base.events import RiskUnknown
 from covey.base.figure import RiskEstimate
 from covey.base.history import History
-from covey.base.names import Handle, round_number
+from covey.base.names import round_number
 from covey.dp.status import epsilon_over_rounds
-from covey.report.attacks import attacks_on, final_exposure, final_risk, strongest
+from covey.report.clients import attacks_on_models, client_summaries, strongest
 from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines
-from covey.report.summary import client_groups, violations
+from covey.report.summary import violations
 
 INK, GREY, MISSING = "#222222", "#5c5c5c", "#999999"
 GROUPS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -48,12 +45,21 @@ class Picture(Figure):
 
 
 def canvas(
-    height: float = HEIGHT, rows: int = 1, columns: int = 1, **more: object
+    *panels: tuple[str, str, str], height: float = HEIGHT, **grid: object
 ) -> tuple[Figure, list[Axes]]:
-    """Return a blank figure and its axes, row by row; `more`: as of `Figure.subplots`."""
+    """Return a blank figure and its axes, row by row.
+
+    Args:
+        *panels: the title of each, and what its vertical and horizontal axis is called.
+        height: in inches.
+        **grid: how panels stand, as of `Figure.subplots`; else one above the other.
+    """
     figure = Picture(figsize=(WIDTH, height), layout="constrained")
-    grid: Any = figure.subplots(rows, columns, squeeze=False, **more)  # pyright: ignore
-    return figure, list(grid.flat)
+    places: Any = {"nrows": len(panels) if "ncols" not in grid else 1, "squeeze": False, **grid}
+    every: list[Axes] = list(figure.subplots(**places).flat)
+    for axes, words in zip(every, panels, strict=True):
+        quiet(axes, *words)
+    return figure, every
 
 
 def quiet(axes: Axes, title: str, down: str, along: str) -> None:
@@ -144,9 +150,8 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
     personalisation helps at all: dashed is FedAvg, one model for all clients. The legend
     has the values at the end.
     """
-    figure, (axes,) = canvas()
     name = utility(history).name
-    quiet(axes, f"{name.capitalize()} on unseen data", name, "round")
+    figure, (axes,) = canvas((f"{name.capitalize()} on unseen data", name, "round"))
     runs = [(history, "", "-"), *([(baseline, "FedAvg, ", "--")] if baseline else [])]
     handles: list[Artist] = []
     for shown, prefix, dash in runs:
@@ -174,18 +179,21 @@ def clusters_figure(history: History) -> Figure:
     Read off it whether the clusters settle, keep changing, or collapse into one. Grey
     are rounds of a warm start: there are no clusters, and all share one model.
     """
-    figure, (sizes, moves) = canvas(rows=2, height_ratios=(2.2, 1.0), sharex=True)
     rows, number = history.rounds, len(history.rounds[0].clients) if history.rounds else 0
-    quiet(sizes, "Clients per cluster", "clients", "")
-    quiet(moves, "Clients that moved", "clients", "round")
+    is_many = number > len(CLUSTERS)
+    figure, (sizes, moves) = canvas(
+        (f"{number} clusters, summarised" if is_many else "Clients per cluster", "clients", ""),
+        ("Clients that moved", "clients", "round"),
+        height_ratios=(2.2, 1.0),
+        sharex=True,
+    )
     counted(sizes.yaxis)
     counted(moves.yaxis, 3)
     t = [row.round_index for row in rows]
     edges = [*(each - 0.5 for each in t), *(each + 0.5 for each in t[-1:])]
     if not rows:
         say(sizes, "no round has been played yet")
-    elif number > len(CLUSTERS):
-        quiet(sizes, f"{number} clusters, summarised", "clients", "")
+    elif is_many:
         sizes.plot(t, [max(row.clients) for row in rows], color=INK, label="in the largest")
         used = [sum(map(bool, row.clients)) for row in rows]
         sizes.plot(t, used, color=GREY, linestyle=":", label="clusters in use")
@@ -217,19 +225,21 @@ def prices_figure(history: History) -> Figure:
     want it than it should keep (dashed), and falls to 0 where enough want it anyway.
     A line is the share that it has, points the share that wants it.
     """
-    figure, (prices, shares) = canvas(4.4, rows=2, sharex=True)
-    quiet(prices, "Subsidy of each cluster", "cost units", "")
-    quiet(shares, "Share of the clients; points: that want it", "share", "round")
+    figure, (prices, shares) = canvas(
+        ("Subsidy of each cluster", "cost units", ""),
+        ("Share of the clients; points: that want it", "share", "round"),
+        height=4.4,
+        sharex=True,
+    )
     handles: list[Artist] = []
     facts, rows = [fact for _, fact in history.prices], history.rounds
     t = [round_index for round_index, _ in history.prices]
     for j in range(len(facts[0].prices) if facts else 0):
         look: dict[str, Any] = {"color": cycled(CLUSTERS, j)}
-        handles += prices.plot(
-            t, [fact.prices[j] for fact in facts], marker=".", label=f"cluster {j}", **look
-        )
-        marker = cycled(MARKERS, j)
-        shares.plot(t, [fact.wished[j] for fact in facts], marker, markersize=4, **look)
+        posted = [fact.prices[j] for fact in facts]
+        handles += prices.plot(t, posted, marker=".", label=f"cluster {j}", **look)
+        wished = [fact.wished[j] for fact in facts]
+        shares.plot(t, wished, cycled(MARKERS, j), markersize=4, **look)
         share = [row.clients[j] / max(1, sum(row.clients)) for row in rows]
         shares.plot([row.round_index for row in rows], share, **look)
     if facts:
@@ -254,80 +264,75 @@ def risk_figure(history: History) -> Figure:
     to be acted on. A grey cross is a figure that was withheld; in grey rounds clients
     chose while some cluster had none.
     """
-    figure, (seen, truth) = canvas(columns=2, width_ratios=(3.4, 1.0), sharey=True)
-    quiet(seen, "Membership risk, measured", "membership risk", "round")
-    quiet(truth, "At the end", "", "cluster")
-    for axes in (seen, truth):
-        axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
-    whole_rounds(seen, finish_line(history))
+    figure, (seen, truth) = canvas(
+        ("Membership risk, measured", "membership risk", "round"),
+        ("At the end", "", "cluster"),
+        ncols=2,
+        width_ratios=(3.4, 1.0),
+        sharey=True,
+    )
     blind = [t for t, event in history.notable if isinstance(event, RiskUnknown)]
     for t in blind:
         seen.axvspan(t - 0.5, t + 0.5, color=MISSING, alpha=0.15, linewidth=0)
-    measured, handles = history.measured, list[Artist]()
-    attacks = {
-        each.cluster: strongest(attacks_on(history, each.cluster)) for each in history.audits
-    }
-    clusters = sorted({*attacks, *(each.cluster for each in measured)})
+    attacks = attacks_on_models(history)
+    ends = {each.cluster: strongest(attacks[each.cluster]) for each in history.audits}
+    estimates = [(each.cluster, each.estimate) for each in history.measured]
+    clusters = sorted({*ends, *(j for j, _ in estimates)})
     is_many = len(clusters) > len(CLUSTERS)
-    heights: list[float] = [0.45, 0.6]
+    keys: list[Artist] = [key(".", f"{len(clusters)} clusters", GREY)] if is_many else []
     for place, j in enumerate(clusters):
-        colour, marker = (GREY, ".") if is_many else (CLUSTERS[j], cycled(MARKERS, j))
-        look: dict[str, Any] = {"color": colour, "alpha": 0.5 if is_many else 1}
-        shift = 0 if is_many else 0.24 * (place - (len(clusters) - 1) / 2)  # bars side by side
-        for is_calibrated in (True, False):
-            points = [
-                (m.estimate.round_index + shift, m.estimate.risk, m.estimate.standard_error)
-                for m in measured
-                if m.cluster == j and m.estimate.is_known and m.estimate.calibrated == is_calibrated
-            ]
-            heights += _bars(seen, points, marker, look, is_filled=is_calibrated)
-        if attack := attacks.get(j):
-            end = (j, attack.risk, attack.standard_error)
-            heights += _bars(
-                truth, [end], "." if is_many else "D", {**look, "markeredgecolor": INK}
-            )
+        own = [each for cluster, each in estimates if cluster == j and each.is_known]
+        look: dict[str, Any] = {"color": GREY, "fmt": ".", "alpha": 0.5}
+        shift = 0.0
         if not is_many:
-            handles.append(key(marker, f"cluster {j}", colour))
-    if is_many:
-        handles.append(key(".", f"{len(clusters)} clusters", GREY))
-    low, high = min(heights), max(heights)
-    seen.set_ylim(low - 0.12 * (high - low), high + 0.05 * (high - low))  # crosses at the foot
-    withheld = [m.estimate.round_index for m in measured if not m.estimate.is_known]
-    unknown = [j for j, attack in attacks.items() if attack is None]
+            look = {"color": CLUSTERS[j], "fmt": cycled(MARKERS, j)}
+            shift = 0.24 * (place - (len(clusters) - 1) / 2)  # bars side by side
+            keys.append(key(look["fmt"], f"cluster {j}", look["color"]))
+        for calibrated in (True, False):
+            points = [(e.round_index + shift, e) for e in own if e.calibrated == calibrated]
+            _bars(seen, points, look, is_filled=calibrated)
+        if attack := ends.get(j):
+            _bars(truth, [(j, attack)], look | ({} if is_many else {"fmt": "D", "mec": INK}))
+    for axes in (seen, truth):
+        axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
+    low, high = min(0.44, seen.get_ylim()[0]), max(0.6, seen.get_ylim()[1])
+    seen.set_ylim(low - 0.08 * (high - low), high)  # crosses at the foot
+    withheld = [each.round_index for _, each in estimates if not each.is_known]
+    unknown = [j for j, attack in ends.items() if attack is None]
     _crosses(seen, withheld)
     _crosses(truth, unknown)
+    whole_rounds(seen, finish_line(history))
     counted(truth.xaxis)
-    truth.xaxis.set_visible(bool(attacks))
-    truth.set_xlim(-0.7, max(attacks, default=0) + 0.7)
-    if not measured:
+    truth.xaxis.set_visible(bool(ends))
+    truth.set_xlim(-0.7, max(ends, default=0) + 0.7)
+    if not estimates:
         say(seen, "unknown: no red team has looked at this run")
-    if not attacks:
-        say(truth, "unknown:\nnot\nfinished")
+    if ends:
+        keys.append(key("D", "strongest attack", INK, MISSING))
     else:
-        handles.append(key("D", "strongest attack", INK, MISSING))
+        say(truth, "unknown:\nnot\nfinished")
     if withheld or unknown:
-        handles.append(key("x", "withheld", MISSING))
-    if any(m.estimate.is_known and not m.estimate.calibrated for m in measured):
-        handles.append(key("o", "not calibrated", INK, "white"))
+        keys.append(key("x", "withheld", MISSING))
+    if any(each.is_known and not each.calibrated for _, each in estimates):
+        keys.append(key("o", "not calibrated", INK, "white"))
     if blind:
-        handles.append(Patch(color=MISSING, alpha=0.25, label="clients chose without a figure"))
-    legend(figure, handles)
+        keys.append(Patch(color=MISSING, alpha=0.25, label="clients chose without a figure"))
+    legend(figure, keys)
     return figure
 
 
 def _bars(
     axes: Axes,
-    points: Sequence[tuple[float | int, float, float]],
-    marker: str,
+    points: Sequence[tuple[float, RiskEstimate]],
     look: Mapping[str, Any],
     *,
     is_filled: bool = True,
-) -> list[float]:
-    """Draw (place, figure, standard error); return how low and high the bars reach."""
-    x, y, errors = zip(*points, strict=True) if points else ((), (), ())
+) -> None:
+    """Draw risks at their places, with one standard error either way."""
+    x, risks = [x for x, _ in points], [each for _, each in points]
+    errors = [each.standard_error for each in risks]
     face = look["color"] if is_filled else "white"
-    axes.errorbar(x, y, errors, fmt=marker, markerfacecolor=face, **look)
-    return [end for _, at, error in points for end in (at - error, at + error)]
+    axes.errorbar(x, [each.risk for each in risks], errors, markerfacecolor=face, **look)
 
 
 def _crosses(axes: Axes, places: Sequence[float | int]) -> None:
@@ -345,76 +350,54 @@ def violations_figure(history: History) -> Figure:
     cannot take back by moving. A grey cross has no figure. Risks are of the strongest
     attack on each model, which the axis names.
     """
-    figure, (axes,) = canvas()
     attacks = " and ".join(violations(history).attacks)
     down = f"membership risk by {attacks}" if attacks else "membership risk"
-    quiet(axes, "Risk against what each client accepts", down, "clients, most careful first")
+    title = "Risk against what each client accepts"
+    figure, (axes,) = canvas((title, down, "clients, most careful first"))
     axes.set_xticks([])
-    thresholds = history.started.risk_thresholds if history.started else {}
-    ends = [_End.of(history, each) for each in history.exposures if each.handle in thresholds]
-    if not ends:
+    summaries = client_summaries(history).values()
+    clients = [(each.threshold, each) for each in summaries if each.threshold is not None]
+    if not clients:
         unknown = "no threshold of a client is known"
         late = "it is measured at the end,\nand this run has not ended"
         say(axes, f"unknown: {unknown if history.exposures else late}")
         return figure
-    ends.sort(key=lambda each: (thresholds[each.handle], each.handle))
-    accepted = [thresholds[each.handle] for each in ends]
-    edges = [place - 0.5 for place in range(len(ends) + 1)]
-    axes.stairs(accepted, edges, baseline=None, color=INK, linewidth=1.4)
+    clients.sort(key=lambda each: (each[0], each[1].handle))
+    edges = [place - 0.5 for place in range(len(clients) + 1)]
+    axes.stairs([tau for tau, _ in clients], edges, baseline=None, color=INK, linewidth=1.4)
     axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
-    axes.set_xlim(-1, len(ends))
-    groups, sizes = client_groups(history), group_sizes(history)
+    axes.set_xlim(-1, len(clients))
+    sizes = group_sizes(history)
+    scale = max(0.2, min(1.0, 60 / len(clients)))  # else hundreds hide each other
+    is_higher = False
     for index, group in enumerate([*sizes, None]):
-        own = [(x, end) for x, end in enumerate(ends) if groups.get(end.handle) == group]
-        _clients(axes, own, accepted, cycled(GROUPS, index) if group else INK)
-    unknown = [x for x, end in enumerate(ends) if end.risk is None]
+        colour = cycled(GROUPS, index) if group else INK
+        look: dict[str, Any] = {"color": colour, "fmt": "o", "elinewidth": 0.8 * scale}
+        look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
+        own = [(x, *each) for x, each in enumerate(clients) if each[1].group == group]
+        known = [(x, tau, each.risk) for x, tau, each in own if each.risk]
+        for is_above in (True, False):
+            points = [(x, risk) for x, tau, risk in known if (risk.risk > tau) == is_above]
+            _bars(axes, points, look, is_filled=is_above)
+        higher = [
+            (x, float(each.exposure))
+            for x, _, each in own
+            if float(each.exposure) > (each.risk.risk if each.risk else 0.0)
+        ]
+        is_higher = is_higher or bool(higher)
+        dash = {"color": colour, "alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
+        axes.plot([x for x, _ in higher], [exposure for _, exposure in higher], "_", **dash)
+    unknown = [x for x, (_, each) in enumerate(clients) if each.risk is None]
     _crosses(axes, unknown)
     keys: list[Artist] = [Line2D([], [], color=INK, label="accepted at most")]
     keys += [key("o", group, cycled(GROUPS, index)) for index, group in enumerate(sizes)]
     keys += [key("o", "filled: above", INK), key("o", "hollow: accepted", INK, "white")]
-    if any(end.was_riskier for end in ends):
+    if is_higher:
         keys.append(key("_", "exposure, where higher", MISSING))
     if unknown:
         keys.append(key("x", "risk unknown", MISSING))
     legend(figure, keys)
     return figure
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """What a client ends with: the risk of its model, and of all that it ever reached."""
-
-    handle: Handle
-    risk: RiskEstimate | None
-    exposure: float
-
-    @classmethod
-    def of(cls, history: History, client: ClientExposed) -> "_End":
-        exposure = float(final_exposure(history, client))
-        return cls(client.handle, final_risk(history, client), exposure)
-
-    @property
-    def was_riskier(self) -> bool:
-        return self.exposure > (self.risk.risk if self.risk else 0.0)
-
-
-def _clients(
-    axes: Axes, ends: Sequence[tuple[int, _End]], accepted: Sequence[float], colour: str
-) -> None:
-    """Draw a group's clients at their places: risks, and exposures where these are higher."""
-    scale = max(0.2, min(1.0, 60 / len(accepted)))  # else hundreds hide each other
-    look: dict[str, Any] = {"color": colour, "elinewidth": 0.8 * scale}
-    look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
-    for is_above in (True, False):
-        points = [
-            (x, end.risk.risk, end.risk.standard_error)
-            for x, end in ends
-            if end.risk is not None and (end.risk.risk > accepted[x]) == is_above
-        ]
-        _bars(axes, points, "o", look, is_filled=is_above)
-    higher = [(x, end.exposure) for x, end in ends if end.was_riskier]
-    dash = {"color": colour, "alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
-    axes.plot([x for x, _ in higher], [exposure for _, exposure in higher], "_", **dash)
 
 
 def fairness_figure(history: History) -> Figure:
@@ -426,8 +409,9 @@ def fairness_figure(history: History) -> Figure:
     95% interval of the mean over resampled clients and test examples.
     """
     gaps = [(gap, gap.mean.value) for gap in history.fairness if gap.mean.value is not None]
-    figure, (axes,) = canvas(1.5 + 0.6 * max(1, len(gaps)))
-    quiet(axes, "Gaps between groups", "", "difference of rates; 0 is equal")
+    height = 1.5 + 0.6 * max(1, len(gaps))
+    words = ("Gaps between groups", "", "difference of rates; 0 is equal")
+    figure, (axes,) = canvas(words, height=height)
     axes.grid(visible=False)
     axes.set_yticks([])
     if not gaps:
@@ -441,21 +425,17 @@ def fairness_figure(history: History) -> Figure:
             axes.plot([low, high], [place, place], color=MISSING, linewidth=6, alpha=0.5)
         axes.plot(most, place, "o", color=INK, markerfacecolor="white")
         axes.plot(mean, place, "o", color=INK)
-        words = gap.gap.replace("_", " ")
+        name = gap.gap.replace("_", " ")
         if gap.p_value is not None:
             verdict = "more than chance" if gap.p_value < 0.05 else "no more than chance"
-            words = f"{words}: {verdict} (p = {gap.p_value:.3f})"
+            name = f"{name}: {verdict} (p = {gap.p_value:.3f})"
         above = {"xytext": (2, 8), "textcoords": "offset points", "fontsize": 10, "color": INK}
-        axes.annotate(words, (0, place), **above)
+        axes.annotate(name, (0, place), **above)
     axes.set_ylim(len(gaps) - 0.6, -0.8)
     axes.set_xlim(left=0)
     mean_key = key("o", "mean over the classes", INK)
     legend(figure, [mean_key, key("o", "maximum over the classes", INK, "white")])
     return figure
-
-
-POINTS = 10
-"""Places at which the account is drawn; each takes a moment to add up."""
 
 
 def spent_figure(history: History) -> Figure:
@@ -464,10 +444,9 @@ def spent_figure(history: History) -> Figure:
     Read off it how much each further round takes. Rounds that were rolled back count:
     what they released stays released.
     """
-    figure, (axes,) = canvas()
-    quiet(axes, "Privacy spent", "epsilon", "aggregations")
+    figure, (axes,) = canvas(("Privacy spent", "epsilon", "aggregations"))
     handles: list[Artist] = []
-    for unit, points in epsilon_over_rounds(history, POINTS).items():
+    for unit, points in epsilon_over_rounds(history, 10).items():  # each takes a moment
         if points:
             colour = cycled(SETTINGS, len(handles))
             axes.plot(*zip((0, 0.0), *points, strict=True), color=colour, marker="o", ms=4)
@@ -489,25 +468,21 @@ def samples_figure(samples: Mapping[str, Tensor]) -> Figure:
     Read off it what sets the groups apart, as a model would see it.
     """
     columns = min(MOST_SAMPLES, max((len(x) for x in samples.values()), default=1))
-    rows = max(1, len(samples))
-    figure, grid = canvas(0.35 + 0.95 * rows, rows)
-    for axes in grid:
+    rows = samples or {"": None}
+    figure, grid = canvas(
+        *((lettering(group), "", "") for group in rows), height=0.35 + 0.95 * len(rows)
+    )
+    for axes, images in zip(grid, rows.values(), strict=True):
         axes.set_axis_off()
-    for axes, (group, images) in zip(grid, samples.items(), strict=False):
-        axes.set_title(lettering(group), loc="left", fontsize=11, color=INK)
-        axes.imshow(_side_by_side(images[:columns], columns))
+        if images is not None:
+            height, width = images.shape[-2:]
+            gap = 1 + width // 8  # white; axes for each image cost time
+            row = np.full((height, columns, width + gap, 3), 255, np.uint8)
+            row[:, : len(images[:columns]), :width] = (
+                images[:columns, :3].permute(2, 0, 3, 1).numpy()
+            )
+            axes.imshow(row.reshape(height, -1, 3)[:, :-gap])
     return figure
-
-
-def _side_by_side(images: UInt8[Tensor, "n c h w"], places: int) -> UInt8[ndarray, "h wide rgb"]:
-    """Return one picture of all, white where there is none; axes for each cost time."""
-    height, width = images.shape[-2:]
-    gap = 1 + width // 8
-    row = np.full((height, places * (width + gap) - gap, 3), 255, np.uint8)
-    for place, image in enumerate(images):
-        left = place * (width + gap)
-        row[:, left : left + width] = image[:3].permute(1, 2, 0).numpy()
-    return row
 
 
 FIGURES = {

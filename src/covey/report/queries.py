@@ -3,7 +3,7 @@
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any, cast
@@ -16,8 +16,8 @@ from covey.base.history import History, RoundRow, of_kinds
 from covey.base.names import round_number
 from covey.config.problems import choices, spec_of
 from covey.config.settings import Config, flat
-from covey.report.attacks import diverged_sentences
-from covey.report.summary import Utility, client_groups, deniability, summary
+from covey.report.clients import client_groups, diverged_sentences
+from covey.report.summary import Utility, deniability, summary
 
 OVERALL = "all clients"
 
@@ -105,10 +105,6 @@ def home_of(history: History, group: str) -> ClusterAudited | None:
     return max(homes, key=lambda audit: chosen[audit.cluster], default=None)
 
 
-UNKNOWN = "nan"
-"""What every reader of CSV takes for a missing number; an empty cell might be a 0."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One figure of a round.
@@ -117,11 +113,13 @@ class Cell:
         name: what it is.
         of: the group or the number of the cluster that it is of; None: of all clients.
         value: None: it is not known.
+        text: for a person.
     """
 
     name: str
     of: str | int | None
     value: int | float | None
+    text: str
 
     @property
     def column(self) -> str:
@@ -136,56 +134,63 @@ class Cell:
         return f"{self.name}/{self.of if isinstance(self.of, str) else f'cluster_{self.of}'}"
 
 
+def _cells(row: RoundRow, groups: Iterable[str], *, has_errors: bool) -> Iterator[Cell]:
+    """Yield a round's figures, in the order of their columns."""
+
+    def cell(name: str, value: float | None, of: str | int | None = None) -> Cell:
+        return Cell(name, of, value, str(value) if isinstance(value, int) else number(value))
+
+    yield Cell("round", None, row.round_index, str(round_number(row.round_index)))
+    yield cell("participants", row.participants)
+    yield cell("accuracy", row.accuracy)
+    yield from (cell("accuracy", row.accuracy_by_group.get(each), each) for each in groups)
+    if has_errors:
+        by_group = row.squared_error_by_group
+        yield cell("squared_error", row.squared_error)
+        yield from (cell("squared_error", by_group.get(each), each) for each in groups)
+    yield from (cell("clients", count, j) for j, count in enumerate(row.clients))
+    for j, risk in enumerate(row.risks):
+        yield Cell("risk", j, risk.value, str(risk))
+        yield cell("risk_se", risk.error, j)
+    yield cell("moved", row.moved)
+    yield cell("over", row.over)
+
+
+def _rounds(history: History) -> list[list[Cell]]:
+    """Return every round's figures; all have the same columns."""
+    groups = list(group_sizes(history))
+    has_errors = any(row.squared_error is not None for row in history.rounds)
+    return [list(_cells(row, groups, has_errors=has_errors)) for row in history.rounds]
+
+
 def round_rows(history: History) -> list[dict[str, int | float | None]]:
     """Return one row per round: accuracy by group, clients and risk of each cluster.
 
     Where models answer a number, their mean squared error stands beside it. All rows have
     the same keys; a figure that is not known is None.
     """
-    return [{each.column: each.value for each in cells} for cells in _cells(history)]
-
-
-def _cells(history: History) -> Iterator[list[Cell]]:
-    groups = list(group_sizes(history))
-    has_errors = any(row.squared_error is not None for row in history.rounds)
-    return (list(_row(row, groups, has_errors=has_errors)) for row in history.rounds)
-
-
-def _row(row: RoundRow, groups: list[str], *, has_errors: bool) -> Iterator[Cell]:
-    yield Cell("round", None, row.round_index)
-    yield Cell("participants", None, row.participants)
-    yield Cell("accuracy", None, row.accuracy)
-    yield from (Cell("accuracy", group, row.accuracy_by_group.get(group)) for group in groups)
-    if has_errors:
-        yield Cell("squared_error", None, row.squared_error)
-        by_group = row.squared_error_by_group
-        yield from (Cell("squared_error", group, by_group.get(group)) for group in groups)
-    yield from (Cell("clients", j, count) for j, count in enumerate(row.clients))
-    for j, risk in enumerate(row.risks):
-        yield Cell("risk", j, risk.value)
-        yield Cell("risk_se", j, risk.error)
-    yield Cell("moved", None, row.moved)
-    yield Cell("over", None, row.over)
+    return [{each.column: each.value for each in cells} for cells in _rounds(history)]
 
 
 def metrics_csv(history: History) -> str:
-    """Return one line per round; figures that are not known are `nan`."""
-    rows = round_rows(history)
+    """Return one line per round; figures that are not known are `nan`.
+
+    Every reader of CSV takes that for a missing number; an empty cell might be a 0.
+    """
     nothing = RoundRow(0, 0, None, {}, (), 0, (), None)
-    cells = _row(nothing, list(group_sizes(history)), has_errors=False)
-    text = StringIO()
+    head = _cells(nothing, group_sizes(history), has_errors=False)
+    rows, text = round_rows(history), StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0] if rows else [each.column for each in cells])
-    writer.writerows([UNKNOWN if v is None else repr(v) for v in row.values()] for row in rows)
+    writer.writerow(rows[0] if rows else [each.column for each in head])
+    writer.writerows(["nan" if v is None else repr(v) for v in row.values()] for row in rows)
     return text.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
 class RoundsTable:
-    """Figures of rounds as texts, as many as a person reads; every `step`-th round."""
+    """Figures of rounds, as many as a person reads; every `step`-th round."""
 
-    head: list[str]
-    rows: list[list[str]]
+    rows: list[list[Cell]]
     step: int
 
 
@@ -195,26 +200,12 @@ MOST_CLUSTERS = 8
 
 
 def rounds_table(history: History) -> RoundsTable:
-    """Return the figures of a run's rounds, the newest round among them."""
+    """Return the figures of a run's rounds, the newest first."""
     step = max(1, -(-len(history.rounds) // MOST_ROWS))
-    shown = replace(history, rounds=tuple(history.rounds[::-1][::step][::-1]))
-    many = bool(shown.rounds) and len(shown.rounds[0].clients) > MOST_CLUSTERS
+    rows = _rounds(replace(history, rounds=history.rounds[::-1][::step]))
+    many = bool(rows) and len(history.rounds[0].clients) > MOST_CLUSTERS
     hidden = {"risk_se", *(("clients", "risk") if many else ())}
-    rows: list[list[str]] = []
-    head: list[str] = []
-    for row, cells in zip(shown.rounds, _cells(shown), strict=True):
-        seen = [each for each in cells if each.name not in hidden]
-        head = [each.column.replace("_", " ") for each in seen]
-        rows.append([_text(row, each) for each in seen])
-    return RoundsTable(head, rows, step)
-
-
-def _text(row: RoundRow, cell: Cell) -> str:
-    if cell.name == "round":
-        return str(round_number(row.round_index))
-    if cell.name == "risk":
-        return str(row.risks[int(cell.of or 0)])
-    return str(cell.value) if isinstance(cell.value, int) else number(cell.value)
+    return RoundsTable([[cell for cell in row if cell.name not in hidden] for row in rows], step)
 
 
 CLUSTERS_SHOWN = 6
@@ -255,9 +246,9 @@ def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[
     `risk_se/cluster_0`, `participants`, `moved` and `over`.
     """
     rounds = tuple(row for row in history.rounds if row.round_index >= first)
-    for row, cells in zip(rounds, _cells(replace(history, rounds=rounds)), strict=True):
-        known = (each for each in cells if each.value is not None and each.name != "round")
-        yield row.round_index, {each.tracked: float(each.value or 0) for each in known}
+    for row, (_, *cells) in zip(rounds, _rounds(replace(history, rounds=rounds)), strict=True):
+        known = ((each.tracked, each.value) for each in cells)
+        yield row.round_index, {name: float(v) for name, v in known if v is not None}
 
 
 def final_figures(history: History) -> dict[str, float]:
@@ -308,25 +299,24 @@ def told_settings(config: Config) -> dict[str, Any]:
 
     Numbers and truths, and names of components and other choices; of tables of options
     the numbers that stand in them. Whatever is free text may hold a name, a path or a
-    URL.
+    URL, and what a user's own component calls its own may be anything.
     """
     settings = flat(config.model_dump(mode="json"))
-    return {key: value for key, value in settings.items() if _may_be_told(key, settings)}
 
+    def may_be_told(key: str, value: object) -> bool:
+        above, _, option = key.rpartition(".")
+        own = option != "name" and ":" in str(settings.get(f"{above}.name", ""))
+        spec = None if own else spec_of(key.split("."))
+        if spec is None:
+            return False
+        return bool(choices(spec)) or (value != [] and _without_text(value))
 
-def _may_be_told(key: str, settings: Mapping[str, object]) -> bool:
-    """Say whether a setting is no free text; what a user's own calls its own may be anything."""
-    above, _, option = key.rpartition(".")
-    own = option != "name" and ":" in str(settings.get(f"{above}.name", ""))
-    spec = None if own else spec_of(key.split("."))
-    if spec is None:
-        return False
-    return bool(choices(spec)) or (settings[key] != [] and _without_text(settings[key]))
+    return {key: value for key, value in settings.items() if may_be_told(key, value)}
 
 
 def _without_text(value: object) -> bool:
     if isinstance(value, Mapping):
-        return all(map(_without_text, cast("Mapping[str, object]", value).values()))
+        value = list(cast("Mapping[str, object]", value).values())
     if isinstance(value, list):
         return all(map(_without_text, cast("list[object]", value)))
     return not isinstance(value, str)

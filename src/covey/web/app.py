@@ -1,21 +1,20 @@
 """The pages by address, each made for its request, on a server of this machine."""
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from covey.base.errors import RunError
@@ -32,6 +31,7 @@ SPEAK_EVERY = 15.0
 
 View = Mapping[str, Any] | None
 """What a page says; None: there is nothing at this address."""
+There = TypeVar("There")
 
 
 def application(
@@ -50,32 +50,31 @@ def application(
     def run_of(request: Request) -> FollowedRun:
         return _there(runs.get(request.path_params["key"]))
 
-    def forms_on(request: Request, number: str = "") -> dict[str, Any]:
-        """Return what forms on a page need; without them, none is on it."""
-        if forms is None:
-            return {"form_token": "", "forms": {}, "answering": ""}
-        token = request.scope["form_token"]
-        return {"form_token": token, "forms": forms.choices, "answering": forms.told(number)}
+    def page(path: str, template: str, make: Callable[[Request], View]) -> Route:
+        """Return a page's route; it is made in a thread, so that streams go on meanwhile."""
 
-    def one_request(request: Request) -> View:
-        number = request.path_params["number"]
-        case = client_pages.request_page(runs.roots, number)
-        return None if case is None else {**case, **forms_on(request, number)}
+        def answer(request: Request) -> Response:
+            with no_foreign_code():
+                view = dict(_there(make(request)))
+                if forms and "/requests" in path:
+                    view |= forms.view(request)
+                return HTMLResponse(pages.page(f"{template}.html", view))
+
+        return Route(path, answer)
+
+    def page_of_run(path: str, template: str, make: Callable[[FollowedRun, str], View]) -> Route:
+        """Return the route of one of a run's pages."""
+
+        def view(request: Request) -> View:
+            run = run_of(request)
+            made = make(run, request.path_params.get("name", ""))
+            return None if made is None else {"run": run, "snapshot": run.look(), **made}
+
+        return page(f"/runs/{{key}}{path}", template, view)
 
     def clients(request: Request) -> Response:
-        run, name = run_of(request), request.query_params.get("name", "").strip()
-        if name and (handle := client_pages.handle_of(run, name)):
-            return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
-        text = request.query_params.get("page", "0")
-        number = int(text) if text.isascii() and text.isdigit() else 0
         with no_foreign_code():
-            return HTMLResponse(
-                pages.page("clients.html", client_pages.clients_page(run, number, name))
-            )
-
-    def asset(request: Request) -> Response:
-        content, kind = _there(pages.static(request.path_params["name"]))
-        return Response(content, media_type=kind)
+            return client_pages.clients(run_of(request), request)
 
     def picture(request: Request) -> Response:
         with no_foreign_code():
@@ -86,45 +85,32 @@ def application(
         run = await run_in_threadpool(run_of, request)
         return StreamingResponse(_changes(run, request), media_type="text/event-stream")
 
+    def requests_of(request: Request) -> View:
+        return client_pages.request_page(runs.roots, request.path_params["number"])
+
     app = Starlette(
         routes=[
             *(forms.routes() if forms else ()),
-            _page("/", "list", lambda _: pages.list_page(runs)),
-            _page(
-                "/compare",
-                "compared",
-                lambda r: pages.compared_page(runs, r.query_params.getlist("run")),
-            ),
-            _page(
-                "/requests",
-                "requests",
-                lambda r: client_pages.requests_page(runs.roots) | forms_on(r),
-            ),
-            _page("/requests/{number}", "request", one_request),
-            _page("/runs/{key}", "run", lambda r: pages.run_page(run_of(r))),
-            Route("/runs/{key}/events", events),
+            page("/", "list", lambda _: pages.list_page(runs)),
+            page("/compare", "compared", lambda r: pages.compared_page(runs, r)),
+            page("/requests", "requests", lambda _: client_pages.requests_page(runs.roots)),
+            page("/requests/{number}", "request", requests_of),
+            page_of_run("", "run", lambda run, _: pages.run_page(run)),
+            page_of_run("/clients/{name}", "client", client_pages.client_page),
+            page_of_run("/proofs", "proofs", lambda run, _: pages.proofs_page(run)),
+            page_of_run("/proofs/{name}", "proof", pages.proof_page),
+            page_of_run("/audit", "audit", lambda run, _: pages.audit_page(run)),
             Route("/runs/{key}/clients", clients),
-            _page(
-                "/runs/{key}/clients/{name}",
-                "client",
-                lambda r: client_pages.client_page(run_of(r), r.path_params["name"]),
-            ),
-            _page("/runs/{key}/proofs", "proofs", lambda r: pages.proofs_page(run_of(r))),
-            _page(
-                "/runs/{key}/proofs/{name}",
-                "proof",
-                lambda r: pages.proof_page(run_of(r), r.path_params["name"]),
-            ),
-            _page("/runs/{key}/audit", "audit", lambda r: pages.audit_page(run_of(r))),
+            Route("/runs/{key}/events", events),
             Route("/runs/{key}/pictures/{name}.svg", picture),
-            Route("/static/{name}", asset),
+            Mount(
+                "/static",
+                StaticFiles(packages=[("covey.report", "static"), ("covey.web", "static")]),
+            ),
         ],
         exception_handlers={404: _missing},
     )
     return Guard(app, port, on_used, write=write)
-
-
-There = TypeVar("There")
 
 
 def _there(there: There | None) -> There:
@@ -132,16 +118,6 @@ def _there(there: There | None) -> There:
     if there is None:
         raise HTTPException(404)
     return there
-
-
-def _page(path: str, template: str, make: Callable[[Request], View]) -> Route:
-    """Return a page's route; it is made in a thread, so that streams go on meanwhile."""
-
-    def answer(request: Request) -> Response:
-        with no_foreign_code():
-            return HTMLResponse(pages.page(f"{template}.html", _there(make(request))))
-
-    return Route(path, answer)
 
 
 def _missing(_: Request, _error: Exception) -> Response:
@@ -226,22 +202,12 @@ def serve(
                 f"Runs are looked for below folders, found {str(root)!r}, which is none. "
                 f"Give folders that are there."
             )
-    listener = _listener(port)
-    guard = application(roots, listener.getsockname()[1], on_link, write=write)
-    return Server(guard, listener)
-
-
-def _listener(port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    if os.name == "posix":
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOST, port))
-        listener.listen(128)  # a browser that comes before the server runs is kept waiting
+    try:  # a browser that comes before the server runs is kept waiting
+        listener = socket.create_server((HOST, port), backlog=128)
     except OSError as error:
-        listener.close()
         raise RunError(
             f"Pages are to be served on port {port} of this machine, but it cannot be "
             f"had: {error.strerror}. Give another --port; 0 takes any that is free."
         ) from error
-    return listener
+    guard = application(roots, listener.getsockname()[1], on_link, write=write)
+    return Server(guard, listener)

@@ -2,16 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from datetime import date
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qsl, quote
 
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -24,8 +24,7 @@ from covey.desk.pack import write_packs
 from covey.desk.register import FILE, LANGUAGES, REQUEST_BASES, RequestView, day_of, read_register
 from covey.desk.requests import add_request, close_request, correct_request
 from covey.ledger.store import Ledger
-from covey.report.attacks import final_exposure, final_risk
-from covey.report.summary import client_groups
+from covey.report.clients import client_summaries
 from covey.runtime.planning import read_client
 from covey.unlearning.plan import AFTERWARDS, ANSWERS
 from covey.web.guard import has_token
@@ -36,7 +35,7 @@ PAGE = 100
 """Clients on one page of the list."""
 
 
-def names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:
+def _names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:
     """Return the names that are still known."""
     try:
         with Ledger.read(run.folder.ledger) as ledger:
@@ -45,51 +44,46 @@ def names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:
         return {}
 
 
-def handle_of(run: FollowedRun, name: ClientName) -> Handle | None:
-    """Return the handle of a client's name, or of itself; None: no client has it."""
-    names = names_of(run)
-    by_name = {each: handle for handle, each in names.items()}
-    return by_name.get(name) or (name if name in _known(run.look().history, names) else None)
+def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
+    began = history.started.groups if history.started else {}
+    return {*began, *names, *history.assignment, *(e.handle for e in history.left)}
 
 
-def clients_page(run: FollowedRun, page: int, asked: str) -> dict[str, Any]:
-    """Return one page of the list of clients, by name; those that left come last."""
-    snapshot, names = run.look(), names_of(run)
+def clients(run: FollowedRun, request: Request) -> Response:
+    """Return a page of the list of clients, or the way to the card of the one that is named."""
+    snapshot, names = run.look(), _names_of(run)
     known = _known(snapshot.history, names)
+    if name := request.query_params.get("name", "").strip():
+        handle = {each: handle for handle, each in names.items()}.get(name, name)
+        if handle in known:
+            return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
+    # by name; those that left come last
     handles = sorted(known, key=lambda h: (h not in names, names.get(h, h)))
-    last = max(0, (len(handles) - 1) // PAGE)
-    page = min(max(0, page), last)
-    groups = client_groups(snapshot.history)
-    return {
+    text, last = request.query_params.get("page", "0"), max(0, (len(handles) - 1) // PAGE)
+    number = min(int(text) if text.isascii() and text.isdigit() else 0, last)
+    shown = handles[number * PAGE : (number + 1) * PAGE]
+    view = {
         "run": run,
         "snapshot": snapshot,
-        "rows": [
-            _row(snapshot.history, names, groups, handle)
-            for handle in handles[page * PAGE : (page + 1) * PAGE]
-        ],
-        "page": page,
+        "clients": client_summaries(snapshot.history, shown).values(),
+        "names": names,
+        "page": number,
         "last": last,
         "count": len(handles),
-        "asked": asked,
+        "asked": name,
     }
+    return HTMLResponse(page("clients.html", view))
 
 
 def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
     """Return a client's card; None: there is no such client."""
-    snapshot, names = run.look(), names_of(run)
-    history = snapshot.history
+    history, names = run.look().history, _names_of(run)
     if handle not in _known(history, names):
         return None
-    end = next((e for e in history.exposures if e.handle == handle), None)
-    attack = final_risk(history, end) if end else None
     return {
-        "run": run,
-        "snapshot": snapshot,
-        **_row(history, names, client_groups(history), handle),
+        "client": client_summaries(history, [handle])[handle],
+        "name": names.get(handle, ""),
         "played": len(history.rounds),
-        "is_measured": end is not None,
-        "attack": attack,
-        "exposure": final_exposure(history, end).value if end else None,
         "moves": history.moves.get(handle, ()),
         "record": run.made_later(f"client {handle}", partial(_record, run, handle)),
         "answer": next((e.answer for e in history.left if e.handle == handle), ""),
@@ -102,8 +96,8 @@ def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
         held, plan = read_client(run.folder, handle)
     except (CoveyError, OSError) as error:
         return {"problem": str(error)}
-    left, sets = frozenset(held.left), held.sets_of(handle)
-    trained = held.trained.get(handle, {})
+    left, trained = frozenset(held.left), held.trained.get(handle, {})
+    sets = held.sets_of(handle)
     return {
         "problem": "",
         "rounds": sorted(trained),
@@ -112,33 +106,6 @@ def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
         "plan": plan,
         "afterwards": AFTERWARDS,
     }
-
-
-def _row(
-    history: History,
-    names: Mapping[Handle, ClientName],
-    groups: Mapping[Handle, str],
-    handle: Handle,
-) -> dict[str, Any]:
-    accepts = history.started.risk_thresholds.get(handle) if history.started else None
-    cluster = history.assignment.get(handle)
-    figure = None if cluster is None else history.figures.get(cluster)
-    return {
-        "handle": handle,
-        "name": names.get(handle, ""),
-        "group": groups.get(handle, ""),
-        "cluster": cluster,
-        "accepts": accepts,
-        "figure": figure,
-        "risk": figure.risk if figure else None,
-        "above": None if figure is None or accepts is None else figure.risk > accepts,
-        "left": handle not in names,
-    }
-
-
-def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
-    began = history.started.groups if history.started else {}
-    return {*began, *names, *history.assignment, *(e.handle for e in history.left)}
 
 
 FOLDER = "requests"
@@ -174,32 +141,6 @@ def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
     return found, problems
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What a browser sent in a form."""
-
-    fields: Mapping[str, list[str]]
-
-    def text(self, name: str) -> str:
-        """Return a field's text; "" where it was not filled in."""
-        return self.fields.get(name, [""])[0].strip()
-
-    def day(self, name: str) -> date | None:
-        """Return a field's day; None where it was not filled in."""
-        return day_of(self.text(name), name.capitalize()) if self.text(name) else None
-
-    def entry(self) -> dict[str, Any]:
-        """Return what was filled in of a request: names stand one in a line."""
-        names = [each.strip() for each in self.text("names").splitlines() if each.strip()]
-        words = ("basis", "reference", "language", "reason")
-        found = {"names": names, **{each: self.text(each) for each in words}}
-        found |= {each: self.day(each) for each in ("received", "extended")}
-        return {key: value for key, value in found.items() if value}
-
-
-Act = Callable[[str, Form], Response]
-
-
 class Forms:
     """Does what the forms on pages of requests ask for, by `covey.desk`.
 
@@ -219,30 +160,49 @@ class Forms:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="covey-answers")
         self._answering: dict[str, str] = {}
 
-    def told(self, number: str) -> str:
-        """Return how the last answering of a request goes, or went; "": there was none."""
-        return self._answering.get(number, "")
+    def view(self, request: Request) -> dict[str, Any]:
+        """Return what forms on a page need, and how the last answering goes, or went."""
+        return {
+            "form_token": request.scope["form_token"],
+            "forms": self.choices,
+            "answering": self._answering.get(request.path_params.get("number", ""), ""),
+        }
 
     def routes(self) -> list[Route]:
         """Return the addresses that forms are sent to."""
-        acts = {"correct": self._correct, "answer": self._answer, "close": self._close}
-        one = "/requests/{number}"
-        return [
-            Route("/requests", _posted(self._add), methods=["POST"]),
-            *(Route(f"{one}/{name}", _posted(a), methods=["POST"]) for name, a in acts.items()),
-        ]
+        paths = ("/requests", "/requests/{number}/{act}")
+        return [Route(path, self._posted, methods=["POST"]) for path in paths]
 
-    def _add(self, _: str, form: Form) -> Response:
-        given = {"names": (), "basis": "", **form.entry()}
-        return _to_request(add_request(self._register, self._roots, **given).request)
+    async def _posted(self, request: Request) -> Response:
+        body = (await request.body()).decode("utf-8", "replace")  # the guard has bounded it
+        form = {key: text.strip() for key, text in parse_qsl(body)}
+        if not has_token(request, form.get("form_token", "")):
+            return _refused("This form is not of this page. Reload the page, and try again.", 403)
+        number, act = (request.path_params.get(each, "") for each in ("number", "act"))
+        acts = {
+            "": self._add,
+            "correct": self._correct,
+            "answer": self._answer,
+            "close": self._close,
+        }
+        if act not in acts:
+            raise HTTPException(404)
+        try:
+            return await run_in_threadpool(acts[act], number, form)
+        except (CoveyError, ValueError, OSError) as error:
+            return _refused(str(error))
 
-    def _correct(self, number: str, form: Form) -> Response:
-        correct_request(self._register, self._roots, number, form.entry())
+    def _add(self, _: str, form: Mapping[str, str]) -> Response:
+        entry = {"names": (), "basis": "", **_entry(form)}
+        return _to_request(add_request(self._register, self._roots, **entry).request)
+
+    def _correct(self, number: str, form: Mapping[str, str]) -> Response:
+        correct_request(self._register, self._roots, number, _entry(form))
         return _to_request(number)
 
-    def _answer(self, number: str, form: Form) -> Response:
+    def _answer(self, number: str, form: Mapping[str, str]) -> Response:
         """Show what would become true; answer once that very plan was confirmed."""
-        wanted, confirmed = form.text("answer"), form.text("confirmed")
+        wanted, confirmed = form.get("answer", ""), form.get("confirmed", "")
         plan = plan_answers(self._register, self._roots, [number], wanted)
         shown = _digest(plan)
         if confirmed != shown:
@@ -263,33 +223,27 @@ class Forms:
         answered = f"{len(done) - len(waits)} of {len(done)} runs have answered."
         self._answering[number] = " ".join([answered, *waits])
 
-    def _close(self, number: str, form: Form) -> Response:
+    def _close(self, number: str, form: Mapping[str, str]) -> Response:
         """Say what closing erases; close once that was confirmed."""
-        reason, salts = form.text("reason"), form.text("delete_salts")
-        if form.text("confirmed") != "close":
+        reason, salts = form.get("reason", ""), form.get("delete_salts", "")
+        if form.get("confirmed") != "close":
             view = {"reason": reason, "delete_salts": salts}
             return _confirmation("close", number, form, view)
         close_request(self._register, self._roots, number, reason, delete_salts=bool(salts))
         return _to_request(number)
 
 
-def _posted(act: Act) -> Callable[[Request], Any]:
-    def done(number: str, form: Form) -> Response:
-        try:
-            return act(number, form)
-        except (CoveyError, ValueError, OSError) as error:
-            return _refused(str(error))
-
-    async def answer(request: Request) -> Response:
-        body = await request.body()  # the guard has bounded it
-        form = Form(parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True))
-        if not has_token(request, form.text("form_token")):
-            reason = "This form is not of this page. Reload the page, and try again."
-            return _refused(reason, 403)
-        number = str(request.path_params.get("number", ""))
-        return await run_in_threadpool(done, number, form)
-
-    return answer
+def _entry(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return what was filled in of a request: names stand one in a line."""
+    names = [each.strip() for each in form.get("names", "").splitlines()]
+    texts = {each: form.get(each) for each in ("basis", "reference", "language", "reason")}
+    days = {
+        each: day_of(form[each], each.capitalize())
+        for each in ("received", "extended")
+        if form.get(each)
+    }
+    entry = {"names": list(filter(None, names)), **texts, **days}
+    return {key: value for key, value in entry.items() if value}
 
 
 def _digest(plan: Plan) -> str:
@@ -306,8 +260,10 @@ def _to_request(number: str) -> Response:
     return RedirectResponse(f"/requests/{quote(number, safe='')}", 303)
 
 
-def _confirmation(what: str, number: str, form: Form, view: Mapping[str, Any]) -> Response:
-    more = {"number": number, "form_token": form.text("form_token")}
+def _confirmation(
+    what: str, number: str, form: Mapping[str, str], view: Mapping[str, Any]
+) -> Response:
+    more = {"number": number, "form_token": form["form_token"]}
     return HTMLResponse(page(f"confirm_{what}.html", {**view, **more}))
 
 
