@@ -3,7 +3,6 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from importlib import import_module
 from statistics import mean, stdev
 from typing import Any
@@ -14,7 +13,6 @@ from covey.base.errors import ConfigError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.components.built_ins import BASELINE, REFERENCES
-from covey.config.settings import flat
 from covey.dp.status import guarantee_status
 from covey.membership.truth import LOSS
 from covey.report.clients import client_summaries, diverged_sentences
@@ -27,51 +25,26 @@ OF_THE_METHOD = ("method.", "risk.")
 NAMED = ("method.name", "method.selection.name")
 
 
-def settings_of(run: Reported) -> dict[str, Any]:
-    """Return the run's settings as `section.key` to value, lists as texts."""
-    return dict(_settings(run.config_toml))
-
-
-@lru_cache(maxsize=64)
-def _settings(config_toml: str) -> Mapping[str, Any]:
-    """Return the settings, parsed once: pages ask for them at every round."""
-    return {
-        key: value if isinstance(value, (str, int, float)) else str(value)
-        for key, value in flat(tomllib.loads(config_toml)).items()
-    }
-
-
-def method_of(run: Reported) -> str:
-    """Return the method's name, as it was set or else as it was recorded."""
-    recorded = run.history.started.method if run.history.started else "unknown"
-    return settings_of(run).get("method.name", recorded)
-
-
-def selection_of(run: Reported) -> str:
-    """Return how clients choose, where the method lets them."""
-    return settings_of(run).get("method.selection.name", "")
-
-
 def _twin(run: Reported) -> dict[str, Any]:
     """Return what runs must share, seed included, to differ by their method alone."""
-    return _without(settings_of(run), *INERT, *OF_THE_METHOD)
+    return _without(run.settings, *INERT, *OF_THE_METHOD)
 
 
 def labels(runs: Sequence[Reported]) -> list[str]:
     """Return per run its method and what distinguishes it; seeds of a setting agree."""
-    matters = [_without(settings_of(run), "seed", *INERT) for run in runs]
+    matters = [_without(run.settings, "seed", *INERT) for run in runs]
     keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
     differing = [key for key in keys if len({each[key] for each in matters if key in each}) > 1]
     found: list[str] = []
     for run, each in zip(runs, matters, strict=True):
         apart = (f"{key}={each[key]}" for key in differing if key in each)
-        found.append(" ".join(filter(None, [method_of(run), selection_of(run), *apart])))
+        found.append(" ".join(filter(None, [run.method, run.selection, *apart])))
     return found
 
 
 def with_baselines(runs: Sequence[Reported]) -> list[Reported]:
     """Return the runs, and their FedAvg baselines as runs of their own, each once."""
-    known = [_twin(run) for run in runs if method_of(run) == BASELINE]
+    known = [_twin(run) for run in runs if run.method == BASELINE]
     every = list(runs)
     for run in runs:
         if run.baseline is not None and _twin(run) not in known:
@@ -123,10 +96,10 @@ def _against(
     """Return the spreads of differences to the method's runs on the same data and seed."""
     differences: list[Metrics] = []
     for run in same:
-        others = [o for o in every if method_of(o) == method != method_of(run)]
+        others = [o for o in every if o.method == method != run.method]
         if twins := [o for o in others if _twin(o) == _twin(run)]:  # nearest in the rest
-            settings = settings_of(run).items()
-            nearest = max(twins, key=lambda o: len(settings & settings_of(o).items()))
+            settings = run.settings.items()
+            nearest = max(twins, key=lambda o: len(settings & o.settings.items()))
             mine, theirs = _metrics(run), _metrics(nearest)
             pairs = {key: (mine[key], theirs[key]) for key in METRICS}
             differences.append(
@@ -181,7 +154,7 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
 
 
 def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
-    history, settings = run.history, settings_of(run)
+    history, settings = run.history, run.settings
     by_group, above = accuracies(history), violations(history, LOSS)
     guarantee, finished = guarantee_status(history).guarantee, history.finished
     sizes = list(group_sizes(history))
@@ -205,8 +178,8 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         reasons += [each.reason for each in refused if not each.diverged]
     return {
         "name": run.name,
-        "method": method_of(run),
-        "selection": selection_of(run),
+        "method": run.method,
+        "selection": run.selection,
         "seed": settings.get("seed"),
         "accuracy": by_group[OVERALL],
         **{f"accuracy_{group}": by_group.get(group) for group in groups},

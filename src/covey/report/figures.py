@@ -274,30 +274,31 @@ def risk_figure(history: History) -> Figure:
     blind = [t for t, event in history.notable if isinstance(event, RiskUnknown)]
     for t in blind:
         seen.axvspan(t - 0.5, t + 0.5, color=MISSING, alpha=0.15, linewidth=0)
-    attacks = attacks_on_models(history)
+    attacks, measured = attacks_on_models(history), history.measured
     ends = {each.cluster: strongest(attacks[each.cluster]) for each in history.audits}
-    estimates = [(each.cluster, each.estimate) for each in history.measured]
-    clusters = sorted({*ends, *(j for j, _ in estimates)})
+    clusters = sorted({*ends, *(each.cluster for each in measured)})
     is_many = len(clusters) > len(CLUSTERS)
     keys: list[Artist] = [key(".", f"{len(clusters)} clusters", GREY)] if is_many else []
     for place, j in enumerate(clusters):
-        own = [each for cluster, each in estimates if cluster == j and each.is_known]
         look: dict[str, Any] = {"color": GREY, "fmt": ".", "alpha": 0.5}
-        shift = 0.0
+        shift, at_end = 0.0, look
         if not is_many:
             look = {"color": CLUSTERS[j], "fmt": cycled(MARKERS, j)}
+            at_end = {**look, "fmt": "D", "markeredgecolor": INK}
             shift = 0.24 * (place - (len(clusters) - 1) / 2)  # bars side by side
             keys.append(key(look["fmt"], f"cluster {j}", look["color"]))
+        own = [each.estimate for each in measured if each.cluster == j]
         for calibrated in (True, False):
-            points = [(e.round_index + shift, e) for e in own if e.calibrated == calibrated]
-            _bars(seen, points, look, is_filled=calibrated)
+            shown = [each for each in own if each.is_known and each.calibrated == calibrated]
+            face = look["color"] if calibrated else "white"
+            _bars(seen, [each.round_index + shift for each in shown], shown, look, face)
         if attack := ends.get(j):
-            _bars(truth, [(j, attack)], look | ({} if is_many else {"fmt": "D", "mec": INK}))
+            _bars(truth, [j], [attack], at_end, look["color"])
     for axes in (seen, truth):
         axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
     low, high = min(0.44, seen.get_ylim()[0]), max(0.6, seen.get_ylim()[1])
     seen.set_ylim(low - 0.08 * (high - low), high)  # crosses at the foot
-    withheld = [each.round_index for _, each in estimates if not each.is_known]
+    withheld = [e.estimate.round_index for e in measured if not e.estimate.is_known]
     unknown = [j for j, attack in ends.items() if attack is None]
     _crosses(seen, withheld)
     _crosses(truth, unknown)
@@ -305,37 +306,34 @@ def risk_figure(history: History) -> Figure:
     counted(truth.xaxis)
     truth.xaxis.set_visible(bool(ends))
     truth.set_xlim(-0.7, max(ends, default=0) + 0.7)
-    if not estimates:
+    if not measured:
         say(seen, "unknown: no red team has looked at this run")
-    if ends:
-        keys.append(key("D", "strongest attack", INK, MISSING))
-    else:
+    if not ends:
         say(truth, "unknown:\nnot\nfinished")
-    if withheld or unknown:
-        keys.append(key("x", "withheld", MISSING))
-    if any(each.is_known and not each.calibrated for _, each in estimates):
-        keys.append(key("o", "not calibrated", INK, "white"))
-    if blind:
-        keys.append(Patch(color=MISSING, alpha=0.25, label="clients chose without a figure"))
-    legend(figure, keys)
+    hollow = any(e.estimate.is_known and not e.estimate.calibrated for e in measured)
+    others = (
+        (ends, key("D", "strongest attack", INK, MISSING)),
+        (withheld or unknown, key("x", "withheld", MISSING)),
+        (hollow, key("o", "not calibrated", INK, "white")),
+        (blind, Patch(color=MISSING, alpha=0.25, label="clients chose without a figure")),
+    )
+    legend(figure, [*keys, *(each for is_there, each in others if is_there)])
     return figure
 
 
 def _bars(
     axes: Axes,
-    points: Sequence[tuple[float, RiskEstimate]],
+    x: Sequence[float],
+    risks: Sequence[RiskEstimate],
     look: Mapping[str, Any],
-    *,
-    is_filled: bool = True,
+    face: str,
 ) -> None:
     """Draw risks at their places, with one standard error either way."""
-    x, risks = [x for x, _ in points], [each for _, each in points]
     errors = [each.standard_error for each in risks]
-    face = look["color"] if is_filled else "white"
     axes.errorbar(x, [each.risk for each in risks], errors, markerfacecolor=face, **look)
 
 
-def _crosses(axes: Axes, places: Sequence[float | int]) -> None:
+def _crosses(axes: Axes, places: Any) -> None:  # noqa: ANN401 - numbers
     """Mark at the foot of the axes what has no figure."""
     heights = [0.03] * len(places)
     axes.plot(places, heights, "x", color=MISSING, transform=axes.get_xaxis_transform())
@@ -363,39 +361,47 @@ def violations_figure(history: History) -> Figure:
         say(axes, f"unknown: {unknown if history.exposures else late}")
         return figure
     clients.sort(key=lambda each: (each[0], each[1].handle))
-    edges = [place - 0.5 for place in range(len(clients) + 1)]
-    axes.stairs([tau for tau, _ in clients], edges, baseline=None, color=INK, linewidth=1.4)
+    unknown = RiskEstimate.unknown("")
+    tau, risk, error, exposure = np.array(
+        [
+            (tau, (each.risk or unknown).risk, (each.risk or unknown).standard_error, each.exposure)
+            for tau, each in clients
+        ],
+        dtype=float,
+    ).T
+    places, is_known, is_higher = (
+        np.arange(len(tau)),
+        ~np.isnan(risk),
+        exposure > np.nan_to_num(risk),
+    )
+    axes.stairs(tau, np.arange(len(tau) + 1) - 0.5, baseline=None, color=INK, linewidth=1.4)
     axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
     axes.set_xlim(-1, len(clients))
     sizes = group_sizes(history)
     scale = max(0.2, min(1.0, 60 / len(clients)))  # else hundreds hide each other
-    is_higher = False
+    look: dict[str, Any] = {"fmt": "o", "elinewidth": 0.8 * scale}
+    look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
+    dash = {"alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
     for index, group in enumerate([*sizes, None]):
         colour = cycled(GROUPS, index) if group else INK
-        look: dict[str, Any] = {"color": colour, "fmt": "o", "elinewidth": 0.8 * scale}
-        look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
-        own = [(x, *each) for x, each in enumerate(clients) if each[1].group == group]
-        known = [(x, tau, each.risk) for x, tau, each in own if each.risk]
-        for is_above in (True, False):
-            points = [(x, risk) for x, tau, risk in known if (risk.risk > tau) == is_above]
-            _bars(axes, points, look, is_filled=is_above)
-        higher = [
-            (x, float(each.exposure))
-            for x, _, each in own
-            if float(each.exposure) > (each.risk.risk if each.risk else 0.0)
-        ]
-        is_higher = is_higher or bool(higher)
-        dash = {"color": colour, "alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
-        axes.plot([x for x, _ in higher], [exposure for _, exposure in higher], "_", **dash)
-    unknown = [x for x, (_, each) in enumerate(clients) if each.risk is None]
-    _crosses(axes, unknown)
-    keys: list[Artist] = [Line2D([], [], color=INK, label="accepted at most")]
-    keys += [key("o", group, cycled(GROUPS, index)) for index, group in enumerate(sizes)]
-    keys += [key("o", "filled: above", INK), key("o", "hollow: accepted", INK, "white")]
-    if is_higher:
-        keys.append(key("_", "exposure, where higher", MISSING))
-    if unknown:
-        keys.append(key("x", "risk unknown", MISSING))
+        own = np.array([each.group == group for _, each in clients])
+        for is_above, face in ((True, colour), (False, "white")):
+            at = own & is_known & ((risk > tau) == is_above)
+            bars = {"color": colour, "markerfacecolor": face, **look}
+            axes.errorbar(places[at], risk[at], error[at], **bars)
+        axes.plot(places[own & is_higher], exposure[own & is_higher], "_", color=colour, **dash)
+    _crosses(axes, places[~is_known])
+    others = (
+        (is_higher.any(), key("_", "exposure, where higher", MISSING)),
+        (not is_known.all(), key("x", "risk unknown", MISSING)),
+    )
+    keys = [
+        Line2D([], [], color=INK, label="accepted at most"),
+        *(key("o", group, cycled(GROUPS, index)) for index, group in enumerate(sizes)),
+        key("o", "filled: above", INK),
+        key("o", "hollow: accepted", INK, "white"),
+        *(each for is_there, each in others if is_there),
+    ]
     legend(figure, keys)
     return figure
 
@@ -494,4 +500,4 @@ FIGURES = {
     "prices": prices_figure,
     "spent": spent_figure,
 }
-"""What is drawn of one run, by name."""
+"""What is drawn of one run's history, by name."""

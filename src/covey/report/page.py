@@ -18,16 +18,8 @@ from covey.base.history import History
 from covey.base.names import round_number
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.report.clients import diverged_sentences
-from covey.report.comparison import (
-    comparison,
-    labels,
-    means,
-    method_of,
-    selection_of,
-    settings_of,
-    with_baselines,
-)
-from covey.report.queries import Reported, group_sizes, metrics_csv, rounds_table, utility
+from covey.report.comparison import comparison, labels, means, with_baselines
+from covey.report.queries import Reported, group_sizes, metrics_csv, utility, utility_of
 from covey.report.summary import PROMISE, Summary, by_attacks, happenings, spread, summary
 from covey.runtime.auditing import Audit
 from covey.runtime.leaving import Explanation
@@ -104,11 +96,11 @@ def drawn(run: Reported, name: str) -> bytes:
     """Return one of a run's pictures as SVG."""
     from covey.report.figures import FIGURES, accuracy_figure, samples_figure, svg
 
+    if name == "samples":
+        return svg(samples_figure(run.samples or {}))
     if name == "accuracy":
         return svg(accuracy_figure(run.history, run.baseline))
-    return svg(
-        samples_figure(run.samples or {}) if name == "samples" else FIGURES[name](run.history)
-    )
+    return svg(FIGURES[name](run.history))
 
 
 def comparison_view(runs: Sequence[Reported]) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -159,15 +151,12 @@ def templates(package: str = "covey.report") -> Environment:
         "figure": Figure,
         "group_sizes": group_sizes,
         "happenings": happenings,
-        "method_of": method_of,
         "most": 12,  # clusters that a page has a line for
         "number": number,
         "promise": PROMISE,
-        "rounds_table": rounds_table,
-        "selection_of": selection_of,
-        "settings_of": settings_of,
         "spread": spread,
         "utility": utility,
+        "utility_of": utility_of,
     }
     return environment
 
@@ -235,7 +224,7 @@ def write_audit(audit: Audit, run: Path) -> None:
             figure = roc_figure(f"Cluster {each.cluster}: {sides}", curves, each.members)
             pictures[str(each.cluster)] = svg(figure)
             write(folder / f"roc-cluster-{each.cluster}.svg", pictures[str(each.cluster)])
-    found = asdict(audit)
-    view = {"name": run.name, "audit": found}
+    view = {"name": run.name, "audit": audit}
     write(folder / "audit.html", rendered("audit.html", pictures, view))
-    write(folder / "audit.json", json.dumps(found, indent=1, allow_nan=False).encode())
+    content = json.dumps(asdict(audit), indent=1, allow_nan=False)
+    write(folder / "audit.json", content.encode())

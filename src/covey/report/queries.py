@@ -2,9 +2,11 @@
 
 import csv
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from io import StringIO
 from typing import Any, cast
 
@@ -13,7 +15,6 @@ from torch import Tensor
 from covey.base.events import ClusterAudited, RunFinished, RunRolledBack
 from covey.base.figure import number
 from covey.base.history import History, RoundRow, of_kinds
-from covey.base.names import round_number
 from covey.config.problems import choices, spec_of
 from covey.config.settings import Config, flat
 from covey.report.clients import client_groups, diverged_sentences
@@ -22,7 +23,7 @@ from covey.report.summary import Utility, deniability, summary
 OVERALL = "all clients"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Reported:
     """One run, with all that its report shows.
 
@@ -38,6 +39,25 @@ class Reported:
     samples: Mapping[str, Tensor] | None = None
     baseline: History | None = None
     ledger_head: str | None = None
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """Its settings as `section.key` to value, lists as texts."""
+        return {
+            key: value if isinstance(value, (str, int, float)) else str(value)
+            for key, value in flat(tomllib.loads(self.config_toml)).items()
+        }
+
+    @property
+    def method(self) -> str:
+        """The method's name, as it was set or else as it was recorded."""
+        recorded = self.history.started.method if self.history.started else "unknown"
+        return self.settings.get("method.name", recorded)
+
+    @property
+    def selection(self) -> str:
+        """How clients choose, where the method lets them."""
+        return self.settings.get("method.selection.name", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,62 +125,25 @@ def home_of(history: History, group: str) -> ClusterAudited | None:
     return max(homes, key=lambda audit: chosen[audit.cluster], default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One figure of a round.
-
-    Attributes:
-        name: what it is.
-        of: the group or the number of the cluster that it is of; None: of all clients.
-        value: None: it is not known.
-        text: for a person.
-    """
-
-    name: str
-    of: str | int | None
-    value: int | float | None
-    text: str
-
-    @property
-    def column(self) -> str:
-        """Its column in `metrics.csv`."""
-        return self.name if self.of is None else f"{self.name}_{self.of}"
-
-    @property
-    def tracked(self) -> str:
-        """What trackers call it: what it is, then of whom."""
-        if self.of is None:
-            return self.name
-        return f"{self.name}/{self.of if isinstance(self.of, str) else f'cluster_{self.of}'}"
+Column = tuple[str, str | int | None]
+"""What a figure of a round is, and of which group or cluster; None: of all clients."""
 
 
-def _cells(row: RoundRow, groups: Iterable[str], *, has_errors: bool) -> Iterator[Cell]:
-    """Yield a round's figures, in the order of their columns."""
-
-    def cell(name: str, value: float | None, of: str | int | None = None) -> Cell:
-        return Cell(name, of, value, str(value) if isinstance(value, int) else number(value))
-
-    yield Cell("round", None, row.round_index, str(round_number(row.round_index)))
-    yield cell("participants", row.participants)
-    yield cell("accuracy", row.accuracy)
-    yield from (cell("accuracy", row.accuracy_by_group.get(each), each) for each in groups)
+def _figures(
+    row: RoundRow, groups: Iterable[str], *, has_errors: bool
+) -> dict[Column, int | float | None]:
+    """Return a round's figures, in the order of their columns; None: it is not known."""
+    utilities = {"accuracy": (row.accuracy, row.accuracy_by_group)}
     if has_errors:
-        by_group = row.squared_error_by_group
-        yield cell("squared_error", row.squared_error)
-        yield from (cell("squared_error", by_group.get(each), each) for each in groups)
-    yield from (cell("clients", count, j) for j, count in enumerate(row.clients))
+        utilities["squared_error"] = row.squared_error, row.squared_error_by_group
+    figures: dict[Column, int | float | None] = {("round", None): row.round_index}
+    figures["participants", None] = row.participants
+    for name, (overall, by_group) in utilities.items():
+        figures |= {(name, None): overall, **{(name, each): by_group.get(each) for each in groups}}
+    figures |= {("clients", j): count for j, count in enumerate(row.clients)}
     for j, risk in enumerate(row.risks):
-        yield Cell("risk", j, risk.value, str(risk))
-        yield cell("risk_se", risk.error, j)
-    yield cell("moved", row.moved)
-    yield cell("over", row.over)
-
-
-def _rounds(history: History) -> list[list[Cell]]:
-    """Return every round's figures; all have the same columns."""
-    groups = list(group_sizes(history))
-    has_errors = any(row.squared_error is not None for row in history.rounds)
-    return [list(_cells(row, groups, has_errors=has_errors)) for row in history.rounds]
+        figures |= {("risk", j): risk.value, ("risk_se", j): risk.error}
+    return figures | {("moved", None): row.moved, ("over", None): row.over}
 
 
 def round_rows(history: History) -> list[dict[str, int | float | None]]:
@@ -169,7 +152,13 @@ def round_rows(history: History) -> list[dict[str, int | float | None]]:
     Where models answer a number, their mean squared error stands beside it. All rows have
     the same keys; a figure that is not known is None.
     """
-    return [{each.column: each.value for each in cells} for cells in _rounds(history)]
+    groups = group_sizes(history)
+    has_errors = any(row.squared_error is not None for row in history.rounds)
+    rows = (_figures(row, groups, has_errors=has_errors) for row in history.rounds)
+    return [
+        {name if of is None else f"{name}_{of}": value for (name, of), value in row.items()}
+        for row in rows
+    ]
 
 
 def metrics_csv(history: History) -> str:
@@ -178,34 +167,34 @@ def metrics_csv(history: History) -> str:
     Every reader of CSV takes that for a missing number; an empty cell might be a 0.
     """
     nothing = RoundRow(0, 0, None, {}, (), 0, (), None)
-    head = _cells(nothing, group_sizes(history), has_errors=False)
-    rows, text = round_rows(history), StringIO()
+    rows = round_rows(history)
+    head = rows or round_rows(replace(history, rounds=(nothing,)))
+    text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0] if rows else [each.column for each in head])
+    writer.writerow(head[0])
     writer.writerows(["nan" if v is None else repr(v) for v in row.values()] for row in rows)
     return text.getvalue()
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsTable:
-    """Figures of rounds, as many as a person reads; every `step`-th round."""
+def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield each round from `first` on, with what `metrics.csv` holds of it and is known.
 
-    rows: list[list[Cell]]
-    step: int
+    `accuracy` or `squared_error`, the same `/GROUP`, `clients/cluster_0`, `risk/cluster_0`,
+    `risk_se/cluster_0`, `participants`, `moved` and `over`.
+    """
+    groups = group_sizes(history)
+    for row in history.rounds:
+        if row.round_index >= first:
+            figures = _figures(row, groups, has_errors=row.squared_error is not None)
+            del figures["round", None]
+            known = ((column, value) for column, value in figures.items() if value is not None)
+            yield row.round_index, {_tracked(column): float(value) for column, value in known}
 
 
-MOST_ROWS = 60
-MOST_CLUSTERS = 8
-"""Whose columns a person reads side by side; a CSV file has all."""
-
-
-def rounds_table(history: History) -> RoundsTable:
-    """Return the figures of a run's rounds, the newest first."""
-    step = max(1, -(-len(history.rounds) // MOST_ROWS))
-    rows = _rounds(replace(history, rounds=history.rounds[::-1][::step]))
-    many = bool(rows) and len(history.rounds[0].clients) > MOST_CLUSTERS
-    hidden = {"risk_se", *(("clients", "risk") if many else ())}
-    return RoundsTable([[cell for cell in row if cell.name not in hidden] for row in rows], step)
+def _tracked(column: Column) -> str:
+    """Return what trackers call a figure: what it is, then of whom."""
+    name, of = column
+    return f"{name}/cluster_{of}" if isinstance(of, int) else f"{name}/{of}" if of else name
 
 
 CLUSTERS_SHOWN = 6
@@ -237,18 +226,6 @@ def budget_told(history: History) -> str:
         f"denials left {budget.denials_left}, the next request forces a replay with "
         f"probability {budget.next_forces_rollback:.2f}"
     )
-
-
-def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield each round from `first` on, with what `metrics.csv` holds of it and is known.
-
-    `accuracy` or `squared_error`, the same `/GROUP`, `clients/cluster_0`, `risk/cluster_0`,
-    `risk_se/cluster_0`, `participants`, `moved` and `over`.
-    """
-    rounds = tuple(row for row in history.rounds if row.round_index >= first)
-    for row, (_, *cells) in zip(rounds, _rounds(replace(history, rounds=rounds)), strict=True):
-        known = ((each.tracked, each.value) for each in cells)
-        yield row.round_index, {name: float(v) for name, v in known if v is not None}
 
 
 def final_figures(history: History) -> dict[str, float]:

@@ -87,6 +87,7 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
         "moves": history.moves.get(handle, ()),
         "record": run.made_later(f"client {handle}", partial(_record, run, handle)),
         "answer": next((e.answer for e in history.left if e.handle == handle), ""),
+        "afterwards": AFTERWARDS,
     }
 
 
@@ -97,15 +98,8 @@ def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
     except (CoveyError, OSError) as error:
         return {"problem": str(error)}
     left, trained = frozenset(held.left), held.trained.get(handle, {})
-    sets = held.sets_of(handle)
-    return {
-        "problem": "",
-        "rounds": sorted(trained),
-        "clusters": sorted(set(trained.values())),
-        "sets": [(each, each.plausible_members(handle, left)) for each in sets],
-        "plan": plan,
-        "afterwards": AFTERWARDS,
-    }
+    sets = [(each, each.plausible_members(handle, left)) for each in held.sets_of(handle)]
+    return {"problem": "", "trained": trained, "sets": sets, "plan": plan}
 
 
 FOLDER = "requests"

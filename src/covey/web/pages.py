@@ -1,6 +1,5 @@
 """Pages of runs: one, two side by side, all of them, and their documents."""
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -10,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import UndefinedError
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 
 from covey.base.errors import CoveyError
@@ -20,6 +19,7 @@ from covey.desk.runs import seconds_since
 from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
 from covey.report.summary import Summary, age, early_end_told, summary
+from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import Noted
 from covey.runtime.verification import verify
 from covey.unlearning.proof import Proof, read_proof
@@ -179,16 +179,18 @@ def audit_page(run: FollowedRun) -> dict[str, Any]:
     if not path.is_file():
         return {"audit": None, "problem": ""}
     try:
-        audit, pictures = json.loads(read_bounded(path)), dict[str, bytes]()
-        for each in audit["clusters"]:
-            picture = path.with_name(f"roc-cluster-{int(each['cluster'])}.svg")
-            if picture.is_file() and not picture.is_symlink():
-                pictures[str(each["cluster"])] = read_bounded(picture)
-        view = {"audit": audit, "pictures": embedded(pictures)}
-        page("audit_body.html", view)  # it has all that the page needs
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, UndefinedError) as error:
-        return {"audit": None, "problem": f"{path.name} cannot be read: {error}"}
-    return {**view, "problem": ""}
+        audit = TypeAdapter(Audit).validate_json(read_bounded(path))
+        places = {each.cluster: f"roc-cluster-{each.cluster}.svg" for each in audit.clusters}
+        pictures = {
+            str(j): read_bounded(place)
+            for j, name in places.items()
+            if (place := path.with_name(name)).is_file() and not place.is_symlink()
+        }
+    except (OSError, ValueError) as error:
+        is_none = isinstance(error, ValidationError)
+        why = "it is no audit of a run" if is_none else str(error)
+        return {"audit": None, "problem": f"{path.name} cannot be read: {why}"}
+    return {"audit": audit, "pictures": embedded(pictures), "problem": ""}
 
 
 def _proofs(run: FollowedRun) -> list[Path]:

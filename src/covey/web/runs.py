@@ -4,7 +4,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ PATIENCE_SECONDS = 0.5
 """How long a page waits for what was added to be read."""
 
 SHORT_SECONDS = 0.1
+"""How long a page waits for what is being worked out."""
 
 TICK_NANOSECONDS = 100_000_000
 """Within a tick of its file system's clock, a file can change again unseen."""
@@ -92,8 +93,7 @@ class FollowedRun:
         self._pictured: Snapshot | None = None
         self._pictured_at = float("-inf")
         self._results: dict[str, tuple[Snapshot, Any]] = {}
-        self._took: dict[str, float] = {}
-        self._pending: set[str] = set()
+        self._later: dict[str, tuple[Snapshot, Future[None]]] = {}
 
     def look(self) -> Snapshot:
         """Return what is known now; what is not yet is being read from here on."""
@@ -130,20 +130,21 @@ class FollowedRun:
         return known[1]
 
     def made_later(self, what: str, work: Callable[[Snapshot], Any]) -> Any:  # noqa: ANN401
-        """Return what `work` made of an earlier head, or None, while it is made anew.
+        """Return what `work` makes of what is known, if it does so at once.
 
-        What takes no time is made at once.
+        Else what it made of an earlier head, or None, while it goes on.
         """
-        if self._took.get(what, SHORT_SECONDS) < SHORT_SECONDS:
-            return self.made(what, work)
-        snapshot, known = self.look(), self._results.get(what)
+        snapshot = self.look()
         if not snapshot.is_whole:
             return None
         with self._changed:
-            is_due = known is None or known[0] is not snapshot
-            if is_due and what not in self._pending:
-                self._pending.add(what)
-                self._reader.submit(self._make, what, work, snapshot)
+            of, future = self._later.get(what, (None, None))
+            if future is None or (of is not snapshot and future.done()):
+                future = self._reader.submit(self._make, what, work, snapshot)
+                self._later[what] = snapshot, future
+        if wait([future], SHORT_SECONDS).not_done:
+            future.add_done_callback(self._count_up)
+        known = self._results.get(what)
         return None if known is None else known[1]
 
     def pictured(self) -> Snapshot:
@@ -164,16 +165,12 @@ class FollowedRun:
         return Reported(self.name, snapshot.history, settings, ledger_head=snapshot.head)
 
     def _make(self, what: str, work: Callable[[Snapshot], Any], snapshot: Snapshot) -> None:
-        began = time.monotonic()
-        try:
-            with no_foreign_code():
-                result = work(snapshot)
-            self._results[what] = snapshot, result
-            self._took[what] = time.monotonic() - began
-        finally:
-            with self._changed:
-                self._pending.discard(what)
-                self.version += 1
+        with no_foreign_code():
+            self._results[what] = snapshot, work(snapshot)
+
+    def _count_up(self, _: object) -> None:
+        with self._changed:
+            self.version += 1
 
     def stamp(self) -> tuple[int, int] | None:
         """Return what is other whenever the ledger is, and cheap; None: nothing is."""
