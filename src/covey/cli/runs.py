@@ -89,15 +89,8 @@ class RunConcluded(Answer):
                 f"({violations.count_lower} by the 95% lower bound){by_attacks(violations)}"
             )
         for each in found.privacy.guarantees:
-            unit = f"a {each.unit} ({each.relation})"
-            if each.epsilon is None:
-                yield f"no guarantee for {unit}: {each.reason}"
-            else:
-                yield (
-                    f"guarantee for {unit}: epsilon {each.epsilon:.2f} at delta "
-                    f"{each.delta:g}, against whoever {each.adversary}; the report "
-                    f"says what it does not cover"
-                )
+            more = "" if each.epsilon is None else "; the report says what it does not cover"
+            yield each.sentence + more
         if self.compared:
             keys = [
                 key

@@ -47,12 +47,12 @@ def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
         return figure
     start = min(curve[0, 0] for curve in known.values())
     guessing = {"color": INK, "linewidth": 0.9, "linestyle": ":", "label": "guessing"}
-    keys = axes.plot([start, 1], [start, 1], **guessing)
+    axes.plot([start, 1], [start, 1], **guessing)
     for index, (name, curve) in enumerate(known.items()):
         dash, colour = cycled(DASHES, index), cycled(SETTINGS, index)
         rates = np.where(curve[:, 1] > 0, curve[:, 1], np.nan)
         look = {"color": colour, "linewidth": 1.8, "label": lettering(name)}
-        keys += axes.plot(curve[:, 0], rates, dash, drawstyle="steps-post", **look)
+        axes.plot(curve[:, 0], rates, dash, drawstyle="steps-post", **look)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(start, 1)
@@ -61,7 +61,7 @@ def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
     axes.set_ylim(min(start, 1 / max(1, members)) * 0.9, 1.15)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda share, _: f"{100 * share:.2g}%" if share < 1 else "100%")
-    legend(figure, keys, 2)
+    legend(figure, columns=2)
     return figure
 
 

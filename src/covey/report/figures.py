@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy import ndarray
 from torch import Tensor
 
 from covey.base.events import RiskUnknown
@@ -90,8 +91,17 @@ def whole_rounds(axes: Axes, end: int) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(label))
 
 
-def legend(figure: Figure, handles: Sequence[Artist], columns: int = 3) -> None:
-    """Put the legend below the axes, where no data are, in room of its own."""
+def legend(figure: Figure, handles: Sequence[Artist] | None = None, columns: int = 3) -> None:
+    """Put the legend below the axes, where no data are, in room of its own.
+
+    Args:
+        figure: the picture.
+        handles: what is named; None: all that has a label.
+        columns: how many stand side by side, filled one after the other.
+    """
+    if handles is None:
+        labelled = (axes.get_legend_handles_labels()[0] for axes in figure.axes)
+        handles = [handle for each in labelled for handle in each]
     if not handles:
         return
     labels = [fill(str(handle.get_label()), 66 // min(columns, len(handles))) for handle in handles]
@@ -153,11 +163,10 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
     name = utility(history).name
     figure, (axes,) = canvas((f"{name.capitalize()} on unseen data", name, "round"))
     runs = [(history, "", "-"), *([(baseline, "FedAvg, ", "--")] if baseline else [])]
-    handles: list[Artist] = []
     for shown, prefix, dash in runs:
         for index, (group, points) in enumerate(utility_lines(shown).items()):
             if points:
-                handles += axes.plot(
+                axes.plot(
                     *zip(*points, strict=True),
                     dash,
                     color=INK if group == OVERALL else cycled(GROUPS, index - 1),
@@ -166,10 +175,10 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
                     marker="." if len(points) < 12 else None,
                     label=lettering(f"{prefix}{group} {points[-1][1]:.3f}"),
                 )
-    if not handles:
+    if not axes.lines:
         say(axes, "unknown: nothing has been measured yet")
     whole_rounds(axes, finish_line(history))
-    legend(figure, handles, 2 if baseline else 3)  # filled column by column
+    legend(figure, columns=2 if baseline else 3)
     return figure
 
 
@@ -198,7 +207,6 @@ def clusters_figure(history: History) -> Figure:
         used = [sum(map(bool, row.clients)) for row in rows]
         sizes.plot(t, used, color=GREY, linestyle=":", label="clusters in use")
         sizes.set_ylim(bottom=0)
-        legend(figure, sizes.lines)
     else:
         shared = [0 if any(row.clients) else row.participants for row in rows]
         layers = [("no clusters yet: one shared model", "#c4c4c4", shared)] if any(shared) else []
@@ -206,15 +214,16 @@ def clusters_figure(history: History) -> Figure:
             (f"cluster {j}", CLUSTERS[j], [row.clients[j] for row in rows]) for j in range(number)
         ]
         below = np.zeros(len(rows))
-        for _, colour, layer in layers:
-            sizes.stairs(below + layer, edges, baseline=below, fill=True, color=colour)
+        for name, colour, layer in layers:
+            look: dict[str, Any] = {"fill": True, "color": colour, "label": name}
+            sizes.stairs(below + layer, edges, baseline=below, **look)
             below = below + layer
-        legend(figure, [Patch(color=colour, label=name) for name, colour, _ in layers])
     if rows:
         moved = [row.moved for row in rows]
         moves.stairs(moved, edges, fill=True, color=INK)
         moves.set_ylim(0, max(1, *moved) * 1.1)
     whole_rounds(moves, finish_line(history))
+    legend(figure)
     return figure
 
 
@@ -231,27 +240,26 @@ def prices_figure(history: History) -> Figure:
         height=4.4,
         sharex=True,
     )
-    handles: list[Artist] = []
     facts, rows = [fact for _, fact in history.prices], history.rounds
     t = [round_index for round_index, _ in history.prices]
     for j in range(len(facts[0].prices) if facts else 0):
         look: dict[str, Any] = {"color": cycled(CLUSTERS, j)}
         posted = [fact.prices[j] for fact in facts]
-        handles += prices.plot(t, posted, marker=".", label=f"cluster {j}", **look)
+        prices.plot(t, posted, marker=".", label=f"cluster {j}", **look)
         wished = [fact.wished[j] for fact in facts]
         shares.plot(t, wished, cycled(MARKERS, j), markersize=4, **look)
         share = [row.clients[j] / max(1, sum(row.clients)) for row in rows]
         shares.plot([row.round_index for row in rows], share, **look)
     if facts:
         target = facts[0].target_share
-        dashed = {"linestyle": "--", "linewidth": 1, "zorder": 1}
-        handles.append(shares.axhline(target, color=INK, label=f"target {target:g}", **dashed))
+        look = {"color": INK, "linestyle": "--", "linewidth": 1, "zorder": 1}
+        shares.axhline(target, label=f"target {target:g}", **look)
     else:
         say(prices, "no prices have been set")
     whole_rounds(shares, finish_line(history))
     prices.set_ylim(bottom=0)
     shares.set_ylim(-0.03, 1.03)
-    legend(figure, handles)
+    legend(figure)
     return figure
 
 
@@ -290,10 +298,11 @@ def risk_figure(history: History) -> Figure:
         own = [each.estimate for each in measured if each.cluster == j]
         for calibrated in (True, False):
             shown = [each for each in own if each.is_known and each.calibrated == calibrated]
-            face = look["color"] if calibrated else "white"
-            _bars(seen, [each.round_index + shift for each in shown], shown, look, face)
+            at, risks = [e.round_index + shift for e in shown], [e.risk for e in shown]
+            errors, face = [e.standard_error for e in shown], look["color"]
+            seen.errorbar(at, risks, errors, mfc=face if calibrated else "white", **look)
         if attack := ends.get(j):
-            _bars(truth, [j], [attack], at_end, look["color"])
+            truth.errorbar(j, attack.risk, attack.standard_error, **at_end)
     for axes in (seen, truth):
         axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
     low, high = min(0.44, seen.get_ylim()[0]), max(0.6, seen.get_ylim()[1])
@@ -321,19 +330,7 @@ def risk_figure(history: History) -> Figure:
     return figure
 
 
-def _bars(
-    axes: Axes,
-    x: Sequence[float],
-    risks: Sequence[RiskEstimate],
-    look: Mapping[str, Any],
-    face: str,
-) -> None:
-    """Draw risks at their places, with one standard error either way."""
-    errors = [each.standard_error for each in risks]
-    axes.errorbar(x, [each.risk for each in risks], errors, markerfacecolor=face, **look)
-
-
-def _crosses(axes: Axes, places: Any) -> None:  # noqa: ANN401 - numbers
+def _crosses(axes: Axes, places: Sequence[float] | ndarray) -> None:
     """Mark at the foot of the axes what has no figure."""
     heights = [0.03] * len(places)
     axes.plot(places, heights, "x", color=MISSING, transform=axes.get_xaxis_transform())
@@ -369,11 +366,8 @@ def violations_figure(history: History) -> Figure:
         ],
         dtype=float,
     ).T
-    places, is_known, is_higher = (
-        np.arange(len(tau)),
-        ~np.isnan(risk),
-        exposure > np.nan_to_num(risk),
-    )
+    places, is_known = np.arange(len(tau)), ~np.isnan(risk)
+    is_higher = exposure > np.nan_to_num(risk)
     axes.stairs(tau, np.arange(len(tau) + 1) - 0.5, baseline=None, color=INK, linewidth=1.4)
     axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
     axes.set_xlim(-1, len(clients))
@@ -451,17 +445,16 @@ def spent_figure(history: History) -> Figure:
     what they released stays released.
     """
     figure, (axes,) = canvas(("Privacy spent", "epsilon", "aggregations"))
-    handles: list[Artist] = []
-    for unit, points in epsilon_over_rounds(history, 10).items():  # each takes a moment
+    lines = epsilon_over_rounds(history, 10)  # each point takes a moment to add up
+    for index, (unit, points) in enumerate(lines.items()):
         if points:
-            colour = cycled(SETTINGS, len(handles))
-            axes.plot(*zip((0, 0.0), *points, strict=True), color=colour, marker="o", ms=4)
-            handles.append(key("o", f"of a {unit}", colour))
-    if not handles:
+            look: dict[str, Any] = {"color": SETTINGS[index], "marker": "o", "markersize": 4}
+            axes.plot(*zip((0, 0.0), *points, strict=True), label=f"of a {unit}", **look)
+    if not axes.lines:
         say(axes, "unknown: nothing is guaranteed")
     axes.set_ylim(bottom=0)
     counted(axes.xaxis)
-    legend(figure, handles)
+    legend(figure)
     return figure
 
 

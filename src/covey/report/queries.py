@@ -78,7 +78,11 @@ def utility_of(row: RoundRow | RunFinished | None) -> NamedUtility:
 
 def utility(history: History) -> NamedUtility:
     """Return the latest utility of all clients and of the groups."""
-    return utility_of(history.finished or (history.rounds or [None])[-1])
+    return utility_of(_latest(history))
+
+
+def _latest(history: History) -> RoundRow | RunFinished | None:
+    return history.finished or (history.rounds[-1] if history.rounds else None)
 
 
 def utility_lines(history: History) -> dict[str, list[tuple[int, float]]]:
@@ -104,12 +108,9 @@ def group_sizes(history: History) -> dict[str, int]:
 
 def accuracies(history: History) -> dict[str, float | None]:
     """Return the latest accuracy of all clients and, smallest first, of each group."""
-    latest = history.finished or (history.rounds[-1] if history.rounds else None)
-    by_group = latest.accuracy_by_group if latest else {}
-    return {
-        OVERALL: latest.accuracy if latest else None,
-        **{group: by_group.get(group) for group in group_sizes(history)},
-    }
+    last = _latest(history)
+    known = {OVERALL: last.accuracy, **last.accuracy_by_group} if last else {}
+    return {name: known.get(name) for name in (OVERALL, *group_sizes(history))}
 
 
 def finish_line(history: History) -> int:

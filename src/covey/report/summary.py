@@ -239,6 +239,7 @@ class Summary:
 def summary(history: History) -> Summary:
     """Return what is known of a run."""
     started, finished = history.started, history.finished
+    end = finished or events.RunFinished("", None, {}, None)
     gaps = {each.gap: each for each in history.fairness}
     ends = list(client_summaries(history).values())
     notes = [*(started.notes if started else ()), PROMISE]
@@ -253,14 +254,9 @@ def summary(history: History) -> Summary:
         rounds=len(history.rounds),
         finished=finished is not None,
         ended_early=early_end_told(history.ended_early),
-        model_hash=finished.model_hash if finished else None,
-        accuracy=Utility(
-            finished.accuracy if finished else None, finished.accuracy_by_group if finished else {}
-        ),
-        squared_error=Utility(
-            finished.squared_error if finished else None,
-            finished.squared_error_by_group if finished else {},
-        ),
+        model_hash=end.model_hash or None,
+        accuracy=Utility(end.accuracy, end.accuracy_by_group),
+        squared_error=Utility(end.squared_error, end.squared_error_by_group),
         clusters=_clusters(history),
         diverged=[each for _, each in sorted(history.diverged.items())],
         violations=_violations(history, ends),
@@ -270,7 +266,7 @@ def summary(history: History) -> Summary:
         fairness=gaps or None,
         fairness_reason="" if gaps else _why_no_gaps(history),
         metrics={each.metric: _metric(each) for each in history.metrics},
-        adjusted_rand_index=finished.adjusted_rand_index if finished else None,
+        adjusted_rand_index=end.adjusted_rand_index,
         privacy=guarantee_status(history),
         deniability=deniability(history),
         components=history.components.components if history.components else {},

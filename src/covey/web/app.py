@@ -19,7 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from covey.base.errors import RunError
 from covey.components.own_code import no_foreign_code
-from covey.web import client_pages, pages
+from covey.web import pages
+from covey.web.forms import Forms
 from covey.web.guard import Guard
 from covey.web.runs import FollowedRun, WatchedRuns
 
@@ -45,7 +46,7 @@ def application(
         on_used: called with the next link once one was used.
         write: whether requests can be taken in, answered and closed by forms.
     """
-    runs, forms = WatchedRuns(roots), client_pages.Forms(roots) if write else None
+    runs, forms = WatchedRuns(roots), Forms(roots) if write else None
 
     def run_of(request: Request) -> FollowedRun:
         return _there(runs.get(request.path_params["key"]))
@@ -62,19 +63,19 @@ def application(
 
         return Route(path, answer)
 
-    def page_of_run(path: str, template: str, make: Callable[[FollowedRun, str], View]) -> Route:
-        """Return the route of one of a run's pages."""
+    def page_of_run(path: str, template: str, make: Callable[..., View]) -> Route:
+        """Return the route of one of a run's pages; `make` takes the run and what is named."""
 
         def view(request: Request) -> View:
-            run = run_of(request)
-            made = make(run, request.path_params.get("name", ""))
+            run, (_, *named) = run_of(request), request.path_params.values()
+            made = make(run, *named)
             return None if made is None else {"run": run, "snapshot": run.look(), **made}
 
         return page(f"/runs/{{key}}{path}", template, view)
 
     def clients(request: Request) -> Response:
         with no_foreign_code():
-            return client_pages.clients(run_of(request), request)
+            return pages.clients(run_of(request), request)
 
     def picture(request: Request) -> Response:
         with no_foreign_code():
@@ -86,20 +87,20 @@ def application(
         return StreamingResponse(_changes(run, request), media_type="text/event-stream")
 
     def requests_of(request: Request) -> View:
-        return client_pages.request_page(runs.roots, request.path_params["number"])
+        return pages.request_page(runs.roots, request.path_params["number"])
 
     app = Starlette(
         routes=[
             *(forms.routes() if forms else ()),
             page("/", "list", lambda _: pages.list_page(runs)),
             page("/compare", "compared", lambda r: pages.compared_page(runs, r)),
-            page("/requests", "requests", lambda _: client_pages.requests_page(runs.roots)),
+            page("/requests", "requests", lambda _: pages.requests_page(runs.roots)),
             page("/requests/{number}", "request", requests_of),
-            page_of_run("", "run", lambda run, _: pages.run_page(run)),
-            page_of_run("/clients/{name}", "client", client_pages.client_page),
-            page_of_run("/proofs", "proofs", lambda run, _: pages.proofs_page(run)),
+            page_of_run("", "run", pages.run_page),
+            page_of_run("/clients/{name}", "client", pages.client_page),
+            page_of_run("/proofs", "proofs", pages.proofs_page),
             page_of_run("/proofs/{name}", "proof", pages.proof_page),
-            page_of_run("/audit", "audit", lambda run, _: pages.audit_page(run)),
+            page_of_run("/audit", "audit", pages.audit_page),
             Route("/runs/{key}/clients", clients),
             Route("/runs/{key}/events", events),
             Route("/runs/{key}/pictures/{name}.svg", picture),

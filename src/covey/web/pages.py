@@ -1,27 +1,34 @@
-"""Pages of runs: one, two side by side, all of them, and their documents."""
+"""What pages say: of runs, of their clients and documents, of requests."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from covey.base.errors import CoveyError
 from covey.base.files import read_bounded
-from covey.base.names import __version__
+from covey.base.history import History
+from covey.base.names import ClientName, Handle, __version__
+from covey.desk.register import FILE, RequestView, read_register
 from covey.desk.runs import seconds_since
+from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
 from covey.report.summary import Summary, age, early_end_told, summary
 from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import Noted
+from covey.runtime.planning import read_client
 from covey.runtime.verification import verify
+from covey.unlearning.plan import AFTERWARDS
 from covey.unlearning.proof import Proof, read_proof
 from covey.unlearning.proof_text import sentences
 from covey.unlearning.signature import Check
@@ -202,3 +209,107 @@ def _proof(path: Path) -> Proof | None:
     with suppress(OSError, ValueError):
         return read_proof(read_bounded(path))
     return None
+
+
+PAGE = 100
+"""Clients on one page of the list."""
+
+
+def _names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:
+    """Return the names that are still known."""
+    try:
+        with Ledger.read(run.folder.ledger) as ledger:
+            return ledger.names()
+    except CoveyError:
+        return {}
+
+
+def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
+    began = history.started.groups if history.started else {}
+    return {*began, *names, *history.assignment, *(e.handle for e in history.left)}
+
+
+def clients(run: FollowedRun, request: Request) -> Response:
+    """Return a page of the list of clients, or the way to the card of the one that is named."""
+    snapshot, names = run.look(), _names_of(run)
+    known = _known(snapshot.history, names)
+    if name := request.query_params.get("name", "").strip():
+        handle = {each: handle for handle, each in names.items()}.get(name, name)
+        if handle in known:
+            return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
+    # by name; those that left come last
+    handles = sorted(known, key=lambda h: (h not in names, names.get(h, h)))
+    text, last = request.query_params.get("page", "0"), max(0, (len(handles) - 1) // PAGE)
+    number = min(int(text) if text.isascii() and text.isdigit() else 0, last)
+    shown = handles[number * PAGE : (number + 1) * PAGE]
+    view = {
+        "run": run,
+        "snapshot": snapshot,
+        "clients": client_summaries(snapshot.history, shown).values(),
+        "names": names,
+        "page": number,
+        "last": last,
+        "count": len(handles),
+        "asked": name,
+    }
+    return HTMLResponse(page("clients.html", view))
+
+
+def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
+    """Return a client's card; None: there is no such client."""
+    history, names = run.look().history, _names_of(run)
+    if handle not in _known(history, names):
+        return None
+    return {
+        "client": client_summaries(history, [handle])[handle],
+        "name": names.get(handle, ""),
+        "played": len(history.rounds),
+        "moves": history.moves.get(handle, ()),
+        "record": run.made_later(f"client {handle}", partial(_record, run, handle)),
+        "answer": next((e.answer for e in history.left if e.handle == handle), ""),
+        "afterwards": AFTERWARDS,
+    }
+
+
+def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
+    """Return what the ledger, which is read again, says of this client alone."""
+    try:
+        held, plan = read_client(run.folder, handle)
+    except (CoveyError, OSError) as error:
+        return {"problem": str(error)}
+    left, trained = frozenset(held.left), held.trained.get(handle, {})
+    sets = [(each, each.plausible_members(handle, left)) for each in held.sets_of(handle)]
+    return {"problem": "", "trained": trained, "sets": sets, "plan": plan}
+
+
+REGISTER = "requests"
+"""Where a root has its register, unless `covey requests` used another place."""
+
+
+def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
+    """Return every request: those that are open by their day, then those that are closed."""
+    found, problems = _requests(roots)
+    found.sort(key=lambda each: (each.state == "closed", each.due, each.request))
+    waiting = [each for each in found if each.state != "closed"]
+    return {"requests": found, "problems": problems, "waiting": waiting}
+
+
+def request_page(roots: Iterable[Path], number: str) -> dict[str, Any] | None:
+    """Return one request; None: there is none."""
+    found = (each for each in _requests(roots)[0] if each.request == number)
+    return next(({"view": each} for each in found), None)
+
+
+def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
+    """Return all requests, and why those of some register cannot be read."""
+    found: list[RequestView] = []
+    problems: list[str] = []
+    for root in roots:
+        if not (root / REGISTER / FILE).is_file():
+            continue
+        try:
+            with read_register(root / REGISTER) as register:
+                found += register.views()
+        except (CoveyError, OSError, ValueError) as error:
+            problems.append(str(error))
+    return found, problems

@@ -1,11 +1,10 @@
-"""Pages of clients and of requests, and the forms where `--write` allows them."""
+"""The forms on pages of requests, where `--write` allows them."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, quote
@@ -17,122 +16,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from covey.base.errors import CoveyError
-from covey.base.history import History
-from covey.base.names import ClientName, Handle
 from covey.desk.answering import Plan, answer_requests, plan_answers
 from covey.desk.pack import write_packs
-from covey.desk.register import FILE, LANGUAGES, REQUEST_BASES, RequestView, day_of, read_register
+from covey.desk.register import LANGUAGES, REQUEST_BASES, day_of
 from covey.desk.requests import add_request, close_request, correct_request
-from covey.ledger.store import Ledger
-from covey.report.clients import client_summaries
-from covey.runtime.planning import read_client
-from covey.unlearning.plan import AFTERWARDS, ANSWERS
+from covey.unlearning.plan import ANSWERS
 from covey.web.guard import has_token
-from covey.web.pages import page
-from covey.web.runs import FollowedRun, Snapshot
-
-PAGE = 100
-"""Clients on one page of the list."""
-
-
-def _names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:
-    """Return the names that are still known."""
-    try:
-        with Ledger.read(run.folder.ledger) as ledger:
-            return ledger.names()
-    except CoveyError:
-        return {}
-
-
-def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
-    began = history.started.groups if history.started else {}
-    return {*began, *names, *history.assignment, *(e.handle for e in history.left)}
-
-
-def clients(run: FollowedRun, request: Request) -> Response:
-    """Return a page of the list of clients, or the way to the card of the one that is named."""
-    snapshot, names = run.look(), _names_of(run)
-    known = _known(snapshot.history, names)
-    if name := request.query_params.get("name", "").strip():
-        handle = {each: handle for handle, each in names.items()}.get(name, name)
-        if handle in known:
-            return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
-    # by name; those that left come last
-    handles = sorted(known, key=lambda h: (h not in names, names.get(h, h)))
-    text, last = request.query_params.get("page", "0"), max(0, (len(handles) - 1) // PAGE)
-    number = min(int(text) if text.isascii() and text.isdigit() else 0, last)
-    shown = handles[number * PAGE : (number + 1) * PAGE]
-    view = {
-        "run": run,
-        "snapshot": snapshot,
-        "clients": client_summaries(snapshot.history, shown).values(),
-        "names": names,
-        "page": number,
-        "last": last,
-        "count": len(handles),
-        "asked": name,
-    }
-    return HTMLResponse(page("clients.html", view))
-
-
-def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
-    """Return a client's card; None: there is no such client."""
-    history, names = run.look().history, _names_of(run)
-    if handle not in _known(history, names):
-        return None
-    return {
-        "client": client_summaries(history, [handle])[handle],
-        "name": names.get(handle, ""),
-        "played": len(history.rounds),
-        "moves": history.moves.get(handle, ()),
-        "record": run.made_later(f"client {handle}", partial(_record, run, handle)),
-        "answer": next((e.answer for e in history.left if e.handle == handle), ""),
-        "afterwards": AFTERWARDS,
-    }
-
-
-def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
-    """Return what the ledger, which is read again, says of this client alone."""
-    try:
-        held, plan = read_client(run.folder, handle)
-    except (CoveyError, OSError) as error:
-        return {"problem": str(error)}
-    left, trained = frozenset(held.left), held.trained.get(handle, {})
-    sets = [(each, each.plausible_members(handle, left)) for each in held.sets_of(handle)]
-    return {"problem": "", "trained": trained, "sets": sets, "plan": plan}
-
-
-FOLDER = "requests"
-"""Where a root has its register, unless `covey requests` used another place."""
-
-
-def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
-    """Return every request: those that are open by their day, then those that are closed."""
-    found, problems = _requests(roots)
-    found.sort(key=lambda each: (each.state == "closed", each.due, each.request))
-    waiting = [each for each in found if each.state != "closed"]
-    return {"requests": found, "problems": problems, "waiting": waiting}
-
-
-def request_page(roots: Iterable[Path], number: str) -> dict[str, Any] | None:
-    """Return one request; None: there is none."""
-    found = (each for each in _requests(roots)[0] if each.request == number)
-    return next(({"view": each} for each in found), None)
-
-
-def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
-    """Return all requests, and why those of some register cannot be read."""
-    found: list[RequestView] = []
-    problems: list[str] = []
-    for root in roots:
-        if not (root / FOLDER / FILE).is_file():
-            continue
-        try:
-            with read_register(root / FOLDER) as register:
-                found += register.views()
-        except (CoveyError, OSError, ValueError) as error:
-            problems.append(str(error))
-    return found, problems
+from covey.web.pages import REGISTER, page
 
 
 class Forms:
@@ -150,7 +40,7 @@ class Forms:
     def __init__(self, roots: Sequence[Path]) -> None:
         """Take the register of the first of these folders, as the commands do."""
         self._roots = [str(each) for each in roots]
-        self._register = Path(self._roots[0]) / FOLDER
+        self._register = Path(self._roots[0]) / REGISTER
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="covey-answers")
         self._answering: dict[str, str] = {}
 
