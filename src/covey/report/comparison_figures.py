@@ -67,15 +67,12 @@ def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
 
 def _looks(settings: Sequence[str], baselines: Sequence[bool]) -> dict[str, dict[str, Any]]:
     """Return how each setting is drawn, everywhere on a page: FedAvg is black and dashed."""
-    looks: dict[str, dict[str, Any]] = {}
-    for setting, is_baseline in zip(settings, baselines, strict=True):
-        place = sum(look["color"] != INK for look in looks.values())
-        if is_baseline:
-            looks.setdefault(setting, {"color": INK, "linestyle": "--", "marker": MARKERS[0]})
-        elif setting not in looks:  # beyond the last colour, dots distinguish
-            dash = cycled(("-", ":", "-."), place // len(SETTINGS))
-            marker = cycled(MARKERS[1:], place)
-            looks[setting] = {"color": cycled(SETTINGS, place), "linestyle": dash, "marker": marker}
+    kinds = dict(zip(settings, baselines, strict=True))
+    looks = {name: {"color": INK, "linestyle": "--", "marker": MARKERS[0]} for name in kinds}
+    for place, name in enumerate(name for name, is_baseline in kinds.items() if not is_baseline):
+        dash = cycled(("-", ":", "-."), place // len(SETTINGS))  # beyond the last colour
+        marker = cycled(MARKERS[1:], place)
+        looks[name] = {"color": cycled(SETTINGS, place), "linestyle": dash, "marker": marker}
     return looks
 
 

@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -30,9 +30,8 @@ LOOK_EVERY = 0.5
 SPEAK_EVERY = 15.0
 """Seconds after which a stream says that it is still there."""
 
-View = Mapping[str, Any] | None
-"""What a page says; None: there is nothing at this address."""
-There = TypeVar("There")
+View = Mapping[str, Any]
+"""What a page says."""
 
 
 def application(
@@ -49,17 +48,17 @@ def application(
     runs, forms = WatchedRuns(roots), Forms(roots) if write else None
 
     def run_of(request: Request) -> FollowedRun:
-        return _there(runs.get(request.path_params["key"]))
+        if (run := runs.get(request.path_params["key"])) is None:
+            raise HTTPException(404)
+        return run
 
     def page(path: str, template: str, make: Callable[[Request], View]) -> Route:
         """Return a page's route; it is made in a thread, so that streams go on meanwhile."""
 
         def answer(request: Request) -> Response:
             with no_foreign_code():
-                view = dict(_there(make(request)))
-                if forms and "/requests" in path:
-                    view |= forms.view(request)
-                return HTMLResponse(pages.page(f"{template}.html", view))
+                fields = forms.view(request) if forms and "/requests" in path else {}
+                return HTMLResponse(pages.page(f"{template}.html", {**make(request), **fields}))
 
         return Route(path, answer)
 
@@ -68,8 +67,7 @@ def application(
 
         def view(request: Request) -> View:
             run, (_, *named) = run_of(request), request.path_params.values()
-            made = make(run, *named)
-            return None if made is None else {"run": run, "snapshot": run.look(), **made}
+            return {"run": run, "snapshot": run.look(), **make(run, *named)}
 
         return page(f"/runs/{{key}}{path}", template, view)
 
@@ -80,7 +78,7 @@ def application(
     def picture(request: Request) -> Response:
         with no_foreign_code():
             svg = pages.picture_of(run_of(request), request.path_params["name"])
-        return Response(_there(svg), media_type="image/svg+xml")
+        return Response(svg, media_type="image/svg+xml")
 
     async def events(request: Request) -> Response:
         run = await run_in_threadpool(run_of, request)
@@ -109,20 +107,9 @@ def application(
                 StaticFiles(packages=[("covey.report", "static"), ("covey.web", "static")]),
             ),
         ],
-        exception_handlers={404: _missing},
+        exception_handlers={404: lambda *_: HTMLResponse(pages.page("missing.html", {}), 404)},
     )
     return Guard(app, port, on_used, write=write)
-
-
-def _there(there: There | None) -> There:
-    """Return what is at an address, or let the page be that there is nothing."""
-    if there is None:
-        raise HTTPException(404)
-    return there
-
-
-def _missing(_: Request, _error: Exception) -> Response:
-    return HTMLResponse(pages.page("missing.html", {}), 404)
 
 
 async def _changes(run: FollowedRun, request: Request) -> AsyncIterator[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -23,7 +24,7 @@ from covey.desk.runs import seconds_since
 from covey.ledger.store import Ledger
 from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
-from covey.report.summary import Summary, age, early_end_told, summary
+from covey.report.summary import Summary, age, summary
 from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import Noted
 from covey.runtime.planning import read_client
@@ -55,16 +56,15 @@ _pages.globals |= {
 def run_page(run: FollowedRun) -> dict[str, Any]:
     """Return everything that the page of a run says."""
     snapshot = run.look()
-    page = {"state": state_of(snapshot), "has_begun": snapshot.history.started is not None}
-    if not page["has_begun"]:
-        return page
+    if snapshot.history.started is None:
+        return {"has_begun": False}
     view = run.made("view", lambda at: run_view(run.reported(at), is_whole=at.is_whole))
     privacy, head, _ = run.made_later("privacy", partial(_privacy, run)) or (None, None, None)
     names = pictures_of(view["reported"], privacy, is_whole=view["is_whole"])
     mark = run.pictured().mark
     return {
-        **page,
         **view,
+        "has_begun": True,
         "privacy": privacy,
         "privacy_head": head,
         "pictures": {name: f"/runs/{run.key}/pictures/{name}.svg?{mark}" for name in names},
@@ -72,16 +72,6 @@ def run_page(run: FollowedRun) -> dict[str, Any]:
         "listed": MOST_LISTED,
         "log": list(_log(snapshot)),
     }
-
-
-def state_of(snapshot: Snapshot) -> str:
-    """Say in a few words how far a run is."""
-    history = snapshot.history
-    if history.started is None:
-        return "not begun"
-    if history.finished is not None:
-        return early_end_told(history.ended_early) or "finished"
-    return f"round {len(history.rounds)} of {history.started.rounds}"
 
 
 def _privacy(run: FollowedRun, snapshot: Snapshot) -> tuple[Summary, str | None, bytes | None]:
@@ -92,20 +82,27 @@ def _privacy(run: FollowedRun, snapshot: Snapshot) -> tuple[Summary, str | None,
     return added_up, reported.ledger_head, picture
 
 
-def picture_of(run: FollowedRun, name: str) -> bytes | None:
-    """Return one of the report's pictures as SVG, drawn once for each head; None: there is none."""
+def picture_of(run: FollowedRun, name: str) -> bytes:
+    """Return one of the report's pictures as SVG, drawn once for each head.
+
+    Raises:
+        HTTPException: there is none.
+    """
     if name == "spent":
         privacy = run.made_later("privacy", partial(_privacy, run))
-        return privacy[2] if privacy else None
-    run.look()
-    snapshot = run.pictured()
+        svg = privacy and privacy[2]
+    else:
+        run.look()
+        svg = run.made(f"picture {name}", partial(_drawn, run, name), run.pictured())
+    if svg is None:
+        raise HTTPException(404)
+    return svg
 
-    def draw(_: Snapshot) -> bytes | None:
-        reported = run.reported(snapshot)
-        names = pictures_of(reported, is_whole=snapshot.is_whole)
-        return drawn(reported, name) if name in names else None
 
-    return None if snapshot.history.started is None else run.made(f"picture {name}", draw, snapshot)
+def _drawn(run: FollowedRun, name: str, snapshot: Snapshot) -> bytes | None:
+    reported, has_begun = run.reported(snapshot), snapshot.history.started is not None
+    is_there = has_begun and name in pictures_of(reported, is_whole=snapshot.is_whole)
+    return drawn(reported, name) if is_there else None
 
 
 def _above(snapshot: Snapshot) -> list[ClientSummary]:
@@ -159,11 +156,15 @@ def proofs_page(run: FollowedRun) -> dict[str, Any]:
     return {"proofs": proofs}
 
 
-def proof_page(run: FollowedRun, name: str) -> dict[str, Any] | None:
-    """Return one proof with every check of it; None: there is no such proof."""
+def proof_page(run: FollowedRun, name: str) -> dict[str, Any]:
+    """Return one proof with every check of it.
+
+    Raises:
+        HTTPException: there is no such proof.
+    """
     path = next((each for each in _proofs(run) if each.stem == name), None)
     if path is None:
-        return None
+        raise HTTPException(404)
 
     def checks(_: Snapshot) -> list[Check]:  # the ledger is read again, as an auditor would
         try:
@@ -255,11 +256,15 @@ def clients(run: FollowedRun, request: Request) -> Response:
     return HTMLResponse(page("clients.html", view))
 
 
-def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
-    """Return a client's card; None: there is no such client."""
+def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any]:
+    """Return a client's card.
+
+    Raises:
+        HTTPException: there is no such client.
+    """
     history, names = run.look().history, _names_of(run)
     if handle not in _known(history, names):
-        return None
+        raise HTTPException(404)
     return {
         "client": client_summaries(history, [handle])[handle],
         "name": names.get(handle, ""),
@@ -294,10 +299,16 @@ def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
     return {"requests": found, "problems": problems, "waiting": waiting}
 
 
-def request_page(roots: Iterable[Path], number: str) -> dict[str, Any] | None:
-    """Return one request; None: there is none."""
-    found = (each for each in _requests(roots)[0] if each.request == number)
-    return next(({"view": each} for each in found), None)
+def request_page(roots: Iterable[Path], number: str) -> dict[str, Any]:
+    """Return one request.
+
+    Raises:
+        HTTPException: there is none.
+    """
+    for each in _requests(roots)[0]:
+        if each.request == number:
+            return {"view": each}
+    raise HTTPException(404)
 
 
 def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
