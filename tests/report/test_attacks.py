@@ -12,7 +12,8 @@ from covey import History
 from covey.base.events import ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import with_entry
-from covey.report.attacks import LOSS, final_exposure, final_risk, strongest
+from covey.membership.truth import LOSS
+from covey.report.clients import client_summaries, strongest
 from covey.report.comparison import client_rows, comparison
 from covey.report.figures import violations_figure
 from covey.report.queries import Reported, final_figures
@@ -78,10 +79,9 @@ def test_frames_pictures_and_exposures_say_what_the_violations_say(histories: di
     rows = {row["name"]: row for row in client_rows(after, {h: h for h in ("h0", "h3")})}
     assert (rows["h3"]["true_risk"], rows["h3"]["attack"]) == (0.65, "lira")
     assert (rows["h0"]["true_risk"], rows["h0"]["attack"]) == (0.70, LOSS)
-    for each in after.exposures:
-        end = final_risk(after, each)
-        assert end is not None
-        assert float(final_exposure(after, each)) >= end.risk
+    for each in client_summaries(after).values():
+        assert each.risk is not None
+        assert float(each.exposure) >= each.risk.risk
     (axes,) = violations_figure(after).axes
     assert "lira" in axes.get_ylabel()
 

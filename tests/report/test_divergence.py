@@ -178,10 +178,9 @@ def test_rounds_that_diverged_and_answers_that_were_refused_are_told():
     story = told([AnswerRefused("h0", "x"), AnswerRefused("h1", "x")],
                  [ModelDiverged(1, 1, "a"), AnswerRefused("h0", "x")],
                  [ModelDiverged(1, 2, "b")])  # fmt: skip
-    assert happenings(story)[:2] == [
-        "Rounds 2 to 3: the model of cluster 1 diverged; in the last of these, b.",
-        "Rounds 1 to 2: 3 answers were refused.",
-    ]
+    diverged, refused = happenings(story)[:2]
+    assert (diverged.when, diverged.event) == ("Rounds 2 to 3", ModelDiverged(1, 2, "b"))
+    assert (refused.when, refused.count) == ("Rounds 1 to 2", 3)
 
 
 def test_the_object_is_json(one_of_two):

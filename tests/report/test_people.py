@@ -28,10 +28,9 @@ from covey.ledger.chain import Record
 from covey.membership.truth import LOSS
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
-from covey.report.page import rendered
+from covey.report.page import rendered, run_view
 from covey.report.queries import Reported, final_figures, group_sizes
 from covey.report.summary import summary
-from covey.report.view import run_view
 from covey.runtime.ledger_record import LedgerRecord
 
 HANDLES: tuple[str, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
@@ -122,7 +121,7 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     history = record.history
     told = summary(history)
     view = run_view(Reported("run", history, ""))
-    page = rendered("run.html", {}, {"view": view, "privacy": None}).decode()
+    page = rendered("run.html", {}, {**view, "privacy": None}).decode()
     said = " ".join(re.sub(r"<[^>]*>", " ", page).split())
     figures = final_figures(history)
     axes = violations_figure(history).axes[0]

@@ -1,7 +1,20 @@
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
 from covey import History
-from covey.base.events import GroupsSought, RiskUnknown
+from covey.base.events import Event, GroupsSought, RiskUnknown
 from covey.base.figure import Figure, number
+from covey.base.history import NOTABLE
+from covey.report.page import templates
 from covey.report.summary import happenings
+
+
+def sentences(history: History) -> list[str]:
+    """Return what a page says of how the rounds went."""
+    said: Any = templates().get_template("happenings.html").module
+    return [f"{each.when}: {said.sentence(each)}".strip() for each in happenings(history)]
 
 
 def test_a_figure_has_one_wording():
@@ -15,14 +28,28 @@ def test_a_figure_has_one_wording():
 
 def test_rounds_without_a_figure_are_told_together():
     blind = [(t, RiskUnknown((0, 1))) for t in (0, 1, 2, 7)]
-    sentences = happenings(History(notable=tuple(blind)))
-    assert sentences == [
+    assert sentences(History(notable=tuple(blind))) == [
         "Rounds 1 to 3, 8: clients chose while clusters 0, 1 had no risk figure, or an expired one."
     ]
 
 
 def test_a_clear_split_is_called_clear():
     sought = GroupsSought({"updates": 3.2, "inputs": 0.1}, "updates", "nothing")
-    (sentence,) = happenings(History(notable=((3, sought),)))
+    (sentence,) = sentences(History(notable=((3, sought),)))
+    assert sentence.startswith("Round 4: the server split the clients by their updates")
     assert "the clients fall into groups" in sentence
     assert "updates 3.2, inputs 0.1" in sentence
+
+
+ANY: dict[str, Any] = {"clients": ("h0", "h1"), "clusters": (0,), "gaps": {"inputs": 0.1}}
+
+
+@pytest.mark.parametrize("kind", NOTABLE)
+def test_every_kind_of_event_that_a_reader_is_shown_has_a_sentence(kind: type[Event]):
+    values: dict[str, Any] = {each.name: ANY.get(each.name, 1) for each in fields(kind)}
+    if kind.__name__ == "ClusterWaited":
+        values["clients"] = 1
+    (sentence,) = sentences(History(notable=((0, kind(**values)),)))
+    assert sentence.startswith("Round 1: ")
+    assert sentence.endswith(".")
+    assert len(sentence) > 20

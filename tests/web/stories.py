@@ -174,9 +174,11 @@ def audit_of(cluster: int) -> str:
     """Return an audit.json of one cluster."""
     known = {"value": 0.61, "low": 0.55, "high": 0.67}
     rates = ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent")
+    rated = {**dict.fromkeys(rates, known), "members": 70, "non_members": 70}
     figures = {
-        "overall": dict.fromkeys(rates, known),
-        "by_group": {f"few{INERT}": {"balanced_accuracy": known}},
+        "overall": rated,
+        "roc": [[0.5, 0.6]],
+        "by_group": {f"few{INERT}": rated},
         "by_difficulty": {},
         "by_class": {},
     }
@@ -184,12 +186,14 @@ def audit_of(cluster: int) -> str:
         "cluster": cluster,
         "clients": 7,
         "members": 70,
+        "non_members": 70,
         "background": 0,
+        "blind_auc": 0.5,
         "reason": "",
         "unknown": [],
         "exposed": None,
         "accuracies": {"members": 0.9, "non_members": 0.8},
         "attacks": {f"loss{INERT}": figures},
     }
-    audit = {"view": "The auditor's view.", "references": 4, "source": None, "clusters": [found]}
-    return json.dumps(audit)
+    audit = {"view": "The auditor's view.", "references": 4, "clusters": [found]}
+    return json.dumps({**audit, "source": None, "source_reason": "not chosen"})

@@ -61,7 +61,7 @@ def _log_round(history: History) -> None:
 
 
 def _panel(title: str, history: History, seconds_per_round: float | None) -> Group:
-    from covey.report.attacks import diverged_sentences
+    from covey.report.clients import diverged_sentences
     from covey.report.queries import CLUSTERS_SHOWN, budget_told
 
     if history.started is None or not history.rounds:

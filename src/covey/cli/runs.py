@@ -89,15 +89,8 @@ class RunConcluded(Answer):
                 f"({violations.count_lower} by the 95% lower bound){by_attacks(violations)}"
             )
         for each in found.privacy.guarantees:
-            unit = f"a {each.unit} ({each.relation})"
-            if each.epsilon is None:
-                yield f"no guarantee for {unit}: {each.reason}"
-            else:
-                yield (
-                    f"guarantee for {unit}: epsilon {each.epsilon:.2f} at delta "
-                    f"{each.delta:g}, against whoever {each.adversary}; the report "
-                    f"says what it does not cover"
-                )
+            more = "" if each.epsilon is None else "; the report says what it does not cover"
+            yield each.sentence + more
         if self.compared:
             keys = [
                 key
@@ -309,7 +302,7 @@ def fail_if_diverged(
     Raises:
         typer.Exit: a model of `histories` diverged.
     """
-    from covey.report.attacks import diverged_sentences
+    from covey.report.clients import diverged_sentences
 
     sentences = [
         f"{name}: {sentence}"
@@ -356,9 +349,9 @@ class Swept(Answer):
         yield table_of(
             [
                 {"setting": each["setting"], "runs": each["runs"]}
-                | {key: spread(each[key]) for key in metrics}
+                | {key: str(spread(each[key])) for key in metrics}
                 | {
-                    f"{key} - {method}": spread(each[f"minus_{method}"][key])
+                    f"{key} - {method}": str(spread(each[f"minus_{method}"][key]))
                     for method in REFERENCES
                     if each[f"minus_{method}"]
                     for key in metrics
@@ -555,7 +548,9 @@ class RunsListed(Answer):
 
 
 def _row(run: RunEntry) -> Mapping[str, object]:
-    from covey.report.summary import age, size
+    from rich.filesize import decimal as size
+
+    from covey.report.summary import age
 
     planned = "?" if run.rounds_planned is None else str(run.rounds_planned)
     played = "unknown" if run.rounds_played is None else f"{run.rounds_played}/{planned}"
@@ -616,7 +611,7 @@ class Pruned(Answer):
 
     def lines(self) -> Iterator[Line]:
         """Yield what goes or stays of each run, and what is then lost."""
-        from covey.report.summary import size
+        from rich.filesize import decimal as size
 
         for each in self.found:
             if each.kept:

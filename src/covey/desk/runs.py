@@ -308,12 +308,7 @@ def _guarantees(history: History) -> Mapping[str, Any]:
             status = guarantee_status(history)
     except CoveyError as error:
         return {"guarantee_reason": f"not known: {_line(error)}"}
-    sentences = tuple(
-        f"epsilon {each.epsilon:.3g} for a {each.unit} at delta {each.delta:g}, against "
-        f"whoever {each.adversary}"
-        for each in status.guarantees
-        if each.epsilon is not None
-    )
+    sentences = tuple(e.sentence for e in status.guarantees if e.epsilon is not None)
     return {"guarantees": sentences, "guarantee_reason": status.guarantee_reason}
 
 

@@ -54,6 +54,17 @@ class Guarantee:
     accountant: str | None
     noise_multiplier: float | None
 
+    @property
+    def sentence(self) -> str:
+        """What is guaranteed, or why nothing is; what it does not cover stands elsewhere."""
+        unit = f"a {self.unit} ({self.relation})"
+        if self.epsilon is None:
+            return f"no guarantee for {unit}: {self.reason}"
+        return (
+            f"epsilon {self.epsilon:.3g} at delta {self.delta:g} for {unit}, against an "
+            f"adversary that {self.adversary}"
+        )
+
 
 def head_bounds(facts: Iterable[Event]) -> Mapping[Handle, HeadsHeld]:
     """Return the bounds of all who use a head under noise, or did."""

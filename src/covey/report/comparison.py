@@ -3,7 +3,6 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from importlib import import_module
 from statistics import mean, stdev
 from typing import Any
@@ -11,15 +10,14 @@ from typing import Any
 import tomli_w
 
 from covey.base.errors import ConfigError
-from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.components.built_ins import BASELINE, REFERENCES
-from covey.config.settings import flat
 from covey.dp.status import guarantee_status
-from covey.report.attacks import LOSS, diverged_sentences, final_exposure, final_risk
+from covey.membership.truth import LOSS
+from covey.report.clients import client_summaries, diverged_sentences
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
-from covey.report.summary import NO_GROUPS, client_groups, violations
+from covey.report.summary import NO_GROUPS, violations
 
 INERT = ("engine.", "checkpoints.", "data.dir")
 """Settings that change no result."""
@@ -27,51 +25,26 @@ OF_THE_METHOD = ("method.", "risk.")
 NAMED = ("method.name", "method.selection.name")
 
 
-def settings_of(run: Reported) -> dict[str, Any]:
-    """Return the run's settings as `section.key` to value, lists as texts."""
-    return dict(_settings(run.config_toml))
-
-
-@lru_cache(maxsize=64)
-def _settings(config_toml: str) -> Mapping[str, Any]:
-    """Return the settings, parsed once: pages ask for them at every round."""
-    return {
-        key: value if isinstance(value, (str, int, float)) else str(value)
-        for key, value in flat(tomllib.loads(config_toml)).items()
-    }
-
-
-def method_of(run: Reported) -> str:
-    """Return the method's name, as it was set or else as it was recorded."""
-    recorded = run.history.started.method if run.history.started else "unknown"
-    return settings_of(run).get("method.name", recorded)
-
-
-def selection_of(run: Reported) -> str:
-    """Return how clients choose, where the method lets them."""
-    return settings_of(run).get("method.selection.name", "")
-
-
 def _twin(run: Reported) -> dict[str, Any]:
     """Return what runs must share, seed included, to differ by their method alone."""
-    return _without(settings_of(run), *INERT, *OF_THE_METHOD)
+    return _without(run.settings, *INERT, *OF_THE_METHOD)
 
 
 def labels(runs: Sequence[Reported]) -> list[str]:
     """Return per run its method and what distinguishes it; seeds of a setting agree."""
-    matters = [_without(settings_of(run), "seed", *INERT) for run in runs]
+    matters = [_without(run.settings, "seed", *INERT) for run in runs]
     keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
     differing = [key for key in keys if len({each[key] for each in matters if key in each}) > 1]
     found: list[str] = []
     for run, each in zip(runs, matters, strict=True):
         apart = (f"{key}={each[key]}" for key in differing if key in each)
-        found.append(" ".join(filter(None, [method_of(run), selection_of(run), *apart])))
+        found.append(" ".join(filter(None, [run.method, run.selection, *apart])))
     return found
 
 
 def with_baselines(runs: Sequence[Reported]) -> list[Reported]:
     """Return the runs, and their FedAvg baselines as runs of their own, each once."""
-    known = [_twin(run) for run in runs if method_of(run) == BASELINE]
+    known = [_twin(run) for run in runs if run.method == BASELINE]
     every = list(runs)
     for run in runs:
         if run.baseline is not None and _twin(run) not in known:
@@ -123,11 +96,10 @@ def _against(
     """Return the spreads of differences to the method's runs on the same data and seed."""
     differences: list[Metrics] = []
     for run in same:
-        twins = [o for o in every if method_of(o) == method != method_of(run)]
-        twins = [other for other in twins if _twin(other) == _twin(run)]
-        if twins:  # nearest in the rest
-            settings = settings_of(run).items()
-            nearest = max(twins, key=lambda o: len(settings & settings_of(o).items()))
+        others = [o for o in every if o.method == method != run.method]
+        if twins := [o for o in others if _twin(o) == _twin(run)]:  # nearest in the rest
+            settings = run.settings.items()
+            nearest = max(twins, key=lambda o: len(settings & o.settings.items()))
             mine, theirs = _metrics(run), _metrics(nearest)
             pairs = {key: (mine[key], theirs[key]) for key in METRICS}
             differences.append(
@@ -154,14 +126,13 @@ def _spreads(rows: Sequence[Metrics]) -> dict[str, dict[str, Any]]:
 def _spread(values: Sequence[float | None]) -> dict[str, Any]:
     """Return mean and deviation; one unknown makes both so, or the mean would mislead."""
     known, runs = [value for value in values if value is not None], len(values)
-    if len(known) < runs:
-        reason = f"unknown in {runs - len(known)} of {runs} runs"
-        return {"mean": None, "deviation": None, "runs": runs, "reason": reason}
+    missing = runs - len(known)
+    alone = "" if runs > 1 else "one run has no deviation"
     return {
-        "mean": mean(known),
-        "deviation": stdev(known) if runs > 1 else None,
+        "mean": None if missing else mean(known),
+        "deviation": None if missing or runs < 2 else stdev(known),
         "runs": runs,
-        "reason": "" if runs > 1 else "one run has no deviation",
+        "reason": f"unknown in {missing} of {runs} runs" if missing else alone,
     }
 
 
@@ -183,21 +154,32 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
 
 
 def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
-    history, settings = run.history, settings_of(run)
+    history, settings = run.history, run.settings
     by_group, above = accuracies(history), violations(history, LOSS)
     guarantee, finished = guarantee_status(history).guarantee, history.finished
     sizes = list(group_sizes(history))
-    ends = {"minority": sizes[:1], "majority": sizes[-1:]}
-    homes = {side: home_of(history, *named) if named else None for side, named in ends.items()}
+    homes = {"minority": sizes[:1], "majority": sizes[-1:]}
+    truths = {
+        side: home.truth if named and (home := home_of(history, *named)) else None
+        for side, named in homes.items()
+    }
     noise = (
         ("on sets", settings.get("aggregation.noise") == "sound"),
         ("on sums", settings.get("privacy.client_noise", 0) > 0),
         ("on gradients", settings.get("privacy.record_noise", 0) > 0),
     )
-    row = {
+    reasons = diverged_sentences(history)
+    if finished is None:
+        reasons.insert(0, "not finished")
+    elif not sizes:
+        reasons.append(NO_GROUPS)
+    else:
+        refused = (each for each in truths.values() if each and not each.is_known)
+        reasons += [each.reason for each in refused if not each.diverged]
+    return {
         "name": run.name,
-        "method": method_of(run),
-        "selection": selection_of(run),
+        "method": run.method,
+        "selection": run.selection,
         "seed": settings.get("seed"),
         "accuracy": by_group[OVERALL],
         **{f"accuracy_{group}": by_group.get(group) for group in groups},
@@ -205,31 +187,18 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         "violations": above.count,
         "violations_lower": above.count_lower,
         "violations_unknown": above.unknown,
-    }
-    for side, home in homes.items():
-        figure = home.truth.figure if home else Figure.unknown("")
-        row[f"true_risk_{side}"] = figure.value
-        row[f"true_risk_{side}_standard_error"] = figure.error
-    refused = [each.truth for each in homes.values() if each and not each.truth.is_known]
-    return row | {
+        **{
+            f"true_risk_{side}{part}": getattr(truth.figure, kind) if truth else None
+            for side, truth in truths.items()
+            for part, kind in (("", "value"), ("_standard_error", "error"))
+        },
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         "diverged": sorted(history.diverged),
         "epsilon": guarantee.epsilon if guarantee else None,
         "unit": guarantee.unit if guarantee else None,
         "noise": " and ".join(name for name, there in noise if there),
-        "reason": _reason(history, refused),
+        "reason": "; ".join(dict.fromkeys(reasons)),
     }
-
-
-def _reason(history: History, refused: Sequence[RiskEstimate]) -> str:
-    """Say why figures are None; `refused`: why the risks of groups are."""
-    diverged = diverged_sentences(history)
-    if history.finished is None:
-        return "; ".join(["not finished", *diverged])
-    if not group_sizes(history):
-        return "; ".join([*diverged, NO_GROUPS])
-    others = [each.reason for each in refused if not each.diverged]
-    return "; ".join(dict.fromkeys([*diverged, *others]))
 
 
 def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[dict[str, Any]]:
@@ -240,32 +209,26 @@ def client_rows(history: History, names: Mapping[ClientName, Handle]) -> list[di
     by the strongest attack that was run, which `attack` names; exposure: the highest true
     risk of all models that its examples ever reached. A figure that is not known is None.
     """
-    began, groups = history.started, client_groups(history)
-    thresholds = began.risk_thresholds if began else {}
-    ends = {each.handle: each for each in history.exposures}
-    rows: list[dict[str, Any]] = []
-    for name, handle in sorted(names.items()):
-        cluster, end = history.assignment.get(handle), ends.get(handle)
-        risk = history.figures.get(cluster) if cluster is not None else None
-        true = final_risk(history, end) if end else None
-        rows.append(
-            {
-                "name": name,
-                "group": groups.get(handle),
-                "cluster": cluster,
-                "threshold": thresholds.get(handle),
-                "risk": risk.risk if risk else None,
-                "risk_standard_error": risk.standard_error if risk else None,
-                "accuracy": end.accuracy if end else None,
-                "squared_error": end.squared_error if end else None,
-                "true_risk": true.risk if true else None,
-                "true_risk_standard_error": true.standard_error if true else None,
-                "attack": true.source if true else None,
-                "exposure": final_exposure(history, end).value if end else None,
-                **{each.metric: each.clients.get(handle) for each in history.metrics},
-            }
-        )
-    return rows
+    known = client_summaries(history, names.values())
+    return [
+        {
+            "name": name,
+            "group": each.group,
+            "cluster": each.cluster,
+            "threshold": each.threshold,
+            "risk": each.measured.risk if each.measured else None,
+            "risk_standard_error": each.measured.standard_error if each.measured else None,
+            "accuracy": each.end.accuracy if each.end else None,
+            "squared_error": each.end.squared_error if each.end else None,
+            "true_risk": each.risk.risk if each.risk else None,
+            "true_risk_standard_error": each.risk.standard_error if each.risk else None,
+            "attack": each.risk.source if each.risk else None,
+            "exposure": each.exposure.value,
+            **{metric.metric: metric.clients.get(each.handle) for metric in history.metrics},
+        }
+        for name in sorted(names)
+        for each in [known[names[name]]]
+    ]
 
 
 def frame_of(rows: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - pandas has no types

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
 
 from covey.base.history import History
 from covey.components.built_ins import BASELINE
@@ -21,7 +20,6 @@ from covey.report.figures import (
     key,
     legend,
     lettering,
-    quiet,
     say,
     whole_rounds,
 )
@@ -42,22 +40,19 @@ def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
     average hides it. The axis begins at one wrongly accused record; a curve begins where
     it finds its first member. The dotted line is guessing.
     """
-    figure, (axes,) = canvas()
-    quiet(axes, title, "members found", "non-members accused")
+    figure, (axes,) = canvas((title, "members found", "non-members accused"))
     known = {name: np.array(curve) for name, curve in curves.items() if len(curve)}
     if not known:
         say(axes, "unknown: there are no non-members to compare with")
         return figure
     start = min(curve[0, 0] for curve in known.values())
-    dotted = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
-    axes.plot([start, 1], [start, 1], **dotted)
-    keys = [Line2D([], [], label="guessing", **dotted)]
+    guessing = {"color": INK, "linewidth": 0.9, "linestyle": ":", "label": "guessing"}
+    axes.plot([start, 1], [start, 1], **guessing)
     for index, (name, curve) in enumerate(known.items()):
-        dash = cycled(DASHES, index)
-        look = {"color": cycled(SETTINGS, index), "linestyle": dash, "linewidth": 1.8}
+        dash, colour = cycled(DASHES, index), cycled(SETTINGS, index)
         rates = np.where(curve[:, 1] > 0, curve[:, 1], np.nan)
-        axes.plot(curve[:, 0], rates, drawstyle="steps-post", **look)
-        keys.append(Line2D([], [], label=lettering(name), **look))
+        look = {"color": colour, "linewidth": 1.8, "label": lettering(name)}
+        axes.plot(curve[:, 0], rates, dash, drawstyle="steps-post", **look)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(start, 1)
@@ -65,24 +60,19 @@ def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
     axes.set_xticks([start, *(t for t in DECADES if t > 3 * start)])
     axes.set_ylim(min(start, 1 / max(1, members)) * 0.9, 1.15)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(
-            FuncFormatter(lambda share, _: f"{100 * share:.2g}%" if share < 1 else "100%")
-        )
-    legend(figure, keys, 2)
+        axis.set_major_formatter(lambda share, _: f"{100 * share:.2g}%" if share < 1 else "100%")
+    legend(figure, columns=2)
     return figure
 
 
 def _looks(settings: Sequence[str], baselines: Sequence[bool]) -> dict[str, dict[str, Any]]:
     """Return how each setting is drawn, everywhere on a page: FedAvg is black and dashed."""
-    looks: dict[str, dict[str, Any]] = {}
-    for setting, is_baseline in zip(settings, baselines, strict=True):
-        place = sum(look["color"] != INK for look in looks.values())
-        if is_baseline:
-            looks.setdefault(setting, {"color": INK, "linestyle": "--", "marker": MARKERS[0]})
-        elif setting not in looks:  # beyond the last colour, dots distinguish
-            dash = cycled(("-", ":", "-."), place // len(SETTINGS))
-            marker = cycled(MARKERS[1:], place)
-            looks[setting] = {"color": cycled(SETTINGS, place), "linestyle": dash, "marker": marker}
+    kinds = dict(zip(settings, baselines, strict=True))
+    looks = {name: {"color": INK, "linestyle": "--", "marker": MARKERS[0]} for name in kinds}
+    for place, name in enumerate(name for name, is_baseline in kinds.items() if not is_baseline):
+        dash = cycled(("-", ":", "-."), place // len(SETTINGS))  # beyond the last colour
+        marker = cycled(MARKERS[1:], place)
+        looks[name] = {"color": cycled(SETTINGS, place), "linestyle": dash, "marker": marker}
     return looks
 
 
@@ -93,10 +83,10 @@ def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
     dashed. Read off it what a mean hides: a method may win on the left and lose its
     minority on the right.
     """
-    figure, (overall, smallest) = canvas(columns=2, sharey=True)
     names = dict.fromkeys(utility(history).name for _, history in runs)
-    quiet(overall, "All clients", f"{' or '.join(names) or 'accuracy'} on unseen data", "round")
-    quiet(smallest, "Smallest group", "", "round")
+    down = f"{' or '.join(names) or 'accuracy'} on unseen data"
+    panels = ("All clients", down, "round"), ("Smallest group", "", "round")
+    figure, (overall, smallest) = canvas(*panels, ncols=2, sharey=True)
     methods = [history.started.method if history.started else "" for _, history in runs]
     looks = _looks([label for label, _ in runs], [method == BASELINE for method in methods])
     lines = {label: {**look, "marker": None} for label, look in looks.items()}
@@ -114,9 +104,6 @@ def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
     return figure
 
 
-PANELS = {"accuracy": "All clients", "minority_accuracy": "Smallest group"}
-
-
 def pareto_figure(means: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Figure:
     """Draw accuracy against violations, one point per setting, as `means` gives them.
 
@@ -126,11 +113,12 @@ def pareto_figure(means: Sequence[Mapping[str, Any]], names: Sequence[str] = ())
     left and not at the right, where its minority pays. `names`: what the legend calls the
     settings instead.
     """
-    figure, panels = canvas(columns=2)
+    down = "accuracy on unseen data"
+    titles = ("All clients", down, "violations"), ("Smallest group", "", "violations")
+    figure, panels = canvas(*titles, ncols=2)
     settings = [row["setting"] for row in means]
     looks = _looks(settings, [setting.startswith(BASELINE) for setting in settings])
-    for axes, (metric, title) in zip(panels, PANELS.items(), strict=True):
-        quiet(axes, title, "accuracy on unseen data" if metric == "accuracy" else "", "violations")
+    for axes, metric in zip(panels, ("accuracy", "minority_accuracy"), strict=True):
         counted(axes.xaxis)
         rows = [
             row for row in means if None not in (row["violations"]["mean"], row[metric]["mean"])
@@ -173,9 +161,9 @@ def front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 BUDGET_PANELS = {
-    "accuracy": "Accuracy",
-    "true_risk_minority": "Membership risk, smallest group",
-    "violations": "Violations",
+    "accuracy": ("Accuracy", "", ""),
+    "true_risk_minority": ("Membership risk, smallest group", "", ""),
+    "violations": ("Violations", "", "epsilon"),
 }
 
 
@@ -192,9 +180,8 @@ def epsilon_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     levels = [row["epsilon"] and float(f"{row['epsilon']:.2g}") for row in rows]
     ticks = sorted({level for level in levels if level is not None})
     edge = 4 * max(ticks, default=1.0)
-    figure, panels = canvas(6.4, rows=3, sharex=True)
-    for axes, (metric, title) in zip(panels, BUDGET_PANELS.items(), strict=True):
-        quiet(axes, title, "", "epsilon" if axes is panels[-1] else "")
+    figure, panels = canvas(*BUDGET_PANELS.values(), height=6.4, sharex=True)
+    for axes, metric in zip(panels, BUDGET_PANELS, strict=True):
         axes.set_xscale("log")
         axes.set_xticks([*ticks, edge], [*(f"{tick:g}" for tick in ticks), "none"])
         axes.set_xticks([], minor=True)

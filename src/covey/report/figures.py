@@ -1,14 +1,12 @@
 """Pictures of one run, for its report, notebooks and the browser; the look of all pictures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from textwrap import fill
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
 from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -19,14 +17,14 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy import ndarray
 from torch import Tensor
 
-from covey.base.events import ClientExposed, RiskUnknown
+from covey.base.events import RiskUnknown
 from covey.base.figure import RiskEstimate
 from covey.base.history import History
-from covey.base.names import Handle, round_number
+from covey.base.names import round_number
 from covey.dp.status import epsilon_over_rounds
-from covey.report.attacks import attacks_on, final_exposure, final_risk, strongest
+from covey.report.clients import attacks_on_models, client_summaries, strongest
 from covey.report.queries import OVERALL, finish_line, group_sizes, utility, utility_lines
-from covey.report.summary import client_groups, violations
+from covey.report.summary import violations
 
 INK, GREY, MISSING = "#222222", "#5c5c5c", "#999999"
 GROUPS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -48,12 +46,21 @@ class Picture(Figure):
 
 
 def canvas(
-    height: float = HEIGHT, rows: int = 1, columns: int = 1, **more: object
+    *panels: tuple[str, str, str], height: float = HEIGHT, **grid: object
 ) -> tuple[Figure, list[Axes]]:
-    """Return a blank figure and its axes, row by row; `more`: as of `Figure.subplots`."""
+    """Return a blank figure and its axes, row by row.
+
+    Args:
+        *panels: the title of each, and what its vertical and horizontal axis is called.
+        height: in inches.
+        **grid: how panels stand, as of `Figure.subplots`; else one above the other.
+    """
     figure = Picture(figsize=(WIDTH, height), layout="constrained")
-    grid: Any = figure.subplots(rows, columns, squeeze=False, **more)  # pyright: ignore
-    return figure, list(grid.flat)
+    places: Any = {"nrows": len(panels) if "ncols" not in grid else 1, "squeeze": False, **grid}
+    every: list[Axes] = list(figure.subplots(**places).flat)
+    for axes, words in zip(every, panels, strict=True):
+        quiet(axes, *words)
+    return figure, every
 
 
 def quiet(axes: Axes, title: str, down: str, along: str) -> None:
@@ -84,8 +91,17 @@ def whole_rounds(axes: Axes, end: int) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(label))
 
 
-def legend(figure: Figure, handles: Sequence[Artist], columns: int = 3) -> None:
-    """Put the legend below the axes, where no data are, in room of its own."""
+def legend(figure: Figure, handles: Sequence[Artist] | None = None, columns: int = 3) -> None:
+    """Put the legend below the axes, where no data are, in room of its own.
+
+    Args:
+        figure: the picture.
+        handles: what is named; None: all that has a label.
+        columns: how many stand side by side, filled one after the other.
+    """
+    if handles is None:
+        labelled = (axes.get_legend_handles_labels()[0] for axes in figure.axes)
+        handles = [handle for each in labelled for handle in each]
     if not handles:
         return
     labels = [fill(str(handle.get_label()), 66 // min(columns, len(handles))) for handle in handles]
@@ -144,15 +160,13 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
     personalisation helps at all: dashed is FedAvg, one model for all clients. The legend
     has the values at the end.
     """
-    figure, (axes,) = canvas()
     name = utility(history).name
-    quiet(axes, f"{name.capitalize()} on unseen data", name, "round")
+    figure, (axes,) = canvas((f"{name.capitalize()} on unseen data", name, "round"))
     runs = [(history, "", "-"), *([(baseline, "FedAvg, ", "--")] if baseline else [])]
-    handles: list[Artist] = []
     for shown, prefix, dash in runs:
         for index, (group, points) in enumerate(utility_lines(shown).items()):
             if points:
-                handles += axes.plot(
+                axes.plot(
                     *zip(*points, strict=True),
                     dash,
                     color=INK if group == OVERALL else cycled(GROUPS, index - 1),
@@ -161,10 +175,10 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
                     marker="." if len(points) < 12 else None,
                     label=lettering(f"{prefix}{group} {points[-1][1]:.3f}"),
                 )
-    if not handles:
+    if not axes.lines:
         say(axes, "unknown: nothing has been measured yet")
     whole_rounds(axes, finish_line(history))
-    legend(figure, handles, 2 if baseline else 3)  # filled column by column
+    legend(figure, columns=2 if baseline else 3)
     return figure
 
 
@@ -174,23 +188,25 @@ def clusters_figure(history: History) -> Figure:
     Read off it whether the clusters settle, keep changing, or collapse into one. Grey
     are rounds of a warm start: there are no clusters, and all share one model.
     """
-    figure, (sizes, moves) = canvas(rows=2, height_ratios=(2.2, 1.0), sharex=True)
     rows, number = history.rounds, len(history.rounds[0].clients) if history.rounds else 0
-    quiet(sizes, "Clients per cluster", "clients", "")
-    quiet(moves, "Clients that moved", "clients", "round")
+    is_many = number > len(CLUSTERS)
+    figure, (sizes, moves) = canvas(
+        (f"{number} clusters, summarised" if is_many else "Clients per cluster", "clients", ""),
+        ("Clients that moved", "clients", "round"),
+        height_ratios=(2.2, 1.0),
+        sharex=True,
+    )
     counted(sizes.yaxis)
     counted(moves.yaxis, 3)
     t = [row.round_index for row in rows]
     edges = [*(each - 0.5 for each in t), *(each + 0.5 for each in t[-1:])]
     if not rows:
         say(sizes, "no round has been played yet")
-    elif number > len(CLUSTERS):
-        quiet(sizes, f"{number} clusters, summarised", "clients", "")
+    elif is_many:
         sizes.plot(t, [max(row.clients) for row in rows], color=INK, label="in the largest")
         used = [sum(map(bool, row.clients)) for row in rows]
         sizes.plot(t, used, color=GREY, linestyle=":", label="clusters in use")
         sizes.set_ylim(bottom=0)
-        legend(figure, sizes.lines)
     else:
         shared = [0 if any(row.clients) else row.participants for row in rows]
         layers = [("no clusters yet: one shared model", "#c4c4c4", shared)] if any(shared) else []
@@ -198,15 +214,16 @@ def clusters_figure(history: History) -> Figure:
             (f"cluster {j}", CLUSTERS[j], [row.clients[j] for row in rows]) for j in range(number)
         ]
         below = np.zeros(len(rows))
-        for _, colour, layer in layers:
-            sizes.stairs(below + layer, edges, baseline=below, fill=True, color=colour)
+        for name, colour, layer in layers:
+            look: dict[str, Any] = {"fill": True, "color": colour, "label": name}
+            sizes.stairs(below + layer, edges, baseline=below, **look)
             below = below + layer
-        legend(figure, [Patch(color=colour, label=name) for name, colour, _ in layers])
     if rows:
         moved = [row.moved for row in rows]
         moves.stairs(moved, edges, fill=True, color=INK)
         moves.set_ylim(0, max(1, *moved) * 1.1)
     whole_rounds(moves, finish_line(history))
+    legend(figure)
     return figure
 
 
@@ -217,31 +234,32 @@ def prices_figure(history: History) -> Figure:
     want it than it should keep (dashed), and falls to 0 where enough want it anyway.
     A line is the share that it has, points the share that wants it.
     """
-    figure, (prices, shares) = canvas(4.4, rows=2, sharex=True)
-    quiet(prices, "Subsidy of each cluster", "cost units", "")
-    quiet(shares, "Share of the clients; points: that want it", "share", "round")
-    handles: list[Artist] = []
+    figure, (prices, shares) = canvas(
+        ("Subsidy of each cluster", "cost units", ""),
+        ("Share of the clients; points: that want it", "share", "round"),
+        height=4.4,
+        sharex=True,
+    )
     facts, rows = [fact for _, fact in history.prices], history.rounds
     t = [round_index for round_index, _ in history.prices]
     for j in range(len(facts[0].prices) if facts else 0):
         look: dict[str, Any] = {"color": cycled(CLUSTERS, j)}
-        handles += prices.plot(
-            t, [fact.prices[j] for fact in facts], marker=".", label=f"cluster {j}", **look
-        )
-        marker = cycled(MARKERS, j)
-        shares.plot(t, [fact.wished[j] for fact in facts], marker, markersize=4, **look)
+        posted = [fact.prices[j] for fact in facts]
+        prices.plot(t, posted, marker=".", label=f"cluster {j}", **look)
+        wished = [fact.wished[j] for fact in facts]
+        shares.plot(t, wished, cycled(MARKERS, j), markersize=4, **look)
         share = [row.clients[j] / max(1, sum(row.clients)) for row in rows]
         shares.plot([row.round_index for row in rows], share, **look)
     if facts:
         target = facts[0].target_share
-        dashed = {"linestyle": "--", "linewidth": 1, "zorder": 1}
-        handles.append(shares.axhline(target, color=INK, label=f"target {target:g}", **dashed))
+        look = {"color": INK, "linestyle": "--", "linewidth": 1, "zorder": 1}
+        shares.axhline(target, label=f"target {target:g}", **look)
     else:
         say(prices, "no prices have been set")
     whole_rounds(shares, finish_line(history))
     prices.set_ylim(bottom=0)
     shares.set_ylim(-0.03, 1.03)
-    legend(figure, handles)
+    legend(figure)
     return figure
 
 
@@ -254,83 +272,65 @@ def risk_figure(history: History) -> Figure:
     to be acted on. A grey cross is a figure that was withheld; in grey rounds clients
     chose while some cluster had none.
     """
-    figure, (seen, truth) = canvas(columns=2, width_ratios=(3.4, 1.0), sharey=True)
-    quiet(seen, "Membership risk, measured", "membership risk", "round")
-    quiet(truth, "At the end", "", "cluster")
-    for axes in (seen, truth):
-        axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
-    whole_rounds(seen, finish_line(history))
+    figure, (seen, truth) = canvas(
+        ("Membership risk, measured", "membership risk", "round"),
+        ("At the end", "", "cluster"),
+        ncols=2,
+        width_ratios=(3.4, 1.0),
+        sharey=True,
+    )
     blind = [t for t, event in history.notable if isinstance(event, RiskUnknown)]
     for t in blind:
         seen.axvspan(t - 0.5, t + 0.5, color=MISSING, alpha=0.15, linewidth=0)
-    measured, handles = history.measured, list[Artist]()
-    attacks = {
-        each.cluster: strongest(attacks_on(history, each.cluster)) for each in history.audits
-    }
-    clusters = sorted({*attacks, *(each.cluster for each in measured)})
+    attacks, measured = attacks_on_models(history), history.measured
+    ends = {each.cluster: strongest(attacks[each.cluster]) for each in history.audits}
+    clusters = sorted({*ends, *(each.cluster for each in measured)})
     is_many = len(clusters) > len(CLUSTERS)
-    heights: list[float] = [0.45, 0.6]
+    keys: list[Artist] = [key(".", f"{len(clusters)} clusters", GREY)] if is_many else []
     for place, j in enumerate(clusters):
-        colour, marker = (GREY, ".") if is_many else (CLUSTERS[j], cycled(MARKERS, j))
-        look: dict[str, Any] = {"color": colour, "alpha": 0.5 if is_many else 1}
-        shift = 0 if is_many else 0.24 * (place - (len(clusters) - 1) / 2)  # bars side by side
-        for is_calibrated in (True, False):
-            points = [
-                (m.estimate.round_index + shift, m.estimate.risk, m.estimate.standard_error)
-                for m in measured
-                if m.cluster == j and m.estimate.is_known and m.estimate.calibrated == is_calibrated
-            ]
-            heights += _bars(seen, points, marker, look, is_filled=is_calibrated)
-        if attack := attacks.get(j):
-            end = (j, attack.risk, attack.standard_error)
-            heights += _bars(
-                truth, [end], "." if is_many else "D", {**look, "markeredgecolor": INK}
-            )
+        look: dict[str, Any] = {"color": GREY, "fmt": ".", "alpha": 0.5}
+        shift, at_end = 0.0, look
         if not is_many:
-            handles.append(key(marker, f"cluster {j}", colour))
-    if is_many:
-        handles.append(key(".", f"{len(clusters)} clusters", GREY))
-    low, high = min(heights), max(heights)
-    seen.set_ylim(low - 0.12 * (high - low), high + 0.05 * (high - low))  # crosses at the foot
-    withheld = [m.estimate.round_index for m in measured if not m.estimate.is_known]
-    unknown = [j for j, attack in attacks.items() if attack is None]
+            look = {"color": CLUSTERS[j], "fmt": cycled(MARKERS, j)}
+            at_end = {**look, "fmt": "D", "markeredgecolor": INK}
+            shift = 0.24 * (place - (len(clusters) - 1) / 2)  # bars side by side
+            keys.append(key(look["fmt"], f"cluster {j}", look["color"]))
+        own = [each.estimate for each in measured if each.cluster == j]
+        for calibrated in (True, False):
+            shown = [each for each in own if each.is_known and each.calibrated == calibrated]
+            at, risks = [e.round_index + shift for e in shown], [e.risk for e in shown]
+            errors, face = [e.standard_error for e in shown], look["color"]
+            seen.errorbar(at, risks, errors, mfc=face if calibrated else "white", **look)
+        if attack := ends.get(j):
+            truth.errorbar(j, attack.risk, attack.standard_error, **at_end)
+    for axes in (seen, truth):
+        axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
+    low, high = min(0.44, seen.get_ylim()[0]), max(0.6, seen.get_ylim()[1])
+    seen.set_ylim(low - 0.08 * (high - low), high)  # crosses at the foot
+    withheld = [e.estimate.round_index for e in measured if not e.estimate.is_known]
+    unknown = [j for j, attack in ends.items() if attack is None]
     _crosses(seen, withheld)
     _crosses(truth, unknown)
+    whole_rounds(seen, finish_line(history))
     counted(truth.xaxis)
-    truth.xaxis.set_visible(bool(attacks))
-    truth.set_xlim(-0.7, max(attacks, default=0) + 0.7)
+    truth.xaxis.set_visible(bool(ends))
+    truth.set_xlim(-0.7, max(ends, default=0) + 0.7)
     if not measured:
         say(seen, "unknown: no red team has looked at this run")
-    if not attacks:
+    if not ends:
         say(truth, "unknown:\nnot\nfinished")
-    else:
-        handles.append(key("D", "strongest attack", INK, MISSING))
-    if withheld or unknown:
-        handles.append(key("x", "withheld", MISSING))
-    if any(m.estimate.is_known and not m.estimate.calibrated for m in measured):
-        handles.append(key("o", "not calibrated", INK, "white"))
-    if blind:
-        handles.append(Patch(color=MISSING, alpha=0.25, label="clients chose without a figure"))
-    legend(figure, handles)
+    hollow = any(e.estimate.is_known and not e.estimate.calibrated for e in measured)
+    others = (
+        (ends, key("D", "strongest attack", INK, MISSING)),
+        (withheld or unknown, key("x", "withheld", MISSING)),
+        (hollow, key("o", "not calibrated", INK, "white")),
+        (blind, Patch(color=MISSING, alpha=0.25, label="clients chose without a figure")),
+    )
+    legend(figure, [*keys, *(each for is_there, each in others if is_there)])
     return figure
 
 
-def _bars(
-    axes: Axes,
-    points: Sequence[tuple[float | int, float, float]],
-    marker: str,
-    look: Mapping[str, Any],
-    *,
-    is_filled: bool = True,
-) -> list[float]:
-    """Draw (place, figure, standard error); return how low and high the bars reach."""
-    x, y, errors = zip(*points, strict=True) if points else ((), (), ())
-    face = look["color"] if is_filled else "white"
-    axes.errorbar(x, y, errors, fmt=marker, markerfacecolor=face, **look)
-    return [end for _, at, error in points for end in (at - error, at + error)]
-
-
-def _crosses(axes: Axes, places: Sequence[float | int]) -> None:
+def _crosses(axes: Axes, places: Sequence[float] | ndarray) -> None:
     """Mark at the foot of the axes what has no figure."""
     heights = [0.03] * len(places)
     axes.plot(places, heights, "x", color=MISSING, transform=axes.get_xaxis_transform())
@@ -345,76 +345,59 @@ def violations_figure(history: History) -> Figure:
     cannot take back by moving. A grey cross has no figure. Risks are of the strongest
     attack on each model, which the axis names.
     """
-    figure, (axes,) = canvas()
     attacks = " and ".join(violations(history).attacks)
     down = f"membership risk by {attacks}" if attacks else "membership risk"
-    quiet(axes, "Risk against what each client accepts", down, "clients, most careful first")
+    title = "Risk against what each client accepts"
+    figure, (axes,) = canvas((title, down, "clients, most careful first"))
     axes.set_xticks([])
-    thresholds = history.started.risk_thresholds if history.started else {}
-    ends = [_End.of(history, each) for each in history.exposures if each.handle in thresholds]
-    if not ends:
+    summaries = client_summaries(history).values()
+    clients = [(each.threshold, each) for each in summaries if each.threshold is not None]
+    if not clients:
         unknown = "no threshold of a client is known"
         late = "it is measured at the end,\nand this run has not ended"
         say(axes, f"unknown: {unknown if history.exposures else late}")
         return figure
-    ends.sort(key=lambda each: (thresholds[each.handle], each.handle))
-    accepted = [thresholds[each.handle] for each in ends]
-    edges = [place - 0.5 for place in range(len(ends) + 1)]
-    axes.stairs(accepted, edges, baseline=None, color=INK, linewidth=1.4)
+    clients.sort(key=lambda each: (each[0], each[1].handle))
+    unknown = RiskEstimate.unknown("")
+    tau, risk, error, exposure = np.array(
+        [
+            (tau, (each.risk or unknown).risk, (each.risk or unknown).standard_error, each.exposure)
+            for tau, each in clients
+        ],
+        dtype=float,
+    ).T
+    places, is_known = np.arange(len(tau)), ~np.isnan(risk)
+    is_higher = exposure > np.nan_to_num(risk)
+    axes.stairs(tau, np.arange(len(tau) + 1) - 0.5, baseline=None, color=INK, linewidth=1.4)
     axes.axhline(0.5, color=INK, linewidth=0.9, linestyle=":")
-    axes.set_xlim(-1, len(ends))
-    groups, sizes = client_groups(history), group_sizes(history)
+    axes.set_xlim(-1, len(clients))
+    sizes = group_sizes(history)
+    scale = max(0.2, min(1.0, 60 / len(clients)))  # else hundreds hide each other
+    look: dict[str, Any] = {"fmt": "o", "elinewidth": 0.8 * scale}
+    look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
+    dash = {"alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
     for index, group in enumerate([*sizes, None]):
-        own = [(x, end) for x, end in enumerate(ends) if groups.get(end.handle) == group]
-        _clients(axes, own, accepted, cycled(GROUPS, index) if group else INK)
-    unknown = [x for x, end in enumerate(ends) if end.risk is None]
-    _crosses(axes, unknown)
-    keys: list[Artist] = [Line2D([], [], color=INK, label="accepted at most")]
-    keys += [key("o", group, cycled(GROUPS, index)) for index, group in enumerate(sizes)]
-    keys += [key("o", "filled: above", INK), key("o", "hollow: accepted", INK, "white")]
-    if any(end.was_riskier for end in ends):
-        keys.append(key("_", "exposure, where higher", MISSING))
-    if unknown:
-        keys.append(key("x", "risk unknown", MISSING))
+        colour = cycled(GROUPS, index) if group else INK
+        own = np.array([each.group == group for _, each in clients])
+        for is_above, face in ((True, colour), (False, "white")):
+            at = own & is_known & ((risk > tau) == is_above)
+            bars = {"color": colour, "markerfacecolor": face, **look}
+            axes.errorbar(places[at], risk[at], error[at], **bars)
+        axes.plot(places[own & is_higher], exposure[own & is_higher], "_", color=colour, **dash)
+    _crosses(axes, places[~is_known])
+    others = (
+        (is_higher.any(), key("_", "exposure, where higher", MISSING)),
+        (not is_known.all(), key("x", "risk unknown", MISSING)),
+    )
+    keys = [
+        Line2D([], [], color=INK, label="accepted at most"),
+        *(key("o", group, cycled(GROUPS, index)) for index, group in enumerate(sizes)),
+        key("o", "filled: above", INK),
+        key("o", "hollow: accepted", INK, "white"),
+        *(each for is_there, each in others if is_there),
+    ]
     legend(figure, keys)
     return figure
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """What a client ends with: the risk of its model, and of all that it ever reached."""
-
-    handle: Handle
-    risk: RiskEstimate | None
-    exposure: float
-
-    @classmethod
-    def of(cls, history: History, client: ClientExposed) -> "_End":
-        exposure = float(final_exposure(history, client))
-        return cls(client.handle, final_risk(history, client), exposure)
-
-    @property
-    def was_riskier(self) -> bool:
-        return self.exposure > (self.risk.risk if self.risk else 0.0)
-
-
-def _clients(
-    axes: Axes, ends: Sequence[tuple[int, _End]], accepted: Sequence[float], colour: str
-) -> None:
-    """Draw a group's clients at their places: risks, and exposures where these are higher."""
-    scale = max(0.2, min(1.0, 60 / len(accepted)))  # else hundreds hide each other
-    look: dict[str, Any] = {"color": colour, "elinewidth": 0.8 * scale}
-    look |= {"markersize": 5 * scale**0.5, "markeredgewidth": scale**0.5}
-    for is_above in (True, False):
-        points = [
-            (x, end.risk.risk, end.risk.standard_error)
-            for x, end in ends
-            if end.risk is not None and (end.risk.risk > accepted[x]) == is_above
-        ]
-        _bars(axes, points, "o", look, is_filled=is_above)
-    higher = [(x, end.exposure) for x, end in ends if end.was_riskier]
-    dash = {"color": colour, "alpha": 0.45, "markersize": 8 * scale, "markeredgewidth": 2}
-    axes.plot([x for x, _ in higher], [exposure for _, exposure in higher], "_", **dash)
 
 
 def fairness_figure(history: History) -> Figure:
@@ -426,8 +409,9 @@ def fairness_figure(history: History) -> Figure:
     95% interval of the mean over resampled clients and test examples.
     """
     gaps = [(gap, gap.mean.value) for gap in history.fairness if gap.mean.value is not None]
-    figure, (axes,) = canvas(1.5 + 0.6 * max(1, len(gaps)))
-    quiet(axes, "Gaps between groups", "", "difference of rates; 0 is equal")
+    height = 1.5 + 0.6 * max(1, len(gaps))
+    words = ("Gaps between groups", "", "difference of rates; 0 is equal")
+    figure, (axes,) = canvas(words, height=height)
     axes.grid(visible=False)
     axes.set_yticks([])
     if not gaps:
@@ -441,21 +425,17 @@ def fairness_figure(history: History) -> Figure:
             axes.plot([low, high], [place, place], color=MISSING, linewidth=6, alpha=0.5)
         axes.plot(most, place, "o", color=INK, markerfacecolor="white")
         axes.plot(mean, place, "o", color=INK)
-        words = gap.gap.replace("_", " ")
+        name = gap.gap.replace("_", " ")
         if gap.p_value is not None:
             verdict = "more than chance" if gap.p_value < 0.05 else "no more than chance"
-            words = f"{words}: {verdict} (p = {gap.p_value:.3f})"
+            name = f"{name}: {verdict} (p = {gap.p_value:.3f})"
         above = {"xytext": (2, 8), "textcoords": "offset points", "fontsize": 10, "color": INK}
-        axes.annotate(words, (0, place), **above)
+        axes.annotate(name, (0, place), **above)
     axes.set_ylim(len(gaps) - 0.6, -0.8)
     axes.set_xlim(left=0)
     mean_key = key("o", "mean over the classes", INK)
     legend(figure, [mean_key, key("o", "maximum over the classes", INK, "white")])
     return figure
-
-
-POINTS = 10
-"""Places at which the account is drawn; each takes a moment to add up."""
 
 
 def spent_figure(history: History) -> Figure:
@@ -464,19 +444,17 @@ def spent_figure(history: History) -> Figure:
     Read off it how much each further round takes. Rounds that were rolled back count:
     what they released stays released.
     """
-    figure, (axes,) = canvas()
-    quiet(axes, "Privacy spent", "epsilon", "aggregations")
-    handles: list[Artist] = []
-    for unit, points in epsilon_over_rounds(history, POINTS).items():
+    figure, (axes,) = canvas(("Privacy spent", "epsilon", "aggregations"))
+    lines = epsilon_over_rounds(history, 10)  # each point takes a moment to add up
+    for index, (unit, points) in enumerate(lines.items()):
         if points:
-            colour = cycled(SETTINGS, len(handles))
-            axes.plot(*zip((0, 0.0), *points, strict=True), color=colour, marker="o", ms=4)
-            handles.append(key("o", f"of a {unit}", colour))
-    if not handles:
+            look: dict[str, Any] = {"color": SETTINGS[index], "marker": "o", "markersize": 4}
+            axes.plot(*zip((0, 0.0), *points, strict=True), label=f"of a {unit}", **look)
+    if not axes.lines:
         say(axes, "unknown: nothing is guaranteed")
     axes.set_ylim(bottom=0)
     counted(axes.xaxis)
-    legend(figure, handles)
+    legend(figure)
     return figure
 
 
@@ -489,25 +467,21 @@ def samples_figure(samples: Mapping[str, Tensor]) -> Figure:
     Read off it what sets the groups apart, as a model would see it.
     """
     columns = min(MOST_SAMPLES, max((len(x) for x in samples.values()), default=1))
-    rows = max(1, len(samples))
-    figure, grid = canvas(0.35 + 0.95 * rows, rows)
-    for axes in grid:
+    rows = samples or {"": None}
+    figure, grid = canvas(
+        *((lettering(group), "", "") for group in rows), height=0.35 + 0.95 * len(rows)
+    )
+    for axes, images in zip(grid, rows.values(), strict=True):
         axes.set_axis_off()
-    for axes, (group, images) in zip(grid, samples.items(), strict=False):
-        axes.set_title(lettering(group), loc="left", fontsize=11, color=INK)
-        axes.imshow(_side_by_side(images[:columns], columns))
+        if images is not None:
+            height, width = images.shape[-2:]
+            gap = 1 + width // 8  # white; axes for each image cost time
+            row = np.full((height, columns, width + gap, 3), 255, np.uint8)
+            row[:, : len(images[:columns]), :width] = (
+                images[:columns, :3].permute(2, 0, 3, 1).numpy()
+            )
+            axes.imshow(row.reshape(height, -1, 3)[:, :-gap])
     return figure
-
-
-def _side_by_side(images: UInt8[Tensor, "n c h w"], places: int) -> UInt8[ndarray, "h wide rgb"]:
-    """Return one picture of all, white where there is none; axes for each cost time."""
-    height, width = images.shape[-2:]
-    gap = 1 + width // 8
-    row = np.full((height, places * (width + gap) - gap, 3), 255, np.uint8)
-    for place, image in enumerate(images):
-        left = place * (width + gap)
-        row[:, left : left + width] = image[:3].permute(1, 2, 0).numpy()
-    return row
 
 
 FIGURES = {
@@ -519,4 +493,4 @@ FIGURES = {
     "prices": prices_figure,
     "spent": spent_figure,
 }
-"""What is drawn of one run, by name."""
+"""What is drawn of one run's history, by name."""

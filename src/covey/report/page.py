@@ -1,37 +1,28 @@
 """Self-contained pages: of one run, of several side by side, of an audit, of a client."""
 
 import json
+import tomllib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from covey.base.figure import Figure, number
 from covey.base.files import make_folder, replace_whole
+from covey.base.history import History
 from covey.base.names import round_number
 from covey.components.built_ins import BASELINE, REFERENCES
-from covey.report.attacks import diverged_sentences
-from covey.report.comparison import (
-    comparison,
-    labels,
-    means,
-    method_of,
-    selection_of,
-    settings_of,
-    with_baselines,
-)
-from covey.report.queries import Reported, group_sizes, metrics_csv, rounds_table, utility
-from covey.report.summary import PROMISE, by_attacks, happenings, spread
-from covey.report.view import pictures_of, privacy_of, run_view
-from covey.runtime.auditing import RATES, Audit
+from covey.report.clients import diverged_sentences
+from covey.report.comparison import comparison, labels, means, with_baselines
+from covey.report.queries import Reported, group_sizes, metrics_csv, utility, utility_of
+from covey.report.summary import PROMISE, Summary, by_attacks, happenings, spread, summary
+from covey.runtime.auditing import Audit
 from covey.runtime.leaving import Explanation
-
-MOST_CLUSTERS = 12
-"""That a page has a line for."""
 
 
 def write_report(reported: Sequence[Reported], out: Path) -> Path:
@@ -46,26 +37,67 @@ def write_report(reported: Sequence[Reported], out: Path) -> Path:
         write(out, rendered("comparison.html", pictures, view))
         return out
     (run,) = reported
-    view, privacy = run_view(run), privacy_of(run)
-    pictures = {name: drawn(run, name) for name in pictures_of(run)}
-    if privacy.status.guarantee:
-        pictures["spent"] = drawn(run, "spent")
-    if run.samples:
-        from covey.report.figures import samples_figure, svg
-
-        pictures["samples"] = svg(samples_figure(run.samples))
+    view = {"privacy": summary(run.history), "privacy_head": run.ledger_head, **run_view(run)}
+    names = pictures_of(run, view["privacy"])
+    pictures = {name: drawn(run, name) for name in names}
     (out.parent / "figures").mkdir(exist_ok=True)
     for name, picture in pictures.items():
         write(out.parent / "figures" / f"{name}.svg", picture)
     write(out.parent / "metrics.csv", metrics_csv(run.history).encode())
-    write(out, rendered("run.html", pictures, {"view": view, "privacy": privacy}))
+    write(out, rendered("run.html", pictures, view))
     return out
+
+
+def run_view(run: Reported, *, is_whole: bool = True) -> dict[str, Any]:
+    """Return what the page of a run says, but its pictures and what takes a moment to add up.
+
+    That is `privacy`: the summary with what noise guarantees and who can still be denied, of
+    the ledger up to `privacy_head`; None: it is being added up.
+
+    Args:
+        run: the run.
+        is_whole: the whole ledger was read; if not, the history lacks who is in which
+            cluster.
+    """
+    settings = tomllib.loads(run.config_toml)
+    left_out = settings.get("population", {}).get("exclude")
+    if left_out:  # names stay private
+        settings["population"]["exclude"] = [f"{len(left_out)} names are not shown"]
+    return {
+        "reported": run,
+        "is_whole": is_whole,
+        "summary": _quick_summary(run.history),
+        "baseline": _quick_summary(run.baseline) if run.baseline else None,
+        "shown_settings": tomli_w.dumps(settings) if left_out else run.config_toml,
+    }
+
+
+def _quick_summary(history: History) -> Summary:
+    return summary(replace(history, told=(), hidden=()))
+
+
+def pictures_of(
+    run: Reported, privacy: Summary | None = None, *, is_whole: bool = True
+) -> list[str]:
+    """Return the names of the pictures that say something of a run, as far as it is read."""
+    history = run.history
+    whole = {
+        "clusters": True,
+        "violations": history.exposures,
+        "fairness": history.fairness,
+        "prices": history.prices,
+        "spent": privacy and privacy.privacy.guarantee,
+        "samples": run.samples,
+    }
+    return ["accuracy", "risk", *(name for name, says in whole.items() if is_whole and says)]
 
 
 def drawn(run: Reported, name: str) -> bytes:
     """Return one of a run's pictures as SVG."""
-    from covey.report.figures import FIGURES, accuracy_figure, svg
+    from covey.report.figures import FIGURES, accuracy_figure, samples_figure, svg
 
+    if name == "samples":
+        return svg(samples_figure(run.samples or {}))
     if name == "accuracy":
         return svg(accuracy_figure(run.history, run.baseline))
     return svg(FIGURES[name](run.history))
@@ -104,49 +136,35 @@ def templates(package: str = "covey.report") -> Environment:
     """Return a package's templates, which may extend and import covey's own."""
     packages = dict.fromkeys((package, "covey.report"))
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(each) for each in packages]),
+        loader=ChoiceLoader(
+            [*map(PackageLoader, packages), PackageLoader("covey.report", "static")]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["round_number"] = round_number
     environment.globals |= {
         "by_attacks": by_attacks,
         "diverged_sentences": diverged_sentences,
         "figure": Figure,
         "group_sizes": group_sizes,
         "happenings": happenings,
-        "interval": interval,
-        "method_of": method_of,
-        "most": MOST_CLUSTERS,
+        "most": 12,  # clusters that a page has a line for
         "number": number,
         "promise": PROMISE,
-        "round_number": round_number,
-        "rounds_table": rounds_table,
-        "selection_of": selection_of,
-        "settings_of": settings_of,
         "spread": spread,
         "utility": utility,
+        "utility_of": utility_of,
     }
     return environment
 
 
-class Sources(dict[str, str]):
-    """Where each picture of a page comes from; "" for one that is not there."""
-
-    def __missing__(self, name: str) -> str:
-        return ""
-
-
-def embedded(pictures: Mapping[str, bytes]) -> Sources:
-    """Return SVG as sources that need nothing beside the page."""
+def embedded(pictures: Mapping[str, bytes]) -> dict[str, str]:
+    """Return SVG as sources of images that need nothing beside the page."""
     kind = "data:image/svg+xml;base64,"
-    return Sources({name: kind + b64encode(each).decode() for name, each in pictures.items()})
-
-
-def interval(figure: Mapping[str, Any]) -> str:
-    """Return a figure as JSON has it, for a table whose reasons stand below it."""
-    return Figure(**figure).cell
+    return {name: kind + b64encode(each).decode() for name, each in pictures.items()}
 
 
 def rendered(
@@ -206,17 +224,7 @@ def write_audit(audit: Audit, run: Path) -> None:
             figure = roc_figure(f"Cluster {each.cluster}: {sides}", curves, each.members)
             pictures[str(each.cluster)] = svg(figure)
             write(folder / f"roc-cluster-{each.cluster}.svg", pictures[str(each.cluster)])
-    found = asdict(audit)
-    view = {"name": run.name, "audit": found, "rows": audit_rows(found)}
+    view = {"name": run.name, "audit": audit}
     write(folder / "audit.html", rendered("audit.html", pictures, view))
-    write(folder / "audit.json", json.dumps(found, indent=1, allow_nan=False).encode())
-
-
-def audit_rows(answer: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the overall figures as texts, one row per cluster and attack."""
-    return [
-        {"cluster": str(each["cluster"]), "attack": name}
-        | {rate: interval(attack["overall"][rate]) for rate in RATES}
-        for each in answer["clusters"]
-        for name, attack in each["attacks"].items()
-    ]
+    content = json.dumps(asdict(audit), indent=1, allow_nan=False)
+    write(folder / "audit.json", content.encode())

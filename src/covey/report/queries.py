@@ -2,9 +2,11 @@
 
 import csv
 import re
+import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from io import StringIO
 from typing import Any, cast
 
@@ -13,16 +15,15 @@ from torch import Tensor
 from covey.base.events import ClusterAudited, RunFinished, RunRolledBack
 from covey.base.figure import number
 from covey.base.history import History, RoundRow, of_kinds
-from covey.base.names import round_number
 from covey.config.problems import choices, spec_of
 from covey.config.settings import Config, flat
-from covey.report.attacks import diverged_sentences
-from covey.report.summary import Utility, client_groups, deniability, summary
+from covey.report.clients import client_groups, diverged_sentences
+from covey.report.summary import Utility, deniability, summary
 
 OVERALL = "all clients"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Reported:
     """One run, with all that its report shows.
 
@@ -38,6 +39,25 @@ class Reported:
     samples: Mapping[str, Tensor] | None = None
     baseline: History | None = None
     ledger_head: str | None = None
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """Its settings as `section.key` to value, lists as texts."""
+        return {
+            key: value if isinstance(value, (str, int, float)) else str(value)
+            for key, value in flat(tomllib.loads(self.config_toml)).items()
+        }
+
+    @property
+    def method(self) -> str:
+        """The method's name, as it was set or else as it was recorded."""
+        recorded = self.history.started.method if self.history.started else "unknown"
+        return self.settings.get("method.name", recorded)
+
+    @property
+    def selection(self) -> str:
+        """How clients choose, where the method lets them."""
+        return self.settings.get("method.selection.name", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +78,11 @@ def utility_of(row: RoundRow | RunFinished | None) -> NamedUtility:
 
 def utility(history: History) -> NamedUtility:
     """Return the latest utility of all clients and of the groups."""
-    return utility_of(history.finished or (history.rounds or [None])[-1])
+    return utility_of(_latest(history))
+
+
+def _latest(history: History) -> RoundRow | RunFinished | None:
+    return history.finished or (history.rounds[-1] if history.rounds else None)
 
 
 def utility_lines(history: History) -> dict[str, list[tuple[int, float]]]:
@@ -84,12 +108,9 @@ def group_sizes(history: History) -> dict[str, int]:
 
 def accuracies(history: History) -> dict[str, float | None]:
     """Return the latest accuracy of all clients and, smallest first, of each group."""
-    latest = history.finished or (history.rounds[-1] if history.rounds else None)
-    by_group = latest.accuracy_by_group if latest else {}
-    return {
-        OVERALL: latest.accuracy if latest else None,
-        **{group: by_group.get(group) for group in group_sizes(history)},
-    }
+    last = _latest(history)
+    known = {OVERALL: last.accuracy, **last.accuracy_by_group} if last else {}
+    return {name: known.get(name) for name in (OVERALL, *group_sizes(history))}
 
 
 def finish_line(history: History) -> int:
@@ -105,35 +126,25 @@ def home_of(history: History, group: str) -> ClusterAudited | None:
     return max(homes, key=lambda audit: chosen[audit.cluster], default=None)
 
 
-UNKNOWN = "nan"
-"""What every reader of CSV takes for a missing number; an empty cell might be a 0."""
+Column = tuple[str, str | int | None]
+"""What a figure of a round is, and of which group or cluster; None: of all clients."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One figure of a round.
-
-    Attributes:
-        name: what it is.
-        of: the group or the number of the cluster that it is of; None: of all clients.
-        value: None: it is not known.
-    """
-
-    name: str
-    of: str | int | None
-    value: int | float | None
-
-    @property
-    def column(self) -> str:
-        """Its column in `metrics.csv`."""
-        return self.name if self.of is None else f"{self.name}_{self.of}"
-
-    @property
-    def tracked(self) -> str:
-        """What trackers call it: what it is, then of whom."""
-        if self.of is None:
-            return self.name
-        return f"{self.name}/{self.of if isinstance(self.of, str) else f'cluster_{self.of}'}"
+def _figures(
+    row: RoundRow, groups: Iterable[str], *, has_errors: bool
+) -> dict[Column, int | float | None]:
+    """Return a round's figures, in the order of their columns; None: it is not known."""
+    utilities = {"accuracy": (row.accuracy, row.accuracy_by_group)}
+    if has_errors:
+        utilities["squared_error"] = row.squared_error, row.squared_error_by_group
+    figures: dict[Column, int | float | None] = {("round", None): row.round_index}
+    figures["participants", None] = row.participants
+    for name, (overall, by_group) in utilities.items():
+        figures |= {(name, None): overall, **{(name, each): by_group.get(each) for each in groups}}
+    figures |= {("clients", j): count for j, count in enumerate(row.clients)}
+    for j, risk in enumerate(row.risks):
+        figures |= {("risk", j): risk.value, ("risk_se", j): risk.error}
+    return figures | {("moved", None): row.moved, ("over", None): row.over}
 
 
 def round_rows(history: History) -> list[dict[str, int | float | None]]:
@@ -142,79 +153,49 @@ def round_rows(history: History) -> list[dict[str, int | float | None]]:
     Where models answer a number, their mean squared error stands beside it. All rows have
     the same keys; a figure that is not known is None.
     """
-    return [{each.column: each.value for each in cells} for cells in _cells(history)]
-
-
-def _cells(history: History) -> Iterator[list[Cell]]:
-    groups = list(group_sizes(history))
+    groups = group_sizes(history)
     has_errors = any(row.squared_error is not None for row in history.rounds)
-    return (list(_row(row, groups, has_errors=has_errors)) for row in history.rounds)
-
-
-def _row(row: RoundRow, groups: list[str], *, has_errors: bool) -> Iterator[Cell]:
-    yield Cell("round", None, row.round_index)
-    yield Cell("participants", None, row.participants)
-    yield Cell("accuracy", None, row.accuracy)
-    yield from (Cell("accuracy", group, row.accuracy_by_group.get(group)) for group in groups)
-    if has_errors:
-        yield Cell("squared_error", None, row.squared_error)
-        by_group = row.squared_error_by_group
-        yield from (Cell("squared_error", group, by_group.get(group)) for group in groups)
-    yield from (Cell("clients", j, count) for j, count in enumerate(row.clients))
-    for j, risk in enumerate(row.risks):
-        yield Cell("risk", j, risk.value)
-        yield Cell("risk_se", j, risk.error)
-    yield Cell("moved", None, row.moved)
-    yield Cell("over", None, row.over)
+    rows = (_figures(row, groups, has_errors=has_errors) for row in history.rounds)
+    return [
+        {name if of is None else f"{name}_{of}": value for (name, of), value in row.items()}
+        for row in rows
+    ]
 
 
 def metrics_csv(history: History) -> str:
-    """Return one line per round; figures that are not known are `nan`."""
-    rows = round_rows(history)
+    """Return one line per round; figures that are not known are `nan`.
+
+    Every reader of CSV takes that for a missing number; an empty cell might be a 0.
+    """
     nothing = RoundRow(0, 0, None, {}, (), 0, (), None)
-    cells = _row(nothing, list(group_sizes(history)), has_errors=False)
+    rows = round_rows(history)
+    head = rows or round_rows(replace(history, rounds=(nothing,)))
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0] if rows else [each.column for each in cells])
-    writer.writerows([UNKNOWN if v is None else repr(v) for v in row.values()] for row in rows)
+    writer.writerow(head[0])
+    writer.writerows(["nan" if v is None else repr(v) for v in row.values()] for row in rows)
     return text.getvalue()
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsTable:
-    """Figures of rounds as texts, as many as a person reads; every `step`-th round."""
+def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield each round from `first` on, with what `metrics.csv` holds of it and is known.
 
-    head: list[str]
-    rows: list[list[str]]
-    step: int
-
-
-MOST_ROWS = 60
-MOST_CLUSTERS = 8
-"""Whose columns a person reads side by side; a CSV file has all."""
-
-
-def rounds_table(history: History) -> RoundsTable:
-    """Return the figures of a run's rounds, the newest round among them."""
-    step = max(1, -(-len(history.rounds) // MOST_ROWS))
-    shown = replace(history, rounds=tuple(history.rounds[::-1][::step][::-1]))
-    many = bool(shown.rounds) and len(shown.rounds[0].clients) > MOST_CLUSTERS
-    hidden = {"risk_se", *(("clients", "risk") if many else ())}
-    rows: list[list[str]] = []
-    head: list[str] = []
-    for row, cells in zip(shown.rounds, _cells(shown), strict=True):
-        seen = [each for each in cells if each.name not in hidden]
-        head = [each.column.replace("_", " ") for each in seen]
-        rows.append([_text(row, each) for each in seen])
-    return RoundsTable(head, rows, step)
+    `accuracy` or `squared_error`, the same `/GROUP`, `clients/cluster_0`, `risk/cluster_0`,
+    `risk_se/cluster_0`, `participants`, `moved` and `over`.
+    """
+    groups = group_sizes(history)
+    for row in history.rounds:
+        if row.round_index >= first:
+            figures = _figures(row, groups, has_errors=row.squared_error is not None)
+            del figures["round", None]
+            known = ((column, value) for column, value in figures.items() if value is not None)
+            yield row.round_index, {_tracked(column): float(value) for column, value in known}
 
 
-def _text(row: RoundRow, cell: Cell) -> str:
-    if cell.name == "round":
-        return str(round_number(row.round_index))
-    if cell.name == "risk":
-        return str(row.risks[int(cell.of or 0)])
-    return str(cell.value) if isinstance(cell.value, int) else number(cell.value)
+def _tracked(column: Column) -> str:
+    """Return what trackers call a figure: what it is, then of whom."""
+    name, of = column
+    return f"{name}/cluster_{of}" if isinstance(of, int) else f"{name}/{of}" if of else name
 
 
 CLUSTERS_SHOWN = 6
@@ -246,18 +227,6 @@ def budget_told(history: History) -> str:
         f"denials left {budget.denials_left}, the next request forces a replay with "
         f"probability {budget.next_forces_rollback:.2f}"
     )
-
-
-def round_figures(history: History, first: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield each round from `first` on, with what `metrics.csv` holds of it and is known.
-
-    `accuracy` or `squared_error`, the same `/GROUP`, `clients/cluster_0`, `risk/cluster_0`,
-    `risk_se/cluster_0`, `participants`, `moved` and `over`.
-    """
-    rounds = tuple(row for row in history.rounds if row.round_index >= first)
-    for row, cells in zip(rounds, _cells(replace(history, rounds=rounds)), strict=True):
-        known = (each for each in cells if each.value is not None and each.name != "round")
-        yield row.round_index, {each.tracked: float(each.value or 0) for each in known}
 
 
 def final_figures(history: History) -> dict[str, float]:
@@ -308,25 +277,24 @@ def told_settings(config: Config) -> dict[str, Any]:
 
     Numbers and truths, and names of components and other choices; of tables of options
     the numbers that stand in them. Whatever is free text may hold a name, a path or a
-    URL.
+    URL, and what a user's own component calls its own may be anything.
     """
     settings = flat(config.model_dump(mode="json"))
-    return {key: value for key, value in settings.items() if _may_be_told(key, settings)}
 
+    def may_be_told(key: str, value: object) -> bool:
+        above, _, option = key.rpartition(".")
+        own = option != "name" and ":" in str(settings.get(f"{above}.name", ""))
+        spec = None if own else spec_of(key.split("."))
+        if spec is None:
+            return False
+        return bool(choices(spec)) or (value != [] and _without_text(value))
 
-def _may_be_told(key: str, settings: Mapping[str, object]) -> bool:
-    """Say whether a setting is no free text; what a user's own calls its own may be anything."""
-    above, _, option = key.rpartition(".")
-    own = option != "name" and ":" in str(settings.get(f"{above}.name", ""))
-    spec = None if own else spec_of(key.split("."))
-    if spec is None:
-        return False
-    return bool(choices(spec)) or (settings[key] != [] and _without_text(settings[key]))
+    return {key: value for key, value in settings.items() if may_be_told(key, value)}
 
 
 def _without_text(value: object) -> bool:
     if isinstance(value, Mapping):
-        return all(map(_without_text, cast("Mapping[str, object]", value).values()))
+        value = list(cast("Mapping[str, object]", value).values())
     if isinstance(value, list):
         return all(map(_without_text, cast("list[object]", value)))
     return not isinstance(value, str)

@@ -5,7 +5,7 @@ compares. No client is named, by name or by handle: clients are counted.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,7 @@ from covey.ledger.store import Ledger
 from covey.report.summary import summary
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerRecord
-from covey.unlearning.signature import (
-    Check,
-    KeyRecord,
-    check_signature,
-    key_records,
-    sign,
-    signing_key,
-)
+from covey.unlearning.signature import Check, check_signature, key_records, sign, signing_key
 
 FORMAT, VERSION = "covey-report", 1
 
@@ -44,8 +37,7 @@ def write_signed(folder: RunFolder, page: Path) -> Path:
         LedgerError: there is no ledger, or it is broken.
         ConfigError: the signing key cannot be used.
     """
-    with Ledger.read(folder.ledger) as ledger:
-        record = folder.reader.read(ledger)
+    record = _record(folder)
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -68,16 +60,9 @@ def _facts(history: History) -> dict[str, Any]:
     """Return all that the ledger says, as JSON holds it."""
     began, figures = history.started, json_of(summary(history))
     del figures["violations"]["clients"]
-    facts = {
-        "run": {
-            "covey_version": began.covey_version if began else None,
-            "config_hash": began.config_hash if began else None,
-            "data_hash": began.data_hash if began else None,
-            "clients": len(history.clients),
-        },
-        "summary": figures,
-    }
-    return json.loads(json.dumps(facts, allow_nan=False))
+    keys = ("covey_version", "config_hash", "data_hash")
+    run = {**{key: getattr(began, key, None) for key in keys}, "clients": len(history.clients)}
+    return json.loads(json.dumps({"run": run, "summary": figures}, allow_nan=False))
 
 
 def check_report(path: Path, run: Path | None = None, key: Path | None = None) -> list[Check]:
@@ -97,20 +82,12 @@ def check_report(path: Path, run: Path | None = None, key: Path | None = None) -
     if form != (FORMAT, VERSION):
         detail = f"it must be of format {FORMAT!r}, version {VERSION}, found {form}"
         return [Check.failed("report", detail)]
-    trusted = key_records(key) if key is not None else None
-    return list(_checks(document, path.parent, run, trusted))
-
-
-def _checks(
-    document: Mapping[str, Any], beside: Path, run: Path | None, trusted: Sequence[KeyRecord] | None
-) -> Iterator[Check]:
-    yield from check_signature(document, trusted, "written")
-    yield _check_files(document.get("files"), beside)
+    checks = [*check_signature(document, key_records(key) if key else None, "written")]
+    checks.append(_check_files(document.get("files"), path.parent))
     if run is None:
-        yield Check("ledger", None, "not compared: no run was given (--ledger)")
-        return
+        return [*checks, Check("ledger", None, "not compared: no run was given (--ledger)")]
     with no_foreign_code():
-        yield _check_ledger(document, RunFolder.existing(run))
+        return [*checks, _check_ledger(document, RunFolder.existing(run))]
 
 
 def _check_files(files: object, beside: Path) -> Check:
@@ -130,8 +107,7 @@ def _check_files(files: object, beside: Path) -> Check:
 
 def _check_ledger(document: Mapping[str, Any], folder: RunFolder) -> Check:
     try:
-        with Ledger.read(folder.ledger) as ledger:
-            record = folder.reader.read(ledger)
+        record = _record(folder)
     except LedgerError as error:
         return Check.failed("ledger", str(error))
     at = document.get("ledger_events")
@@ -141,8 +117,12 @@ def _check_ledger(document: Mapping[str, Any], folder: RunFolder) -> Check:
     if record.hashes[at - 1] != document.get("ledger_head"):
         return Check.failed("ledger", f"event {at} has another hash there")
     then = _facts(LedgerRecord(record.hashes[:at], record.records[:at]).history)
-    wrong = [name for name, facts in then.items() if document.get(name) != facts]
-    if wrong:
+    if wrong := [name for name, facts in then.items() if document.get(name) != facts]:
         detail = f"{', '.join(wrong)}: other figures than events 1 to {at} make"
         return Check.failed("ledger", detail)
     return Check.passed("ledger", f"every figure follows from events 1 to {at}")
+
+
+def _record(folder: RunFolder) -> LedgerRecord:
+    with Ledger.read(folder.ledger) as ledger:
+        return folder.reader.read(ledger)

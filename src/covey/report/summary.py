@@ -1,24 +1,26 @@
 """A run as one summary that every reader is shown, and its facts in words."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from covey.base import events
-from covey.base.as_json import INLINE
+from covey.base.as_json import HIDDEN, INLINE
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import Handle, round_number
 from covey.dp.status import GuaranteeStatus, guarantee_status
-from covey.report.attacks import (
+from covey.report.clients import (
     NOT_FINISHED,
-    attacks_on,
-    final_exposure,
-    final_risk,
-    reaches_diverged,
+    ClientSummary,
+    attacks_on_models,
+    client_groups,
+    client_summaries,
     sits_in_diverged,
     strongest,
     why_unknown,
@@ -56,6 +58,21 @@ class Utility:
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a cluster's clients accept, beside the figure that the red team has of it now.
+
+    Attributes:
+        above: clients that accept less than the figure; None: it is unknown, or they are.
+        above_lower: clients that accept less than its 95% lower bound.
+    """
+
+    lowest: float | None
+    middle: float | None
+    above: int | None
+    above_lower: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSummary:
     """One cluster model and its risk, as measured and as it truly is.
 
@@ -76,6 +93,7 @@ class ClusterSummary:
         traced_risk: of those whose examples reached it by pooling alone.
         pooling: how far the model is drawn to the others' mean, from 0 to 1.
         abandoned: no client uses it.
+        accepted: by the clients that use it.
     """
 
     cluster: int
@@ -94,6 +112,7 @@ class ClusterSummary:
     traced_risk: Figure
     pooling: float
     abandoned: bool
+    accepted: Accepted = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,88 +239,95 @@ class Summary:
 def summary(history: History) -> Summary:
     """Return what is known of a run."""
     started, finished = history.started, history.finished
+    end = finished or events.RunFinished("", None, {}, None)
     gaps = {each.gap: each for each in history.fairness}
+    ends = list(client_summaries(history).values())
+    notes = [*(started.notes if started else ()), PROMISE]
+    if gone := history.left_since_end:
+        notes[-1:-1] = [
+            f"Accuracies, metrics, risks and gaps of the end were measured with {gone} "
+            f"client{'s' if gone > 1 else ''} more, who left after it and whose answer "
+            f"changed no model."
+        ]
     return Summary(
         method=started.method if started else None,
         rounds=len(history.rounds),
         finished=finished is not None,
         ended_early=early_end_told(history.ended_early),
-        model_hash=finished.model_hash if finished else None,
-        accuracy=Utility(
-            finished.accuracy if finished else None, finished.accuracy_by_group if finished else {}
-        ),
-        squared_error=Utility(
-            finished.squared_error if finished else None,
-            finished.squared_error_by_group if finished else {},
-        ),
-        clusters=[_cluster(history, audit) for audit in history.audits],
+        model_hash=end.model_hash or None,
+        accuracy=Utility(end.accuracy, end.accuracy_by_group),
+        squared_error=Utility(end.squared_error, end.squared_error_by_group),
+        clusters=_clusters(history),
         diverged=[each for _, each in sorted(history.diverged.items())],
-        violations=violations(history),
-        exposure=_exposure(history),
-        moves=moves(history),
+        violations=_violations(history, ends),
+        exposure=_exposure(history, ends),
+        moves=_moves(history, ends),
         prices=history.prices[-1][1].prices if history.prices else None,
         fairness=gaps or None,
         fairness_reason="" if gaps else _why_no_gaps(history),
         metrics={each.metric: _metric(each) for each in history.metrics},
-        adjusted_rand_index=finished.adjusted_rand_index if finished else None,
+        adjusted_rand_index=end.adjusted_rand_index,
         privacy=guarantee_status(history),
         deniability=deniability(history),
         components=history.components.components if history.components else {},
         left=Counter(each.answer for each in history.left),
-        notes=_notes(history),
+        notes=notes,
     )
 
 
-def _notes(history: History) -> list[str]:
-    notes = list(history.started.notes) if history.started else []
-    if gone := history.left_since_end:
-        notes.append(
-            f"Accuracies, metrics, risks and gaps of the end were measured with {gone} "
-            f"client{'s' if gone > 1 else ''} more, who left after it and whose answer "
-            f"changed no model."
+def _clusters(history: History) -> list[ClusterSummary]:
+    """Return a line for each model, whose truth is not known before the end."""
+    users, groups = history.clusters_of_clients(), client_groups(history)
+    inside: list[list[Handle]] = [[] for _ in users]
+    for handle, j in history.assignment.items():
+        inside[j].append(handle)
+    none, attacks = RiskEstimate.unknown(NOT_FINISHED), attacks_on_models(history)
+    unknown = (events.ClusterAudited(j, none, none.figure, none.figure) for j in range(len(users)))
+    last = {each.cluster: each.estimate for each in history.measured}
+    clusters: list[ClusterSummary] = []
+    for audit in history.audits or (unknown if history.rounds else ()):
+        j, own = audit.cluster, inside[audit.cluster]
+        measured = history.figures.get(j)
+        if diverged := history.diverged.get(j):
+            measured = RiskEstimate.of_diverged(diverged.reason)
+        elif measured is None:
+            reason = last[j].reason if j in last else "no red team looked at it"
+            expired = j in last and last[j].counts
+            measured = RiskEstimate.unknown("its last figure counts no more" if expired else reason)
+        clusters.append(
+            ClusterSummary(
+                cluster=j,
+                clients=users[j],
+                groups=dict(sorted(Counter(groups[h] for h in own if h in groups).items())),
+                risk=measured.figure.value,
+                true_risk=audit.truth.figure.value,
+                auc=audit.truth.auc,
+                blind_auc=audit.blind_auc,
+                calibrated=measured.counts,
+                reason=measured.reason,
+                measured=measured,
+                truth=audit.truth,
+                strongest_attack=strongest(attacks.get(j, ())),
+                exposed_risk=audit.exposed,
+                traced_risk=audit.traced,
+                pooling=history.pooling[j] if history.pooling else 0.0,
+                abandoned=users[j] == 0,
+                accepted=_accepted(history, measured, own),
+            )
         )
-    return [*notes, PROMISE]
+    return clusters
 
 
-def _cluster(history: History, audit: events.ClusterAudited) -> ClusterSummary:
-    j = audit.cluster
-    clients, groups = history.clusters_of_clients()[j], client_groups(history)
-    inside = Counter(groups[h] for h, own in history.assignment.items() if own == j and h in groups)
-    last = next((m.estimate for m in reversed(history.measured) if m.cluster == j), None)
-    measured = history.figures.get(j)
-    reason = last.reason if last else "no red team looked at it"
-    if diverged := history.diverged.get(j):
-        measured = RiskEstimate.of_diverged(diverged.reason)
-        reason = measured.reason
-    elif measured is None:
-        reason = "its last figure counts no more" if last and last.counts else reason
-        measured = RiskEstimate.unknown(reason)
-    return ClusterSummary(
-        cluster=j,
-        clients=clients,
-        groups=dict(sorted(inside.items())),
-        risk=measured.figure.value,
-        true_risk=audit.truth.figure.value,
-        auc=audit.truth.auc,
-        blind_auc=audit.blind_auc,
-        calibrated=measured.counts,
-        reason=reason,
-        measured=measured,
-        truth=audit.truth,
-        strongest_attack=strongest(attacks_on(history, j)),
-        exposed_risk=audit.exposed,
-        traced_risk=audit.traced,
-        pooling=history.pooling[j] if history.pooling else 0.0,
-        abandoned=clients == 0,
+def _accepted(history: History, measured: RiskEstimate, inside: Sequence[Handle]) -> Accepted:
+    taus = history.started.risk_thresholds if history.started else {}
+    known = sorted(taus[handle] for handle in inside if handle in taus)
+    is_known = measured.counts and bool(history.assignment) and len(known) == len(inside)
+    return Accepted(
+        lowest=known[0] if known else None,
+        middle=median(known) if known else None,
+        above=bisect_left(known, measured.risk) if is_known else None,
+        above_lower=bisect_left(known, measured.figure.lower_bound) if is_known else None,
     )
-
-
-def client_groups(history: History) -> dict[str, str]:
-    """Return the group's name of every client whose group is known."""
-    if history.started is None:
-        return {}
-    names, groups = history.started.group_names, history.started.groups
-    return {handle: names[group] for handle, group in groups.items() if group is not None}
 
 
 def violations(history: History, by: str | None = None) -> Violations:
@@ -316,6 +342,10 @@ def violations(history: History, by: str | None = None) -> Violations:
     As soon as one client uses a model that diverged, nothing is counted, and `reason` says
     so; the counts over exposures already where its examples ever reached one.
     """
+    return _violations(history, list(client_summaries(history, by=by).values()))
+
+
+def _violations(history: History, ends: Sequence[ClientSummary]) -> Violations:
     if sits := sits_in_diverged(history):
         reason = why_unknown(history, sits)
         return Violations(unknown=len(history.assignment), reason=reason)
@@ -329,53 +359,50 @@ def violations(history: History, by: str | None = None) -> Violations:
             unknown=len(history.assignment.keys() - reports.keys()),
             reason="" if reports else "no client tells whether a risk is above its own",
         )
-    thresholds = history.started.risk_thresholds if history.started else {}
-    ends = {each.handle: final_risk(history, each, by) for each in history.exposures}
-    known = {handle: end for handle, end in ends.items() if end is not None}
-    above = [h for h, end in known.items() if end.risk > thresholds[h]]
-    lower = [h for h, end in known.items() if end.figure.lower_bound > thresholds[h]]
-    exposures = [(each.handle, final_exposure(history, each, by)) for each in history.exposures]
-    exposed = [h for h, f in exposures if f.value is not None and f.value > thresholds[h]]
-    groups, reached = client_groups(history), _reached(history)
+    known = [
+        (each, each.risk, each.threshold)
+        for each in ends
+        if each.risk is not None and each.threshold is not None
+    ]
+    above = [each for each, risk, tau in known if risk.risk > tau]
+    exposed = [float(each.exposure) > each.threshold for each in ends if each.threshold is not None]
+    reached = _reached(history, ends)
     return Violations(
         count=len(above) if known else None,
-        count_lower=len(lower) if known else None,
-        count_exposed=len(exposed) if known and not reached else None,
-        by_group=Counter(groups[h] for h in above if h in groups),
-        clients=above,
-        attacks=sorted({each.source for each in known.values()}),
+        count_lower=sum(risk.figure.lower_bound > tau for _, risk, tau in known) if known else None,
+        count_exposed=sum(exposed) if known and not reached else None,
+        by_group=Counter(each.group for each in above if each.group is not None),
+        clients=[each.handle for each in above],
+        attacks=sorted({risk.source for _, risk, _ in known}),
         unknown=len(ends) - len(known),
         reason=why_unknown(history, reached) if reached or not known else "",
     )
 
 
-def _reached(history: History) -> Sequence[int]:
+def _reached(history: History, ends: Iterable[ClientSummary]) -> Sequence[int]:
     """Return the diverged clusters, if some client's examples ever reached one."""
-    exposed = any(reaches_diverged(history, each) for each in history.exposures)
-    return list(history.diverged) if exposed else ()
+    gone = history.diverged.keys()
+    return () if all(gone.isdisjoint(each.reached) for each in ends) else list(gone)
 
 
-def _exposure(history: History) -> Exposure:
-    exposures = (final_exposure(history, each) for each in history.exposures)
-    known, reached = [each for each in exposures if each.value is not None], _reached(history)
+def _exposure(history: History, ends: Sequence[ClientSummary]) -> Exposure:
+    known = [each.exposure for each in ends if each.exposure.value is not None]
+    reached = _reached(history, ends)
     if reached or not known:
         unknown = Figure.unknown(why_unknown(history, reached))
         return Exposure(unknown, unknown)
     return Exposure(Figure(float(np.mean([*map(float, known)]))), max(known, key=float))
 
 
-def moves(history: History) -> Moves:
-    """Count the moves between clusters."""
+def _moves(history: History, ends: Sequence[ClientSummary]) -> Moves:
     late = [sum(t > SETTLED_AFTER for t in rounds) for rounds in history.moves.values()]
-    movers = [each for each in history.exposures if each.handle in history.moves]
-    risks = [(final_risk(history, each), final_exposure(history, each)) for each in movers]
-    exposed = [end for end, most in risks if end and float(most) > end.risk]
-    unknown = any(reaches_diverged(history, each) for each in movers)
+    movers = [each for each in ends if each.handle in history.moves]
+    exposed = [each for each in movers if each.risk and float(each.exposure) > each.risk.risk]
     return Moves(
         moves_after_round_5=sum(late),
         moved_clients=sum(count > 0 for count in late),
         most_moves_of_one_client=max(late, default=0),
-        moved_and_exposed=None if unknown else len(exposed),
+        moved_and_exposed=None if _reached(history, movers) else len(exposed),
     )
 
 
@@ -434,26 +461,15 @@ def age(seconds: float | None) -> str:
     return "just now"
 
 
-def size(count: int) -> str:
-    """Return a number of bytes as a person reads it."""
-    value, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
-    unit = next(units)
-    while value >= 1000 and unit != "TB":
-        value, unit = value / 1000, next(units)
-    return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
-
-
 def by_attacks(violations: Violations) -> str:
     """Name the attacks that violations are counted with; "" where clients only report."""
     named = " and ".join(violations.attacks)
     return f", by the strongest attack: {named}" if named else ""
 
 
-def spread(row: Mapping[str, Any] | None) -> str:
+def spread(row: Mapping[str, Any]) -> Figure:
     """Return a mean over seeds with its standard deviation, as `means` gives them."""
-    if row is None:
-        return "not compared"
-    return str(Figure(row["mean"], row["deviation"], reason=row["reason"]))
+    return Figure(row["mean"], row["deviation"], reason=row["reason"])
 
 
 FIGURES = {
@@ -474,107 +490,52 @@ def early_end_told(ended: events.RunEndedEarly | None) -> str:
     )
 
 
-GROUPS_SHOW = 2.0
-"""Gap from which on a split is more than k-means finds in one cloud."""
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something worth knowing of how the rounds went.
+
+    Attributes:
+        event: the last of those that are alike.
+        rounds: in which these were, rising; what is recorded of the end is of the last.
+        count: how many there were.
+    """
+
+    event: events.Event
+    rounds: Sequence[int]
+    count: int
+
+    @property
+    def kind(self) -> str:
+        """The name of the event's class."""
+        return type(self.event).__name__
+
+    @property
+    def when(self) -> str:
+        """The rounds as a reader counts them, those in a row as one span."""
+        spans: list[tuple[int, int]] = []
+        for t in map(round_number, self.rounds):
+            in_a_row = bool(spans) and spans[-1][1] == t - 1
+            spans[-1:] = [(spans[-1][0], t)] if in_a_row else [*spans[-1:], (t, t)]
+        texts = [f"{a} to {b}" if b > a else f"{a}" for a, b in spans]
+        return f"Round{'s' if len(self.rounds) > 1 else ''} {', '.join(texts)}"
 
 
-def happenings(history: History) -> list[str]:
-    """Return what is worth knowing of how the rounds went, one sentence each."""
-    # what is recorded of the end is said of the last round
+def happenings(history: History) -> list[Happening]:
+    """Return what is worth knowing of how the rounds went, what is alike together."""
     last = max(0, history.started.rounds - 1) if history.started else None
-    diverged: dict[int, dict[int, str]] = {}
-    blind: dict[tuple[int, ...], list[int]] = {}
-    refused: list[int] = []
-    sentences: list[str] = []
-    for noted, event in history.notable:
-        t = noted if last is None else min(noted, last)
+    alike: dict[tuple[int, Any], list[tuple[int, events.Event]]] = {}
+    for t, event in history.notable:
         match event:
-            case events.ModelDiverged():
-                diverged.setdefault(event.cluster, {})[t] = event.reason
+            case events.ModelDiverged(cluster=j):
+                key = (0, j)
             case events.AnswerRefused():
-                refused.append(t)
-            case events.RiskUnknown():
-                blind.setdefault(event.clusters, []).append(t)
+                key = (1, 0)
+            case events.RiskUnknown(clusters=clusters):
+                key = (3, clusters)
             case _:
-                sentences.append(_sentence(event, f"Round {round_number(t)}"))
-    many = "answers were" if len(refused) > 1 else "answer was"
+                key = (2, len(alike))
+        alike.setdefault(key, []).append((t if last is None else min(t, last), event))
     return [
-        *(
-            f"{_rounds(reasons)}: the model of cluster {j} diverged; in the last of these, "
-            f"{list(reasons.values())[-1]}."
-            for j, reasons in sorted(diverged.items())
-        ),
-        *([f"{_rounds(set(refused))}: {len(refused)} {many} refused."] if refused else []),
-        *filter(None, sentences),
-        *(
-            f"{_rounds(rounds)}: clients chose while {_clusters(clusters)} had no risk "
-            f"figure, or an expired one."
-            for clusters, rounds in blind.items()
-        ),
+        Happening(same[-1][1], sorted({t for t, _ in same}), len(same))
+        for _, same in sorted(alike.items(), key=lambda each: each[0])
     ]
-
-
-def _sentence(event: events.Event, at: str) -> str:
-    match event:
-        case events.ClustersCollapsed(cluster):
-            said = (
-                f"collapse. Every client sits in cluster {cluster}; there is nothing "
-                f"personalised left."
-            )
-        case events.ClusterWaited(cluster, clients, least):
-            few = (
-                f"fewer than the {least} that its aggregation needs"
-                if clients < least
-                else "of fewer organisations than aggregation.min_organisations asks for"
-            )
-            said = f"cluster {cluster} waited. Its {clients} clients are {few}."
-        case events.MovesWaited():
-            said = (
-                f"{len(event.clients)} clients wait, as with fewer than {event.min_cohort} who "
-                f"move alike their sums would stand out between two rounds."
-            )
-        case events.NewcomersWaited():
-            said = (
-                f"{event.newcomers} clients from elsewhere chose cluster {event.cluster}, "
-                f"beside {event.founders} of its own. {event.waiting} of them sat out "
-                f"(method.max_newcomers)."
-            )
-        case events.SumGivenUp(clients, reason):
-            said = (
-                f"the sums of {len(clients)} clients came to nothing ({reason}), and are asked "
-                f"for again."
-            )
-        case events.ClusterAbandoned(cluster):
-            said = (
-                f"cluster {cluster} was abandoned by its last client. It is frozen, and offered "
-                f"no more."
-            )
-        case events.GroupsSought():
-            gaps = ", ".join(f"{name} {gap:.1f}" for name, gap in event.gaps.items())
-            clear = event.gaps.get(event.chosen, 0.0) >= GROUPS_SHOW
-            said = (
-                f"the server split the clients by their {event.chosen} (gap statistic: {gaps}; "
-                f"above about {GROUPS_SHOW:g} there are groups): the clients "
-                f"{'fall into groups' if clear else 'hardly show groups'}. Beyond its update "
-                f"each client sent: {event.sent or 'nothing'}."
-            )
-        case _:
-            return ""
-    return f"{at}: {said}"
-
-
-def _clusters(clusters: Sequence[int]) -> str:
-    if len(clusters) > 8:
-        return f"{len(clusters)} clusters"
-    return f"cluster{'s' if len(clusters) > 1 else ''} {', '.join(map(str, clusters))}"
-
-
-def _rounds(rounds: Iterable[int]) -> str:
-    """Name rounds as a reader counts them, those in a row as one span."""
-    spans: list[tuple[int, int]] = []
-    numbers = sorted(map(round_number, rounds))
-    for t in numbers:
-        in_a_row = bool(spans) and spans[-1][1] == t - 1
-        spans[-1:] = [(spans[-1][0], t)] if in_a_row else [*spans[-1:], (t, t)]
-    texts = [f"{a} to {b}" if b > a else f"{a}" for a, b in spans]
-    return f"Round{'s' if len(numbers) > 1 else ''} {', '.join(texts)}"

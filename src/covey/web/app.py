@@ -1,26 +1,26 @@
 """The pages by address, each made for its request, on a server of this machine."""
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from covey.base.errors import RunError
 from covey.components.own_code import no_foreign_code
-from covey.web import client_pages, pages
+from covey.web import pages
+from covey.web.forms import Forms
 from covey.web.guard import Guard
 from covey.web.runs import FollowedRun, WatchedRuns
 
@@ -30,8 +30,8 @@ LOOK_EVERY = 0.5
 SPEAK_EVERY = 15.0
 """Seconds after which a stream says that it is still there."""
 
-View = Mapping[str, Any] | None
-"""What a page says; None: there is nothing at this address."""
+View = Mapping[str, Any]
+"""What a page says."""
 
 
 def application(
@@ -45,107 +45,71 @@ def application(
         on_used: called with the next link once one was used.
         write: whether requests can be taken in, answered and closed by forms.
     """
-    runs, forms = WatchedRuns(roots), client_pages.Forms(roots) if write else None
+    runs, forms = WatchedRuns(roots), Forms(roots) if write else None
 
     def run_of(request: Request) -> FollowedRun:
-        return _there(runs.get(request.path_params["key"]))
+        if (run := runs.get(request.path_params["key"])) is None:
+            raise HTTPException(404)
+        return run
 
-    def forms_on(request: Request, number: str = "") -> dict[str, Any]:
-        """Return what forms on a page need; without them, none is on it."""
-        if forms is None:
-            return {"form_token": "", "forms": {}, "answering": ""}
-        token = request.scope["form_token"]
-        return {"form_token": token, "forms": forms.choices, "answering": forms.told(number)}
+    def page(path: str, template: str, make: Callable[[Request], View]) -> Route:
+        """Return a page's route; it is made in a thread, so that streams go on meanwhile."""
 
-    def one_request(request: Request) -> View:
-        number = request.path_params["number"]
-        case = client_pages.request_page(runs.roots, number)
-        return None if case is None else {**case, **forms_on(request, number)}
+        def answer(request: Request) -> Response:
+            with no_foreign_code():
+                fields = forms.view(request) if forms and "/requests" in path else {}
+                return HTMLResponse(pages.page(f"{template}.html", {**make(request), **fields}))
+
+        return Route(path, answer)
+
+    def page_of_run(path: str, template: str, make: Callable[..., View]) -> Route:
+        """Return the route of one of a run's pages; `make` takes the run and what is named."""
+
+        def view(request: Request) -> View:
+            run, (_, *named) = run_of(request), request.path_params.values()
+            return {"run": run, "snapshot": run.look(), **make(run, *named)}
+
+        return page(f"/runs/{{key}}{path}", template, view)
 
     def clients(request: Request) -> Response:
-        run, name = run_of(request), request.query_params.get("name", "").strip()
-        if name and (handle := client_pages.handle_of(run, name)):
-            return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
-        text = request.query_params.get("page", "0")
-        number = int(text) if text.isascii() and text.isdigit() else 0
         with no_foreign_code():
-            return HTMLResponse(
-                pages.page("clients.html", client_pages.clients_page(run, number, name))
-            )
-
-    def asset(request: Request) -> Response:
-        content, kind = _there(pages.static(request.path_params["name"]))
-        return Response(content, media_type=kind)
+            return pages.clients(run_of(request), request)
 
     def picture(request: Request) -> Response:
         with no_foreign_code():
             svg = pages.picture_of(run_of(request), request.path_params["name"])
-        return Response(_there(svg), media_type="image/svg+xml")
+        return Response(svg, media_type="image/svg+xml")
 
     async def events(request: Request) -> Response:
         run = await run_in_threadpool(run_of, request)
         return StreamingResponse(_changes(run, request), media_type="text/event-stream")
 
+    def requests_of(request: Request) -> View:
+        return pages.request_page(runs.roots, request.path_params["number"])
+
     app = Starlette(
         routes=[
             *(forms.routes() if forms else ()),
-            _page("/", "list", lambda _: pages.list_page(runs)),
-            _page(
-                "/compare",
-                "compared",
-                lambda r: pages.compared_page(runs, r.query_params.getlist("run")),
-            ),
-            _page(
-                "/requests",
-                "requests",
-                lambda r: client_pages.requests_page(runs.roots) | forms_on(r),
-            ),
-            _page("/requests/{number}", "request", one_request),
-            _page("/runs/{key}", "run", lambda r: pages.run_page(run_of(r))),
-            Route("/runs/{key}/events", events),
+            page("/", "list", lambda _: pages.list_page(runs)),
+            page("/compare", "compared", lambda r: pages.compared_page(runs, r)),
+            page("/requests", "requests", lambda _: pages.requests_page(runs.roots)),
+            page("/requests/{number}", "request", requests_of),
+            page_of_run("", "run", pages.run_page),
+            page_of_run("/clients/{name}", "client", pages.client_page),
+            page_of_run("/proofs", "proofs", pages.proofs_page),
+            page_of_run("/proofs/{name}", "proof", pages.proof_page),
+            page_of_run("/audit", "audit", pages.audit_page),
             Route("/runs/{key}/clients", clients),
-            _page(
-                "/runs/{key}/clients/{name}",
-                "client",
-                lambda r: client_pages.client_page(run_of(r), r.path_params["name"]),
-            ),
-            _page("/runs/{key}/proofs", "proofs", lambda r: pages.proofs_page(run_of(r))),
-            _page(
-                "/runs/{key}/proofs/{name}",
-                "proof",
-                lambda r: pages.proof_page(run_of(r), r.path_params["name"]),
-            ),
-            _page("/runs/{key}/audit", "audit", lambda r: pages.audit_page(run_of(r))),
+            Route("/runs/{key}/events", events),
             Route("/runs/{key}/pictures/{name}.svg", picture),
-            Route("/static/{name}", asset),
+            Mount(
+                "/static",
+                StaticFiles(packages=[("covey.report", "static"), ("covey.web", "static")]),
+            ),
         ],
-        exception_handlers={404: _missing},
+        exception_handlers={404: lambda *_: HTMLResponse(pages.page("missing.html", {}), 404)},
     )
     return Guard(app, port, on_used, write=write)
-
-
-There = TypeVar("There")
-
-
-def _there(there: There | None) -> There:
-    """Return what is at an address, or let the page be that there is nothing."""
-    if there is None:
-        raise HTTPException(404)
-    return there
-
-
-def _page(path: str, template: str, make: Callable[[Request], View]) -> Route:
-    """Return a page's route; it is made in a thread, so that streams go on meanwhile."""
-
-    def answer(request: Request) -> Response:
-        with no_foreign_code():
-            return HTMLResponse(pages.page(f"{template}.html", _there(make(request))))
-
-    return Route(path, answer)
-
-
-def _missing(_: Request, _error: Exception) -> Response:
-    return HTMLResponse(pages.page("missing.html", {}), 404)
 
 
 async def _changes(run: FollowedRun, request: Request) -> AsyncIterator[str]:
@@ -226,22 +190,12 @@ def serve(
                 f"Runs are looked for below folders, found {str(root)!r}, which is none. "
                 f"Give folders that are there."
             )
-    listener = _listener(port)
-    guard = application(roots, listener.getsockname()[1], on_link, write=write)
-    return Server(guard, listener)
-
-
-def _listener(port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    if os.name == "posix":
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOST, port))
-        listener.listen(128)  # a browser that comes before the server runs is kept waiting
+    try:  # a browser that comes before the server runs is kept waiting
+        listener = socket.create_server((HOST, port), backlog=128)
     except OSError as error:
-        listener.close()
         raise RunError(
             f"Pages are to be served on port {port} of this machine, but it cannot be "
             f"had: {error.strerror}. Give another --port; 0 takes any that is free."
         ) from error
-    return listener
+    guard = application(roots, listener.getsockname()[1], on_link, write=write)
+    return Server(guard, listener)

@@ -3,9 +3,8 @@
 import hmac
 import secrets
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -75,13 +74,11 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or pass it on."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
         if scope["type"] != "http":
             return  # no web sockets here
-        session = self._session(Headers(scope=scope))
-        refused = self._refusal(Request(scope), session)
+        request = Request(scope)
+        session = self._session(request.cookies.get(self._cookie, ""))
+        refused = self._refusal(request, session)
         scope["form_token"] = self._form_token(session) if self._write else ""
         answer = self._app if refused is None else refused
         await answer(scope, receive, _with_headers(send))
@@ -118,16 +115,9 @@ class Guard:
         answer.set_cookie(self._cookie, session, httponly=True, samesite="strict")
         return answer
 
-    def _session(self, headers: Headers) -> str:
+    def _session(self, cookie: str) -> str:
         """Return the session that a cookie names; "": none that was let in."""
-        try:
-            cookies = SimpleCookie(headers.get("cookie", ""))
-        except CookieError:
-            return ""
-        given = cookies.get(self._cookie)
-        if given is None:
-            return ""
-        mine = given.value.encode()
+        mine = cookie.encode()
         known = (s for s in self._sessions if hmac.compare_digest(mine, s.encode()))
         return next(known, "")
 

@@ -1,37 +1,40 @@
-"""Pages of runs: one, two side by side, all of them, and their documents."""
+"""What pages say: of runs, of their clients and documents, of requests."""
 
-import json
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from jinja2 import UndefinedError
+from pydantic import TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from covey.base.errors import CoveyError
 from covey.base.files import read_bounded
-from covey.base.names import Handle, __version__, round_number
+from covey.base.history import History
+from covey.base.names import ClientName, Handle, __version__
+from covey.desk.register import FILE, RequestView, read_register
 from covey.desk.runs import seconds_since
-from covey.report.page import Sources, audit_rows, comparison_view, drawn, embedded, templates
-from covey.report.summary import age, early_end_told, size
-from covey.report.view import Privacy, RunView, pictures_of, privacy_of, run_view
+from covey.ledger.store import Ledger
+from covey.report.clients import ClientSummary, client_summaries
+from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
+from covey.report.summary import Summary, age, summary
+from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import Noted
+from covey.runtime.planning import read_client
 from covey.runtime.verification import verify
-from covey.unlearning.proof import read_proof
+from covey.unlearning.plan import AFTERWARDS
+from covey.unlearning.proof import Proof, read_proof
 from covey.unlearning.proof_text import sentences
 from covey.unlearning.signature import Check
 from covey.web.runs import FollowedRun, Snapshot, WatchedRuns
 
-STATIC = {
-    "page.css": ("covey.report", "templates", "text/css"),
-    "live.js": ("covey.web", "static", "text/javascript"),
-}
-"""What pages load beside themselves: its package, its folder there, and its kind."""
 MOST_LISTED = 50
 MOST_COMPARED = 8
 
@@ -41,26 +44,11 @@ def page(template: str, view: Mapping[str, Any]) -> str:
     return _pages.get_template(template).render(view)
 
 
-def static(name: str) -> tuple[bytes, str] | None:
-    """Return a file that pages load, and its kind; None: there is no such file."""
-    if name not in STATIC:
-        return None
-    package, folder, kind = STATIC[name]
-    return files(package).joinpath(folder, name).read_bytes(), kind
-
-
-def since(written_at: str | None) -> str:
-    """Return how long ago a time of the ledger was."""
-    return age(seconds_since(written_at or "", datetime.now(UTC)))
-
-
 _pages = templates("covey.web")
-_pages.filters["round_number"] = round_number
 _pages.globals |= {
-    "age": age,
+    "answering": "",
     "form_token": "",  # forms are on no page, unless it says so
-    "since": since,
-    "size": size,
+    "since": lambda written_at: age(seconds_since(written_at, datetime.now(UTC))),
     "version": __version__,
 }
 
@@ -68,72 +56,61 @@ _pages.globals |= {
 def run_page(run: FollowedRun) -> dict[str, Any]:
     """Return everything that the page of a run says."""
     snapshot = run.look()
-    page = {"run": run, "snapshot": snapshot, "state": state_of(snapshot), "view": None}
     if snapshot.history.started is None:
-        return page
-    view: RunView = run.made("view", partial(_view, run))
-    privacy, mark = run.made_later("privacy", partial(_privacy, run)), run.pictured().mark
-    names = [
-        *pictures_of(view.run, is_whole=view.is_whole),
-        *(["spent"] if privacy and privacy[0].status.guarantee else []),
-    ]
+        return {"has_begun": False}
+    view = run.made("view", lambda at: run_view(run.reported(at), is_whole=at.is_whole))
+    privacy, head, _ = run.made_later("privacy", partial(_privacy, run)) or (None, None, None)
+    names = pictures_of(view["reported"], privacy, is_whole=view["is_whole"])
+    mark = run.pictured().mark
     return {
-        **page,
-        "view": view,
-        "privacy": privacy and privacy[0],
-        "pictures": Sources({n: f"/runs/{run.key}/pictures/{n}.svg?{mark}" for n in names}),
+        **view,
+        "has_begun": True,
+        "privacy": privacy,
+        "privacy_head": head,
+        "pictures": {name: f"/runs/{run.key}/pictures/{name}.svg?{mark}" for name in names},
         "above": run.made("above", _above),
         "listed": MOST_LISTED,
         "log": list(_log(snapshot)),
     }
 
 
-def state_of(snapshot: Snapshot) -> str:
-    """Say in a few words how far a run is."""
-    history = snapshot.history
-    if history.started is None:
-        return "not begun"
-    if history.finished is not None:
-        return early_end_told(history.ended_early) or "finished"
-    return f"round {len(history.rounds)} of {history.started.rounds}"
+def _privacy(run: FollowedRun, snapshot: Snapshot) -> tuple[Summary, str | None, bytes | None]:
+    """Return what takes long to add up, up to which head, and its picture, which takes as long."""
+    reported = run.reported(snapshot)
+    added_up = summary(snapshot.history)
+    picture = drawn(reported, "spent") if added_up.privacy.guarantee else None
+    return added_up, reported.ledger_head, picture
 
 
-def _view(run: FollowedRun, snapshot: Snapshot) -> RunView:
-    return run_view(run.reported(snapshot), is_whole=snapshot.is_whole)
+def picture_of(run: FollowedRun, name: str) -> bytes:
+    """Return one of the report's pictures as SVG, drawn once for each head.
 
-
-def _privacy(run: FollowedRun, snapshot: Snapshot) -> tuple[Privacy, bytes | None]:
-    """Return what noise guarantees, and its picture, which takes as long to add up."""
-    privacy = privacy_of(run.reported(snapshot))
-    return privacy, drawn(run.reported(snapshot), "spent") if privacy.status.guarantee else None
-
-
-def picture_of(run: FollowedRun, name: str) -> bytes | None:
-    """Return one of the report's pictures as SVG, drawn once for each head; None: there is none."""
+    Raises:
+        HTTPException: there is none.
+    """
     if name == "spent":
         privacy = run.made_later("privacy", partial(_privacy, run))
-        return privacy[1] if privacy else None
-    run.look()
-    snapshot = run.pictured()
-
-    def draw(_: Snapshot) -> bytes | None:
-        reported = run.reported(snapshot)
-        names = pictures_of(reported, is_whole=snapshot.is_whole)
-        return drawn(reported, name) if name in names else None
-
-    return None if snapshot.history.started is None else run.made(f"picture {name}", draw, snapshot)
+        svg = privacy and privacy[2]
+    else:
+        run.look()
+        svg = run.made(f"picture {name}", partial(_drawn, run, name), run.pictured())
+    if svg is None:
+        raise HTTPException(404)
+    return svg
 
 
-def _above(snapshot: Snapshot) -> list[tuple[float, float, int, Handle]]:
+def _drawn(run: FollowedRun, name: str, snapshot: Snapshot) -> bytes | None:
+    reported, has_begun = run.reported(snapshot), snapshot.history.started is not None
+    is_there = has_begun and name in pictures_of(reported, is_whole=snapshot.is_whole)
+    return drawn(reported, name) if is_there else None
+
+
+def _above(snapshot: Snapshot) -> list[ClientSummary]:
     """Return who accepts less than the figure of its cluster, the widest gap first."""
     history = snapshot.history
-    taus = history.started.risk_thresholds if history.started else {}
-    clients = [
-        (taus[handle], figure.risk, j, handle)
-        for handle, j in history.assignment.items()
-        if (figure := history.figures.get(j)) and figure.risk > taus.get(handle, 1.0)
-    ]
-    return sorted(clients, key=lambda each: (each[0] - each[1], each[3]))
+    clients = client_summaries(history, history.assignment).values()
+    margins = [(each.margin, each.handle, each) for each in clients if each.margin is not None]
+    return [each for margin, _, each in sorted(margins) if margin < 0]
 
 
 def _log(snapshot: Snapshot) -> Iterator[tuple[Noted, str]]:
@@ -155,9 +132,10 @@ def list_page(runs: WatchedRuns) -> dict[str, Any]:
     }
 
 
-def compared_page(runs: WatchedRuns, keys: Sequence[str]) -> dict[str, Any]:
-    """Return what `covey report` says of several runs; without two keys, a choice."""
-    chosen = [run for key in keys[:MOST_COMPARED] if (run := runs.get(key)) is not None]
+def compared_page(runs: WatchedRuns, request: Request) -> dict[str, Any]:
+    """Return what `covey report` says of several runs; without two of them, a choice."""
+    keys = request.query_params.getlist("run")[:MOST_COMPARED]
+    chosen = [run for key in keys if (run := runs.get(key)) is not None]
     looks = [run.look() for run in chosen]
     page = {"runs": runs.all(), "chosen": chosen, "rows": []}
     if len(chosen) < 2 or any(look.history.started is None for look in looks):
@@ -171,26 +149,22 @@ def compared_page(runs: WatchedRuns, keys: Sequence[str]) -> dict[str, Any]:
     return {**page, **view, "pictures": embedded(pictures), "waits": not is_whole}
 
 
-SAID = {
-    "claim": "What is claimed",
-    "done": "What was done",
-    "left_to_do": "What is left to do",
-    "limits": "What it does not say",
-}
-
-
 def proofs_page(run: FollowedRun) -> dict[str, Any]:
     """Return the list of a run's proofs, with what they say of themselves."""
-    proofs = [_proof(path) for path in _proofs(run)]
-    proofs.sort(key=lambda each: str(each["answered"]), reverse=True)
-    return {"run": run, "snapshot": run.look(), "proofs": proofs}
+    proofs = [(path.stem, _proof(path)) for path in _proofs(run)]
+    proofs.sort(key=lambda each: each[1].answered if each[1] else "", reverse=True)
+    return {"proofs": proofs}
 
 
-def proof_page(run: FollowedRun, name: str) -> dict[str, Any] | None:
-    """Return one proof with every check of it; None: there is no such proof."""
+def proof_page(run: FollowedRun, name: str) -> dict[str, Any]:
+    """Return one proof with every check of it.
+
+    Raises:
+        HTTPException: there is no such proof.
+    """
     path = next((each for each in _proofs(run) if each.stem == name), None)
     if path is None:
-        return None
+        raise HTTPException(404)
 
     def checks(_: Snapshot) -> list[Check]:  # the ledger is read again, as an auditor would
         try:
@@ -198,52 +172,155 @@ def proof_page(run: FollowedRun, name: str) -> dict[str, Any] | None:
         except (CoveyError, OSError) as error:
             return [Check.failed("file", str(error))]
 
+    proof = _proof(path)
     return {
-        "run": run,
-        "snapshot": run.look(),
-        "proof": _proof(path),
+        "name": name,
+        "proof": proof,
+        "said": sentences(proof) if proof else {},
         "checks": run.made_later(f"proof {name}", checks),
     }
 
 
 def audit_page(run: FollowedRun) -> dict[str, Any]:
     """Return the last audit, or that there was none."""
-    view: dict[str, Any] = {"run": run, "snapshot": run.look(), "audit": None, "problem": ""}
     path = run.folder.path / "audit" / "audit.json"
     if not path.is_file():
-        return view
+        return {"audit": None, "problem": ""}
     try:
-        audit = json.loads(read_bounded(path))
-        shown = {"audit": audit, "rows": audit_rows(audit), "pictures": Sources()}
-        for each in audit["clusters"]:
-            picture = path.with_name(f"roc-cluster-{int(each['cluster'])}.svg")
-            if picture.is_file() and not picture.is_symlink():
-                shown["pictures"] |= embedded({str(each["cluster"]): read_bounded(picture)})
-        _pages.get_template("audit_body.html").render(shown)  # it has all that the page needs
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, UndefinedError) as error:
-        return {**view, "problem": f"{path.name} cannot be read: {error}"}
-    return {**view, **shown}
+        audit = TypeAdapter(Audit).validate_json(read_bounded(path))
+        places = {each.cluster: f"roc-cluster-{each.cluster}.svg" for each in audit.clusters}
+        pictures = {
+            str(j): read_bounded(place)
+            for j, name in places.items()
+            if (place := path.with_name(name)).is_file() and not place.is_symlink()
+        }
+    except (OSError, ValueError) as error:
+        is_none = isinstance(error, ValidationError)
+        why = "it is no audit of a run" if is_none else str(error)
+        return {"audit": None, "problem": f"{path.name} cannot be read: {why}"}
+    return {"audit": audit, "pictures": embedded(pictures), "problem": ""}
 
 
-def _proofs(run: FollowedRun) -> Sequence[Path]:
+def _proofs(run: FollowedRun) -> list[Path]:
     return sorted(path for path in run.folder.proofs.glob("*.json") if path.is_file())
 
 
-def _proof(path: Path) -> dict[str, Any]:
-    """Return what a proof says of itself, each a text, and its sentences by their title.
+def _proof(path: Path) -> Proof | None:
+    """Return what a proof says of itself; None: the file is none."""
+    with suppress(OSError, ValueError):
+        return read_proof(read_bounded(path))
+    return None
 
-    Where it says nothing, or is no proof, there is "" or no sentence.
-    """
-    document: Any = None
-    said: Mapping[str, Sequence[str]] = {}
-    with suppress(OSError, ValueError, RecursionError):
-        content = read_bounded(path)
-        document = json.loads(content)
-        said = sentences(read_proof(content))
-    keys = ("answer", "answered", "asked", "basis", "request", "ledger_events")
-    named: Mapping[str, Any] = document if isinstance(document, dict) else {}
-    return {
-        "name": path.stem,
-        **{key: str(named.get(key, "")) for key in keys},
-        "sentences": {title: said[key] for key, title in SAID.items() if key in said},
+
+PAGE = 100
+"""Clients on one page of the list."""
+
+
+def _names_of(run: FollowedRun) -> Mapping[Handle, ClientName]:
+    """Return the names that are still known."""
+    try:
+        with Ledger.read(run.folder.ledger) as ledger:
+            return ledger.names()
+    except CoveyError:
+        return {}
+
+
+def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
+    began = history.started.groups if history.started else {}
+    return {*began, *names, *history.assignment, *(e.handle for e in history.left)}
+
+
+def clients(run: FollowedRun, request: Request) -> Response:
+    """Return a page of the list of clients, or the way to the card of the one that is named."""
+    snapshot, names = run.look(), _names_of(run)
+    known = _known(snapshot.history, names)
+    if name := request.query_params.get("name", "").strip():
+        handle = {each: handle for handle, each in names.items()}.get(name, name)
+        if handle in known:
+            return RedirectResponse(f"/runs/{run.key}/clients/{quote(handle)}", 303)
+    # by name; those that left come last
+    handles = sorted(known, key=lambda h: (h not in names, names.get(h, h)))
+    text, last = request.query_params.get("page", "0"), max(0, (len(handles) - 1) // PAGE)
+    number = min(int(text) if text.isascii() and text.isdigit() else 0, last)
+    shown = handles[number * PAGE : (number + 1) * PAGE]
+    view = {
+        "run": run,
+        "snapshot": snapshot,
+        "clients": client_summaries(snapshot.history, shown).values(),
+        "names": names,
+        "page": number,
+        "last": last,
+        "count": len(handles),
+        "asked": name,
     }
+    return HTMLResponse(page("clients.html", view))
+
+
+def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any]:
+    """Return a client's card.
+
+    Raises:
+        HTTPException: there is no such client.
+    """
+    history, names = run.look().history, _names_of(run)
+    if handle not in _known(history, names):
+        raise HTTPException(404)
+    return {
+        "client": client_summaries(history, [handle])[handle],
+        "name": names.get(handle, ""),
+        "played": len(history.rounds),
+        "moves": history.moves.get(handle, ()),
+        "record": run.made_later(f"client {handle}", partial(_record, run, handle)),
+        "answer": next((e.answer for e in history.left if e.handle == handle), ""),
+        "afterwards": AFTERWARDS,
+    }
+
+
+def _record(run: FollowedRun, handle: Handle, _: Snapshot) -> dict[str, Any]:
+    """Return what the ledger, which is read again, says of this client alone."""
+    try:
+        held, plan = read_client(run.folder, handle)
+    except (CoveyError, OSError) as error:
+        return {"problem": str(error)}
+    left, trained = frozenset(held.left), held.trained.get(handle, {})
+    sets = [(each, each.plausible_members(handle, left)) for each in held.sets_of(handle)]
+    return {"problem": "", "trained": trained, "sets": sets, "plan": plan}
+
+
+REGISTER = "requests"
+"""Where a root has its register, unless `covey requests` used another place."""
+
+
+def requests_page(roots: Iterable[Path]) -> dict[str, Any]:
+    """Return every request: those that are open by their day, then those that are closed."""
+    found, problems = _requests(roots)
+    found.sort(key=lambda each: (each.state == "closed", each.due, each.request))
+    waiting = [each for each in found if each.state != "closed"]
+    return {"requests": found, "problems": problems, "waiting": waiting}
+
+
+def request_page(roots: Iterable[Path], number: str) -> dict[str, Any]:
+    """Return one request.
+
+    Raises:
+        HTTPException: there is none.
+    """
+    for each in _requests(roots)[0]:
+        if each.request == number:
+            return {"view": each}
+    raise HTTPException(404)
+
+
+def _requests(roots: Iterable[Path]) -> tuple[list[RequestView], list[str]]:
+    """Return all requests, and why those of some register cannot be read."""
+    found: list[RequestView] = []
+    problems: list[str] = []
+    for root in roots:
+        if not (root / REGISTER / FILE).is_file():
+            continue
+        try:
+            with read_register(root / REGISTER) as register:
+                found += register.views()
+        except (CoveyError, OSError, ValueError) as error:
+            problems.append(str(error))
+    return found, problems

@@ -1,10 +1,10 @@
-"""All runs that pages are shown of, each read in the background, a slice at a time."""
+"""All runs that pages are shown of, each read in the background."""
 
 import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,13 +22,14 @@ from covey.report.queries import Reported
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerFollower, Noted, glance
 
-SLICE_SECONDS = 0.2
-"""How long one run is read before another one's turn comes."""
+READERS = 4
+"""Runs that are read at the same time."""
 
 PATIENCE_SECONDS = 0.5
 """How long a page waits for what was added to be read."""
 
 SHORT_SECONDS = 0.1
+"""How long a page waits for what is being worked out."""
 
 TICK_NANOSECONDS = 100_000_000
 """Within a tick of its file system's clock, a file can change again unseen."""
@@ -40,9 +41,9 @@ LONG_BYTES = 4_000_000
 """From this size on, a page does not wait for a ledger that was never read."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known of a run at one moment.
+    """What is known of a run at one moment; equal are two that say the same.
 
     Attributes:
         is_whole: everything was read and verified; if not, `history` lacks who is in
@@ -53,20 +54,15 @@ class Snapshot:
         problem: why no more is known; "": nothing is in the way.
     """
 
-    history: History = field(default_factory=History)
+    history: History = field(default_factory=History, compare=False)
     is_whole: bool = False
     position: int = 0
     end: int = 0
     head: str = ""
-    written_at: str | None = None
-    times: dict[int, str] = field(default_factory=dict[int, str])
-    latest: tuple[Noted, ...] = ()
+    written_at: str | None = field(default=None, compare=False)
+    times: dict[int, str] = field(default_factory=dict[int, str], compare=False)
+    latest: tuple[Noted, ...] = field(default=(), compare=False)
     problem: str = ""
-
-    @property
-    def stands_for(self) -> tuple[object, ...]:
-        """What is equal in two snapshots that say the same."""
-        return self.is_whole, self.position, self.end, self.head, self.problem
 
     @property
     def mark(self) -> str:
@@ -92,13 +88,12 @@ class FollowedRun:
         self._pictured: Snapshot | None = None
         self._pictured_at = float("-inf")
         self._results: dict[str, tuple[Snapshot, Any]] = {}
-        self._took: dict[str, float] = {}
-        self._pending: set[str] = set()
+        self._later: dict[str, tuple[Snapshot, Future[None]]] = {}
 
     def look(self) -> Snapshot:
         """Return what is known now; what is not yet is being read from here on."""
-        path = self.folder.ledger_path
-        if self._snapshot is None and path.is_file() and path.stat().st_size > LONG_BYTES:
+        stamp = self.stamp()
+        if self._snapshot is None and stamp is not None and stamp[1] > LONG_BYTES:
             self._publish_glance()
         self.check()
         with self._changed:
@@ -119,7 +114,7 @@ class FollowedRun:
             # a later change shows in the stamp of a file that a tick has passed since
             is_still = stamp is not None and time.time_ns() - stamp[0] > TICK_NANOSECONDS
             self._stamp, self._is_reading = stamp if is_still else None, True
-        self._reader.submit(self._read_slice)
+        self._reader.submit(self._read)
 
     def made(self, what: str, work: Callable[[Snapshot], Any], of: Snapshot | None = None) -> Any:  # noqa: ANN401
         """Return what `work` makes of what is known, or of `of`, made once for each head."""
@@ -130,20 +125,21 @@ class FollowedRun:
         return known[1]
 
     def made_later(self, what: str, work: Callable[[Snapshot], Any]) -> Any:  # noqa: ANN401
-        """Return what `work` made of an earlier head, or None, while it is made anew.
+        """Return what `work` makes of what is known, if it does so at once.
 
-        What takes no time is made at once.
+        Else what it made of an earlier head, or None, while it goes on.
         """
-        if self._took.get(what, SHORT_SECONDS) < SHORT_SECONDS:
-            return self.made(what, work)
-        snapshot, known = self.look(), self._results.get(what)
+        snapshot = self.look()
         if not snapshot.is_whole:
             return None
         with self._changed:
-            is_due = known is None or known[0] is not snapshot
-            if is_due and what not in self._pending:
-                self._pending.add(what)
-                self._reader.submit(self._make, what, work, snapshot)
+            of, future = self._later.get(what, (None, None))
+            if future is None or (of is not snapshot and future.done()):
+                future = self._reader.submit(self._make, what, work, snapshot)
+                self._later[what] = snapshot, future
+        if wait([future], SHORT_SECONDS).not_done:
+            future.add_done_callback(self._count_up)
+        known = self._results.get(what)
         return None if known is None else known[1]
 
     def pictured(self) -> Snapshot:
@@ -164,16 +160,12 @@ class FollowedRun:
         return Reported(self.name, snapshot.history, settings, ledger_head=snapshot.head)
 
     def _make(self, what: str, work: Callable[[Snapshot], Any], snapshot: Snapshot) -> None:
-        began = time.monotonic()
-        try:
-            with no_foreign_code():
-                result = work(snapshot)
-            self._results[what] = snapshot, result
-            self._took[what] = time.monotonic() - began
-        finally:
-            with self._changed:
-                self._pending.discard(what)
-                self.version += 1
+        with no_foreign_code():
+            self._results[what] = snapshot, work(snapshot)
+
+    def _count_up(self, _: object) -> None:
+        with self._changed:
+            self.version += 1
 
     def stamp(self) -> tuple[int, int] | None:
         """Return what is other whenever the ledger is, and cheap; None: nothing is."""
@@ -185,7 +177,7 @@ class FollowedRun:
 
     def _publish(self, snapshot: Snapshot) -> None:
         with self._changed:
-            if self._snapshot is None or self._snapshot.stands_for != snapshot.stands_for:
+            if self._snapshot != snapshot:
                 self._snapshot = snapshot
                 self.version += 1
             self._changed.notify_all()
@@ -197,31 +189,17 @@ class FollowedRun:
             if self._snapshot is None:
                 self._publish(glanced)
 
-    def _read_slice(self) -> None:
-        more = False
+    def _read(self) -> None:
+        """Read to the end of the ledger, and publish what is new."""
+        growing = self._growing
         try:
-            with no_foreign_code():
-                more = self._read_on()
-        except (CoveyError, ValueError, OSError) as error:
-            self._publish(replace(self._snapshot or Snapshot(), problem=str(error)))
-        finally:
-            if more:
-                self._reader.submit(self._read_slice)
-            else:
-                with self._changed:
-                    self._is_reading = False
-                    self._changed.notify_all()
-
-    def _read_on(self) -> bool:
-        """Read for a while and publish what is new; return whether there is more."""
-        began, more, growing = time.monotonic(), True, self._growing
-        if not Ledger.exists(self.folder.ledger):
-            self._publish(Snapshot(problem="nothing is recorded yet"))
-            return False
-        with Ledger.read(self.folder.ledger) as ledger:
-            while more and time.monotonic() - began < SLICE_SECONDS:
-                more = growing.read_more(ledger)
-            if not more:
+            if not Ledger.exists(self.folder.ledger):
+                self._publish(Snapshot(problem="nothing is recorded yet"))
+                return
+            with no_foreign_code(), Ledger.read(self.folder.ledger) as ledger:
+                while growing.read_more(ledger):
+                    if self._snapshot is not None and not self._snapshot.is_whole:
+                        self._publish(replace(self._snapshot, position=growing.position))
                 whole = Snapshot(
                     history=growing.history,
                     is_whole=True,
@@ -232,10 +210,13 @@ class FollowedRun:
                     times=ledger.times(),
                     latest=tuple(growing.latest),
                 )
-                self._publish(whole)
-        if more and self._snapshot is not None and not self._snapshot.is_whole:
-            self._publish(replace(self._snapshot, position=growing.position))
-        return more
+            self._publish(whole)
+        except (CoveyError, ValueError, OSError) as error:
+            self._publish(replace(self._snapshot or Snapshot(), problem=str(error)))
+        finally:
+            with self._changed:
+                self._is_reading = False
+                self._changed.notify_all()
 
     def _glanced(self) -> Snapshot:
         try:
@@ -261,7 +242,7 @@ class WatchedRuns:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(roots)
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="covey-reader")
+        self._reader = ThreadPoolExecutor(READERS, thread_name_prefix="covey-reader")
         self._runs: dict[str, FollowedRun] = {}
         self._lines: dict[str, tuple[object, float, RunEntry]] = {}
         self._found_at = float("-inf")

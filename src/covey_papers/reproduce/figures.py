@@ -337,7 +337,7 @@ def _section(record: Record) -> dict[str, Any]:
     cells = record.found.cells
     return {
         "record": record,
-        "rows": [words(cell) for cell in cells if cell.values],
+        "rows": [(words(cell), cell.mean is not None) for cell in cells if cell.values],
         "reasons": list(dict.fromkeys(c.reason for c in cells if not c.values)),
         "minutes": record.found.seconds / 60,
     }

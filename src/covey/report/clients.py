@@ -1,0 +1,161 @@
+"""What is known of each client: what it accepts, and how exposed it is by what was attacked."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from covey.base.events import ClientExposed, ModelAttacked
+from covey.base.figure import Figure, RiskEstimate
+from covey.base.history import History
+from covey.base.names import Handle, round_number
+from covey.membership.truth import LOSS
+
+NOT_FINISHED = "it is measured when a run ends, and this one has not"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSummary:
+    """What is known of one client.
+
+    Attributes:
+        group: None: it is not known.
+        cluster: by its latest choice; None: it has made none, or left.
+        threshold: the highest risk that it accepts; None: the server does not know it.
+        measured: the red team's estimate of its cluster that is in force.
+        end: what was measured of it at the end.
+        risk: the strongest attack on the model that it ended with.
+        exposure: the highest risk of all models that its examples ever reached.
+        reached: the clusters of these.
+    """
+
+    handle: Handle
+    group: str | None
+    cluster: int | None
+    threshold: float | None
+    measured: RiskEstimate | None
+    end: ClientExposed | None
+    risk: RiskEstimate | None
+    exposure: Figure
+    reached: frozenset[int]
+
+    @property
+    def margin(self) -> float | None:
+        """How much more it accepts than was measured of its cluster; None: unknown."""
+        if self.measured is None or self.threshold is None:
+            return None
+        return self.threshold - self.measured.risk
+
+    @property
+    def is_above(self) -> bool | None:
+        """Whether it accepts less than that; None: unknown."""
+        return None if self.margin is None else self.margin < 0
+
+
+def client_summaries(
+    history: History, handles: Iterable[Handle] | None = None, by: str | None = None
+) -> dict[Handle, ClientSummary]:
+    """Return what is known of clients, by their handles.
+
+    Args:
+        history: of the run.
+        handles: whose; None: of those who were there when the run ended.
+        by: of all attacks only this one.
+    """
+    began, ends = history.started, {each.handle: each for each in history.exposures}
+    groups, figures = client_groups(history), history.figures
+    thresholds = began.risk_thresholds if began else {}
+    strongest_on = {
+        j: strongest(each for each in attacks if by in (None, each.source))
+        for j, attacks in attacks_on_models(history).items()
+    }
+    own: dict[Handle, list[RiskEstimate]] = {}  # of records whose weight is a client's own:
+    for each in _final_attacks(history):  # no attack on a whole cluster says more of them
+        if each.client and by is None:
+            own.setdefault(each.client, []).append(each.estimate)
+
+    def known(handle: Handle) -> ClientSummary:
+        cluster, end = history.assignment.get(handle), ends.get(handle)
+        reached = {j for j, clients in history.reached.items() if handle in clients}
+        reached |= {*history.trained.get(handle, ()), *([end.cluster] if end else [])}
+        exposure = end.exposure if end else Figure.unknown(NOT_FINISHED)
+        risk = strongest_on.get(end.cluster) if end else None
+        if end and handle in own:
+            risk = strongest(own[handle])
+            exposure = risk.figure if risk else own[handle][0].figure
+        elif exposure.value is not None and by != LOSS:
+            # the loss threshold is tried on those who trained a model, others on who uses it
+            others = (attack.figure for j in reached if (attack := strongest_on.get(j)))
+            exposure = max([exposure, *others], key=float)
+        return ClientSummary(
+            handle=handle,
+            group=groups.get(handle),
+            cluster=cluster,
+            threshold=thresholds.get(handle),
+            measured=None if cluster is None else figures.get(cluster),
+            end=end,
+            risk=risk,
+            exposure=exposure,
+            reached=frozenset(reached),
+        )
+
+    return {handle: known(handle) for handle in (ends if handles is None else handles)}
+
+
+def client_groups(history: History) -> dict[Handle, str]:
+    """Return the group's name of every client whose group is known."""
+    if history.started is None:
+        return {}
+    names, groups = history.started.group_names, history.started.groups
+    return {handle: names[group] for handle, group in groups.items() if group is not None}
+
+
+def strongest(attacks: Iterable[RiskEstimate]) -> RiskEstimate | None:
+    """Return the attack that succeeds most often; None: no attack has a figure."""
+    known = (each for each in attacks if each.is_known)
+    return max(known, key=lambda each: each.risk, default=None)
+
+
+def attacks_on_models(history: History) -> dict[int, list[RiskEstimate]]:
+    """Return per cluster every attack on the model that it ended with; none if it diverged."""
+    found = {each.cluster: [each.truth] for each in history.audits}
+    for each in _final_attacks(history):
+        if not each.client:
+            found.setdefault(each.cluster, []).append(each.estimate)
+    return {j: [] if j in history.diverged else attacks for j, attacks in found.items()}
+
+
+def _final_attacks(history: History) -> Iterator[ModelAttacked]:
+    """Yield the attacks on the models that the run ended with, but the loss threshold."""
+    now = history.finished.model_hash if history.finished else None
+    return (each for each in history.attacks if each.model_hash == now)
+
+
+def diverged_sentences(history: History) -> list[str]:
+    """Return one sentence per cluster whose model is none now, for a person."""
+    rounds = history.started.rounds if history.started else None
+    return [
+        f"the model of cluster {j} diverged (round {round_number(each.round_index, rounds)}): "
+        f"{each.reason}"
+        for j, each in sorted(history.diverged.items())
+    ]
+
+
+def sits_in_diverged(history: History) -> frozenset[int]:
+    """Return the diverged clusters that some client uses."""
+    return frozenset(history.diverged.keys() & set(history.assignment.values()))
+
+
+def why_unknown(history: History, clusters: Collection[int] = ()) -> str:
+    """Say why a figure over clients is null: models diverged, or there is no truth.
+
+    `clusters`: those that the figure rests on and that diverged.
+    """
+    if clusters:
+        names = ", ".join(str(j) for j in sorted(clusters))
+        plural = "s" if len(clusters) > 1 else ""
+        return f"diverged: it rests on the model{plural} of cluster{plural} {names}"
+    if not history.exposures:
+        return NOT_FINISHED
+    users = history.clusters_of_clients()
+    truths = (each.truth for each in history.audits if users[each.cluster])
+    reasons = dict.fromkeys(each.reason for each in truths if not each.is_known)
+    return f"no model in use has a true risk: {'; '.join(reasons) or 'none was audited'}"
