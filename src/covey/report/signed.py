@@ -18,7 +18,6 @@ from covey.components.own_code import no_foreign_code
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerRecord
 from covey.unlearning.signature import (
     Check,
     KeyRecord,
@@ -140,7 +139,7 @@ def _check_ledger(document: Mapping[str, Any], folder: RunFolder) -> Check:
         return Check.failed("ledger", detail)
     if record.hashes[at - 1] != document.get("ledger_head"):
         return Check.failed("ledger", f"event {at} has another hash there")
-    then = _facts(LedgerRecord(record.hashes[:at], record.records[:at]).history)
+    then = _facts(record.until(at).history)
     wrong = [name for name, facts in then.items() if document.get(name) != facts]
     if wrong:
         detail = f"{', '.join(wrong)}: other figures than events 1 to {at} make"
