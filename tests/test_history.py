@@ -22,7 +22,7 @@ from covey.base.events import (
     RunStarted,
 )
 from covey.base.figure import Figure
-from covey.base.history import RoundRow, history_of, pooled_clusters, trained_clusters, with_entry
+from covey.base.history import RoundRow, history_of, pooled_clusters, trained_clusters, with_entries
 
 
 def started(num_clusters: int = 2) -> RunStarted:
@@ -109,7 +109,7 @@ def test_a_cluster_that_nobody_trained_has_no_clients():
 
 def test_a_first_choice_is_no_move():
     history = history_of([(0, [started(), chosen(A=1)]), (1, [chosen(A=1, B=0)])])
-    history = with_entry(history, 2, [chosen(A=0, B=0), measured((2, 0))])
+    history = with_entries(history, [(2, [chosen(A=0, B=0), measured((2, 0))])])
     assert history.rounds[-1].moved == 1
 
 
@@ -119,7 +119,7 @@ def test_the_count_is_unknown_while_one_chosen_clusters_risk_is_unknown():
     history = history_of(story)
     assert risks(history.rounds[-1]) == ((0.9, 0.01), None)
     assert history.over() is None
-    assert with_entry(history, 1, [chosen(B=0)]).over() == 2  # 0.9 > 0.7 as well
+    assert with_entries(history, [(1, [chosen(B=0)])]).over() == 2  # 0.9 > 0.7 as well
     assert history_of([(0, [started(), chosen(A=0)])]).over() is None
     assert History().over() is None
 
@@ -184,7 +184,7 @@ def test_facts_are_kept_in_order():
 def test_folding_round_by_round_is_folding_at_once():
     history = History()
     for round_index, events in STORY:
-        history = with_entry(history, round_index, events)
+        history = with_entries(history, [(round_index, events)])
     assert history == history_of(STORY)
     assert history.rounds[:2] == history_of(STORY[:3]).rounds
 

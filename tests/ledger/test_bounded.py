@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, event
 
 from covey.ledger import rows, tables
-from covey.ledger.chain import REWIND, Record, current_records
+from covey.ledger.chain import REWIND, Record
 from covey.ledger.store import Ledger
 
 TORTURE = (pytest.mark.slow, pytest.mark.torture)
@@ -33,7 +33,8 @@ def long_ledger(path: Path, rounds: int) -> Path:
     Ledger.create(path, noon).close()
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
-        rows.add(connection, [r for t in range(rounds) for r in facts(t)], noon())
+        for t in range(rounds):
+            rows.add(connection, t, facts(t), noon())
     engine.dispose()
     return path
 
@@ -47,7 +48,7 @@ def steps(ledger: Ledger, deeds: Sequence[Callable[[], object]]) -> list[int]:
         taken += 1
         return 0
 
-    @event.listens_for(ledger._engine, "connect")
+    @event.listens_for(ledger._database.engine, "connect")
     def watch(connection: sqlite3.Connection, _: object) -> None:
         connection.set_progress_handler(tick, 1)
 
@@ -92,21 +93,16 @@ def test_a_round_costs_as_much_after_many_rounds_as_after_few(rounds, tmp_path):
 def test_the_last_round_is_that_of_the_current_story(words: list[int]):
     """0 to 3: so many rounds are played; 4 to 6: so many are taken back."""
     engine = create_engine("sqlite://")
-    records: list[Record] = []
+    last = -1
     with engine.begin() as connection:
         tables.lay_out(connection, "memory")
         for word in words:
-            told = [r.round_index for r in current_records(records)]
-            last = max((t for t in told if t is not None), default=-1)
-            new = (
-                [r for t in range(last + 1, last + 1 + word) for r in facts(t)]
-                if word < 4
-                else rewind(max(0, last - (word - 4)))
-            )
-            if new:
-                rows.add(connection, new, noon())
-                records += new
-            told = [r.round_index for r in current_records(records)]
-            expected = max((t for t in told if t is not None), default=None)
-            assert rows.last_round(connection) == expected
+            if word < 4:
+                for _ in range(word):
+                    rows.add(connection, last + 1, facts(last + 1), noon())
+                    last += 1
+            else:
+                rows.add(connection, None, rewind(max(0, last - (word - 4))), noon())
+                last = max(0, last - (word - 4)) - 1
+            assert rows.last_round(connection) == (None if last < 0 else last)
     engine.dispose()

@@ -27,7 +27,7 @@ def own_rounds_kept(url: str, name: str, acknowledged: list[dict[str, Any]]) -> 
     # the last one may be recorded though its answer was lost
     assert rounds in (len(acknowledged), len(acknowledged) + 1)
     assert told == [r for n in range(rounds) for r in writers.own_round(name, n)]
-    hashes = ledger.hashes()
+    hashes = [each.hash for each in ledger.links()]
     assert [hashes[2 * n + 1] for n in range(len(acknowledged))] == [
         each["head"] for each in acknowledged
     ]

@@ -232,27 +232,28 @@ def test_what_was_read_before_is_not_read_again(fresh: Callable[[], str]):
     where, third = fresh(), [Record(2, "cohort_sampled", {"clients": ["7f3a"]})]
     written(where)
     with Ledger.open(where, noon) as ledger:
-        before = ledger.links()
-        assert ledger.links(before[-1]) == []
+        before = [*ledger.links()]
+        assert [*ledger.pieces(before[-1])] == []
         ledger.append(2, third)
-        whole = ledger.links()
+        whole = [*ledger.links()]
         assert whole[:3] == before
-        assert ledger.links(before[-1]) == whole[3:]
-        assert ledger.links(before[0]) == whole[1:]
+        assert [*ledger.pieces(before[-1])] == [whole[3:]]
+        assert [*ledger.pieces(before[0])] == [whole[1:]]
         for position in (1, 4, 9):
             other = replace(before[0], position=position, hash="0" * 64)
-            assert ledger.links(other) == whole
+            with pytest.raises(LedgerError, match="not what was read before"):
+                next(ledger.pieces(other))
 
 
 def test_what_follows_is_verified_too(tmp_path: Path):
     where = tmp_path / "ledger.sqlite"
     written(where)
     with Ledger.read(where) as ledger:
-        before = ledger.links()[0]
+        before = next(ledger.links())
         with sqlite3.connect(where) as file:
             file.execute("UPDATE events SET body = '{}' WHERE position = 3")
         with pytest.raises(LedgerError, match="broken at position 3"):
-            ledger.links(before)
+            next(ledger.pieces(before))
 
 
 def test_a_head_that_is_no_text_is_no_head(tmp_path: Path):

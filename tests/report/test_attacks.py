@@ -11,7 +11,7 @@ import covey
 from covey import History
 from covey.base.events import ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.history import with_entry
+from covey.base.history import with_entries
 from covey.membership.truth import LOSS
 from covey.report.clients import client_summaries, strongest
 from covey.report.comparison import client_rows, comparison
@@ -32,7 +32,7 @@ def test_the_strongest_attack_is_one_that_was_run_and_none_is_above_it(attacks: 
 def attacked(history: History, cluster: int, risk: float, of: str = "") -> History:
     now = history.finished.model_hash if history.finished else ""
     fact = ModelAttacked(cluster, RiskEstimate(Figure(risk, 0.01), source="lira"), of or now)
-    return with_entry(history, None, [fact])
+    return with_entries(history, [(None, [fact])])
 
 
 def test_violations_follow_the_strongest_attack_and_name_it(histories: dict[str, History]):

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from covey import History
 from covey.base.events import PricesSet
-from covey.base.history import with_entry
+from covey.base.history import with_entries
 from covey.report.comparison_figures import front, overlaid_accuracy, pareto_figure, roc_figure
 from covey.report.figures import (
     FIGURES,
@@ -168,7 +168,7 @@ def test_settings_on_the_front_are_filled_in_each_panel():
 
 def test_prices_are_drawn_beside_the_shares(histories: dict[str, History]):
     fact = PricesSet((0.25, 0.0), (0.1, 0.9), 0.2)
-    figure = prices_figure(with_entry(histories["two clusters"], 2, [fact]))
+    figure = prices_figure(with_entries(histories["two clusters"], [(2, [fact])]))
     assert "cluster 0 | cluster 1 | target 0.2" in words(figure)
     assert figure.axes[0].lines[0].get_ydata() == [0.25]
     assert "no prices" in words(prices_figure(histories["two clusters"]))

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,18 +19,16 @@ from covey.base.events import (
     RunFinished,
     RunRolledBack,
     RunStarted,
-    kind_and_body,
 )
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.history import History, history_of, pooled_clusters, trained_clusters, with_entry
-from covey.ledger.chain import Record
+from covey.base.history import History, history_of, pooled_clusters, trained_clusters, with_entries
 from covey.membership.truth import LOSS
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
 from covey.report.page import rendered, run_view
 from covey.report.queries import Reported, final_figures, group_sizes
 from covey.report.summary import summary
-from covey.runtime.ledger_record import LedgerRecord
+from covey.runtime.ledger_record import Fact, LedgerRecord
 
 HANDLES: tuple[str, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
 CHOSEN: dict[str, int] = dict(zip(HANDLES, (0, 0, 1, 1, 1, 1), strict=True))
@@ -52,7 +49,7 @@ ANSWERS: list[list[tuple[str, str]]] = [
 several = pytest.mark.parametrize("told", ANSWERS, ids=str)
 
 
-def rounds(present: Sequence[str], first: int = 0) -> Iterator[Record]:
+def rounds(present: Sequence[str], first: int = 0) -> Iterator[Fact]:
     """Yield what a run of these clients records from a round on, with its end."""
     chosen = {h: CHOSEN[h] for h in present}
     sizes = tuple(list(chosen.values()).count(j) for j in range(2))
@@ -69,7 +66,7 @@ def rounds(present: Sequence[str], first: int = 0) -> Iterator[Record]:
             events += [audit(j, n) for j, n in enumerate(sizes)]
             events += [ClientExposed(h, j, 0.5, Figure(0.6)) for h, j in chosen.items()]
             events.append(FINISHED)
-        yield from (Record(t, *kind_and_body(each)) for each in events)
+        yield from ((t, each) for each in events)
 
 
 FINISHED = RunFinished("0de1", 0.5, {"minority": 0.5}, 1.0)
@@ -101,7 +98,7 @@ def audit(cluster: int, clients: int) -> ClusterAudited:
 def recorded(given_answers: Sequence[tuple[str, str]]) -> LedgerRecord:
     """Return a ledger of six clients, who leave one after the other once it ended."""
     present: list[str] = [*HANDLES]
-    records = [*rounds(HANDLES)]
+    found = [*rounds(HANDLES)]
     for handle, answer in given_answers:
         present.remove(handle)
         first = FIRST[answer]
@@ -109,11 +106,10 @@ def recorded(given_answers: Sequence[tuple[str, str]]) -> LedgerRecord:
         if first is not None:
             how = HOW.get(answer, "recorded")
             facts.append(RunRolledBack(first, ROUNDS + 1, how))
-        records += [Record(None, *kind_and_body(each)) for each in facts]
+        found += [(None, each) for each in facts]
         if first is not None:
-            records += rounds(present, first)
-    records = [replace(each, position=i) for i, each in enumerate(records, start=1)]
-    return LedgerRecord([f"{i:064x}" for i in range(len(records))], records)
+            found += rounds(present, first)
+    return LedgerRecord([f"{i:064x}" for i in range(len(found))], found)
 
 
 def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
@@ -202,6 +198,6 @@ def test_who_joins_is_in_the_run_and_what_nodes_tell_is_of_those_in_it():
     assert story.clients == {*HANDLES, "h9"}
     assert story.started is not None
     assert story.started.groups["h5"] == 1
-    after = with_entry(story, None, [ClientLeft("h0", "deny", None)])
+    after = with_entries(story, [(None, [ClientLeft("h0", "deny", None)])])
     assert after.clients == {*HANDLES[1:], "h9"}
     assert summary(after).violations.clients == ["h9"]

@@ -95,12 +95,12 @@ def told_by(
     with Ledger.open(place / "ledger.sqlite", now) as ledger:
         liar = _liar(ledger, document, mine)
         lie(liar)
-        with ledger._reading() as connection:
+        with ledger._database.reading() as connection:
             connection.execute(delete(events))
             connection.execute(delete(participation))
             connection.execute(delete(clock))
             for when, records in liar.entries:
-                rows.add(connection, records, when)
+                rows.add(connection, records[0].round_index, records, when)
             for handle, name in liar.renamed.items():
                 connection.execute(delete(clients).where(clients.c.handle == handle))
                 if name is not None:
@@ -114,7 +114,7 @@ def told_by(
 
 
 def _liar(ledger: Ledger, document: dict[str, Any], mine: tuple[str, str]) -> Liar:
-    links, entries, start = ledger.links(), [], 0
+    links, entries, start = [*ledger.links()], [], 0
     for end, when in sorted(ledger.times().items()):
         some = [
             Record(each.round_index, each.kind, json.loads(str(each.body)))

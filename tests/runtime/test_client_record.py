@@ -8,7 +8,7 @@ import covey
 from covey import Config
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import RecordReader
+from covey.runtime.ledger_record import LedgerReader
 from covey.runtime.planning import read_client
 
 SETTINGS = {
@@ -36,7 +36,7 @@ def test_the_table_of_participation_says_of_a_client_what_the_events_say(
     run = covey.run(config=Config.of(settings), out=tmp_path / "run")
     run.forget(min(run.names), "retrain")
     with Ledger.read(RunFolder(run.folder).ledger) as ledger:
-        whole = RecordReader().read(ledger).participation
+        whole = LedgerReader().read(ledger).participation
     for handle in run.names.values():
         held, plan = read_client(RunFolder(run.folder), handle)
         assert held.sets_of(handle) == whole.sets_of(handle)

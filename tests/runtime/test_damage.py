@@ -175,7 +175,7 @@ def test_no_flip_in_a_ledger_is_silent(flips, play):
             ledger.check_participation()
             return (
                 ledger.replay(),
-                [ledger.places(handle) for handle in played.names.values()],
+                [ledger.look_at(handle)[0] for handle in played.names.values()],
                 ledger.names(),
                 ledger.requests(),
                 ledger.tombstones(),
@@ -192,7 +192,7 @@ def test_the_table_of_who_took_part_is_made_anew_of_the_events(play):
     path = played.folder / "ledger.sqlite"
     handle = min(played.names.values())
     with Ledger.read(path) as ledger:
-        before = ledger.places(handle)
+        before = ledger.look_at(handle)[0]
     with sqlite3.connect(path) as database:
         database.execute("DELETE FROM participation WHERE client = ?", (handle,))
     database.close()
@@ -202,7 +202,7 @@ def test_the_table_of_who_took_part_is_made_anew_of_the_events(play):
     assert not mended.damaged
     assert mended.repaired == (found,)
     with Ledger.read(path) as ledger:
-        assert ledger.places(handle) == before
+        assert ledger.look_at(handle)[0] == before
 
 
 def test_a_damaged_ledger_is_nothing_to_repair_by(play):

@@ -271,7 +271,7 @@ def test_a_proof_on_a_ledger_in_which_nobody_asked_is_refused(left):
     from covey.runtime.folder import RunFolder
 
     with Ledger.read(RunFolder(untouched).ledger) as ledger:
-        hashes = ledger.hashes()
+        hashes = [each.hash for each in ledger.links()]
     document = one.document | {"ledger_events": len(hashes), "ledger_head": hashes[-1]}
     found = refused(one.checks(document, untouched))
     assert "request: nobody asked under this number in this ledger" in found

@@ -25,10 +25,11 @@ from covey.base.events import (
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle
+from covey.ledger import rows
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
-from covey.runtime.ledger_record import LedgerFollower, RecordReader, glance
+from covey.runtime.ledger_record import EventReader, LedgerReader, LedgerRecord, glance
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3")
 STEPS = st.lists(st.one_of(st.just("round"), st.just("look"), st.integers(0, 5)), max_size=14)
@@ -63,23 +64,28 @@ def a_round(t: int, seed: int) -> list[Record]:
     )
 
 
-def looked(follower: LedgerFollower, place: Path) -> None:
+def looked(reader: LedgerReader, place: Path) -> LedgerRecord:
     with Ledger.read(place) as ledger:
-        while follower.read_more(ledger):
-            pass
+        return reader.read(ledger)
+
+
+@pytest.fixture
+def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MOST_BYTES", 1)
 
 
 @given(steps=STEPS, most_bytes=st.sampled_from([1, 300, 10_000]))
 def test_looking_often_and_in_small_pieces_tells_the_same_story(
     steps: list[str | int], most_bytes: int
 ):
-    follower = LedgerFollower(most_bytes)
-    with TemporaryDirectory() as folder:
+    reader = LedgerReader(places=True)
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "MOST_BYTES", most_bytes)
         place, t = Path(folder) / "ledger.sqlite", 0
         with Ledger.create(place, clock) as ledger:
             for seed, step in enumerate(steps):
                 if step == "look":
-                    looked(follower, place)
+                    assert looked(reader, place).history.told is not None
                 elif step == "round":
                     ledger.append(t, a_round(t, seed))
                     t += 1
@@ -88,12 +94,13 @@ def test_looking_often_and_in_small_pieces_tells_the_same_story(
                     back = RunRolledBack(step, t, "anew")
                     ledger.append_between(records(None, left, back))
                     t = step
-            looked(follower, place)
-            whole = RecordReader().read(ledger)
-    assert follower.history == whole.history
-    assert follower.head == whole.head
-    assert follower.position == len(whole.hashes)
-    assert summary(follower.history) == summary(whole.history)
+            grown, whole = looked(reader, place), LedgerReader().read(ledger)
+            counting = [record.position for record in map(rows.Link.record, ledger.look())]
+    assert grown.history == whole.history
+    assert (grown.head, grown.facts) == (whole.head, whole.facts)
+    assert reader.position == len(whole.hashes)
+    assert [at for at, counts in enumerate(grown.counting, 1) if counts] == counting
+    assert summary(grown.history) == summary(whole.history)
 
 
 @pytest.fixture
@@ -109,14 +116,13 @@ def played(tmp_path: Path) -> Path:
 
 
 def test_a_glance_tells_all_but_who_is_where(played: Path):
-    follower = LedgerFollower()
-    looked(follower, played)
+    history = looked(LedgerReader(), played).history
     with Ledger.read(played) as ledger:
         seen = glance(ledger)
-    assert [r.accuracy for r in seen.rounds] == [r.accuracy for r in follower.history.rounds]
-    assert [r.clients for r in seen.rounds] == [r.clients for r in follower.history.rounds]
-    assert seen.measured == follower.history.measured
-    assert seen.started == follower.history.started
+    assert [r.accuracy for r in seen.rounds] == [r.accuracy for r in history.rounds]
+    assert [r.clients for r in seen.rounds] == [r.clients for r in history.rounds]
+    assert seen.measured == history.measured
+    assert seen.started == history.started
     assert seen.assignment == {}
 
 
@@ -129,43 +135,87 @@ def changed(place: Path, position: int) -> None:
         )
 
 
+@pytest.mark.usefixtures("in_small_pieces")
 def test_a_record_that_was_changed_is_noticed_where_it_stands(played: Path):
     changed(played, 9)
-    with pytest.raises(LedgerError, match="position 9"):
-        looked(LedgerFollower(1), played)
+    reader = LedgerReader()
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="position 9"):
+            looked(reader, played)
+
+
+@pytest.mark.parametrize(
+    ("sealed", "problem"),
+    [
+        ((1, CohortSampled(HANDLES)), "round 1, and round 2 came before"),
+        ((2, CohortSampled(HANDLES)), "another CohortSampled"),
+        ((3, ClientsAssigned({"h0": 0}, "clients")), "no cohort was drawn"),
+        ((3, CohortSampled(("strange",))), "never joined: 'strange'"),
+        ((None, RunRolledBack(-1, 3, "anew")), "greater than or equal to 0"),
+    ],
+)
+def test_an_event_out_of_its_order_is_refused_however_often_it_is_read(
+    played: Path, sealed: tuple[int | None, Event], problem: str
+):
+    with Ledger.read(played) as ledger:
+        reader, before = EventReader(), ledger.replay()
+        for record in before:
+            reader.read(record)
+    (strange,) = records(*sealed)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=problem):
+            reader.read(strange)
 
 
 def test_a_ledger_that_was_put_in_the_place_of_another_is_noticed(played: Path, tmp_path: Path):
-    follower = LedgerFollower()
-    looked(follower, played)
+    reader = LedgerReader()
+    looked(reader, played)
     played.unlink()
     with Ledger.create(played, clock) as ledger:
         for t in range(9):
             ledger.append(t, a_round(t, t + 1))
     with pytest.raises(LedgerError, match="not what was read before"):
-        looked(follower, played)
+        looked(reader, played)
 
 
 def test_a_ledger_that_got_shorter_is_noticed(played: Path):
-    follower = LedgerFollower()
-    looked(follower, played)
+    reader = LedgerReader()
+    looked(reader, played)
     with closing(sqlite3.connect(played)) as connection, connection:
         connection.execute("DELETE FROM events WHERE position > 6")
     with pytest.raises(LedgerError, match="not what was read before"):
-        looked(follower, played)
+        looked(reader, played)
 
 
+@pytest.mark.usefixtures("in_small_pieces")
 def test_a_table_that_says_something_else_than_the_events_is_noticed(played: Path):
     with closing(sqlite3.connect(played)) as connection, connection:
         connection.execute("DELETE FROM participation WHERE round = 1 AND client = 'h2'")
-    with pytest.raises(LedgerError, match="in round 1 it holds something else"):
-        looked(LedgerFollower(1), played)
+    reader = LedgerReader(places=True)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="in round 1 it holds something else"):
+            looked(reader, played)
+    assert looked(LedgerReader(), played).history.rounds  # whose events are whole
 
 
 def test_reading_waits_for_no_writer_and_holds_none_up(played: Path):
-    follower = LedgerFollower()
+    reader = LedgerReader()
     with Ledger.open(played, clock) as ledger:
-        looked(follower, played)
+        before = looked(reader, played)
         ledger.append(3, a_round(3, 3))
-        looked(follower, played)
-    assert len(follower.history.rounds) == 4
+        after = looked(reader, played)
+    assert (len(before.history.rounds), len(after.history.rounds)) == (3, 4)
+
+
+def test_the_newest_events_are_listed_those_alike_as_one(played: Path):
+    latest = looked(LedgerReader(), played).latest(5)
+    assert [(each.position, each.kind, each.counts, each.number) for each in latest] == [
+        (19, "RoundMeasured", True, 1),
+        (18, "ClientsAssigned", True, 1),
+        (17, "CohortSampled", True, 1),
+        (16, "RiskMeasured", True, 1),
+        (15, "RunRolledBack", True, 1),
+    ]
+    assert [each.counts for each in looked(LedgerReader(), played).latest(9)] == [True] * 5 + [
+        False
+    ] * 4

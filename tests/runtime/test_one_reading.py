@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 import covey
-from covey import Config, History, Returning
+from covey import Config, History, LedgerError, Returning
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import RecordReader
+from covey.runtime.ledger_record import LedgerReader
 from covey.runtime.session import read_history
 from covey.unlearning.plan import AnswerRules, WantedAnswer
 
@@ -33,10 +33,10 @@ def readings() -> Iterator[list[str]]:
     """Every statement that reads a whole chain, as the database is sent it."""
     found: list[str] = []
 
-    def note(_: object, __: object, statement: str, *___: object) -> None:
+    def note(_: object, __: object, statement: str, after: object, *___: object) -> None:
         words = " ".join(statement.split())
-        if "FROM events" in words and words.endswith("ORDER BY events.position"):
-            found.extend([words] * ("WHERE" not in words))
+        if words.endswith("FROM events WHERE events.position > ? ORDER BY events.position"):
+            found.extend([words] * (after == (0,)))
 
     event.listen(Engine, "before_cursor_execute", note)
     yield found
@@ -87,12 +87,12 @@ def history_on_disk(run: covey.Run) -> History:
 
 
 def test_a_reader_that_knows_less_reads_again_and_answers_the_same(held: covey.Run):
-    reader = RecordReader()
+    reader = LedgerReader()
     with Ledger.read(RunFolder(held.folder).ledger) as ledger:
         known = reader.read(ledger)
         assert reader.read(ledger) is known
-        fresh = RecordReader().read(ledger)
-    assert (fresh.head, fresh.records) == (known.head, known.records)
+        fresh = LedgerReader().read(ledger)
+    assert (fresh.head, fresh.facts) == (known.head, known.facts)
     assert fresh.history == known.history
     handle = min(held.names.values(), default="")
     rules, wanted = AnswerRules(7, False, (0,), 2, True), [WantedAnswer(handle)]  # noqa: FBT003
@@ -110,19 +110,21 @@ def test_what_was_added_is_read_alone_and_tells_the_same(tmp_path, readings):
         readings.clear()
         after = existing.reader.read(ledger)
         assert not readings
-        assert after.records[: len(before.records)] == before.records
-        assert after.entries[0][1][0] is before.entries[0][1][0]
-        fresh = RecordReader().read(ledger)
-        assert (after.hashes, after.records) == (tuple(fresh.hashes), fresh.records)
-        assert after.entries == fresh.entries
+        assert after.facts[: len(before.facts)] == before.facts
+        assert after.facts[0] is before.facts[0]
+        fresh = LedgerReader().read(ledger)
+        assert (after.hashes, after.facts) == (fresh.hashes, fresh.facts)
+        assert after.events == fresh.events
         assert after.history == fresh.history
 
 
-def test_another_ledger_is_read_from_its_beginning(held, tmp_path):
+def test_a_reader_of_one_ledger_reads_no_other(held, tmp_path):
     other = covey.run(config=Config.of(SETTINGS | {"seed": 1}), out=tmp_path / "run")
-    reader = RecordReader()
-    for folder in (held.folder, other.folder, held.folder):
-        with Ledger.read(RunFolder(folder).ledger) as ledger:
-            found, fresh = reader.read(ledger), RecordReader().read(ledger)
-            assert (tuple(found.hashes), found.records) == (tuple(fresh.hashes), fresh.records)
-            assert found.history == fresh.history
+    reader = LedgerReader()
+    with Ledger.read(RunFolder(held.folder).ledger) as ledger:
+        reader.read(ledger)
+    with (
+        Ledger.read(RunFolder(other.folder).ledger) as ledger,
+        pytest.raises(LedgerError, match="not what was read before"),
+    ):
+        reader.read(ledger)

@@ -2,45 +2,11 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from covey.base.events import (
-    AnonymitySetsFormed,
-    AnswerRefused,
-    ClientExposed,
-    ClientLeft,
-    ClientsAssigned,
-    ClientsHandedOut,
-    ClientsJoined,
-    ClientsReported,
-    ClusterAbandoned,
-    ClusterAudited,
-    ClustersCollapsed,
-    ClusterWaited,
-    ComponentsUsed,
-    Event,
-    FairnessMeasured,
-    GroupsSought,
-    MetricMeasured,
-    ModelAttacked,
-    ModelDiverged,
-    ModelsPooled,
-    MovesWaited,
-    NewcomersWaited,
-    OrganisationsAttested,
-    PricesSet,
-    RecordsChanged,
-    RiskMeasured,
-    RiskUnknown,
-    RoundMeasured,
-    RunEndedEarly,
-    RunFinished,
-    RunRolledBack,
-    RunStarted,
-    SumGivenUp,
-    ThresholdChanged,
-)
+from covey.base import events
+from covey.base.events import Event
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle
 
@@ -52,22 +18,22 @@ SOLVED_ANEW = ("subtracted", "changed")
 """Replays whose models are solved from today's sums, and depend on no earlier round."""
 
 
-def of_kinds(events: Iterable[Event], *kinds: type[E]) -> Iterator[E]:
+def of_kinds(facts: Iterable[Event], *kinds: type[E]) -> Iterator[E]:
     """Yield the events of these kinds, in order."""
-    return (each for each in events if isinstance(each, kinds))
+    return (each for each in facts if isinstance(each, kinds))
 
 
 NOTABLE = (
-    AnswerRefused,
-    ClusterAbandoned,
-    ClustersCollapsed,
-    ClusterWaited,
-    GroupsSought,
-    ModelDiverged,
-    MovesWaited,
-    NewcomersWaited,
-    RiskUnknown,
-    SumGivenUp,
+    events.AnswerRefused,
+    events.ClusterAbandoned,
+    events.ClustersCollapsed,
+    events.ClusterWaited,
+    events.GroupsSought,
+    events.ModelDiverged,
+    events.MovesWaited,
+    events.NewcomersWaited,
+    events.RiskUnknown,
+    events.SumGivenUp,
 )
 """Kinds of events that a reader of the rounds is to be shown."""
 
@@ -128,31 +94,33 @@ class History:
             released stays released.
     """
 
-    started: RunStarted | None = None
+    started: events.RunStarted | None = None
     rounds: tuple[RoundRow, ...] = ()
     assignment: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
     trained: Mapping[Handle, frozenset[int]] = field(default_factory=dict[Handle, frozenset[int]])
     reached: Mapping[int, frozenset[Handle]] = field(default_factory=dict[int, frozenset[Handle]])
     pooling: tuple[float, ...] = ()
     figures: Mapping[int, RiskEstimate] = field(default_factory=dict[int, RiskEstimate])
-    measured: tuple[RiskMeasured, ...] = ()
+    measured: tuple[events.RiskMeasured, ...] = ()
     notable: tuple[tuple[int, Event], ...] = ()
     moves: Mapping[Handle, tuple[int, ...]] = field(default_factory=dict[Handle, tuple[int, ...]])
-    prices: tuple[tuple[int, PricesSet], ...] = ()
-    hidden: tuple[tuple[int, AnonymitySetsFormed | OrganisationsAttested], ...] = ()
-    left: tuple[ClientLeft, ...] = ()
-    audits: tuple[ClusterAudited, ...] = ()
-    attacks: tuple[ModelAttacked, ...] = ()
-    exposures: tuple[ClientExposed, ...] = ()
-    fairness: tuple[FairnessMeasured, ...] = ()
-    metrics: tuple[MetricMeasured, ...] = ()
-    finished: RunFinished | None = None
-    reported: ClientsReported | None = None
+    prices: tuple[tuple[int, events.PricesSet], ...] = ()
+    hidden: tuple[tuple[int, events.AnonymitySetsFormed | events.OrganisationsAttested], ...] = ()
+    left: tuple[events.ClientLeft, ...] = ()
+    audits: tuple[events.ClusterAudited, ...] = ()
+    attacks: tuple[events.ModelAttacked, ...] = ()
+    exposures: tuple[events.ClientExposed, ...] = ()
+    fairness: tuple[events.FairnessMeasured, ...] = ()
+    metrics: tuple[events.MetricMeasured, ...] = ()
+    finished: events.RunFinished | None = None
+    reported: events.ClientsReported | None = None
     told: tuple[Event, ...] = ()
     refused: frozenset[Handle] = frozenset()
-    diverged: Mapping[int, ModelDiverged] = field(default_factory=dict[int, ModelDiverged])
-    components: ComponentsUsed | None = None
-    ended_early: RunEndedEarly | None = None
+    diverged: Mapping[int, events.ModelDiverged] = field(
+        default_factory=dict[int, events.ModelDiverged]
+    )
+    components: events.ComponentsUsed | None = None
+    ended_early: events.RunEndedEarly | None = None
     sums_only: bool = False
     left_since_end: int = 0
 
@@ -180,7 +148,7 @@ class History:
         return _over(self)
 
 
-def _over(known: "History | HistoryFold") -> int | None:
+def _over(known: "History | _Fold") -> int | None:
     risks = {j: each.risk for j, each in known.figures.items()}
     taus = known.started.risk_thresholds if known.started else {}
     chosen = known.assignment
@@ -192,7 +160,7 @@ def _over(known: "History | HistoryFold") -> int | None:
 
 
 def history_of(
-    entries: Iterable[tuple[int | None, Sequence[Event]]], superseded: Iterable[Event] = ()
+    entries: Iterable[tuple[int | None, Iterable[Event]]], superseded: Iterable[Event] = ()
 ) -> History:
     """Fold a whole run: its rounds, and what happened between them (None).
 
@@ -200,17 +168,17 @@ def history_of(
         entries: what still counts.
         superseded: facts of rounds that were rolled back.
     """
-    fold = HistoryFold(History(told=tuple(superseded)))
-    for round_index, events in entries:
-        fold.add(round_index, events)
-    return fold.history()
+    return with_entries(History(told=tuple(superseded)), entries)
 
 
-def with_entry(history: History, round_index: int | None, events: Sequence[Event]) -> History:
-    """Return a history with one more entry: of a round or the end, or between two (None)."""
-    fold = HistoryFold(history)
-    fold.add(round_index, events)
-    return fold.history()
+def with_entries(
+    history: History, entries: Iterable[tuple[int | None, Iterable[Event]]]
+) -> History:
+    """Return a history with more entries: of a round or the end, or between two (None)."""
+    fold = _Fold(history)
+    for round_index, entry in entries:
+        fold.add(round_index, tuple(entry))
+    return fold.frozen()
 
 
 def trained_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
@@ -231,93 +199,79 @@ def pooled_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
     return [set(history.reached.get(j, frozenset())) - trained[j] for j in range(num_clusters)]
 
 
-class HistoryFold:
-    """A history that is being folded: it changes with each entry."""
+class _Fold:
+    """A history that is being folded: each entry changes it."""
 
-    started: RunStarted | None
-    rounds: list[RoundRow]
-    assignment: dict[Handle, int]
-    trained: dict[Handle, frozenset[int]]
-    reached: dict[int, frozenset[Handle]]
-    pooling: Sequence[float]
-    figures: dict[int, RiskEstimate]
-    measured: list[RiskMeasured]
-    notable: list[tuple[int, Event]]
-    moves: dict[Handle, tuple[int, ...]]
-    prices: list[tuple[int, PricesSet]]
-    hidden: list[tuple[int, AnonymitySetsFormed | OrganisationsAttested]]
-    left: list[ClientLeft]
-    audits: list[ClusterAudited]
-    attacks: list[ModelAttacked]
-    exposures: list[ClientExposed]
-    fairness: list[FairnessMeasured]
-    metrics: list[MetricMeasured]
-    finished: RunFinished | None
-    reported: ClientsReported | None
-    told: list[Event]
-    refused: frozenset[Handle]
-    diverged: dict[int, ModelDiverged]
-    components: ComponentsUsed | None
-    ended_early: RunEndedEarly | None
-    sums_only: bool
-    left_since_end: int
+    def __init__(self, history: History) -> None:
+        self.started = history.started
+        self.rounds = list(history.rounds)
+        self.assignment = dict(history.assignment)
+        self.trained = dict(history.trained)
+        self.reached = dict(history.reached)
+        self.pooling = history.pooling
+        self.figures = dict(history.figures)
+        self.measured = list(history.measured)
+        self.notable = list(history.notable)
+        self.moves = dict(history.moves)
+        self.prices = list(history.prices)
+        self.hidden = list(history.hidden)
+        self.left = list(history.left)
+        self.audits = list(history.audits)
+        self.attacks = list(history.attacks)
+        self.exposures = list(history.exposures)
+        self.fairness = list(history.fairness)
+        self.metrics = list(history.metrics)
+        self.finished = history.finished
+        self.reported = history.reported
+        self.told = list(history.told)
+        self.refused = history.refused
+        self.diverged = dict(history.diverged)
+        self.components = history.components
+        self.ended_early = history.ended_early
+        self.sums_only = history.sums_only
+        self.left_since_end = history.left_since_end
 
-    def __init__(self, history: History | None = None) -> None:
-        """Go on from a history, which stays as it is."""
-        history = history or History()
-        for each in fields(history):
-            value = getattr(history, each.name)
-            if isinstance(value, Mapping):
-                value = dict(value)
-            elif isinstance(value, tuple | list):
-                value = list(value)
-            setattr(self, each.name, value)
+    def frozen(self) -> History:
+        """Return what was folded; nothing is added after it."""
+        known: dict[str, Any] = vars(self)
+        lists = {name: tuple(known[name]) for name in known if isinstance(known[name], list)}
+        return History(**{**known, **lists})
 
-    def history(self) -> History:
-        """Return what was folded so far."""
-        values = {each.name: getattr(self, each.name) for each in fields(History)}
-        for name, value in values.items():
-            if isinstance(value, dict):
-                values[name] = dict(value)
-            elif isinstance(value, list):
-                values[name] = tuple(value)
-        return History(**values)
-
-    def add(self, round_index: int | None, events: Sequence[Event]) -> None:
+    def add(self, round_index: int | None, entry: Sequence[Event]) -> None:
         """Fold one entry: of a round or the end, or between two (None)."""
-        self.told += events
+        self.told += entry
         if round_index is None:
-            for event in events:
+            for event in entry:
                 self._between(event)
         else:
-            self._round(round_index, events)
+            self._round(round_index, entry)
 
     def _between(self, event: Event) -> None:
         began = self.started
         match event:
-            case ThresholdChanged(deniability_threshold=x) if began:
+            case events.ThresholdChanged(deniability_threshold=x) if began:
                 self.started = replace(began, deniability_threshold=x)
-            case RecordsChanged() if began:
+            case events.RecordsChanged() if began:
                 self.started = _with_records(began, event)
-            case ModelAttacked():
+            case events.ModelAttacked():
                 self._attacked(event)
-            case RunEndedEarly():
+            case events.RunEndedEarly():
                 self.started = _shortened(began, event)
                 self.ended_early = event
-            case ClientsJoined():
+            case events.ClientsJoined():
                 self._joined(event)
-            case ClientLeft():
+            case events.ClientLeft():
                 self._left(event)
-            case RunRolledBack() if event.how in SOLVED_ANEW:
+            case events.RunRolledBack() if event.how in SOLVED_ANEW:
                 self.trained, self.reached, self.sums_only = {}, {}, True
             case _:
                 pass
 
-    def _round(self, round_index: int, events: Sequence[Event]) -> None:
+    def _round(self, round_index: int, entry: Sequence[Event]) -> None:
         moved, participants = 0, 0
         before, self.diverged = self.diverged, {}
-        for event in events:
-            if isinstance(event, ClientsAssigned):
+        for event in entry:
+            if isinstance(event, events.ClientsAssigned):
                 moved, participants = len(self._movers(event)), len(event.clusters)
             self._add(round_index, event)
         for j, each in self.diverged.items():  # since the first round of those in a row
@@ -325,7 +279,7 @@ class HistoryFold:
                 self.diverged[j] = replace(each, round_index=before[j].round_index)
         valid = self.started.risk_lives if self.started else 0
         self._keep_figures([j for j, f in self.figures.items() if f.is_valid(round_index, valid)])
-        row = next((e for e in events if isinstance(e, RoundMeasured)), None)
+        row = next(of_kinds(entry, events.RoundMeasured), None)
         if row is not None:
             self.rounds.append(
                 RoundRow(
@@ -344,58 +298,58 @@ class HistoryFold:
 
     def _add(self, t: int, event: Event) -> None:  # noqa: C901, PLR0912 - a line per kind
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 self.started = _shortened(event, self.ended_early)
-            case ComponentsUsed():
+            case events.ComponentsUsed():
                 self.components = event
-            case ClientsJoined():
+            case events.ClientsJoined():
                 self._joined(event)
-            case ClientsAssigned():
+            case events.ClientsAssigned():
                 self._assigned(t, event)
-            case ClientsHandedOut(handles):
+            case events.ClientsHandedOut(handles):
                 self._mixed(handles)
-            case ModelsPooled():
+            case events.ModelsPooled():
                 self._pooled(event)
-            case PricesSet():
+            case events.PricesSet():
                 self.prices.append((t, event))
-            case RiskMeasured():
+            case events.RiskMeasured():
                 self.measured.append(event)
                 if event.estimate.counts:
                     self.figures[event.cluster] = event.estimate
-            case ClusterAudited():
+            case events.ClusterAudited():
                 self.audits.append(event)
-            case ModelAttacked():
+            case events.ModelAttacked():
                 self._attacked(event)
-            case ClientExposed():
+            case events.ClientExposed():
                 self.exposures.append(event)
-            case FairnessMeasured():
+            case events.FairnessMeasured():
                 self.fairness.append(event)
-            case MetricMeasured():
+            case events.MetricMeasured():
                 self.metrics.append(event)
-            case RunFinished():
+            case events.RunFinished():
                 self.finished, self.left_since_end = event, 0
-            case ClientsReported():
+            case events.ClientsReported():
                 self.reported = event
-            case AnonymitySetsFormed() | OrganisationsAttested():
+            case events.AnonymitySetsFormed() | events.OrganisationsAttested():
                 self.hidden.append((t, event))
-            case ModelDiverged(cluster=j):  # and its figure was of the model before
+            case events.ModelDiverged(cluster=j):  # and its figure was of the model before
                 self.figures.pop(j, None)
                 self.diverged[j] = event
-            case AnswerRefused(handle=handle) if handle:
+            case events.AnswerRefused(handle=handle) if handle:
                 self.refused |= {handle}
-            case RiskUnknown(clusters=unknown):  # clients chose without these figures
+            case events.RiskUnknown(clusters=unknown):  # clients chose without these figures
                 self._keep_figures(self.figures.keys() - set(unknown))
             case _:
                 pass
         if isinstance(event, NOTABLE):
             self.notable.append((t, event))
 
-    def _joined(self, event: ClientsJoined) -> None:
+    def _joined(self, event: events.ClientsJoined) -> None:
         if self.started is not None:
             groups = dict.fromkeys(event.handles) | dict(self.started.groups)
             self.started = replace(self.started, groups=groups)
 
-    def _left(self, event: ClientLeft) -> None:
+    def _left(self, event: events.ClientLeft) -> None:
         """Take out what is of a client alone that left."""
         gone, began, reported = event.handle, self.started, self.reported
         if began is not None:
@@ -406,7 +360,7 @@ class HistoryFold:
                 risk_thresholds=_others(began.risk_thresholds, gone),
             )
         if reported is not None:
-            self.reported = ClientsReported(
+            self.reported = events.ClientsReported(
                 _others(reported.accuracy, gone), _others(reported.above, gone)
             )
         self.assignment.pop(gone, None)
@@ -416,7 +370,7 @@ class HistoryFold:
         self.metrics = [replace(e, clients=_others(e.clients, gone)) for e in self.metrics]
         self.left_since_end += self.finished is not None
 
-    def _assigned(self, t: int, event: ClientsAssigned) -> None:
+    def _assigned(self, t: int, event: events.ClientsAssigned) -> None:
         for handle in self._movers(event):
             self.moves[handle] = (*self.moves.get(handle, ()), t)
         num_clusters = self.started.num_clusters if self.started else 1
@@ -446,16 +400,16 @@ class HistoryFold:
         everybody = before.union(self.trained, handed_out)
         self.reached = dict.fromkeys(range(num_clusters), everybody)
 
-    def _pooled(self, event: ModelsPooled) -> None:
+    def _pooled(self, event: events.ModelsPooled) -> None:
         """Note the shares, and that the shared model brought traces of everybody."""
         everybody = frozenset(self.trained)
         self.reached |= {j: everybody for j, share in enumerate(event.shares) if share > 0}
         self.pooling = event.shares
 
-    def _attacked(self, event: ModelAttacked) -> None:
+    def _attacked(self, event: events.ModelAttacked) -> None:
         """Note an attack; of the same one on the same model the newest counts."""
 
-        def what(each: ModelAttacked) -> tuple[str, int, str, str]:
+        def what(each: events.ModelAttacked) -> tuple[str, int, str, str]:
             return each.model_hash, each.cluster, each.estimate.source, each.client
 
         self.attacks = [each for each in self.attacks if what(each) != what(event)]
@@ -468,7 +422,7 @@ class HistoryFold:
     def _keep_figures(self, clusters: Collection[int]) -> None:
         self.figures = {j: f for j, f in self.figures.items() if j in clusters}
 
-    def _movers(self, event: ClientsAssigned) -> list[Handle]:
+    def _movers(self, event: events.ClientsAssigned) -> list[Handle]:
         known = self.assignment
         return [handle for handle, j in event.clusters.items() if known.get(handle, j) != j]
 
@@ -477,12 +431,14 @@ def _others(of_clients: Mapping[Handle, T], gone: Handle) -> dict[Handle, T]:
     return {handle: each for handle, each in of_clients.items() if handle != gone}
 
 
-def _shortened(began: RunStarted | None, ended: RunEndedEarly | None) -> RunStarted | None:
+def _shortened(
+    began: events.RunStarted | None, ended: events.RunEndedEarly | None
+) -> events.RunStarted | None:
     """Return how a run would have begun with the rounds that it has."""
     return replace(began, rounds=ended.rounds) if began and ended else began
 
 
-def _with_records(began: RunStarted, changed: RecordsChanged) -> RunStarted:
+def _with_records(began: events.RunStarted, changed: events.RecordsChanged) -> events.RunStarted:
     """Return how a run would have begun, had it known of a client's new records."""
     began = replace(began, data_hash=changed.data_hash)
     tau = changed.risk_threshold

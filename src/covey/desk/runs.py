@@ -6,22 +6,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from covey.base.errors import CoveyError, LedgerError, LedgerUnavailable, RunError
 from covey.base.events import RunEndedEarly, RunStarted
-from covey.base.history import History
+from covey.base.history import History, of_kinds
 from covey.components.own_code import no_foreign_code
 from covey.dp.status import guarantee_status
 from covey.ledger.backends import resolved
-from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.report.summary import early_end_told
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import RecordReader, event_of
+from covey.runtime.ledger_record import LedgerReader, event_of
 from covey.runtime.planning import read_run_record
 
 RunState = Literal["running", "waiting", "finished", "damaged", "unreadable"]
@@ -160,8 +159,6 @@ CONNECT_SECONDS = "5"
 OPEN = ("pending", "serving")
 """States of a request to leave that is not answered yet."""
 
-E = TypeVar("E", RunStarted, RunEndedEarly)
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -258,9 +255,11 @@ def _with_ledger(
 
 def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
     found = ledger.overview()
-    began = _event_in(found.first_round, RunStarted)
+    kinds = RunStarted.__name__, RunEndedEarly.__name__
+    seen = [event_of(each.record()) for each in ledger.look(kinds)]
+    began = next(of_kinds(seen, RunStarted), None)
     planned = entry.rounds_planned or (began.rounds if began else None)
-    ended = _event_in(found.ended, RunEndedEarly)
+    ended = next(of_kinds(seen, RunEndedEarly), None)
     rounds = ended.rounds if ended else planned
     played = 0 if found.last_round is None else found.last_round + 1
     waiting = [each for each in ledger.requests() if each.state in OPEN]
@@ -270,8 +269,8 @@ def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
         rounds_planned=planned,
         rounds_played=played if rounds is None else min(played, rounds),
         last_event=found.last_kind,
-        last_event_at=found.written_at,
-        age_seconds=seconds_since(found.written_at, reading.at),
+        last_event_at=found.written_at or "",
+        age_seconds=seconds_since(found.written_at or "", reading.at),
         clients=found.clients,
         ledger_head=found.head[:12],
         open_requests=len(waiting) + _queued(entry),
@@ -292,7 +291,7 @@ def _verified(
     if not reading.whole and _is_long(ledger, entry, reading.verify_bytes):
         reason = "not looked at: the ledger is long. `covey runs show` reads it whole"
         return replace(entry, guarantee_reason=reason)
-    record = read_run_record(folder) if folder else RecordReader().read(ledger)
+    record = read_run_record(folder) if folder else LedgerReader().read(ledger)
     return replace(entry, is_verified=True, **_guarantees(record.history))
 
 
@@ -310,12 +309,6 @@ def _guarantees(history: History) -> Mapping[str, Any]:
         return {"guarantee_reason": f"not known: {_line(error)}"}
     sentences = tuple(e.sentence for e in status.guarantees if e.epsilon is not None)
     return {"guarantees": sentences, "guarantee_reason": status.guarantee_reason}
-
-
-def _event_in(records: Sequence[Record], kind: type[E]) -> E | None:
-    """Return the first event of this kind."""
-    events = (event_of(each) for each in records if each.kind == kind.__name__)
-    return next((each for each in events if isinstance(each, kind)), None)
 
 
 def _queued(entry: RunEntry) -> int:

@@ -7,26 +7,16 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from json import JSONDecodeError
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import sqlalchemy as sql
 from filelock import FileLock, Timeout
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    NullPool,
-    create_engine,
-    event,
-    func,
-    inspect,
-    make_url,
-    select,
-    text,
-)
+from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
@@ -47,13 +37,12 @@ def resolved(location: str | Path) -> str | Path:
         return location
     if location.startswith(ENVIRONMENT):
         name = location.removeprefix(ENVIRONMENT)
-        url = os.environ.get(name, "").strip()
-        if not url:
-            raise LedgerUnavailable(
-                f"The ledger's URL is to be in the environment variable {name}, but that is "
-                f"not set. Set it, for example to postgresql://USER@HOST/DATABASE?run=NAME."
-            )
-        return url
+        if url := os.environ.get(name, "").strip():
+            return url
+        raise LedgerUnavailable(
+            f"The ledger's URL is to be in the environment variable {name}, but that is "
+            f"not set. Set it, for example to postgresql://USER@HOST/DATABASE?run=NAME."
+        )
     if not location.startswith(FILE):
         return location
     path = Path(location.removeprefix(FILE))
@@ -79,7 +68,7 @@ LOOK_SECONDS = 0.1  # `is_locked` holds a lock for an instant, which stops no wr
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The right to write, until it is closed or its process ends.
+    """The right to write, until it is closed or its process ends, however it ends.
 
     Attributes:
         check: raises LedgerLocked if the right is lost.
@@ -95,6 +84,19 @@ def _another_writes(ledger: "SqliteFile | PostgresRun") -> LedgerLocked:
         f"Only one process can write the ledger {ledger}, and another one does. "
         f"Wait until it ends, or stop it; reading is always possible."
     )
+
+
+def _engine(url: str | URL, *at_begin: str, **options: Any) -> Engine:  # noqa: ANN401
+    """Return connections whose transactions begin with these statements."""
+    # hide_parameters: an error's text must not show a client's name
+    engine = sql.create_engine(url, poolclass=sql.NullPool, hide_parameters=True, **options)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        for statement in at_begin:
+            connection.exec_driver_sql(statement).close()
+
+    return engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +119,7 @@ class SqliteFile:
         return self.path.is_file()
 
     def lock(self) -> Lock:
-        """Take the right to write.
-
-        The operating system gives it back when the process ends, however it ends; the
-        empty file that stays behind locks nobody out.
+        """Take the right to write; the empty file that stays behind locks nobody out.
 
         Raises:
             LedgerLocked: somebody else has it.
@@ -149,13 +148,11 @@ class SqliteFile:
             return False
         import fcntl  # which Windows has not
 
-        handle = os.open(place, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)  # and with it what was locked
+        with place.open("rb") as handle:  # closed, it is locked no more
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
         return False
 
     def writer(self) -> Engine:
@@ -214,32 +211,11 @@ class SqliteFile:
             # isolation_level None: transactions begin where `at_begin` says, only there
             return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
 
-        # hide_parameters: an error's text must not show a client's name
-        engine = create_engine(
-            "sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True
-        )
-
-        @event.listens_for(engine, "begin")
-        def begin_explicitly(connection: Connection) -> None:
-            for statement in at_begin:
-                connection.exec_driver_sql(statement).close()
-
-        return engine
+        return _engine("sqlite://", *at_begin, creator=connect)
 
 
 RUN = re.compile(r"[a-z][a-z0-9_]{0,62}")
-LOCK_NOT_AVAILABLE = "55P03"
-# the server takes a moment to notice that a killed writer is gone
-PATIENCE = "SET lock_timeout = '1s'"
-HELD = text(
-    "SELECT true FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
-)
-
-TAKEN = text(
-    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted "
-    "AND classid::bigint = :high AND objid::bigint = :low AND objsubid = 1 AND database = "
-    "(SELECT oid FROM pg_database WHERE datname = current_database()))"
-)
+HELD = "locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,23 +234,6 @@ class PostgresRun:
         "Check the URL, the user's rights, and that the server runs and has space."
     )
 
-    @classmethod
-    def at(cls, url: URL) -> "PostgresRun":
-        """Return the run that the URL's `run` names.
-
-        Raises:
-            LedgerUnavailable: it names none, or one that cannot name a schema.
-        """
-        run = url.query.get("run", "")
-        if not isinstance(run, str) or not RUN.fullmatch(run):
-            raise LedgerUnavailable(
-                f"A ledger in PostgreSQL needs the name of its run, a letter a-z and "
-                f"then up to 62 of a-z, 0-9 and _, but the URL says {run!r}. "
-                f"End it with ?run=NAME."
-            )
-        bare = url.set(drivername="postgresql+psycopg").difference_update_query(["run"])
-        return cls(bare, run)
-
     def __str__(self) -> str:
         # the rest of the query could hold a password too
         shown = self.url.set(drivername="postgresql", query={"run": self.run})
@@ -285,55 +244,52 @@ class PostgresRun:
         return True
 
     def lock(self) -> Lock:
-        """Acquire the write lock, an advisory lock on a separate connection.
-
-        The server gives it back when the process ends, however it ends.
+        """Take an advisory lock on a connection of its own.
 
         Raises:
             LedgerLocked: somebody else has it.
         """
-        key = int.from_bytes(self._key(), signed=True)
-        connection = self._engine("AUTOCOMMIT", PATIENCE).connect()
+        # the server takes a moment to notice that a killed writer is gone
+        connection = self._engine("AUTOCOMMIT", "SET lock_timeout = '1s'").connect()
         try:
-            connection.execute(select(func.pg_advisory_lock(key)))
+            connection.execute(sql.select(sql.func.pg_advisory_lock(self._key())))
         except OperationalError as error:
             connection.close()
-            if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
-                raise
-            raise _another_writes(self) from error
-        return Lock(lambda: self._check_held(connection), lambda: _let_go(connection))
+            if getattr(error.orig, "sqlstate", None) == "55P03":  # lock_not_available
+                raise _another_writes(self) from error
+            raise
+        return Lock(partial(self._check_held, connection), partial(_let_go, connection))
 
     def _check_held(self, connection: Connection) -> None:
-        try:
-            held = connection.scalar(HELD)
-        except SQLAlchemyError:
-            held = None
-        if not held:
-            raise LedgerLocked(
-                f"Only who holds its lock can write the ledger {self}, but the "
-                f"server ended the session that held it. Open the ledger again."
-            )
+        with suppress(SQLAlchemyError):
+            if connection.scalar(sql.text(f"SELECT true FROM pg_locks WHERE {HELD}")):  # noqa: S608
+                return
+        raise LedgerLocked(
+            f"Only who holds its lock can write the ledger {self}, but the "
+            f"server ended the session that held it. Open the ledger again."
+        )
 
     def is_locked(self) -> bool:
-        """Return whether some process holds the write lock; none is asked for."""
-        high, low = (int.from_bytes(part) for part in (self._key()[:4], self._key()[4:]))
+        """Return whether some process holds the write lock."""
+        free = sql.select(sql.func.pg_try_advisory_xact_lock_shared(self._key()))
         with self._engine("AUTOCOMMIT").connect() as connection:
-            return bool(connection.scalar(TAKEN, {"high": high, "low": low}))
+            return not connection.scalar(free)
 
-    def _key(self) -> bytes:
-        return hashlib.sha256(f"covey ledger {self.run}".encode()).digest()[:8]
+    def _key(self) -> int:
+        digest = hashlib.sha256(f"covey ledger {self.run}".encode()).digest()
+        return int.from_bytes(digest[:8], signed=True)
 
     def writer(self) -> Engine:
         """Return connections whose commits wait until the server's disk has them."""
-        return self._engine("REPEATABLE READ", self._search_path(), "SET synchronous_commit = on")
+        return self._engine("REPEATABLE READ", "SET synchronous_commit = on")
 
     def reader(self) -> Engine:
         """Return connections that change nothing, beside a writer if there is one."""
-        return self._engine("REPEATABLE READ", self._search_path(), "SET TRANSACTION READ ONLY")
+        return self._engine("REPEATABLE READ", "SET TRANSACTION READ ONLY")
 
     def prepare(self, connection: Connection) -> None:
         """Make the schema; one that an administrator made for this run is used."""
-        if self.run not in inspect(connection).get_schema_names():
+        if self.run not in sql.inspect(connection).get_schema_names():
             connection.execute(CreateSchema(self.run))
 
     def check(self, connection: Connection) -> None:
@@ -349,33 +305,21 @@ class PostgresRun:
             for table in (clients, requests):
                 connection.exec_driver_sql(f'VACUUM (FULL) "{self.run}".{table.name}')
 
-    def _search_path(self) -> str:
-        return f'SET search_path = "{self.run}"'
-
     def _engine(self, isolation: str, *at_begin: str) -> Engine:
+        path = f'SET search_path = "{self.run}"'
         try:
-            # hide_parameters: an error's text must not show a client's name
-            engine = create_engine(
-                self.url, poolclass=NullPool, hide_parameters=True, isolation_level=isolation
-            )
+            return _engine(self.url, path, *at_begin, isolation_level=isolation)
         except ImportError as error:
             raise LedgerUnavailable(
                 f"The ledger {self} needs the package psycopg, but it cannot be loaded "
                 f"({error}). Install covey[postgres]."
             ) from error
 
-        @event.listens_for(engine, "begin")
-        def prepare(connection: Connection) -> None:
-            for statement in at_begin:
-                connection.exec_driver_sql(statement)
-
-        return engine
-
 
 def _let_go(connection: Connection) -> None:
     # a server frees what an ended session held only once it has noticed the end
-    with closing(connection), suppress(SQLAlchemyError):
-        connection.execute(select(func.pg_advisory_unlock_all()))
+    with connection, suppress(SQLAlchemyError):
+        connection.execute(sql.select(sql.func.pg_advisory_unlock_all()))
 
 
 Backend = SqliteFile | PostgresRun
@@ -394,7 +338,7 @@ def backend_of(location: str | Path) -> Backend:
     if "://" not in str(location):
         return SqliteFile(Path(location))
     try:
-        url = make_url(str(location))
+        url = sql.make_url(str(location))
     except (ArgumentError, ValueError):
         # the cause would show the URL, and with it a password
         raise LedgerUnavailable(
@@ -403,14 +347,59 @@ def backend_of(location: str | Path) -> Backend:
         ) from None
     if url.get_backend_name() == "sqlite" and url.database:
         return SqliteFile(Path(url.database))
-    if url.drivername in ("postgresql", "postgresql+psycopg"):
-        return PostgresRun.at(url)
-    shown = url.set(query={}).render_as_string(hide_password=True)
-    raise LedgerUnavailable(
-        f"A ledger lives in SQLite or PostgreSQL, but its URL is {shown}: other "
-        f"databases and drivers are not built. Give a path, sqlite:///PATH or "
-        f"postgresql://USER@HOST/DATABASE?run=NAME."
-    )
+    if url.drivername not in ("postgresql", "postgresql+psycopg"):
+        shown = url.set(query={}).render_as_string(hide_password=True)
+        raise LedgerUnavailable(
+            f"A ledger lives in SQLite or PostgreSQL, but its URL is {shown}: other "
+            f"databases and drivers are not built. Give a path, sqlite:///PATH or "
+            f"postgresql://USER@HOST/DATABASE?run=NAME."
+        )
+    run = url.query.get("run", "")
+    if not isinstance(run, str) or not RUN.fullmatch(run):
+        raise LedgerUnavailable(
+            f"A ledger in PostgreSQL needs the name of its run, a letter a-z and "
+            f"then up to 62 of a-z, 0-9 and _, but the URL says {run!r}. "
+            f"End it with ?run=NAME."
+        )
+    bare = url.set(drivername="postgresql+psycopg").difference_update_query(["run"])
+    return PostgresRun(bare, run)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Database:
+    """Transactions in one place, to read and, with its lock, to write."""
+
+    backend: Backend
+    engine: Engine
+    lock: Lock | None = None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Lend a transaction.
+
+        Raises:
+            LedgerError: the file or the database fails.
+        """
+        with errors_explained(self.backend), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Lend a transaction that may write.
+
+        Raises:
+            LedgerError: the file or the database fails, or was opened to be read.
+            LedgerLocked: the right to write is lost.
+        """
+        self.check_writer()
+        with self.reading() as connection:
+            yield connection
+
+    def check_writer(self) -> None:
+        """Refuse to write without the right to."""
+        if self.lock is None:
+            raise LedgerError(f"{self.backend} was opened to be read. Use Ledger.open to write it.")
+        self.lock.check()
 
 
 @contextmanager

@@ -29,7 +29,6 @@ References:
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -282,32 +281,6 @@ def _split(size: int) -> int:
 REWIND = "RunRolledBack"
 """The kind of a record between rounds that rewinds the story; its body's `round_index`
 is the first round that no longer counts."""
-
-
-def current_records(records: Sequence[Record]) -> list[Record]:
-    """Return the current events: superseded rounds are left out, the order is kept.
-
-    What happened between rounds stays, rewinds included.
-    """
-    return [record for record, counts in _with_currency(records) if counts]
-
-
-def superseded(records: Sequence[Record]) -> list[Record]:
-    """Return what no longer counts, in order: what it released stays released."""
-    return [record for record, counts in _with_currency(records) if not counts]
-
-
-def _with_currency(records: Sequence[Record]) -> list[tuple[Record, bool]]:
-    """Say of each record whether it still counts."""
-    judged: list[tuple[Record, bool]] = []
-    first_superseded = math.inf  # by the rewinds that come later in `records`
-    for record in reversed(records):
-        t = record.round_index
-        judged.append((record, t is None or t < first_superseded))
-        rewound = rewound_to(record)
-        if rewound is not None:
-            first_superseded = min(first_superseded, rewound)
-    return judged[::-1]
 
 
 def rewound_to(record: Record) -> int | None:

@@ -1,17 +1,18 @@
 """Tables beside the chain: clients' names, requests to leave, tombstones."""
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Column, Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Column, Connection, bindparam, delete, insert, select, update
 
 from covey.base.errors import LedgerError
 from covey.base.names import BASES, Basis, ClientName, Handle
-from covey.ledger.chain import canonical_body
+from covey.ledger import rows
+from covey.ledger.backends import Database
+from covey.ledger.chain import Record, canonical_body
 from covey.ledger.tables import clients, requests, tombstones
 from covey.unlearning.proof import Mark, Served
 
@@ -114,120 +115,264 @@ class ServedRequest:
     sealed: str | None = None
 
 
-def bound(connection: Connection, column: Column[Any]) -> dict[Handle, str]:
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientTables:
+    """The clients of a ledger, and those who leave.
+
+    Attributes:
+        location: the ledger's place, as messages name it: without a password.
+    """
+
+    location: str
+    _database: Database = field(repr=False)
+    _clock: Callable[[], str] = field(default=str, repr=False)
+
+    def enrol(
+        self,
+        handles: Mapping[Handle, ClientName],
+        keys: Mapping[ClientName, str] | None = None,
+        organisations: Mapping[Handle, str] | None = None,
+    ) -> None:
+        """Record each handle's client; existing entries stay as they are.
+
+        Args:
+            handles: the name behind each.
+            keys: the fingerprint of the key that a name is bound to from now on.
+            organisations: whose client each one is from now on, as far as it is attested.
+
+        Raises:
+            LedgerError: a handle or a name is already bound to another one, or the
+                client was erased.
+        """
+        keys_of = {h: keys[name] for h, name in handles.items() if keys and name in keys}
+        with self._database.writing() as connection:
+            changed = [
+                self._bind_names(connection, handles),
+                _bind(connection, clients.c.key, keys_of),
+                _bind(connection, clients.c.organisation, organisations or {}),
+            ]
+            if any(changed):
+                rows.seal_tables(connection, [clients])
+
+    def _bind_names(self, connection: Connection, handles: Mapping[Handle, ClientName]) -> bool:
+        """Record each handle's client, and say if any is new; existing entries stay."""
+        known = _bound(connection, clients.c.name)
+        new = [(one, name) for one, name in handles.items() if one not in known]
+        named = len({*known.values(), *(name for _, name in new)})
+        rebound = any(known.get(one, name) != name for one, name in handles.items())
+        if rebound or named < len(known) + len(new):
+            raise LedgerError(
+                f"A client has one handle in {self.location}, for good, but an enrolment binds "
+                f"a handle or a client twice. Enrol clients under the handles that this run "
+                f"first gave them."
+            )
+        erased = select(requests.c.handle).where(requests.c.state.in_(NAMELESS))
+        if handles.keys() & set(connection.scalars(erased)):
+            raise LedgerError(
+                f"Who left {self.location} stays out, but an enrolment brings a client back "
+                f"whose name was erased. Leave out every client that has a tombstone."
+            )
+        for start in range(0, len(new), AT_ONCE):
+            some = [{"handle": h, "name": name} for h, name in new[start : start + AT_ONCE]]
+            connection.execute(insert(clients), some)
+        return bool(new)
+
+    def replace_names(
+        self, changed: Mapping[Handle, ClientName | None], records: Sequence[Record]
+    ) -> str:
+        """Record what happened, and change or erase names, in one transaction.
+
+        For who keeps no tombstones; a run's clients leave by `serve`. Scrub the ledger
+        next: the names' last traces go with it.
+
+        Args:
+            changed: what each handle stands for from now on; None: nothing.
+            records: what happened, between two rounds.
+
+        Returns:
+            The new head.
+
+        Raises:
+            LedgerError: there is no record, or it cannot be written.
+        """
+        with self._database.writing() as connection:
+            for handle, name in changed.items():
+                row = clients.c.handle == handle
+                gone, renamed = delete(clients), update(clients).values(name=name)
+                connection.execute((gone if name is None else renamed).where(row))
+            rows.seal_tables(connection, [clients])
+            return rows.add(connection, None, records, self._clock())
+
+    def names(self) -> dict[Handle, ClientName]:
+        """Return the name of each handle's client, where it is still known."""
+        with self._database.reading() as connection:
+            return _bound(connection, clients.c.name)
+
+    def name_of(self, handle: Handle) -> ClientName | None:
+        """Return the name of one handle's client, where it is still known."""
+        with self._database.reading() as connection:
+            return connection.scalar(select(clients.c.name).where(clients.c.handle == handle))
+
+    def keys(self) -> dict[ClientName, str]:
+        """Return the fingerprint of the key that each client's name is bound to."""
+        keyed = select(clients.c.name, clients.c.key).where(clients.c.key.is_not(None))
+        with self._database.reading() as connection:
+            return dict(map(tuple, connection.execute(keyed.order_by(clients.c.handle))))
+
+    def organisations(self) -> dict[Handle, str]:
+        """Return whose client each one is, where that is attested and not erased."""
+        with self._database.reading() as connection:
+            return _bound(connection, clients.c.organisation)
+
+    def stopped(self) -> dict[ClientName, Handle]:
+        """Return the clients whose data no round uses any more, and whose names stay."""
+        left = requests.c.state.in_(NAMELESS), requests.c.handle == clients.c.handle
+        query = select(clients.c.name, clients.c.handle).join(requests, left[1]).where(left[0])
+        with self._database.reading() as connection:
+            return dict(map(tuple, connection.execute(query.order_by(requests.c.number))))
+
+    def tombstones(self) -> frozenset[str]:
+        """Return the tombstones of clients that left."""
+        with self._database.reading() as connection:
+            return frozenset(connection.scalars(select(tombstones.c.mark)))
+
+    def requests(self) -> list[Request]:
+        """Return every request to leave, in order of asking."""
+        with self._database.reading() as connection:
+            return _read_requests(connection)
+
+    def ask_all(
+        self, new_requests: Sequence[NewRequest], records: Sequence[Record] = ()
+    ) -> list[Request]:
+        """Register several requests to leave, all of them or none.
+
+        One that was drawn before is returned as it is.
+
+        Args:
+            new_requests: what is asked.
+            records: that it is, between two rounds, so that nobody changes it unseen.
+
+        Raises:
+            LedgerError: there is no such answer or basis, or it cannot be written.
+        """
+        with self._database.writing() as connection:
+            asked_at = self._clock()
+            asked = [_ask(connection, each, asked_at) for each in new_requests]
+            rows.seal_tables(connection, [requests])
+            if records:
+                rows.add(connection, None, records, asked_at)
+            return asked
+
+    def serve(self, served: Sequence[ServedRequest], records: Sequence[Record]) -> str:
+        """Record answers and erase the requesters' names, in one transaction.
+
+        Scrub the ledger next: the names' last traces go with it.
+
+        Args:
+            served: pending requests, and what is kept of them.
+            records: what happened, between two rounds.
+
+        Returns:
+            The new head.
+
+        Raises:
+            LedgerError: a request is not pending, nobody is behind its handle, or it
+                cannot be written.
+        """
+        with self._database.writing() as connection:
+            written_at = self._clock()
+            for each in served:
+                _serve(connection, each, written_at)
+            rows.seal_tables(connection)
+            return rows.add(connection, None, records, written_at)
+
+    def answered(self, request_id: str, answer: str) -> None:
+        """Close a request that was served; what its answer needed is dropped.
+
+        Raises:
+            LedgerError: it is not being served.
+        """
+        self._close_request(request_id, "serving", "done", answer)
+
+    def refused(self, request_id: str, reason: str) -> None:
+        """Close a request that was refused; no name is erased.
+
+        Raises:
+            LedgerError: it is not pending.
+        """
+        self._close_request(request_id, "pending", "refused", reason)
+
+    def _close_request(self, request_id: str, before: State, after: State, answer: str) -> None:
+        closed = {"state": after, "answer": answer, "answered_at": self._clock(), "note": None}
+        with self._database.writing() as connection:
+            _advance(connection, request_id, before, closed)
+            rows.seal_tables(connection, [requests])
+
+
+def _bound(connection: Connection, column: Column[Any]) -> dict[Handle, str]:
     """Return what each client is bound to: its name, key or organisation."""
     query = select(clients.c.handle, column).where(column.is_not(None)).order_by(clients.c.handle)
-    return dict(map(tuple, connection.execute(query).all()))
+    return dict(map(tuple, connection.execute(query)))
 
 
-def bind(connection: Connection, column: Column[Any], found: Mapping[Handle, str]) -> bool:
+def _bind(connection: Connection, column: Column[Any], to: Mapping[Handle, str]) -> bool:
     """Bind clients to keys or organisations, anew if they were; say if any is changed."""
-    known = bound(connection, column)
-    changed = [{"one": one, "to": to} for one, to in found.items() if known.get(one) != to]
+    known = _bound(connection, column)
+    changed = [{"one": one, "to": each} for one, each in to.items() if known.get(one) != each]
     if changed:
         row = update(clients).where(clients.c.handle == bindparam("one"))
         connection.execute(row.values({column: bindparam("to")}), changed)
     return bool(changed)
 
 
-def bind_names(connection: Connection, handles: Mapping[Handle, ClientName], location: str) -> bool:
-    """Record each handle's client, and say if any is new; existing entries stay.
-
-    Raises:
-        LedgerError: a handle or a name is bound to another one, or was erased.
-    """
-    known = bound(connection, clients.c.name)
-    new = {one: name for one, name in handles.items() if one not in known}
-    named = len({*known.values(), *new.values()})
-    rebound = any(known.get(one, name) != name for one, name in handles.items())
-    if rebound or named < len(known) + len(new):
-        raise LedgerError(
-            f"A client has one handle in {location}, for good, but an enrolment binds a "
-            f"handle or a client twice. Enrol clients under the handles that this run "
-            f"first gave them."
-        )
-    erased = select(requests.c.handle).where(requests.c.state.in_(NAMELESS))
-    if handles.keys() & set(connection.scalars(erased)):
-        raise LedgerError(
-            f"Who left {location} stays out, but an enrolment brings a client back whose "
-            f"name was erased. Leave out every client that has a tombstone."
-        )
-    rows = ({"handle": one, "name": name} for one, name in new.items())
-    while some := list(islice(rows, AT_ONCE)):
-        connection.execute(insert(clients), some)
-    return bool(new)
+def _ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
+    for what, found, known in (
+        ("want", new.wanted, get_args(Wanted)),
+        ("rest its request on", new.basis, BASES),
+    ):
+        if found not in known:
+            raise LedgerError(
+                f"A client can {what} {', '.join(known)}, but it is {found!r}. "
+                f"Ask with one of those."
+            )
+    earlier = _read_requests(connection)
+    for request in earlier:
+        if new.after_round is not None and request.after_round == new.after_round:
+            return request
+    asked = {name: getattr(new, name) for name in ("id", "handle", "wanted", "after_round")}
+    note = new.mark and canonical_body(asdict(_Marked(new.mark)))
+    row = insert(requests).values(number=len(earlier), **asked, note=note, basis=new.basis)
+    connection.execute(row.values(state="pending", asked_at=asked_at))
+    return _read_requests(connection)[-1]
 
 
-def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
-    """Put a request in the queue; one that was drawn before is returned as it is.
-
-    Raises:
-        LedgerError: there is no such answer to want, or no such basis.
-    """
-    _check_one_of("want", new.wanted, get_args(Wanted))
-    _check_one_of("rest its request on", new.basis, BASES)
-    for known in read_requests(connection):
-        if new.after_round is not None and known.after_round == new.after_round:
-            return known
-    number = connection.scalar(select(func.count()).select_from(requests))
-    connection.execute(
-        insert(requests).values(
-            number=number,
-            id=new.id,
-            handle=new.handle,
-            wanted=new.wanted,
-            after_round=new.after_round,
-            state="pending",
-            asked_at=asked_at,
-            note=new.mark and canonical_body(asdict(_Marked(new.mark))),
-            basis=new.basis,
-        )
-    )
-    return read_requests(connection)[-1]
+def _read_requests(connection: Connection) -> list[Request]:
+    found = connection.execute(select(requests).order_by(requests.c.number))
+    return [_request(row) for row in found]
 
 
-def read_requests(connection: Connection) -> list[Request]:
-    """Return every request, in order of asking."""
-    rows = connection.execute(select(requests).order_by(requests.c.number))
-    return [_request(row) for row in rows]
-
-
-def advance(
+def _advance(
     connection: Connection, request_id: str, before: State, changes: Mapping[str, Any]
-) -> Request:
-    """Change a request that is in the state `before`, and return it as it was.
-
-    Raises:
-        LedgerError: there is no such request, or it is in another state.
-    """
-    row = connection.execute(select(requests).where(requests.c.id == request_id)).first()
-    if row is None or row.state != before:
-        found = "there is none" if row is None else f"it is {row.state}"
+) -> None:
+    """Change a request that is in the state `before`, or refuse to."""
+    known = requests.c.id == request_id
+    state = connection.scalar(select(requests.c.state).where(known))
+    if state != before:
+        found = "there is none" if state is None else f"it is {state}"
         raise LedgerError(
             f"The request {request_id} must be {before} for this step, but {found}. "
             f"Look at the requests again and take each step once."
         )
-    known = requests.c.id == request_id
     connection.execute(update(requests).where(known).values(**changes))
-    return _request(row)
 
 
-def serve(connection: Connection, served: ServedRequest, served_at: str) -> None:
-    """Mark a request as being served, and erase the requester's name.
-
-    Raises:
-        LedgerError: it is not pending, or nobody is behind its handle.
-    """
-    changes = {
-        "state": "serving",
-        "served_at": served_at,
-        "note": canonical_body(asdict(served.served)),
-        "sealed": served.sealed,
-    }
+def _serve(connection: Connection, served: ServedRequest, served_at: str) -> None:
+    """Mark a request as being served, and erase the requester's name."""
     handle = served.request.handle
-    own = requests.c.handle == handle
-    connection.execute(update(requests).where(own).values(sealed=None))
-    advance(connection, served.request.id, "pending", changes)
+    connection.execute(update(requests).where(requests.c.handle == handle).values(sealed=None))
+    note = canonical_body(asdict(served.served))
+    changes = {"state": "serving", "served_at": served_at, "note": note, "sealed": served.sealed}
+    _advance(connection, served.request.id, "pending", changes)
     if served.tombstone is None:
         return
     gone = connection.execute(delete(clients).where(clients.c.handle == handle))
@@ -236,13 +381,9 @@ def serve(connection: Connection, served: ServedRequest, served_at: str) -> None
             f"A client is erased once, but nobody is behind the handle {handle}. "
             f"Check the handle; it may be erased already."
         )
-    if served.tombstone not in read_tombstones(connection):
+    known = connection.scalars(select(tombstones.c.mark))
+    if served.tombstone not in set(known):
         connection.execute(insert(tombstones).values(mark=served.tombstone))
-
-
-def read_tombstones(connection: Connection) -> frozenset[str]:
-    """Return the tombstones of clients that left."""
-    return frozenset(connection.scalars(select(tombstones.c.mark)))
 
 
 def _request(row: Iterable[Any]) -> Request:
@@ -261,10 +402,3 @@ def _request(row: Iterable[Any]) -> Request:
         basis=basis,
         sealed=sealed,
     )
-
-
-def _check_one_of(what: str, found: str, known: Sequence[str]) -> None:
-    if found not in known:
-        raise LedgerError(
-            f"A client can {what} {', '.join(known)}, but it is {found!r}. Ask with one of those."
-        )

@@ -13,44 +13,47 @@ the ledger can rewrite them too, and is seen by the models' hashes in the chain.
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Table, delete, exists, insert, select
 
 from covey.base.errors import LedgerError
 from covey.base.names import Handle
-from covey.ledger.chain import (
-    GENESIS,
-    REWIND,
-    Link,
-    Record,
-    counts,
-    rewound_to,
-    seal,
-    superseded_up_to,
-)
-from covey.ledger.tables import (
-    clients,
-    clock,
-    events,
-    files,
-    participation,
-    requests,
-    states,
-    tombstones,
-)
+from covey.ledger import tables
+from covey.ledger.backends import Database
+from covey.ledger.chain import REWIND, Link, Record, counts, rewound_to, seal, superseded_up_to
+from covey.ledger.tables import events, files, participation, states
 
 MOST_ROWS = 50
 """How many events a server sends at once; one of many clients is long."""
 
+MOST_BYTES = 4_000_000
+"""Bytes of events that `read_piece` fetches, or one round if that is longer."""
 
-def add(connection: Connection, records: Sequence[Record], written_at: str) -> str:
-    """Carry the chain on with at least one record, and return its new head."""
-    sealed = seal(records, after=last_link(connection))
+
+def add(
+    connection: Connection, round_index: int | None, records: Sequence[Record], written_at: str
+) -> str:
+    """Record what happened at once, in a round or between two, and return the new head.
+
+    Raises:
+        LedgerError: nothing did, something is of elsewhere, or a rewind names no round.
+    """
+    strays = [one.round_index for one in records if one.round_index != round_index]
+    if strays or not records:
+        where = "between two rounds" if round_index is None else f"of round {round_index}"
+        other = "no round" if None in strays else f"round {strays[0]}" if strays else ""
+        found = f"one of {other}" if other else "none"
+        raise LedgerError(
+            f"What is recorded {where} must be at least one event, and all of them from there, "
+            f"but there is {found}. Record what happened, each round by itself."
+        )
+    for one in records:
+        rewound_to(one)  # refuses a rewind that no reader could follow
+    sealed = seal(records, after=newest(connection))
     cells = [
         {
             "position": one.position,
@@ -64,65 +67,42 @@ def add(connection: Connection, records: Sequence[Record], written_at: str) -> s
     connection.execute(insert(events), cells)
     add_places(connection, ((a.position, b) for a, b in zip(sealed, records, strict=True)))
     stamp = {"position": sealed[-1].position, "written_at": written_at}
-    connection.execute(insert(clock), stamp)
+    connection.execute(insert(tables.clock), stamp)
     return sealed[-1].hash
 
 
 def links(connection: Connection, *where: ColumnElement[bool]) -> Iterator[Link]:
-    """Yield the events in order, one by one: the whole chain, or those of which this holds."""
+    """Yield the events of which this holds in order, one by one."""
     query = select(events).where(*where).order_by(events.c.position)
     options = {"stream_results": True, "max_row_buffer": MOST_ROWS}
     with connection.execute(query, execution_options=options) as result:
         yield from (_link(tuple(row)) for row in result)
 
 
-def between(connection: Connection, kind: str) -> Iterator[Link]:
-    """Yield what was recorded of one kind between rounds, in order."""
-    return links(connection, events.c.round_index.is_(None), events.c.kind == kind)
-
-
-def read_piece(connection: Connection, position: int, most_bytes: int) -> tuple[list[Link], bool]:
-    """Return links after a position, about so many bytes, and whether these are all.
-
-    A round is whole in it, or not there.
-    """
-    piece: list[Link] = []
-    before: int | None = None
-    for one in links(connection, events.c.position > position):
-        if most_bytes <= 0 and (one.round_index is None or one.round_index != before):
-            return piece, False
-        piece.append(one)
-        most_bytes, before = most_bytes - len(one.body), one.round_index
-    return piece, True
-
-
-def hash_at(connection: Connection, position: int) -> str | None:
-    """Return the hash of the event at a position."""
-    return connection.scalar(select(events.c.hash).where(events.c.position == position))
-
-
-def end(connection: Connection) -> tuple[int, str]:
-    """Return the last position and its hash, without its event."""
-    query = select(events.c.position, events.c.hash).order_by(events.c.position.desc())
-    row = connection.execute(query.limit(1)).first()
-    match (0, GENESIS) if row is None else tuple(row):
-        case (int(position), str(head)):
-            return position, head
-        case cells:
-            raise _no_event(cells[0])
-
-
-def last_link(connection: Connection) -> Link | None:
-    """Return the end of the chain."""
-    query = select(events).order_by(events.c.position.desc()).limit(1)
+def newest(
+    connection: Connection,
+    *where: ColumnElement[bool],
+    by: Sequence[ColumnElement[Any]] = (events.c.position,),
+) -> Link | None:
+    """Return the last event of which this holds."""
+    query = select(events).where(*where).order_by(*(each.desc() for each in by)).limit(1)
     row = connection.execute(query).first()
     return None if row is None else _link(tuple(row))
 
 
-def newest_time(connection: Connection) -> str | None:
-    """Return when the last entry was written."""
-    query = select(clock.c.written_at).order_by(clock.c.position.desc())
-    return connection.scalar(query.limit(1))
+def read_piece(connection: Connection, after: int) -> tuple[list[Link], bool]:
+    """Return links after a position, a few megabytes, and whether these are all.
+
+    A round is whole in it, or not there.
+    """
+    piece: list[Link] = []
+    room, before = MOST_BYTES, None
+    for one in links(connection, events.c.position > after):
+        if room <= 0 and (one.round_index is None or one.round_index != before):
+            return piece, False
+        piece.append(one)
+        room, before = room - len(one.body), one.round_index
+    return piece, True
 
 
 def read_round(connection: Connection, round_index: int) -> list[Link]:
@@ -140,28 +120,20 @@ def last_round(connection: Connection) -> int | None:
     """
     rewinds = read_rewinds(connection)
     at, before = max(rewinds, default=(0, None))
-    cells = select(events.c.round_index, events.c.position)
-    since = cells.where(events.c.position > at, events.c.round_index.is_not(None))
-    newest = _first(connection, since.order_by(events.c.position.desc()))
-    while newest is None and before is not None:
-        earlier = cells.where(events.c.round_index < before)
-        latest = _first(
-            connection, earlier.order_by(events.c.round_index.desc(), events.c.position.desc())
-        )
-        if latest is None:
-            return None
-        before, position = latest
-        newest = latest if counts(rewinds, position, before) else None
-    return newest[0] if newest else None
+    since = events.c.position > at, events.c.round_index.is_not(None)
+    found, by = newest(connection, *since), (events.c.round_index, events.c.position)
+    while found is None and before is not None:
+        latest = newest(connection, events.c.round_index < before, by=by)
+        before = latest.round_index if latest else None
+        found = latest if latest and counts(rewinds, latest.position, before) else None
+    return found.round_index if found else None
 
 
 def read_rewinds(connection: Connection) -> list[tuple[int, int]]:
     """Return the position of each rewind, and the round that it rewinds to."""
-    return [
-        (one.position, first)
-        for one in between(connection, REWIND)
-        if (first := rewound_to(one.record())) is not None
-    ]
+    between = events.c.round_index.is_(None), events.c.kind == REWIND
+    found = ((one.position, rewound_to(one.record())) for one in links(connection, *between))
+    return [(position, first) for position, first in found if first is not None]
 
 
 def _link(cells: tuple[Any, ...]) -> Link:
@@ -174,26 +146,8 @@ def _link(cells: tuple[Any, ...]) -> Link:
                 pass
         case _:
             pass
-    raise _no_event(cells[0])
-
-
-def _first(connection: Connection, query: Select[*tuple[Any, ...]]) -> tuple[int, int] | None:
-    row = connection.execute(query.limit(1)).first()
-    match None if row is None else tuple(row):
-        case (int(round_index), int(position)):
-            return round_index, position
-        case None:
-            return None
-        case cells:
-            raise LedgerError(
-                f"The ledger is broken at position {cells[-1]}: it is of no round "
-                f"that can be. Restore it from a copy."
-            )
-
-
-def _no_event(position: object) -> LedgerError:
-    return LedgerError(
-        f"The ledger is broken at position {position}: what stands there is not an event. "
+    raise LedgerError(
+        f"The ledger is broken at position {cells[0]}: what stands there is not an event. "
         f"Restore it from a copy."
     )
 
@@ -235,32 +189,40 @@ def places_of(connection: Connection, client: Handle) -> list[Place]:
     return [Place(*row) for row in connection.execute(query)]
 
 
-def places_between(connection: Connection, piece: Sequence[Link]) -> list[tuple[Any, ...]]:
-    """Return the rows of events that follow each other, as they stand."""
-    rounds = [one.round_index for one in piece if one.round_index is not None]
-    if not rounds:
-        return []
-    query = select(participation).where(
-        participation.c.round_index.between(min(rounds), max(rounds)),
-        participation.c.position.between(piece[0].position, piece[-1].position),
-    )
-    return [tuple(row) for row in connection.execute(query).all()]
-
-
-def check_places(piece: Iterable[Link], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Compare rows with the whole, verified rounds that they were made of.
+def check_places(connection: Connection, piece: Sequence[Link]) -> None:
+    """Compare the rows of whole, verified rounds with the events that they were made of.
 
     Raises:
         LedgerError: they say something else.
     """
+    rounds = [one.round_index for one in piece if one.round_index is not None]
+    if not rounds:
+        return
+    query = select(participation).where(
+        participation.c.round_index.between(min(rounds), max(rounds)),
+        participation.c.position.between(piece[0].position, piece[-1].position),
+    )
     records = ((one.position, one.record()) for one in piece)
     expected = set(chain.from_iterable(_rows_by_round(records)))
-    if wrong := expected.symmetric_difference(rows):
-        raise not_the_events(f"in round {min(str(row[0]) for row in wrong)}")
+    if wrong := expected.symmetric_difference(map(tuple, connection.execute(query))):
+        raise _not_the_events(f"in round {min(str(row[0]) for row in wrong)}")
 
 
-def not_the_events(where: str) -> LedgerError:
-    """Return what is raised where the table is not what the events make of it."""
+def check_no_other_places(connection: Connection) -> None:
+    """Look for rows of no event.
+
+    Raises:
+        LedgerError: there is one.
+    """
+    same = (
+        events.c.position == participation.c.position,
+        events.c.round_index == participation.c.round_index,
+    )
+    if connection.scalar(select(participation.c.client).where(~exists().where(*same)).limit(1)):
+        raise _not_the_events("of rounds that were not played")
+
+
+def _not_the_events(where: str) -> LedgerError:
     return LedgerError(
         f"The ledger's table of who took part must hold what its events say, but {where} it "
         f"holds something else. The events are whole: make it anew with "
@@ -299,19 +261,13 @@ def _named(record: Record) -> Iterable[tuple[Handle, int | None, int | None]]:
 
 @dataclass(frozen=True, slots=True)
 class FileHashes:
-    """The hashes that one ledger holds of its run's states and other files.
+    """The hashes that one ledger holds of its run's states and other files."""
 
-    Attributes:
-        reading: opens a transaction.
-        writing: opens one to write, or raises LedgerError.
-    """
-
-    reading: Callable[[], AbstractContextManager[Connection]]
-    writing: Callable[[], AbstractContextManager[Connection]]
+    _database: Database
 
     def note_state(self, round_index: int, digest: str) -> None:
         """Note that a state after this round, with this hash, is about to be written."""
-        with self.writing() as connection:
+        with self._database.writing() as connection:
             known = select(states.c.position).where(states.c.hash == digest)
             if connection.scalar(known) is None:
                 position = read_round(connection, round_index)[-1].position
@@ -322,61 +278,50 @@ class FileHashes:
 
         None: after one whose events are not there, or that was not of a round.
         """
-        query = (
-            select(events.c.round_index)
-            .select_from(states)
-            .outerjoin(events, states.c.position == events.c.position)
-            .where(states.c.hash == digest)
-        )
-        with self.reading() as connection:
-            row = connection.execute(query).first()
+        same = states.c.position == events.c.position
+        query = select(events.c.round_index).select_from(states).outerjoin(events, same)
+        with self._database.reading() as connection:
+            row = connection.execute(query.where(states.c.hash == digest)).first()
         return row is not None, row[0] if row else None
 
     def newest_state(self) -> int | None:
         """Return the last round after which a state was written that still counts."""
-        with self.reading() as connection:
+        same = states.c.position == events.c.position
+        query = select(events.c.position, events.c.round_index).join(states, same)
+        query = query.where(events.c.round_index.is_not(None)).order_by(states.c.position.desc())
+        with self._database.reading() as connection:
             rewinds = read_rewinds(connection)
-            below = select(func.max(states.c.position))
-            at = connection.scalar(below)
-            while at is not None:
-                t = connection.scalar(select(events.c.round_index).where(events.c.position == at))
-                if t is not None and counts(rewinds, at, t):
-                    return t
-                at = connection.scalar(below.where(states.c.position < at))
-        return None
+            newest_first = connection.execute(query, execution_options={"stream_results": True})
+            return next((t for at, t in newest_first if counts(rewinds, at, t)), None)
 
-    def note(self, name: str, digest: str) -> None:
-        """Note a hash that a file may have, beside those that it may have already."""
-        self.note_all({name: digest})
-
-    def note_all(self, found: Mapping[str, str]) -> None:
-        """Note a hash of each of these files, in one transaction."""
-        with self.writing() as connection:
-            for name, digest in found.items():
-                if digest not in _hashes_named(connection, name):
+    def note(self, hashes: Mapping[str, str]) -> None:
+        """Note a hash that each file may have, beside those that it may have already."""
+        with self._database.writing() as connection:
+            for name, digest in hashes.items():
+                if digest not in _hashes_of(connection, name):
                     connection.execute(insert(files).values(name=name, hash=digest))
 
     def settle(self, name: str, digest: str) -> None:
         """Forget every other hash of a file: it is on the disk with this one."""
-        with self.writing() as connection:
+        with self._database.writing() as connection:
             others = files.c.name == name, files.c.hash != digest
             connection.execute(delete(files).where(*others))
 
     def of(self, name: str) -> frozenset[str]:
         """Return the hashes that a file may have; none: nothing is known of it."""
-        with self.reading() as connection:
-            return _hashes_named(connection, name)
+        with self._database.reading() as connection:
+            return _hashes_of(connection, name)
 
 
-SEALED = (clients, requests, tombstones)
+SEALED = (tables.clients, tables.requests, tables.tombstones)
 
 _CELLS = json.JSONEncoder(default=repr)
 """With repr, as a damaged file can hold any type in any column."""
 
 
-def seal_tables(connection: Connection, tables: Iterable[Table] = SEALED) -> None:
+def seal_tables(connection: Connection, changed: Iterable[Table] = SEALED) -> None:
     """Note what tables outside the chain hold now."""
-    for table in tables:
+    for table in changed:
         name, digest = f"ledger:{table.name}", _content_hash(connection, table)
         connection.execute(delete(files).where(files.c.name == name))
         connection.execute(insert(files).values(name=name, hash=digest))
@@ -389,9 +334,8 @@ def check_tables(connection: Connection) -> None:
         LedgerError: one of them holds something else.
     """
     for table in SEALED:
-        if _content_hash(connection, table) not in _hashes_named(
-            connection, f"ledger:{table.name}"
-        ):
+        noted = _hashes_of(connection, f"ledger:{table.name}")
+        if _content_hash(connection, table) not in noted:
             raise LedgerError(
                 f"The ledger's table of {table.name} must hold what covey last wrote "
                 f"there, but it holds something else. Restore the ledger from a copy: "
@@ -399,7 +343,7 @@ def check_tables(connection: Connection) -> None:
             )
 
 
-def _hashes_named(connection: Connection, name: str) -> frozenset[str]:
+def _hashes_of(connection: Connection, name: str) -> frozenset[str]:
     return frozenset(connection.scalars(select(files.c.hash).where(files.c.name == name)))
 
 

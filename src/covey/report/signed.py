@@ -18,7 +18,6 @@ from covey.components.own_code import no_foreign_code
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerRecord
 from covey.unlearning.signature import Check, check_signature, key_records, sign, signing_key
 
 FORMAT, VERSION = "covey-report", 1
@@ -116,7 +115,7 @@ def _check_ledger(document: Mapping[str, Any], folder: RunFolder) -> Check:
         return Check.failed("ledger", detail)
     if record.hashes[at - 1] != document.get("ledger_head"):
         return Check.failed("ledger", f"event {at} has another hash there")
-    then = _facts(LedgerRecord(record.hashes[:at], record.records[:at]).history)
+    then = _facts(record.until(at).history)
     if wrong := [name for name, facts in then.items() if document.get(name) != facts]:
         detail = f"{', '.join(wrong)}: other figures than events 1 to {at} make"
         return Check.failed("ledger", detail)

@@ -194,7 +194,7 @@ def _serve(
     for request, option in answers:
         if request.handle in names and option.answer != "stop":
             erase_from_copies(session.folder, names[request.handle], names.values())
-    session.ledger.files.note_all(input_hashes(rest.run))
+    session.ledger.files.note(input_hashes(rest.run))
     serving = [
         ServedRequest(
             request=request,

@@ -302,7 +302,7 @@ def _record(session: Session, state: ServerState, change: Change) -> None:
     now = run.with_clients(change.among(run.population.clients))
     keep_records(session.folder, ledger, session.record().events, client)
     keep_subtracted(session, state, () if change.joins else (client.handle,))
-    ledger.files.note_all(input_hashes(now))
+    ledger.files.note(input_hashes(now))
     t, accepts = state.round_index, client.preference if change.joins else None
     facts: list[events.Event] = [
         *change.choice,

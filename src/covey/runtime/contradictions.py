@@ -15,32 +15,30 @@ from typing import cast
 
 from covey.base import events
 from covey.base.errors import RunError
+from covey.base.events import kind_and_body
 from covey.base.names import ClientName, Handle
 from covey.config.settings import Config
-from covey.ledger.chain import Record
 from covey.runtime.facts import Answer, Events
 from covey.unlearning.facts import Facts
 from covey.unlearning.participation import latest_sums, participation_of
 from covey.unlearning.plan import check_basis
 from covey.unlearning.signature import instant
 
-_OF_REQUESTS = (events.LeaveRequested.__name__, events.ClientLeft.__name__)
+_OF_REQUESTS = (events.LeaveRequested, events.ClientLeft)
 _PLAYED = (events.CohortSampled, events.RoundMeasured)
 """What a run records of every round, whatever its algorithm is."""
 
 
-def of_ledger(
-    answer: Answer, records: Sequence[Record], names: Mapping[Handle, ClientName]
-) -> Iterator[str]:
+def of_ledger(answer: Answer, facts: Events, names: Mapping[Handle, ClientName]) -> Iterator[str]:
     """Yield what stands in a ledger after an answer, or does not, and contradicts it.
 
     Args:
         answer: as it was recorded.
-        records: all of the ledger's, those after the proof was signed too.
+        facts: all of the ledger's, those after the proof was signed too.
         names: that the ledger knows.
     """
     handle, kind = answer.event.handle, answer.event.answer
-    yield from _held_afterwards(answer, records, names)
+    yield from _held_afterwards(answer, facts, names)
     yield from _replays(answer)
     held = participation_of(answer.now).first_round(handle)
     if kind in ("retrain", "calibrate") and held is not None:
@@ -90,26 +88,24 @@ def of_answer(
 
 
 def _held_afterwards(
-    answer: Answer, records: Sequence[Record], names: Mapping[Handle, ClientName]
+    answer: Answer, facts: Events, names: Mapping[Handle, ClientName]
 ) -> Iterator[str]:
     """Look for the requester in what came later, whether that counts or not."""
     handle = answer.event.handle
     if handle in names and answer.event.answer != "stop":
         yield "names: the table still names the requester"
-    later = enumerate(records[answer.end :], answer.end + 1)
-    held = (at for at, r in later if r.kind not in _OF_REQUESTS and _holds(r.body, handle))
-    if (at := next(held, None)) is not None:
-        yield f"later events: event {at}, after the answer, holds the requester"
-    left = {r.body["handle"] for r in records if r.kind == events.ClientLeft.__name__}
-    for record in records[answer.end :]:
-        if record.kind == events.CohortSampled.__name__:
-            unknown = set(record.body["handles"]) - names.keys() - left
-            if unknown:
-                yield (
-                    f"names: in round {record.round_index} somebody takes part whom the "
-                    f"table does not name, and who has not left"
-                )
-                return
+    for at, (_, event) in enumerate(facts[answer.end :], answer.end + 1):
+        if not isinstance(event, _OF_REQUESTS) and _holds(kind_and_body(event)[1], handle):
+            yield f"later events: event {at}, after the answer, holds the requester"
+            break
+    left = {event.handle for _, event in facts if isinstance(event, events.ClientLeft)}
+    for t, event in facts[answer.end :]:
+        if isinstance(event, events.CohortSampled) and {*event.handles} - names.keys() - left:
+            yield (
+                f"names: in round {t} somebody takes part whom the table does not name, and "
+                f"who has not left"
+            )
+            return
 
 
 def _holds(value: object, handle: Handle) -> bool:

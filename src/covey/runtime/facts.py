@@ -8,21 +8,21 @@ ledger. Nothing of a user's own code is asked where that is refused: such facts 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from covey.aggregation.base import AnonymityTerms
 from covey.base.errors import RunError
 from covey.base.events import ClientLeft, Event, LeaveRequested, RunRolledBack, RunStarted
-from covey.base.history import History, history_of
+from covey.base.history import History, of_kinds
 from covey.base.names import Handle
 from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import depends_on_population
 from covey.config.settings import Config
 from covey.dp.current_guarantee import head_bounds
 from covey.dp.status import guarantee_status
-from covey.ledger.chain import Record, entries_of, inclusion_proof, root_of, superseded
+from covey.ledger.chain import entries_of, inclusion_proof, root_of
 from covey.ledger.requests import Request
-from covey.runtime.ledger_record import LedgerRecord, event_of
+from covey.runtime.ledger_record import LedgerRecord
 from covey.unlearning.facts import (
     WORD,
     Facts,
@@ -43,6 +43,7 @@ from covey.unlearning.participation import (
 from covey.unlearning.plan import AnswerRules, Option, influences_on, options, sizes_left
 
 Events = Sequence[tuple[int | None, Event]]
+R = TypeVar("R", LeaveRequested, ClientLeft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,42 +122,34 @@ def find_answer(
         request: as the table has it.
         at: the position at which the proof is signed.
     """
-    records = record.records[:at]
-    requested = _positions(records, LeaveRequested, request.id)
-    answered = _positions(records, ClientLeft, request.id)
-    if len(requested) != 1 or len(answered) != 1 or requested[0] > answered[0]:
+    until = record.until(at)
+    requested = _about(until.facts, LeaveRequested, request.id)
+    answered = _about(until.facts, ClientLeft, request.id)
+    if len(requested) != 1 or len(answered) != 1 or requested[0][0] > answered[0][0]:
         return None
-    (own,) = answered
+    ((own, event),) = answered
     start = max((position for position in times if position < own), default=0)
     end = min((position for position in times if position >= own), default=own)
-    whole = at == len(record.records)
-    before, now = record.current(records[:start]), record.entries
-    now = now if whole else record.current(records)
-    started = (event_of(r) for r in record.records if r.kind == RunStarted.__name__)
-    began = history_of(before).started or next(started, None)  # who left before the first round
+    before = record.until(start)
+    started = of_kinds((each for _, each in record.facts), RunStarted)
     return Answer(
         request=request,
-        requested=cast("LeaveRequested", event_of(records[requested[0] - 1])),
-        event=cast("ClientLeft", event_of(records[own - 1])),
-        began=cast("RunStarted | None", began),
-        before=[(t, event) for t, events in before for event in events],
-        together=[event_of(each) for each in records[start:end]],
+        requested=requested[0][1],
+        event=event,
+        began=before.history.started or next(started, None),  # who left before the first round
+        before=before.events,
+        together=[each for _, each in until.facts[start:end]],
         end=end,
         at=at,
-        now=[(t, event) for t, events in now for event in events],
-        history=record.history
-        if whole
-        else history_of(now, [event_of(each) for each in superseded(records)]),
+        now=until.events,
+        history=until.history,
     )
 
 
-def _positions(records: Sequence[Record], kind: type[Event], request: str) -> list[int]:
-    """Return the positions, from 1 on, of events of this kind about a request."""
-    return [
-        at
-        for at, each in enumerate(records, 1)
-        if each.kind == kind.__name__ and each.body.get("request") == request
-    ]
+def _about(facts: Events, kind: type[R], request: str) -> list[tuple[int, R]]:
+    """Return the events of this kind about a request, with their positions."""
+    found = ((at, event) for at, (_, event) in enumerate(facts, 1) if isinstance(event, kind))
+    return [(at, event) for at, event in found if event.request == request]
 
 
 def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:

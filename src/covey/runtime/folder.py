@@ -20,7 +20,7 @@ from covey.base.files import delete_whole, make_folder, read_bounded, read_text,
 from covey.base.names import Basis, ClientName
 from covey.components.own_code import origins_of
 from covey.ledger.store import Ledger
-from covey.runtime.ledger_record import RecordReader
+from covey.runtime.ledger_record import LedgerReader
 
 if TYPE_CHECKING:
     from covey.config.settings import Config
@@ -77,7 +77,7 @@ class RunFolder:
     path: Path
     created: tuple[Path, ...] | None = field(default=None, compare=False, repr=False)
     """Folders that `create` has just made, the innermost first; None: it was a run."""
-    reader: RecordReader = field(default_factory=RecordReader, compare=False, repr=False)
+    reader: LedgerReader = field(default_factory=LedgerReader, compare=False, repr=False)
     """What this object has read of the run's ledger, and reads again if that changed."""
 
     @classmethod

@@ -209,7 +209,7 @@ def keep_records(folder: RunFolder, ledger: Ledger, events: Told, client: Client
     content = safetensors.torch.save(tensors)
     name = _name(client.handle, version)
     digest = hashlib.sha256(content).hexdigest()
-    ledger.files.note(_noted(name), digest)
+    ledger.files.note({_noted(name): digest})
     make_folder(folder.records)
     replace_whole(folder.records / name, content, mode=0o600)
     ledger.files.settle(_noted(name), digest)

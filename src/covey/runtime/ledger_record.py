@@ -4,30 +4,28 @@ A chain that holds proves only that nothing was changed since it was sealed. Who
 can put anything there; so each event is also compared with what was recorded before it.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby, islice
+from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 from covey.base import events
 from covey.base.events import Event, event_from, kind_and_body
-from covey.base.history import History, HistoryFold, history_of
+from covey.base.history import History, history_of, with_entries
 from covey.base.names import Handle
-from covey.ledger.chain import (
-    GENESIS,
-    REWIND,
-    Link,
-    Record,
-    counts,
-    current_records,
-    no_event,
-    superseded,
-)
-from covey.ledger.store import MOST_BYTES, Ledger
+from covey.ledger.chain import GENESIS, Link, Record, no_event
+from covey.ledger.store import Ledger
 from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import AnswerRules, ClientPlan, WantedAnswer, choose_answers
+
+Fact = tuple[int | None, Event]
+"""An event with its round; None: it happened between two."""
+
+Entry = tuple[int | None, list[Event]]
+"""What was recorded at once: of one round, or between two (None)."""
 
 
 def event_of(record: Record) -> Event:
@@ -47,6 +45,12 @@ def records_of(events: Iterable[Event], round_index: int | None = None) -> list[
     return [Record(round_index, *kind_and_body(event)) for event in events]
 
 
+def by_round(facts: Iterable[Fact]) -> Iterator[Entry]:
+    """Group facts that follow each other in one round, or between two."""
+    for t, entry in groupby(facts, key=itemgetter(0)):
+        yield t, [event for _, event in entry]
+
+
 class EventReader:
     """Reads a ledger's events in their order, superseded ones too.
 
@@ -60,73 +64,68 @@ class EventReader:
         self._in_round: set[type[Event]] = set()
 
     def read(self, record: Record) -> Event:
-        """Return the next event.
+        """Return the next event; one that is refused leaves no trace.
 
         Raises:
             LedgerError: it is none, or contradicts those before it; the message names
                 its position.
         """
-        event = event_of(record)
-        if problem := self._problem(record.round_index, event):
+        event, t = event_of(record), record.round_index
+        in_round = self._in_round if t == self._round else set[type[Event]]()
+        began = event if isinstance(event, events.RunStarted) and t == 0 else self._began
+        if problem := self._out_of_order(t, event, in_round) or self._out_of_range(t, event, began):
             raise no_event(record.position, problem)
+        if t is not None:
+            self._round, self._in_round, self._began = t, in_round | {type(event)}, began
+        elif began and (first := _rewound_to((t, event))) is not None:
+            self._round, self._in_round = min(self._round, first - 1), set()
+        if began:
+            self._known.update(_joining(event))
         return event
 
-    def _problem(self, t: int | None, event: Event) -> str:
-        problem = self._out_of_order(t, event) if t is not None else ""
-        if t is None and isinstance(event, events.RunStarted | events.CohortSampled):
-            problem = f"a {type(event).__name__} belongs to a round"
-        if problem or self._began is None:
-            return problem
-        match event:
-            case events.RunRolledBack(round_index=first):
-                self._round, self._in_round = min(self._round, first - 1), set()
-            case events.RunStarted(groups=found):
-                self._known.update(found)
-            case events.ClientsJoined(handles=handles):
-                self._known.update(handles)
-            case _:
-                pass
-        return self._out_of_range(t, event)
-
-    def _out_of_order(self, t: int, event: Event) -> str:
+    def _out_of_order(self, t: int | None, event: Event, in_round: set[type[Event]]) -> str:
         """Say why an event cannot be of this round; "": it can."""
-        kind, before = type(event), self._round
-        if t != before:
-            self._round, self._in_round = t, set()
-        twice = kind in self._in_round and kind in (events.RunStarted, events.CohortSampled)
-        self._in_round.add(kind)
-        if kind is events.RunStarted and t == 0:
-            self._began = cast("events.RunStarted", event)
+        once = isinstance(event, events.RunStarted | events.CohortSampled)
+        kind, is_start = type(event).__name__, isinstance(event, events.RunStarted)
+        if t is None:
+            return f"a {kind} belongs to a round" if once else ""
         began = self._began
+        chosen = isinstance(event, events.ClientsAssigned) and event.by != "final"
         reasons = (
-            (t < before, f"it is of round {t}, and round {before} came before"),
-            (twice, f"its round has another {kind.__name__}"),
-            (kind is events.RunStarted and t > 0, f"a run starts in round 0, not in {t}"),
-            (began is None, "no start of the run comes before it"),
-            (began and t > began.rounds, f"its run has no round {t}"),
+            (t < self._round, f"it is of round {t}, and round {self._round} came before"),
+            (once and type(event) in in_round, f"its round has another {kind}"),
+            (is_start and t > 0, f"a run starts in round 0, not in {t}"),
+            (not is_start and began is None, "no start of the run comes before it"),
+            (began and not is_start and t > began.rounds, f"its run has no round {t}"),
             (
-                kind is events.ClientsAssigned
-                and events.CohortSampled not in self._in_round
-                and cast("events.ClientsAssigned", event).by != "final",
+                chosen and events.CohortSampled not in in_round,
                 "no cohort was drawn in its round before it",
             ),
         )
         return next((reason for holds, reason in reasons if holds), "")
 
-    def _out_of_range(self, t: int | None, event: Event) -> str:
-        count = self._began.num_clusters if self._began else 0
+    def _out_of_range(self, t: int | None, event: Event, began: events.RunStarted | None) -> str:
+        if began is None:
+            return ""
         last = max(_clusters(event), default=0)
-        if not 0 <= last < count:
-            return f"it names cluster {last}, and there are 0 to {count - 1}"
+        if not 0 <= last < began.num_clusters:
+            return f"it names cluster {last}, and there are 0 to {began.num_clusters - 1}"
         if t is None and not isinstance(event, events.ClientLeft):
             return ""  # who joins chooses first
-        handles = tuple(_handles(event))
-        strange = next((h for h in handles if h not in self._known), None)
+        handles, joining = tuple(_handles(event)), {*_joining(event)}
+        strange = next((h for h in handles if h not in self._known and h not in joining), None)
         if strange is not None:
             return f"it names a client that never joined: {strange!a}"
         if isinstance(event, events.CohortSampled) and len(set(handles)) < len(handles):
             return "it names a client twice"
         return ""
+
+
+def _joining(event: Event) -> Iterable[Handle]:
+    """Return the clients that are known from an event on."""
+    if isinstance(event, events.RunStarted):
+        return event.groups
+    return event.handles if isinstance(event, events.ClientsJoined) else ()
 
 
 def _clusters(event: Event) -> Iterable[int]:
@@ -158,25 +157,18 @@ def _handles(event: Event) -> Iterator[Handle]:
     yield from handles
 
 
-Entry = tuple[int | None, list[Event]]
-"""What was recorded at once: of one round, or between two (None)."""
-
-
 @dataclass(frozen=True, eq=False)
 class LedgerRecord:
     """All that was in a ledger when it was read, and what follows from it.
 
     Attributes:
-        hashes: of every record, in order.
-        records: everything that was recorded, superseded rounds included.
-        last: the end of the chain.
+        hashes: of every event, in order.
+        facts: every event, those of superseded rounds too.
     """
 
-    hashes: Sequence[str]
-    records: list[Record]
-    last: Link | None = None
-    _reader: EventReader = field(default_factory=EventReader, repr=False)
-    _events: list[Event] = field(default_factory=list[Event], repr=False)
+    hashes: Sequence[str] = ()
+    facts: Sequence[Fact] = ()
+    _folded: tuple[int, History] = field(default=(0, History()), repr=False)
     _answers: dict[tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[ClientPlan, ...]] = field(
         default_factory=dict, repr=False
     )
@@ -186,24 +178,43 @@ class LedgerRecord:
         """The hash that seals all of it."""
         return self.hashes[-1] if self.hashes else GENESIS
 
+    def until(self, position: int) -> "LedgerRecord":
+        """Return what was in the ledger when it ended at a position."""
+        if position == len(self.hashes):
+            return self
+        return LedgerRecord(self.hashes[:position], self.facts[:position])
+
+    def followed_by(self, hashes: Sequence[str], facts: Sequence[Fact]) -> "LedgerRecord":
+        """Return what is in a ledger to which these were added."""
+        known = vars(self).get("history")
+        if known is None or any(_rewound_to(each) is not None for each in facts):
+            folded = 0, History()
+        else:
+            folded = len(self.facts), known
+        return LedgerRecord((*self.hashes, *hashes), (*self.facts, *facts), folded)
+
     @cached_property
-    def entries(self) -> list[Entry]:
+    def counting(self) -> list[bool]:
+        """Whether each event still counts; what happened between rounds always does."""
+        found: list[bool] = []
+        first = inf  # of the rounds that were superseded later
+        for t, event in reversed(self.facts):
+            found.append(t is None or t < first)
+            first = min(first, inf if (to := _rewound_to((t, event))) is None else to)
+        return found[::-1]
+
+    @cached_property
+    def events(self) -> list[Fact]:
         """What still counts."""
-        return self.current(self.records)
-
-    def current(self, records: Sequence[Record]) -> list[Entry]:
-        """Return what still counted when these of its records were all, entry by entry."""
-        return by_entry(current_records(records), self._event)
-
-    @cached_property
-    def events(self) -> list[tuple[int | None, Event]]:
-        """What still counts, each event with its round."""
-        return [(t, event) for t, events in self.entries for event in events]
+        return [fact for fact, counts in zip(self.facts, self.counting, strict=True) if counts]
 
     @cached_property
     def history(self) -> History:
         """The whole history."""
-        return self._folded(self.entries)
+        at, known = self._folded
+        if at:  # and nothing that came since was superseded
+            return with_entries(known, by_round(self.facts[at:]))
+        return self._history_of(self.events)
 
     @cached_property
     def participation(self) -> Participation:
@@ -212,8 +223,12 @@ class LedgerRecord:
 
     def history_before(self, round_index: int) -> History:
         """Return the history of the rounds before this one."""
-        entries = self.entries
-        return self._folded([(t, e) for t, e in entries if t is None or t < round_index])
+        return self._history_of((t, e) for t, e in self.events if t is None or t < round_index)
+
+    def _history_of(self, facts: Iterable[Fact]) -> History:
+        judged = zip(self.facts, self.counting, strict=True)
+        superseded = (event for (_, event), counts in judged if not counts)
+        return history_of(by_round(facts), superseded)
 
     def answers(self, wanted: Sequence[WantedAnswer], rules: AnswerRules) -> tuple[ClientPlan, ...]:
         """Return what these clients are answered if all leave at once; planned once."""
@@ -222,60 +237,85 @@ class LedgerRecord:
             self._answers[key] = choose_answers(self.participation, *key)
         return self._answers[key]
 
-    def with_links(self, links: Sequence[Link]) -> "LedgerRecord":
-        """Return what is in a ledger to which these were added."""
-        return LedgerRecord(
-            (*self.hashes, *(each.hash for each in links)),
-            [*self.records, *(each.record() for each in links)],
-            links[-1] if links else self.last,
-            self._reader,
-            self._events,
-        )
+    def latest(self, number: int) -> list["Noted"]:
+        """Return the newest events first; several alike that follow each other are one."""
 
-    def _folded(self, entries: Sequence[Entry]) -> History:
-        return history_of(entries, map(self._event, superseded(self.records)))
+        def alike(i: int) -> tuple[int | None, str, bool]:
+            t, event = self.facts[i]
+            foreign = isinstance(event, events.ForeignEvent)
+            return t, event.kind if foreign else type(event).__name__, self.counting[i]
 
-    def _event(self, record: Record) -> Event:
-        """Return a record's event; all of them are read once, in order, as far as asked."""
-        assert record.position is not None  # what was read of a ledger has one  # noqa: S101
-        for each in self.records[len(self._events) : record.position]:
-            self._events.append(self._reader.read(each))
-        return self._events[record.position - 1]
+        runs = islice(groupby(reversed(range(len(self.facts))), key=alike), number)
+        return [Noted(next(same) + 1, *key, 1 + sum(1 for _ in same)) for key, same in runs]
 
 
-class RecordReader:
-    """Reads one ledger, and again only once something was added to it.
+def _rewound_to(fact: Fact) -> int | None:
+    t, event = fact
+    return event.round_index if t is None and isinstance(event, events.RunRolledBack) else None
 
-    Its head commits to all that it holds: while that is the same, so is the rest.
+
+class Noted(NamedTuple):
+    """One of the newest events, or several alike that follow each other.
+
+    Attributes:
+        position: of the last of them.
+        counts: whether it still counts; False: its round was rolled back.
+        number: how many they are.
     """
 
-    def __init__(self) -> None:
-        self._latest: LedgerRecord | None = None
+    position: int
+    round_index: int | None
+    kind: str
+    counts: bool
+    number: int = 1
+
+
+class LedgerReader:
+    """Reads one ledger, verified, a piece at a time, and later what was added to it."""
+
+    def __init__(self, *, places: bool = False) -> None:
+        """Begin with nothing.
+
+        Args:
+            places: whether the table of who took part is compared with the events.
+        """
+        self._places = places
+        self._events = EventReader()
+        self._last: Link | None = None
+        self._hashes: list[str] = []
+        self._facts: list[Fact] = []
+        self._record = LedgerRecord()
+
+    @property
+    def position(self) -> int:
+        """The last position that was read and verified."""
+        return len(self._hashes)
+
+    def pieces(self, ledger: Ledger) -> Iterator[int]:
+        """Read on, and yield the position after each piece.
+
+        Raises:
+            LedgerError: the chain is broken, or is not the one that was read before.
+        """
+        for links in ledger.pieces(self._last, places=self._places):
+            for link in links:
+                self._facts.append((link.round_index, self._events.read(link.record())))
+                self._hashes.append(link.hash)
+                self._last = link
+            yield self.position
 
     def read(self, ledger: Ledger) -> LedgerRecord:
         """Return what the ledger holds now.
 
         Raises:
-            LedgerError: its chain is broken.
+            LedgerError: the chain is broken, or is not the one that was read before.
         """
-        latest = self._latest
-        if latest is None or latest.head != ledger.head():
-            known = latest or LedgerRecord((), [])
-            links = ledger.links(known.last)
-            if not links or links[0].position <= len(known.hashes):  # another ledger's
-                known = LedgerRecord((), [])
-            self._latest = latest = known.with_links(links)
-        return latest
-
-
-def by_entry(records: Sequence[Record], read: Callable[[Record], Event] = event_of) -> list[Entry]:
-    """Group records that follow each other in one round, or between two."""
-    entries: list[Entry] = []
-    for record in records:
-        if not entries or entries[-1][0] != record.round_index:
-            entries.append((record.round_index, []))
-        entries[-1][1].append(read(record))
-    return entries
+        for _ in self.pieces(ledger):
+            pass
+        known = len(self._record.hashes)
+        if known < self.position:
+            self._record = self._record.followed_by(self._hashes[known:], self._facts[known:])
+        return self._record
 
 
 BULKY = frozenset(
@@ -291,102 +331,6 @@ BULKY = frozenset(
 )
 """Kinds that name a round's clients one by one: most of a large ledger's bytes."""
 
-LATEST = 24
-
-
-class Noted(NamedTuple):
-    """One of the newest records, or several alike that follow each other.
-
-    Attributes:
-        position: of the last of them.
-        counts: whether it still counts; False: its round was rolled back.
-        number: how many they are.
-    """
-
-    position: int
-    round_index: int | None
-    kind: str
-    counts: bool
-    number: int = 1
-
-
-class LedgerFollower:
-    """Folds one ledger, piece by piece; a rewind makes it begin again."""
-
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """Begin with nothing.
-
-        Args:
-            most_bytes: of events that are read at once.
-        """
-        self._most_bytes = most_bytes
-        self._begin(())
-
-    def _begin(self, rewinds: Sequence[tuple[int, int]]) -> None:
-        self._fold, self._events = HistoryFold(), EventReader()
-        self._last: Link | None = None
-        self._rewinds = rewinds
-        self._gone: list[Event] = []
-        self._open: Entry = (None, [])
-        self.latest: deque[Noted] = deque(maxlen=LATEST)
-
-    @property
-    def position(self) -> int:
-        """The last position that was read and verified."""
-        return self._last.position if self._last else 0
-
-    @property
-    def head(self) -> str:
-        """The hash that seals all that was read."""
-        return self._last.hash if self._last else GENESIS
-
-    @property
-    def history(self) -> History:
-        """The history of all entries that were read to their end."""
-        history = self._fold.history()
-        return replace(history, told=(*self._gone, *history.told))
-
-    def read_more(self, ledger: Ledger) -> bool:
-        """Fold the next piece; return whether there is more to read now.
-
-        Raises:
-            LedgerError: the chain is broken, or is not the one that was read before.
-        """
-        if self._last is None:
-            self._begin(ledger.rewinds())
-        links, is_last, _ = ledger.piece(self._last, self._most_bytes)
-        known = {at for at, _ in self._rewinds}
-        for link in links:
-            is_rewind = link.round_index is None and link.kind == REWIND
-            if is_rewind and link.position not in known:  # of rounds that were folded
-                self._begin(ledger.rewinds())
-                return True
-            self._take(link)
-        if is_last:
-            self._close_entry()
-        return not is_last
-
-    def _take(self, link: Link) -> None:
-        t, event = link.round_index, self._events.read(link.record())
-        still = counts(self._rewinds, link.position, t)
-        if still:
-            if t != self._open[0]:
-                self._close_entry()
-                self._open = (t, [])
-            self._open[1].append(event)
-        else:
-            self._gone.append(event)
-        self._last = link
-        number = 1
-        if self.latest and self.latest[-1][1:4] == (t, link.kind, still):
-            number += self.latest.pop().number
-        self.latest.append(Noted(link.position, t, link.kind, still, number))
-
-    def _close_entry(self) -> None:
-        if self._open[1]:
-            self._fold.add(*self._open)
-        self._open = (None, [])
-
 
 def glance(ledger: Ledger) -> History:
     """Fold what does not name a round's clients one by one; nothing is verified.
@@ -397,4 +341,5 @@ def glance(ledger: Ledger) -> History:
     Raises:
         LedgerError: it cannot be read, or a record is damaged.
     """
-    return history_of(by_entry([link.record() for link in ledger.without(BULKY)]))
+    facts = ((link.round_index, event_of(link.record())) for link in ledger.look(without=BULKY))
+    return history_of(by_round(facts))

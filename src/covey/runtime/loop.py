@@ -12,7 +12,7 @@ from covey.algorithms.redteam import estimate_lifetime
 from covey.algorithms.state import Cohort, RoundResult, ServerState
 from covey.base.errors import LedgerError, RunError
 from covey.base.events import ClientsAssigned, CohortSampled, Event, ModelDiverged, RunStarted
-from covey.base.history import History, with_entry
+from covey.base.history import History, with_entries
 from covey.base.names import Handle
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of
@@ -203,7 +203,7 @@ def _play_segment(
             may_end = goes_on and history.rounds and not history.ended_early
             if may_end and (ended := early_end(history, session.run.config)):
                 session.ledger.append_between(records_of([ended]))
-                history = with_entry(history, None, [ended])
+                history = with_entries(history, [(None, [ended])])
             if t >= min(until, rounds_of(session.run.config, history)):
                 if checkpoint_of(session.folder.checkpoints, t - 1) is None:
                     _save(session, state)  # or it may be a request's that is there
@@ -394,7 +394,7 @@ def _record(
     """Append a new round, or compare one of those that are recorded with what is."""
     write = session.ledger.compare if t < recorded else session.ledger.append
     write(t, records_of(events, t))
-    return with_entry(history, t, events)
+    return with_entries(history, [(t, events)])
 
 
 def _store_round(

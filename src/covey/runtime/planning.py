@@ -217,16 +217,14 @@ def _about(ledger: Ledger, client: Handle) -> Iterator[tuple[int | None, events.
     Nothing is verified here: who follows the run has compared the table with the events.
     """
     facts: list[tuple[int, int | None, events.Event]] = []
-    forming: set[int] = set()
-    for place in ledger.places(client):
+    places, forming = ledger.look_at(client)
+    for place in places:
         own = events.ClientsHandedOut((client,))
         if place.cluster is not None:
             own = events.ClientsAssigned({client: place.cluster}, "recorded")
         facts.append((place.position, place.round_index, own))
-        if place.set_index is not None:
-            forming.add(place.position)
     others = BULKY - {"OrganisationsAttested"} | {"RunStarted"}
-    links = [*ledger.without(others), *ledger.links_at(forming)]
+    links = [*ledger.look(without=others), *forming]
     facts += [(link.position, link.round_index, event_of(link.record())) for link in links]
     formed: tuple[int | None, int] | None = None
     for _, t, event in sorted(facts, key=itemgetter(0)):

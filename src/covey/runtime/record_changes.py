@@ -26,9 +26,9 @@ from covey.base.names import Handle
 from covey.build.algorithms import ReplayOptions
 from covey.build.clients import ClientReports
 from covey.build.run import BuiltRun
-from covey.ledger.chain import REWIND, Record
 from covey.runtime.copies import RENDERED
 from covey.runtime.inputs import drop_old_records
+from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.session import Session
 from covey.runtime.states import (
     checkpoint_of,
@@ -54,25 +54,26 @@ class Rewind:
 
     Attributes:
         event: the roll back.
-        before: all records before it.
+        before: what the ledger held before it.
         changed: the client whose records changed, and its cluster; None: none did.
     """
 
     event: events.RunRolledBack
-    before: list[Record]
+    before: LedgerRecord
     changed: tuple[Handle, int] | None
 
 
 def newest_rewind(session: Session) -> Rewind | None:
     """Return the newest roll back; None: there was none."""
-    records = session.record().records
-    at = next((i for i in reversed(range(len(records))) if records[i].kind == REWIND), None)
-    if at is None:
-        return None
-    event, last = events.RunRolledBack(**records[at].body), records[at - 1]
-    changes = event.how == "changed" and last.kind == events.RecordsChanged.__name__
-    changed = (last.body["handle"], last.body["cluster"]) if changes else None
-    return Rewind(event, records[:at], changed)
+    record = session.record()
+    for at in reversed(range(len(record.facts))):
+        event, last = record.facts[at][1], record.facts[max(at - 1, 0)][1]
+        if isinstance(event, events.RunRolledBack):
+            changed = None
+            if event.how == "changed" and isinstance(last, events.RecordsChanged):
+                changed = last.handle, last.cluster
+            return Rewind(event, record.until(at), changed)
+    return None
 
 
 def owed_change(session: Session) -> Rewind | None:
@@ -151,7 +152,7 @@ def keep_subtracted(
     digests: list[str] = []
 
     def announce(digest: str) -> None:
-        ledger.files.note(_NAME, digest)
+        ledger.files.note({_NAME: digest})
         digests.append(digest)
 
     head = ledger.head_of(state.round_index - 1) or ""
@@ -266,24 +267,23 @@ def replay_of(session: Session) -> Replay | None:
     event, changed = rewind.event, rewind.changed
     if event.how in ("subtracted", "changed"):
         none = events.ClientsAssigned({}, "clients")  # nobody was there
-        chosen = _choices(session, rewind).get(event.round_index, none)
+        chosen = _choices(rewind).get(event.round_index, none)
         if changed is not None:
             chosen = replace(chosen, clusters={**chosen.clusters, changed[0]: changed[1]})
         is_changed = changed is not None
         return Replay(event.until, run=session.run, chosen=chosen, changed=is_changed)
     recorded: dict[int, Mapping[Handle, int]] = {}
     if event.how == "recorded":
-        recorded = {t: each.clusters for t, each in _choices(session, rewind).items()}
+        recorded = {t: each.clusters for t, each in _choices(rewind).items()}
     replayed = session.run.for_replay(ReplayOptions(recorded=recorded))
     return Replay(event.until, run=replayed, calibrating=event.how == "calibrated")
 
 
-def _choices(session: Session, rewind: Rewind) -> dict[int, events.ClientsAssigned]:
+def _choices(rewind: Rewind) -> dict[int, events.ClientsAssigned]:
     """Return which clusters clients took before a roll back, in the rounds that it took back."""
     return {
         t: event
-        for t, entry in session.record().current(rewind.before)
-        for event in entry
+        for t, event in rewind.before.events
         if t is not None
         and t >= rewind.event.round_index
         and isinstance(event, events.ClientsAssigned)

@@ -194,7 +194,7 @@ def check_secret(marker: Path, ledger: Ledger) -> None:
 def note_secret(marker: Path, ledger: Ledger) -> None:
     """Note in the ledger which secret is the run's."""
     if marker.is_file() and not ledger.files.of(MARKER):
-        ledger.files.note(MARKER, file_hash(marker))
+        ledger.files.note({MARKER: file_hash(marker)})
 
 
 def restored_marker(marker: Path, ledger: Ledger) -> bool:

@@ -23,7 +23,7 @@ from covey.ledger.store import Ledger
 from covey.models.build import held_params
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.inputs import check_inputs, with_changed_records
-from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader, records_of
+from covey.runtime.ledger_record import Entry, LedgerReader, LedgerRecord, by_round, records_of
 from covey.runtime.receipts import check_anchors
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
@@ -153,7 +153,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     session, inputs = _checked(run, folder, ledger)
     active, history = session.run, session.record().history
     note_secret(folder.secret_marker, ledger)
-    ledger.files.note_all(inputs)
+    ledger.files.note(inputs)
     if active.module is not None:
         keep_frozen(folder, held_params(active.module, active.config.model.personal))
     ledger.enrol(
@@ -219,12 +219,12 @@ def _is_unrecorded(folder: RunFolder) -> bool:
 
 def read_events(ledger: Ledger) -> list[Entry]:
     """Return the current story, entry by entry; None: between two rounds."""
-    return RecordReader().read(ledger).entries
+    return [*by_round(LedgerReader().read(ledger).events)]
 
 
 def read_history(ledger: Ledger) -> History:
     """Fold what is recorded."""
-    return RecordReader().read(ledger).history
+    return LedgerReader().read(ledger).history
 
 
 def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:

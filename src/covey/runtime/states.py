@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -403,7 +402,9 @@ def write_updates(
         f"{each.handle}/{name}": value for each in updates for name, value in each.update.items()
     }
     name = _noted_name(round_index)
-    path = save_checkpoint(folder, round_index, tensors, {}, partial(noted.note, name))
+    path = save_checkpoint(
+        folder, round_index, tensors, {}, lambda digest: noted.note({name: digest})
+    )
     noted.settle(name, file_hash(path))
 
 

@@ -144,7 +144,7 @@ def _compared(
     from covey.runtime.session import settings_hash
 
     record, at = place.reader.read(ledger), proof.ledger_events
-    _, count = record.entries, len(record.hashes)  # a chain can hold what is no event
+    count = len(record.hashes)
     if not 1 <= at <= count or record.hashes[at - 1] != proof.ledger_head:
         problem = f"the proof was made at event {at}, but the ledger has {count}"
         if 1 <= at <= count:
@@ -169,7 +169,7 @@ def _compared(
     if answer.began and answer.began.config_hash != settings_hash(config):
         return refused("config.toml: not the settings that began the run")
     unknown = unknown_facts(answer, config)
-    problems = [*of_ledger(answer, record.records, names), *of_answer(answer, config, proof, times)]
+    problems = [*of_ledger(answer, record.facts, names), *of_answer(answer, config, proof, times)]
     try:
         found = facts(answer, record, config, proof, unknown)
         problems += [

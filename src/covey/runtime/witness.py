@@ -63,7 +63,7 @@ def head_update(folder: RunFolder, since: int = 0, key: SigningKey | None = None
             be used.
     """
     with Ledger.read(folder.ledger) as ledger:
-        hashes = ledger.hashes()
+        hashes = [each.hash for each in ledger.links()]
     if not max(since, 1) <= len(hashes):
         raise RunError(
             f"The ledger of {folder.path} must have {max(since, 1)} events or more, but it "

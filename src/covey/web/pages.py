@@ -116,7 +116,7 @@ def _above(snapshot: Snapshot) -> list[ClientSummary]:
 def _log(snapshot: Snapshot) -> Iterator[tuple[Noted, str]]:
     """Yield the newest records of the ledger, each with when it was written."""
     ends = sorted(snapshot.times)
-    for record in reversed(snapshot.latest):
+    for record in snapshot.latest:
         place = bisect_left(ends, record.position)
         yield record, snapshot.times[ends[place]] if place < len(ends) else ""
 

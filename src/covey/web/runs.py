@@ -20,7 +20,7 @@ from covey.desk.runs import Reading, RunEntry, entry_of_folder, run_folders
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerFollower, Noted, glance
+from covey.runtime.ledger_record import LedgerReader, Noted, glance
 
 READERS = 4
 """Runs that are read at the same time."""
@@ -36,6 +36,9 @@ TICK_NANOSECONDS = 100_000_000
 
 REDRAWN_AFTER_SECONDS = 15.0
 """Pictures take a moment to draw, so a run that goes on has others no sooner than this."""
+
+LATEST = 24
+"""How many of the newest events a page shows."""
 
 LONG_BYTES = 4_000_000
 """From this size on, a page does not wait for a ledger that was never read."""
@@ -80,7 +83,7 @@ class FollowedRun:
     def __init__(self, key: str, name: str, path: Path, reader: Executor) -> None:
         self.key, self.name, self.folder = key, name, RunFolder(path)
         self.version = 0
-        self._reader, self._growing = reader, LedgerFollower()
+        self._reader, self._growing = reader, LedgerReader(places=True)
         self._snapshot: Snapshot | None = None
         self._changed = Condition()
         self._is_reading = False
@@ -197,19 +200,20 @@ class FollowedRun:
                 self._publish(Snapshot(problem="nothing is recorded yet"))
                 return
             with no_foreign_code(), Ledger.read(self.folder.ledger) as ledger:
-                while growing.read_more(ledger):
+                for position in growing.pieces(ledger):
                     if self._snapshot is not None and not self._snapshot.is_whole:
-                        self._publish(replace(self._snapshot, position=growing.position))
-                whole = Snapshot(
-                    history=growing.history,
-                    is_whole=True,
-                    position=growing.position,
-                    end=growing.position,
-                    head=growing.head,
-                    written_at=ledger.end()[2],
-                    times=ledger.times(),
-                    latest=tuple(growing.latest),
-                )
+                        self._publish(replace(self._snapshot, position=position))
+                record, times = growing.read(ledger), ledger.times()
+            whole = Snapshot(
+                history=record.history,
+                is_whole=True,
+                position=len(record.hashes),
+                end=len(record.hashes),
+                head=record.head,
+                written_at=next(reversed(times.values()), None),
+                times=times,
+                latest=tuple(record.latest(LATEST)),
+            )
             self._publish(whole)
         except (CoveyError, ValueError, OSError) as error:
             self._publish(replace(self._snapshot or Snapshot(), problem=str(error)))
@@ -224,10 +228,12 @@ class FollowedRun:
                 return Snapshot(problem="nothing is recorded yet")
             with Ledger.read(self.folder.ledger) as ledger, no_foreign_code():
                 history = replace(glance(ledger), told=())
-                end, head, written_at = ledger.end()
+                seen = ledger.overview()
         except (CoveyError, ValueError, OSError) as error:
             return Snapshot(problem=str(error))
-        return Snapshot(history=history, end=end, head=head, written_at=written_at)
+        return Snapshot(
+            history=history, end=seen.events, head=seen.head, written_at=seen.written_at
+        )
 
 
 FOUND_AGAIN_AFTER = 3.0
