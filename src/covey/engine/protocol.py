@@ -1,10 +1,8 @@
 """What an engine does: train clients' copies of a model, and score examples with it."""
 
-import gc
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -18,60 +16,8 @@ from covey.base.names import Params
 from covey.base.rng import Streams
 from covey.components.parts import Component
 from covey.data.examples import Examples, to_floats
-from covey.engine.recipe import MULTICLASS, Labels, Outputs, Recipe, Task
+from covey.engine.recipe import MULTICLASS, Labels, Losses, Outputs, Recipe, Task
 from covey.models.build import WHOLE, set_params
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that training may still take on a card; None: there is no card.
-
-    What torch holds without using it counts as free.
-    """
-    if device.type != "cuda":
-        return None
-    free, _ = torch.cuda.mem_get_info(device)
-    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return free + held
-
-
-def release(device: torch.device) -> None:
-    """Give back what nobody uses, after a failed attempt."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Say whether a device's memory was too small, whatever errors tell of it."""
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError):
-            return True
-        error = error.__cause__
-    return False
-
-
-def joined_on(device: torch.device, tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors in a row on a device: from pinned memory, without waiting."""
-    first = tensors[0]
-    rows = sum(len(each) for each in tensors)
-    row = torch.empty((rows, *first.shape[1:]), dtype=first.dtype, pin_memory=device.type == "cuda")
-    torch.cat(list(tensors), out=row)
-    return sent(row, device)
-
-
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device, without waiting where it lies in pinned memory."""
-    return tensor.to(device, non_blocking=tensor.is_pinned())
-
-
-def float32_exact(device: torch.device) -> AbstractContextManager[object]:
-    """Return a block in which a card's convolutions keep float32, and are repeatable.
-
-    torch lets them round to 10 bits (TF32), which is no float32.
-    """
-    if device.type != "cuda":
-        return nullcontext()
-    return torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
 
 
 def model_outputs(
@@ -128,9 +74,9 @@ class TrainingJob:
     Attributes:
         memory: what the recipe's objective may look at, by name: what this client kept,
             and what the server sent along.
-        on_losses: called once with each step's mean loss, in nats, before that step; never
-            by an engine that does not know them, nor where they were to stay hidden behind
-            noise. None: nobody asks.
+        on_losses: called once, with the losses of each batch's examples before its step;
+            never by an engine that does not see them, nor where they were to stay hidden
+            behind noise.
     """
 
     start: Params
@@ -138,7 +84,7 @@ class TrainingJob:
     streams: Streams
     recipe: Recipe
     memory: Mapping[str, Params] = field(default_factory=dict[str, Params])
-    on_losses: Callable[[Float[Tensor, " steps"]], None] | None = None
+    on_losses: Callable[[Sequence[Losses]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -686,7 +686,6 @@ class Recipe(RecipeNumbers):
             **{
                 k: o is not None and o.corrects and not o.elementwise for k, o in correcting.items()
             },
-            "keep_losses": self.keep_losses,
             "record_clip": self.record_clip > 0,
         }
         return tuple(part for part, needed in needs.items() if needed)
