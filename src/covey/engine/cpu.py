@@ -24,7 +24,7 @@ from torch import (
 from covey.base.files import keep_freed_memory
 from covey.base.names import Params
 from covey.engine.descent import corrected, in_order, private_gradients, reshaping, trainable
-from covey.engine.dropout import check_dropout, has_dropout, seeded_dropout
+from covey.engine.dropout import SeededDropout, check_dropout, has_dropout
 from covey.engine.protocol import (
     Scored,
     ScoringJob,
@@ -90,7 +90,7 @@ class ReusedModel:
 
     def dropout(self, job: TrainingJob) -> AbstractContextManager[object]:
         """Return a block, to enter around each forward pass, that draws the job's masks."""
-        return seeded_dropout(self.module, job) if self._has_dropout else nullcontext()
+        return SeededDropout(self.module, job) if self._has_dropout else nullcontext()
 
 
 def _whole_state(module: nn.Module) -> dict[str, Tensor] | None:
@@ -183,7 +183,7 @@ class ReferenceEngine:
         start = [value.detach().clone() for value in values]
         memory = in_order(job, list(weights))
         optimizer = recipe.optimizer.make(values, recipe.learning_rate)
-        own_dropout = seeded_dropout(module, job)
+        own_dropout = SeededDropout(module, job)
         for gradients in _gradients(module, values, job, self._task, own_dropout):
             with torch.no_grad():
                 extra = corrected(recipe.objective, values, start, memory)

@@ -224,29 +224,37 @@ def batches(job: TrainingJob) -> Iterator[Examples]:
         yield Examples(to_floats(batch.inputs), batch.labels)
 
 
-class ScoredOnce:
-    """An engine that scores a model on the same examples once, however often it is asked.
-
-    The same are the same objects. It keeps what it found and was asked about, so it is for
-    one stage of a run; log-probabilities, which are many, it neither keeps nor returns.
-
-    Args:
-        engine: scores what is new, all of it at once.
-    """
+class EngineOver:
+    """An engine over another one, which trains."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._found: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
+
+    @property
+    def rounds_together(self) -> bool:
+        """Whether the engine that trains rounds several clients together."""
+        return getattr(self._engine, "rounds_together", False)
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
         return self._engine.train(jobs)
 
+
+class ScoredOnce(EngineOver):
+    """An engine that scores a model on the same examples once, however often it is asked.
+
+    The same are the same objects. It keeps what it found and was asked about, so it is for
+    one stage of a run; log-probabilities, which are many, it neither keeps nor returns.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._found: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
+
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
         keys = [(id(job.params), id(job.examples)) for job in jobs]
-        asked = dict(zip(keys, jobs, strict=True))
-        new = {key: job for key, job in asked.items() if key not in self._found}
+        new = {k: job for k, job in zip(keys, jobs, strict=True) if k not in self._found}
         scored = self._engine.score(list(new.values()))
         for (key, job), found in zip(new.items(), scored, strict=True):
             # the job beside it keeps both ids taken
@@ -254,7 +262,7 @@ class ScoredOnce:
         return [self._found[key][1] for key in keys]
 
 
-class CompletingEngine:
+class CompletingEngine(EngineOver):
     """An engine for models that lack entries: those of a client that keeps its own.
 
     Args:
@@ -263,12 +271,8 @@ class CompletingEngine:
     """
 
     def __init__(self, engine: Engine, drawn: Params) -> None:
-        self._engine, self._drawn = engine, drawn
-
-    @property
-    def rounds_together(self) -> bool:
-        """Whether the engine that trains rounds several clients together."""
-        return getattr(self._engine, "rounds_together", False)
+        super().__init__(engine)
+        self._drawn = drawn
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""

@@ -36,7 +36,7 @@ from covey.engine.dropout import (
     handing_out,
     mask_generator,
     mask_shapes,
-    refuse_fused_dropout,
+    refuse_dropout,
 )
 from covey.engine.optimizers import Step
 from covey.engine.protocol import (
@@ -563,7 +563,7 @@ def check_batchable(module: nn.Module) -> None:
     """
     check_dropout(module)
     remedy = "Set its dropout to 0, or use the parallel engine."
-    refuse_fused_dropout(module, "The vmap engine", remedy)
+    refuse_dropout(module, "The vmap engine", remedy, fused_alone=True)
     for layer in module.modules():
         if isinstance(layer, _BATCH_NORMS) and layer.momentum is None:
             raise ModelError(
