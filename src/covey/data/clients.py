@@ -17,7 +17,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from covey.base.errors import DataError
+from covey.base.errors import DataError, blamed
 from covey.base.names import ClientName
 from covey.base.rng import Streams
 from covey.data.arrays import (
@@ -63,7 +63,7 @@ def clients_of(clients: object, label: str = "") -> dict[ClientName, Examples | 
         if kind != kinds[first]:
             raise DataError(
                 f"All clients' inputs must be of one kind, but those of {first} are "
-                f"{kinds[first]} and those of {name} {kind}. Convert one of them."
+                f"{kinds[first]} and those of {name} {kind}. Make all clients' alike."
             )
     return found
 
@@ -126,17 +126,13 @@ def _named(clients: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401
         yield from _by_name(clients)
     elif hasattr(clients, "load_partition") and hasattr(clients, "num_partitions"):
         # its natural ids are names where it has any
-        try:
+        subject = f"clients: your partitioner {type(clients).__name__}"
+        with blamed(DataError, subject, "Give it its data set before you pass it."):
             ids = getattr(clients, "partition_id_to_natural_id", None) or {}
             parts = [
                 (str(ids.get(index, f"client-{index:05}")), clients.load_partition(index))
                 for index in range(int(clients.num_partitions))
             ]
-        except Exception as error:
-            raise DataError(
-                f"clients: your partitioner {type(clients).__name__} raised "
-                f"{type(error).__name__}: {error}. Give it its data set before you pass it."
-            ) from error
         yield from parts
     elif isinstance(clients, (list, tuple)) and not _is_pair(clients):
         for index, each in enumerate(clients):

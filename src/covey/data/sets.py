@@ -288,10 +288,19 @@ class NpzFolder(ClientSource):
     reads_files: ClassVar[bool] = True
 
     def clients(self, request: PopulationRequest) -> dict[str, Examples]:
-        """Return every file's examples; the client's name is the file's stem."""
-        from covey.data.arrays import read_clients
+        """Return every file's examples; the client's name is the file's stem.
 
-        return read_clients(request.folder)
+        Raises:
+            DataError: there is no file, or one is malformed.
+        """
+        from covey.data.arrays import read_client
+
+        folder = request.folder
+        if found := {path.stem: read_client(path) for path in sorted(folder.glob("*.npz"))}:
+            return found
+        raise DataError(
+            f"{folder} must hold one .npz file per client, found none. Name the folder in data.dir."
+        )
 
     @classmethod
     def file_of(cls, name: str, folder: Path) -> Path:
