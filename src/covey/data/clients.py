@@ -84,14 +84,11 @@ def held_by(name: ClientName, found: Any, label: str = "") -> Examples | TrainTe
     halves = TrainTest(
         examples_of(f"{name} (train)", train, label), examples_of(f"{name} (test)", test, label)
     )
-    ours, theirs = (
-        (each.inputs.shape[1:], each.inputs.dtype, each.labels.shape[1:], each.layout)
-        for each in halves
-    )
+    ours, theirs = (f"{kind_of(half)}, labels {tuple(half.labels.shape[1:])}" for half in halves)
     if ours != theirs:
         raise DataError(
-            f"{name}: train and test must hold examples of one kind, found {tuple(ours[0])} "
-            f"{ours[1]} and {tuple(theirs[0])} {theirs[1]}. Make them alike."
+            f"{name}: train and test must hold examples of one kind, found {ours} and {theirs}. "
+            f"Make them alike."
         )
     return halves
 
@@ -312,7 +309,7 @@ def _with_groups(
     _check_groups(population, data, names)
     return replace(
         population,
-        groups=tuple(Group(name, ShiftRange(NoShift(), 0.0, 0.0)) for name in names),
+        groups=tuple(Group(name, 1.0, ShiftRange(NoShift(), 0.0, 0.0), 0) for name in names),
         clients=tuple(
             replace(client, group=names.index(data.groups[client.name]))
             for client in population.clients
