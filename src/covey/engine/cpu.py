@@ -31,7 +31,6 @@ from covey.engine.protocol import (
     TrainingJob,
     batches,
     concatenated,
-    model_outputs,
     num_parts,
     num_steps,
     score_part,
@@ -39,7 +38,7 @@ from covey.engine.protocol import (
     split_job,
 )
 from covey.engine.recipe import MULTICLASS, Losses, Task
-from covey.models.build import exchanged_params, frozen_params, set_params
+from covey.models.build import exchanged_params, frozen_params, model_outputs, set_params
 
 Precision = Literal["float32", "bfloat16"]
 """What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""

@@ -44,12 +44,11 @@ from covey.engine.protocol import (
     ScoringJob,
     TrainingJob,
     job_indices,
-    model_outputs,
     num_steps,
     score_whole,
 )
 from covey.engine.recipe import MULTICLASS, Losses, PerExample, Task
-from covey.models.build import dropout_layers, frozen_params
+from covey.models.build import dropout_layers, frozen_params, model_outputs
 
 
 def free_on(device: torch.device) -> int | None:
