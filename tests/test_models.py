@@ -200,8 +200,8 @@ class Returns(nn.Module):
     [
         (nn.Linear(4, 3), r"outputs \(2, 2\), but Linear gave \(2, 3\)"),
         (Returns(torch.zeros(2, 2, dtype=torch.long)), "of torch.int64"),
-        (Returns((torch.zeros(2, 2),)), "but Returns returned a tuple"),
-        (nn.Linear(5, 2), r"must accept inputs \(2, 4\), but Linear failed"),
+        (Returns((torch.zeros(2, 2),)), "Returns must return one tensor, but it returned a tuple"),
+        (nn.Linear(5, 2), r"Linear raised RuntimeError on a batch of shape \(2, 4\)"),
         (Noisy(), "global generator"),
     ],
 )

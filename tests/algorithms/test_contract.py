@@ -54,7 +54,7 @@ from covey.base.params import layers_of, model_hash
 from covey.components.built_ins import BUILT_INS
 from covey.components.parts import find
 from covey.data.examples import Client, Preference
-from covey.engine.fixed_features import FeatureCache, LocalRecords
+from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import MULTICLASS
 from covey.membership.estimators import FederatedEstimator
 from covey.membership.truth import Assessment, divergence
@@ -111,7 +111,7 @@ class World:
 
     def head_steps(self) -> Clients:
         module = LinearHeadOnInputs()
-        here = LocalRecords(FeatureCache(module), module.scale, MULTICLASS, 2)
+        here = LocalRecords(module, MULTICLASS, 2)
         return clients_with(Simulated(self.engine, RECIPE, records=here))
 
     def mir(self, select: Selection) -> Playing:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import covey
 from covey import (
@@ -20,11 +21,12 @@ from covey import (
     Streams,
     TrainingJob,
 )
-from covey.algorithms.state import ClientMemory, loss_trace
+from covey.algorithms.state import ClientMemory, first_losses, loss_trace
 from covey.base.params import model_hash
 from covey.build.run import BuiltRun, build_run
-from covey.engine.cpu import ParallelEngine, RecordedJob
+from covey.engine.cpu import ParallelEngine
 from covey.engine.recipe import REGRESSION
+from covey.engine.vmap import VmapEngine
 from covey.ledger.store import Ledger
 from covey.membership.references import loss_drop
 from covey.runs.own_records import exposed_records
@@ -78,17 +80,18 @@ def test_a_row_for_every_round_and_a_column_for_every_record(
         assert torch.isfinite(trace).all()
 
 
-@pytest.mark.parametrize("engine", [ReferenceEngine, ParallelEngine])
+@pytest.mark.parametrize("engine", [ReferenceEngine, ParallelEngine, VmapEngine])
 def test_losses_are_those_of_the_model_that_is_trained(engine: Any):
     # a rate of next to nothing leaves the model as it is: its scores are the losses
     client = build_run(Config.of(settings({}))).population.clients[0]
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     made, start = engine(module), dict(module.state_dict())
     recipe = Recipe(local_epochs=3, batch_size=3, learning_rate=1e-12)
-    job = RecordedJob(TrainingJob(start, client.train, Streams(1), recipe))
-    list(made.train([job.recorded]))
+    batches: list[Tensor] = []
+    job = TrainingJob(start, client.train, Streams(1), recipe, on_losses=batches.extend)
+    list(made.train([job]))
     (scored,) = made.score([ScoringJob(start, client.train)])
-    torch.testing.assert_close(job.first_losses(), scored.losses, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(first_losses(job, batches), scored.losses, atol=1e-5, rtol=1e-5)
 
 
 def test_the_first_loss_in_a_round_is_the_one_that_is_kept():
@@ -98,30 +101,33 @@ def test_the_first_loss_in_a_round_is_the_one_that_is_kept():
     start = {"weight": torch.zeros(1, 1)}
     one = Examples(torch.ones(1, 1), torch.tensor([2.0]))
     recipe = Recipe(local_epochs=3, batch_size=1, learning_rate=0.5)
-    job = RecordedJob(TrainingJob(start, one, Streams(0), recipe))
-    list(ReferenceEngine(module, REGRESSION).train([job.recorded]))
-    assert [float(each) for each in job.batches] == [2.0, 0.5, 0.125]
-    assert job.first_losses().tolist() == [2.0]
+    batches: list[Tensor] = []
+    job = TrainingJob(start, one, Streams(0), recipe, on_losses=batches.extend)
+    list(ReferenceEngine(module, REGRESSION).train([job]))
+    assert [float(each) for each in batches] == [2.0, 0.5, 0.125]
+    assert first_losses(job, batches).tolist() == [2.0]
 
 
 def test_a_record_in_no_batch_has_no_loss():
     module = torch.nn.Linear(2, 2)
     examples = Examples(torch.randn(6, 2), torch.zeros(6, dtype=torch.int64))
     recipe = Recipe(local_steps=1, batch_size=4)
-    job = RecordedJob(TrainingJob(dict(module.state_dict()), examples, Streams(0), recipe))
-    list(ReferenceEngine(module).train([job.recorded]))
-    assert int(job.first_losses().isnan().sum()) == 2
+    batches: list[Tensor] = []
+    start = dict(module.state_dict())
+    job = TrainingJob(start, examples, Streams(0), recipe, on_losses=batches.extend)
+    list(ReferenceEngine(module).train([job]))
+    assert int(first_losses(job, batches).isnan().sum()) == 2
+    assert first_losses(job, []).isnan().all()  # of an engine that sees no losses
 
 
-@pytest.mark.parametrize("more", [{"privacy": {"record_clip": 1.0}}, {"engine": {"name": "vmap"}}])
-def test_where_no_loss_of_a_record_is_seen_none_can_be_kept(more: dict[str, Any]):
+def test_where_no_loss_of_a_record_is_seen_none_can_be_kept():
     with pytest.raises(ConfigError, match=r"train\.keep_losses = True needs"):
-        build_run(Config.of(settings({"keep_losses": True}, **more)))
+        build_run(Config.of(settings({"keep_losses": True}, privacy={"record_clip": 1.0})))
 
 
-def test_keeping_losses_needs_clients_and_examples_apart():
-    assert Recipe(keep_losses=True).apart == Recipe(keep_losses=True).by_batch == ("keep_losses",)
-    assert Recipe().apart == Recipe().by_batch == ()
+def test_keeping_losses_needs_batches():
+    assert Recipe(keep_losses=True).by_batch == ("keep_losses",)
+    assert Recipe(keep_losses=True).apart == Recipe().apart == Recipe().by_batch == ()
 
 
 @pytest.fixture(scope="module")

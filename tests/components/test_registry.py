@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from covey import Algorithm, ClusterSelection, Component, ConfigError, select_by_loss
+from covey import Algorithm, ClusterSelection, Component, ConfigError, Schedule, select_by_loss
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import OwnSelection
@@ -214,3 +214,13 @@ def test_a_users_source_is_hashed_where_it_is_known():
 def test_an_algorithm_is_made_with_its_options():
     made = create("algorithm", {"name": "ifca", "num_clusters": 3}, "method.name", Algorithm)
     assert made == Ifca(num_clusters=3)
+
+
+class Unwritten(Schedule):
+    """Says nothing of any round."""
+
+
+def test_a_class_without_its_method_is_refused_where_it_is_named():
+    assert "must have a method factor" in told(
+        lambda: create("schedule", Unwritten, "train.schedule", Schedule)
+    )

@@ -89,8 +89,8 @@ def broken(change):
     [
         ("[1, 2", "JSONDecodeError"),
         ("[]", "Make it again with LEAF"),
-        (broken(lambda part, _: part.pop("users")), "KeyError('users')"),
-        (broken(lambda part, _: part["users"].append("bob")), "KeyError('bob')"),
+        (broken(lambda part, _: part.pop("users")), "KeyError: 'users'"),
+        (broken(lambda part, _: part["users"].append("bob")), "KeyError: 'bob'"),
         (broken(lambda part, _: part.update(users=[])), "num_samples"),
         (broken(lambda part, _: part.update(num_samples=[2])), "num_samples"),
         (broken(lambda _, user: user["x"][0].pop()), "reshape"),

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from covey import Streams
 from covey.data.clients import PopulationRequest
 from covey.data.examples import NoShift, Preference, ShiftRange
-from covey.data.population import GroupSpec, Population, PopulationSpec
+from covey.data.population import Group, Population, PopulationSpec
 from covey.data.sets import LinearMixture
 
 NOWHERE = ShiftRange(NoShift(), 0.0, 0.0)
 SPEC = PopulationSpec(
     clients=10,
-    groups=(GroupSpec("minority", 0.3, NOWHERE, 40), GroupSpec("majority", 0.7, NOWHERE, 60)),
+    groups=(Group("minority", 0.3, NOWHERE, 40), Group("majority", 0.7, NOWHERE, 60)),
     shift_per="image",
     holdout=0.2,
     audit_examples=30,

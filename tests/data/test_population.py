@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from covey import DataError, Examples, Source, Streams
 from covey.data.examples import Brightness, NoShift, Preference, Rotation, ShiftRange
 from covey.data.partition import ByWriter, Dirichlet, Iid
-from covey.data.population import GroupSpec, PopulationSpec, build_population, population_of
+from covey.data.population import Group, PopulationSpec, build_population, population_of
 
 STILL = ShiftRange(NoShift(), 0.0, 0.0)
 DARK = ShiftRange(Brightness(), 0.2, 0.4)
@@ -19,16 +19,14 @@ LIGHT = ShiftRange(Brightness(), 0.9, 1.0)
 
 PLAIN = PopulationSpec(
     clients=4,
-    groups=(GroupSpec("few", 0.25, STILL, 5), GroupSpec("many", 0.75, STILL, 10)),
+    groups=(Group("few", 0.25, STILL, 5), Group("many", 0.75, STILL, 10)),
     shift_per="image",
     holdout=0.2,
     audit_examples=6,
     pool=0,
     non_members="matched",
 )
-SHIFTED = replace(
-    PLAIN, groups=(GroupSpec("few", 0.25, DARK, 5), GroupSpec("many", 0.75, LIGHT, 10))
-)
+SHIFTED = replace(PLAIN, groups=(Group("few", 0.25, DARK, 5), Group("many", 0.75, LIGHT, 10)))
 
 
 def numbered(count):
@@ -210,7 +208,7 @@ QUARTERS = replace(
     PLAIN,
     clients=20,
     groups=tuple(
-        GroupSpec(f"group-{turn}", 0.25, ShiftRange(Rotation(), turn, turn), 8)
+        Group(f"group-{turn}", 0.25, ShiftRange(Rotation(), turn, turn), 8)
         for turn in (0.0, 90.0, 180.0, 270.0)
     ),
     images="per-group",

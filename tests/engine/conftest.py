@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from covey import Engine, Examples, Recipe, ReferenceEngine, Streams, TrainingJob
 from covey.engine.cpu import ParallelEngine
-from covey.engine.ray import RayEngine, shared_hosts
+from covey.engine.ray import RayEngine
 from covey.engine.vmap import VmapEngine
 from covey.models.build import initial_params
 
@@ -60,13 +60,13 @@ def ray_cluster() -> Iterator[Any]:
                 initialize_head=True,
                 head_node_args={"num_cpus": RAY_WORKERS, "include_dashboard": False},
             )
-            hosts = shared_hosts(cluster.address, RAY_WORKERS)
-            hosts.refresh()
+            kept = RayEngine(nn.Linear(1, 1), RAY_WORKERS, address=cluster.address)
+            assert kept.score([]) == []
         yield cluster
         with files_left_open():
             ray.shutdown()
             cluster.shutdown()
-            del hosts
+            del kept
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from covey import (
     TrainingJob,
 )
 from covey.engine.cpu import ParallelEngine
-from covey.engine.dropout import seeded_dropout
+from covey.engine.dropout import SeededDropout
 from covey.engine.vmap import VmapEngine
 
 MakeModule = Callable[..., nn.Module]
@@ -31,7 +31,7 @@ def masked(layer: nn.Module, inputs: torch.Tensor, client: int = 0) -> torch.Ten
     """The layer's training output on the client's stream."""
     nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
     job = TrainingJob({}, nothing, Streams(0).at(client), RECIPE)
-    with seeded_dropout(layer, job):
+    with SeededDropout(layer, job):
         return layer.train()(inputs)
 
 

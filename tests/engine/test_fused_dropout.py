@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from covey import Examples, ModelError, Recipe, ReferenceEngine, ScoringJob, Streams, TrainingJob
 from covey.engine.cpu import ParallelEngine
 from covey.engine.descent import check_private
-from covey.engine.dropout import seeded_dropout
+from covey.engine.dropout import SeededDropout
 from covey.engine.vmap import VmapEngine
 from covey.models.build import check_model, initial_params
 
@@ -102,7 +102,7 @@ def test_every_weight_of_attention_is_kept_with_its_chance():
     nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
     job = TrainingJob({}, nothing, Streams(0), RECIPE)
     rows = torch.ones(1, 200, 4)
-    with seeded_dropout(attention, job):
+    with SeededDropout(attention, job):
         _, weights = nn.MultiheadAttention.forward(attention, rows, rows, rows)
     assert weights is not None
     assert (weights > 0).float().mean().item() == pytest.approx(0.75, abs=0.011)
@@ -142,7 +142,7 @@ def test_other_draws_are_refused_by_the_name_of_the_operation():
 
     nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
     job, noisy = TrainingJob({}, nothing, Streams(0), RECIPE), Noisy()
-    with pytest.raises(ModelError, match="randn_like"), seeded_dropout(noisy, job):
+    with pytest.raises(ModelError, match="randn_like"), SeededDropout(noisy, job):
         noisy(torch.ones(1, 2, 4))
 
 

@@ -6,15 +6,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import covey
@@ -24,6 +22,7 @@ from covey import (
     DataError,
     EngineError,
     EngineFactory,
+    Examples,
     Objective,
     Params,
     Recipe,
@@ -33,8 +32,8 @@ from covey import (
 from covey.components.parts import create
 from covey.config.settings import that_matter
 from covey.engine import ray as on_ray
-from covey.engine.cpu import ParallelEngine, Precision, RecordedJob, without_recording
-from covey.engine.ray import RayEngine, pack, unpack
+from covey.engine.cpu import ParallelEngine, Precision
+from covey.engine.ray import RayEngine
 from covey.engine.recipe import MULTICLASS, OwnLoss
 
 MakeModule = Callable[..., nn.Module]
@@ -43,35 +42,11 @@ MakeRay = Callable[..., RayEngine]
 
 SIZES = (10, 4, 10, 7, 10, 1, 25)
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 
 
 def assert_same_bits(left: Params, right: Params) -> None:
     assert list(left) == list(right)
     assert all(torch.equal(left[name], right[name]) for name in left)
-
-
-@given(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3), st.booleans())
-def test_a_tensor_that_is_packed_comes_back(dtype, shape, turned):
-    count = torch.Size(shape).numel()
-    tensor = (torch.arange(count) * 7 % 5).to(dtype).reshape(shape)
-    tensor = tensor.T if turned and len(shape) == 2 else tensor
-    found = unpack(pack(tensor))
-    assert found.dtype == dtype
-    assert torch.equal(found, tensor)
-    found.zero_()  # is a copy
-    assert torch.equal(tensor, unpack(pack(tensor)))
-
-
-def test_a_job_is_told_apart_from_its_recording(make_module, make_jobs):
-    (job,) = make_jobs(make_module(), (10,), RECIPE)
-    recorded = RecordedJob(job)
-    plain, put_down = without_recording(recorded.recorded)
-    assert plain.recipe.loss == RECIPE.loss
-    assert put_down is not None
-    put_down(torch.ones(4))
-    assert len(recorded.batches) == 1
-    assert without_recording(job) == (job, None)
 
 
 def built(**options: Any) -> Any:
@@ -168,15 +143,26 @@ def test_losses_come_back_once(ray_engine: MakeRay, make_module: MakeModule, mak
     module = make_module()
     jobs = make_jobs(module, SIZES, RECIPE)
 
-    def told(engine: Any) -> tuple[list[Tensor], list[Tensor]]:
-        seen: list[Tensor] = []
-        asked = [RecordedJob(replace(job, on_losses=seen.append)) for job in jobs]
-        assert len(list(engine.train(each.recorded for each in asked))) == len(jobs)
-        return seen, [each.first_losses() for each in asked]
+    def told(engine: Any) -> list[Sequence[Tensor]]:
+        seen: list[Sequence[Tensor]] = []
+        asked = [replace(job, on_losses=seen.append) for job in jobs]
+        assert len(list(engine.train(asked))) == len(jobs)
+        return seen
 
-    for found, expected in zip(told(ray_engine(module)), told(ParallelEngine(module)), strict=True):
-        assert len(found) == len(expected) == len(jobs)
+    here, there = told(ParallelEngine(module)), told(ray_engine(module))
+    assert len(here) == len(there) == len(jobs)
+    for found, expected in zip(there, here, strict=True):
+        assert len(found) == len(expected)
         assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.slow
+def test_a_view_goes_to_the_store_without_what_it_is_cut_from(ray_cluster):
+    ray = pytest.importorskip("ray")
+    whole = torch.zeros(2**20, dtype=torch.uint8)
+    for cut in ({"w": whole[:4]}, Examples(whole[:4], whole[:4])):
+        held = on_ray.Held(ray, cut)
+        assert len(ray.cloudpickle.dumps(ray.get(held.ref))) < 2**16
 
 
 @pytest.mark.slow
@@ -327,8 +313,8 @@ def test_the_same_object_goes_to_the_store_once():
     store = Store()
     models = on_ray._Models(store)
     each = [{"w": torch.full((1,), float(i))} for i in range(on_ray.MODELS + 1)]
-    assert [models.ref(params) for params in each[:-1]] == [*range(1, len(each))]
-    assert models.ref(each[0]) == 1
-    assert models.ref(each[-1]) == len(each)  # which takes the place of the second
-    assert models.ref(each[0]) == 1
-    assert models.ref(each[1]) == len(each) + 1
+    assert [models.held(params).ref for params in each[:-1]] == [*range(1, len(each))]
+    assert models.held(each[0]).ref == 1
+    assert models.held(each[-1]).ref == len(each)  # which takes the place of the second
+    assert models.held(each[0]).ref == 1
+    assert models.held(each[1]).ref == len(each) + 1

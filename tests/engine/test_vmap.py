@@ -14,15 +14,16 @@ from covey.engine.cpu import ParallelEngine
 from covey.engine.dropout import MaskShape, drawn_masks
 from covey.engine.kinds import Auto
 from covey.engine.optimizers import Step, Tensors
-from covey.engine.protocol import free_memory, out_of_memory
 from covey.engine.recipe import MULTICLASS
 from covey.engine.vmap import (
     VmapEngine,
     activation_bytes,
     chunk_size,
     client_bytes,
+    free_on,
     grouped,
     lockstep,
+    out_of_memory,
 )
 
 BuildModule = Callable[[str], nn.Module]
@@ -106,7 +107,7 @@ def test_chunks_come_from_the_free_memory(make_module: MakeModule, make_jobs: Ma
 
 
 def test_without_a_card_nothing_is_known_of_its_memory():
-    assert free_memory(CPU) is None
+    assert free_on(CPU) is None
 
 
 @given(free=st.integers(0, 1 << 40), each=st.integers(1, 1 << 30))

@@ -225,7 +225,7 @@ def test_a_map_of_words_takes_ids():
     [
         ("text", "must return an nn.Module"),
         ("images", "into two rows of finite numbers"),
-        ("nothing", "raised RuntimeError on a batch"),
+        ("nothing", r"on a batch of shape \(2, 1, 8, 8\), raised RuntimeError"),
     ],
 )
 def test_what_is_no_feature_map_is_refused(name: str, message: str):

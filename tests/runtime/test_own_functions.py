@@ -112,5 +112,5 @@ def test_clients_of_different_shapes_are_refused(tmp_path):
         (torch.from_numpy(np.zeros((4, width), np.float32)), torch.arange(4) % 2)
         for width in (3, 5)
     ]
-    with pytest.raises(DataError, match="must have one shape"):
+    with pytest.raises(DataError, match="must be of one kind"):
         run(clients=clients, out=tmp_path / "x")

@@ -26,7 +26,7 @@ from covey import (
 from covey.base.metrics import fairness
 from covey.build.clients import population_and_notes
 from covey.data.examples import NoShift, Preference, ShiftRange
-from covey.data.population import GroupSpec, PopulationSpec, build_population
+from covey.data.population import Group, PopulationSpec, build_population
 from covey.engine.recipe import MULTILABEL, TOKENS
 from covey.report.comparison import client_rows
 from covey.report.queries import final_figures, round_figures, round_line
@@ -212,7 +212,7 @@ def test_several_labels_of_a_simulated_population_by_hand():
     draws = torch.Generator().manual_seed(0)
     images = torch.randint(256, (300, 1, 2, 2), dtype=torch.uint8, generator=draws)
     labels = (images.flatten(1)[:, :3] > 127).long()
-    groups = tuple(GroupSpec(n, 0.5, ShiftRange(NoShift(), 0.0, 0.0), 20) for n in ("a", "b"))
+    groups = tuple(Group(n, 0.5, ShiftRange(NoShift(), 0.0, 0.0), 20) for n in ("a", "b"))
     spec = PopulationSpec(4, groups, "image", 0.2, 20, -1, "matched")
     source = Source("flags", Examples(images, labels), None, 3)
     population = build_population(source, spec, Streams(0), lambda _: Preference(0.0, 1.0))

@@ -51,7 +51,6 @@ from covey.base.names import Handle, Params
 from covey.base.params import flatten, scale, subtract, subtracted_in_place, trained
 from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
-from covey.engine.cpu import RecordedJob
 from covey.engine.descent import sampling_rate
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob, num_steps
@@ -179,12 +178,8 @@ class Simulated(Federation):
 
         theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
         """
-        recipe, engine, means = self.recipe, self.engine, dict[Handle, float]()
-
-        # Each batch is looked at before the step that it leads to: nothing is computed for this.
-        def note(client: Client, losses: Float[Tensor, " steps"]) -> None:
-            epoch = math.ceil(len(client.train) / recipe.batch_size)
-            means[client.handle] = float(losses[-epoch:].double().mean())
+        recipe, engine, losses = self.recipe, self.engine, dict[Handle, Sequence[Tensor]]()
+        wants_losses = inputs.wants_losses or recipe.keep_losses
 
         def job(client: Client) -> TrainingJob:
             j = assignment[client.handle]
@@ -197,31 +192,34 @@ class Simulated(Federation):
                 streams=drawn.at("model", j) if recipe.record_clip > 0 else drawn,
                 recipe=recipe,
                 memory=inputs.of(client.handle),
-                on_losses=partial(note, client) if inputs.wants_losses else None,
+                on_losses=partial(losses.__setitem__, client.handle) if wants_losses else None,
             )
 
         jobs = [job(client) for client in cohort]
-        watched = [RecordedJob(each) for each in jobs]
-        recorded = (w.recorded if recipe.keep_losses else w.job for w in watched)
         # In a list that is emptied: `zip` would hold a model until it has the next one.
-        local = ([each] for each in engine.train(map(without_personal, recorded)))
+        local = ([each] for each in engine.train(map(without_personal, jobs)))
         own_memory = getattr(engine, "hands_over", False) and not recipe.keeps_memory
         less = subtracted_in_place if own_memory else subtract
         own = personal_training(engine, recipe, jobs)
-        for client, each, found, personal in zip(cohort, watched, local, own, strict=True):
+        for client, each, found, personal in zip(cohort, jobs, local, own, strict=True):
             weight = 1.0 if self.weights == "equal" else float(len(client.train))
-            kept = memory_after(each.job, found[0], personal)
+            kept = memory_after(each, found[0], personal)
+            batches = losses.pop(client.handle, ())
             if kept is not None and recipe.keep_losses:
-                kept = after_training(kept, each)
+                kept = after_training(kept, each, batches)
             j = assignment[client.handle]
             model = models[j]
             if kept is not None and recipe.own_layers:
-                kept = with_layers(kept, each.job.memory, found[0], model)
+                kept = with_layers(kept, each.memory, found[0], model)
                 found[0] = {name: found[0][name] for name in model}
             update = [less(found.pop(), model)]
             if (old := (self.stored or {}).get(client.handle)) is not None:
                 update = [as_long_as(update.pop(), old)]
-            mean = means.get(client.handle)
+            mean = None
+            if inputs.wants_losses and batches:
+                epoch = math.ceil(len(client.train) / recipe.batch_size)
+                steps = [step.mean() for step in batches[-epoch:]]
+                mean = float(torch.stack(steps).double().mean())
             yield ClientUpdate(client.handle, j, update.pop(), weight, kept, mean)
 
     @property

@@ -29,8 +29,7 @@ from covey.base.names import Handle, Params
 from covey.base.params import not_finite
 from covey.components.state import ComponentState, States, in_order, keep, kept, without
 from covey.data.examples import Client
-from covey.engine.cpu import RecordedJob
-from covey.engine.protocol import Engine, TrainingJob, num_steps
+from covey.engine.protocol import Engine, TrainingJob, job_indices, num_steps
 from covey.engine.recipe import Recipe
 
 S = TypeVar("S", bound=ComponentState)
@@ -220,14 +219,29 @@ def with_final_losses(memory: Memory, losses: Float[Tensor, " records"]) -> Memo
     return {**memory, OWN_RECORDS: {**memory[OWN_RECORDS], FINAL: losses}}
 
 
-def after_training(kept: Memory, done: RecordedJob) -> Memory:
+def after_training(kept: Memory, job: TrainingJob, batches: Sequence[Tensor]) -> Memory:
     """Return what a client keeps, with one more row of losses.
 
     They begin anew where its records are others in number.
     """
-    losses, past = done.first_losses(), loss_trace(done.job.memory)
+    losses, past = first_losses(job, batches), loss_trace(job.memory)
     rows = [] if past is None or past.shape[1] != len(losses) else [past]
     return {**kept, OWN_RECORDS: {TRACE: torch.cat([*rows, losses[None]])}}
+
+
+def first_losses(job: TrainingJob, batches: Sequence[Tensor]) -> Float[Tensor, " examples"]:
+    """Return each example's loss when it was first drawn; NaN: it never was.
+
+    Later on, the client's own model has learnt it in this very training.
+
+    Args:
+        job: what was trained.
+        batches: as `on_losses` got them; none where the engine sees none.
+    """
+    found = torch.full((len(job.examples),), torch.nan)
+    for chosen, losses in zip(job_indices(job), batches, strict=bool(batches)):
+        found[chosen] = torch.where(found[chosen].isnan(), losses.float(), found[chosen])
+    return found
 
 
 PERSONAL = "personal"

@@ -18,7 +18,7 @@ from covey.base.params import not_finite
 from covey.base.rng import Streams
 from covey.build.training import user_function
 from covey.data.examples import Examples, to_floats
-from covey.engine.protocol import Scored, ScoringJob, TrainingJob, model_outputs, scored
+from covey.engine.protocol import Scored, ScoringJob, TrainingJob, scored
 from covey.engine.recipe import MULTICLASS
 from covey.membership.attacks import Scorer, Signals
 from covey.membership.audit import NO_REFERENCE, accuracies, attack_figures, scored_by
@@ -34,7 +34,7 @@ from covey.membership.truth import (
     refusal_reason,
     strata_of,
 )
-from covey.models.build import copied
+from covey.models.build import copied, model_outputs
 from covey.runtime.auditing import DEFAULT_ATTACKS, named_attack
 
 Model = nn.Module | Callable[[Tensor], Tensor]

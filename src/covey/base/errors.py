@@ -15,6 +15,9 @@
 Every message says what was expected, what was found and what to do.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class CoveyError(Exception):
     """The root of every error that covey raises on purpose."""
@@ -58,3 +61,18 @@ class LedgerLocked(LedgerError):  # noqa: N818 - reads as the fact it states
 
 class LedgerMismatch(LedgerError):  # noqa: N818
     """A replayed round does not equal the round that was recorded."""
+
+
+@contextmanager
+def blamed(kind: type[CoveyError], subject: str, remedy: str) -> Iterator[None]:
+    """Turn what foreign code raises inside into an error that names it.
+
+    Raises:
+        CoveyError: of this kind, or as it was raised inside.
+    """
+    try:
+        yield
+    except CoveyError:
+        raise
+    except Exception as error:  # foreign code may raise anything
+        raise kind(f"{subject} raised {type(error).__name__}: {error}. {remedy}") from error

@@ -26,7 +26,7 @@ from covey.config.settings import Config
 from covey.data.clients import PopulationRequest
 from covey.data.examples import Examples, Preference, ShiftRange, to_floats
 from covey.data.population import (
-    GroupSpec,
+    Group,
     Population,
     PopulationSpec,
     handle_of,
@@ -456,15 +456,15 @@ def _without(population: Population, names: tuple[ClientName, ...]) -> Populatio
     return replace(population, clients=kept)
 
 
-def _group_specs(config: Config) -> tuple[GroupSpec, ...]:
+def _group_specs(config: Config) -> tuple[Group, ...]:
     """Return the groups; of two unequal ones the smaller is called the minority."""
     settings = config.population
     shift = partial(ShiftRange, settings.shift)
     if not settings.groups:
         share, each = settings.minority_share, settings.examples_per_client
         return (
-            GroupSpec("minority", share, shift(*settings.minority), each),
-            GroupSpec("majority", 1 - share, shift(*settings.majority), each),
+            Group("minority", share, shift(*settings.minority), each),
+            Group("majority", 1 - share, shift(*settings.majority), each),
         )
     shares = [group.share for group in settings.groups]
     names = [f"group-{index}" for index in range(len(shares))]
@@ -473,7 +473,7 @@ def _group_specs(config: Config) -> tuple[GroupSpec, ...]:
         if shares[0] > shares[1]:
             names.reverse()
     return tuple(
-        GroupSpec(name, group.share, shift(*group.shift), group.examples_per_client)
+        Group(name, group.share, shift(*group.shift), group.examples_per_client)
         for name, group in zip(names, settings.groups, strict=True)
     )
 

@@ -47,12 +47,7 @@ from covey.config.settings import Config
 from covey.data.clients import brought_population
 from covey.data.examples import Client, Examples, Layout, Preference
 from covey.data.population import Population, absent_population, normalised_population
-from covey.engine.fixed_features import (
-    FeatureCache,
-    FixedFeatureEngine,
-    LocalRecords,
-    has_fixed_features,
-)
+from covey.engine.fixed_features import FixedFeatureEngine, LocalRecords, has_fixed_features
 from covey.engine.protocol import CompletingEngine, Engine
 from covey.engine.recipe import TASKS
 from covey.membership.references import RetrainRecipe
@@ -349,10 +344,9 @@ def _engine(
     task, classes, records = TASKS[config.model.task], population.num_classes, None
     engine = config.engine.build(module, task, apart=bool(recipe_of(config).apart))
     if has_fixed_features(module):  # heads are scored and solved on what is computed once
-        cache, scale = FeatureCache(module), float(getattr(module, "scale", 1.0))
-        engine = FixedFeatureEngine(engine, cache, scale, task)
         noise = sum_noise_of(config) or head_noise_of(config, classes)
-        records = LocalRecords(cache, scale, task, classes, noise)
+        records = LocalRecords(module, task, classes, noise)
+        engine = FixedFeatureEngine(engine, records)
     drawn = personal_params(module, config.model.personal)
     return CompletingEngine(engine, drawn) if drawn else engine, records
 

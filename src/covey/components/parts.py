@@ -277,6 +277,9 @@ def made(kind: str, base: type[C], value: Any, *, recorded: bool = False) -> Any
                 return Unread(recorded_name=value, key=kind, **options)
             raise _wrong_name(kind, value, error) from None
     if inspect.isclass(found) and issubclass(found, base):
+        if lacking := getattr(found, "__abstractmethods__", ()):
+            error = ConfigError(f"must have a method {min(lacking)}, found none. Write it.")
+            raise _wrong_name(kind, value, error)
         return found.model_validate(options)
     if not callable(found) or (inspect.isclass(found) and issubclass(found, Component)):
         shown = getattr(found, "__name__", repr(found))

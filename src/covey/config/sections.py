@@ -146,7 +146,7 @@ class TrainConfig(SettingsSection):
         keep_losses: every client keeps, on its own side, the loss of each of its records in
             every round, as training computes it anyway; which are the most exposed, `covey
             explain --records` finds (`docs/record_risk.md`). No model changes by it. Not with
-            DP-SGD, `method.name = "solved"` or the `vmap` engine.
+            DP-SGD or `method.name = "solved"`.
     """
 
     local_epochs: Positive = 1

@@ -13,9 +13,8 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from covey.base.errors import DataError
+from covey.base.errors import DataError, blamed
 from covey.base.files import MEBIBYTE, check_regular
-from covey.base.names import ClientName
 from covey.data.examples import MASKED, Examples, Input, Layout
 
 CHANNELS = (1, 3)
@@ -25,62 +24,23 @@ EXPANSION = 20
 """How many times its own size a larger one may unpack to: images of text do 10."""
 
 
-def read_clients(folder: Path) -> dict[ClientName, Examples]:
-    """Read every .npz file of a folder; the client's name is the file's stem.
-
-    A file holds `x` and `y`. `x` is uint8 images, (n, h, w), (n, h, w, c) or
-    (n, c, h, w) with c = 1 or 3, or finite float features, (n, ...), or whole numbers,
-    (n, ...), which stay so: ids for an embedding. `y` is n class numbers from 0, or
-    several 0 or 1 per example (n, labels), or a class number per token (n, tokens) with
-    `MASKED` for padding, or n finite floats.
-
-    Raises:
-        DataError: there is no file, or one is malformed or unlike the first.
-    """
-    paths = sorted(folder.glob("*.npz"))
-    if not paths:
-        raise DataError(
-            f"{folder} must hold one .npz file per client, found none. Name the folder in data.dir."
-        )
-    clients = {path.stem: read_client(path) for path in paths}
-    expected = next(iter(clients.values())).inputs[0]
-    for path in paths:
-        found = clients[path.stem].inputs[0]
-        if (found.shape, found.dtype) != (expected.shape, expected.dtype):
-            raise DataError(
-                f"{path} must hold examples like {paths[0].name}'s, "
-                f"{tuple(expected.shape)} {expected.dtype}, found "
-                f"{tuple(found.shape)} {found.dtype}. Make all clients' alike."
-            )
-    return clients
-
-
 def read_client(path: Path) -> Examples:
-    """Read one client's .npz file (`read_clients`); `inputs` and `labels` will do as well.
+    """Read one client's .npz file, with `x` and `y`, or `inputs` and `labels` (`from_pair`).
 
     Raises:
         DataError: it is malformed.
     """
-    try:
+    remedy = "Write it with numpy.savez(file, x=..., y=...)."
+    with blamed(
+        DataError, f"{path} must be an .npz file with plain arrays x and y, but it", remedy
+    ):
         check_regular(path)
         with path.open("rb") as file:  # numpy leaves a broken file open
             _check_expansion(file)
             arrays = np.load(file, allow_pickle=False)
             x = _either(arrays, ("x", "inputs"))
             y = _either(arrays, ("y", "labels"))
-    except Exception as error:  # a malformed file can raise anything
-        raise DataError(
-            f"{path} must be an .npz file with plain arrays x and y: {error}. Write it "
-            f"with numpy.savez(file, x=..., y=...)."
-        ) from error
-    labels = _labels(y, path)
-    if x.ndim < 2 or len(x) != len(y) or len(y) == 0:
-        raise DataError(
-            f"{path}: x must hold one row per label, and at least one, found shape "
-            f"{x.shape} for {len(y)} labels. Remove empty clients."
-        )
-    inputs = images_of(x, path) if x.dtype == np.uint8 else _features(x, path)
-    return Examples(inputs, labels)
+    return from_pair(str(path), x, y)
 
 
 def _either(arrays: Mapping[str, np.ndarray], names: tuple[str, str]) -> np.ndarray:
@@ -115,20 +75,6 @@ def _check_expansion(file: BufferedReader) -> None:
     file.seek(0)
 
 
-def _labels(y: np.ndarray, path: Path) -> Shaped[Tensor, "examples *label"]:
-    if np.issubdtype(y.dtype, np.floating) and y.ndim == 1 and np.isfinite(y).all():
-        return torch.from_numpy(y.astype(np.float32))
-    whole = np.issubdtype(y.dtype, np.integer)
-    masked = y == MASKED if y.ndim == 2 else False
-    if not whole or y.ndim not in (1, 2) or ((y < 0) & ~np.asarray(masked)).any():
-        raise DataError(
-            f"{path}: y must be class numbers from 0, one per example or, with {MASKED} for "
-            f"padding, one per token, or numbers 0 or 1 per example, or finite floats, found "
-            f"{y.dtype} of shape {y.shape}. Number the classes 0, 1, 2 ..."
-        )
-    return torch.from_numpy(y.astype(np.int64))
-
-
 def images_of(x: np.ndarray, whose: object) -> Shaped[Tensor, "images channels height width"]:
     """Return uint8 images with their channels second.
 
@@ -145,17 +91,6 @@ def images_of(x: np.ndarray, whose: object) -> Shaped[Tensor, "images channels h
             f"or last, found {x.shape}. Transpose images, or make features float32 and ids int64."
         )
     return images if first else images.permute(0, 3, 1, 2).contiguous()
-
-
-def _features(x: np.ndarray, path: Path) -> Shaped[Tensor, "examples ..."]:
-    if np.issubdtype(x.dtype, np.integer):
-        return torch.from_numpy(x.astype(np.int64))
-    if not np.issubdtype(x.dtype, np.floating) or not np.isfinite(x).all():
-        raise DataError(
-            f"{path}: x must be uint8 images, finite floats or whole numbers, found "
-            f"{x.dtype}. Convert it, and fill in missing values."
-        )
-    return torch.from_numpy(x.astype(np.float32))
 
 
 LABELS = ("label", "labels", "target", "y")
@@ -180,8 +115,10 @@ def kind_of(examples: Examples) -> str:
     if examples.layout is not None:
         return str(examples.layout)
     if inputs.dtype == torch.uint8:
-        return "uint8 images"
-    return "floating-point" if inputs.is_floating_point() else "whole numbers"
+        kind = "uint8 images"
+    else:
+        kind = "floating-point" if inputs.is_floating_point() else "whole numbers"
+    return f"{kind} of shape {tuple(inputs.shape[1:])}"
 
 
 def tensor_of(who: str, what: str, found: object) -> Tensor:
@@ -192,15 +129,12 @@ def tensor_of(who: str, what: str, found: object) -> Tensor:
     """
     if isinstance(found, Tensor):
         return _converted(who, what, found)
-    try:
+    with blamed(
+        DataError, f"{who}: {what} must make one array of numbers, but", "Give all one shape."
+    ):
         array = np.asarray(found)
         if array.dtype == object and array.ndim == 1:
             array = np.array(array.tolist())  # a column that may hold missing values
-    except Exception as error:  # ragged lists, and whatever foreign arrays raise
-        raise DataError(
-            f"{who}: {what} must make one array of numbers, but {error}. Give all "
-            f"examples one shape."
-        ) from error
     if array.dtype.kind not in "biuf":
         raise DataError(
             f"{who}: {what} must be numbers, found {array.dtype}. Number classes and "
@@ -244,12 +178,18 @@ def from_pair(who: str, inputs: object, labels: object) -> Examples:
     else:
         x = _as_seen(who, "its inputs", inputs)
         x = x.float() if x.dtype == torch.bool else x
-    if not x.dim() or y.dim() not in (1, 2) or len(x) != len(y):
+    fits = y.dim() == 1 if y.is_floating_point() else y.dim() in (1, 2)
+    if not x.dim() or not fits or len(x) != len(y):
         raise DataError(
             f"{who} must bring inputs (examples, ...) and as many labels: whole numbers "
             f"(examples,) or (examples, labels), or floating-point numbers (examples,), "
             f"found {tuple(x.shape)} and {tuple(y.shape)} of {y.dtype}. "
-            f"Correct its tensors."
+            f"Correct its arrays."
+        )
+    if not y.is_floating_point() and ((y < 0) & ((y != MASKED) | (y.dim() == 1))).any():
+        raise DataError(
+            f"{who}: its labels must be class numbers from 0 or, of tokens, {MASKED} for "
+            f"padding, found {int(y.min())}. Number the classes 0, 1, 2 ..."
         )
     if not len(y):
         raise DataError(f"{who} must bring an example, found none. Leave it out.")
@@ -412,24 +352,15 @@ def _by_key(who: str, items: Sequence[Any]) -> dict[str, Tensor | np.ndarray]:
 
 def _read(who: str, found: Any) -> list[Any]:  # noqa: ANN401 - duck-typed
     name = type(found).__name__
-    try:
+    remedy = "Pass a map-style data set, with __len__ and __getitem__."
+    with blamed(DataError, f"{who}: the length of its {name}", remedy):
         count = len(found)
-    except Exception as error:
-        raise DataError(
-            f"{who}: its {name} must know its length, but: {error}. Pass a map-style data "
-            f"set, with __len__ and __getitem__."
-        ) from error
     if not count:
         raise DataError(f"{who} must bring an example, found none. Leave it out.")
     items: list[Any] = []
     for at in range(count):
-        try:
+        with blamed(DataError, f"{who}: item {at} of your {name}", "Correct its __getitem__."):
             items.append(found[at])
-        except Exception as error:
-            raise DataError(
-                f"{who}: your data set {name} raised {type(error).__name__} at item {at}: "
-                f"{error}. Correct its __getitem__."
-            ) from error
     return items
 
 
@@ -446,12 +377,10 @@ def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarra
     """Return one value of each item as one array."""
     arrays: list[Tensor | np.ndarray] = []
     for at, value in enumerate(values):
-        try:
+        with blamed(
+            DataError, f"{who}: {what} of item {at} must be numbers, but it", "Convert it."
+        ):
             arrays.append(value.detach().cpu() if isinstance(value, Tensor) else np.asarray(value))
-        except Exception as error:
-            raise DataError(
-                f"{who}: {what} of item {at} must be numbers, but: {error}. Convert it."
-            ) from error
     for at, each in enumerate(arrays):
         if each.shape != arrays[0].shape:
             raise DataError(
@@ -459,9 +388,8 @@ def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarra
                 f"{tuple(arrays[0].shape)}, found {tuple(each.shape)}. Bring all to one "
                 f"shape: pad, crop or resize."
             )
-    tensors = [each for each in arrays if isinstance(each, Tensor)]
-    if len(tensors) == len(arrays):
-        return torch.stack(tensors)
+    if all(isinstance(each, Tensor) for each in arrays):
+        return torch.stack([torch.as_tensor(each) for each in arrays])
     return np.stack([np.asarray(each) for each in arrays])
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from covey.base.errors import DataError
+from covey.base.errors import DataError, blamed
 from covey.base.names import ClientName
 from covey.base.rng import Streams
 from covey.data.arrays import (
@@ -63,7 +63,7 @@ def clients_of(clients: object, label: str = "") -> dict[ClientName, Examples | 
         if kind != kinds[first]:
             raise DataError(
                 f"All clients' inputs must be of one kind, but those of {first} are "
-                f"{kinds[first]} and those of {name} {kind}. Convert one of them."
+                f"{kinds[first]} and those of {name} {kind}. Make all clients' alike."
             )
     return found
 
@@ -84,14 +84,11 @@ def held_by(name: ClientName, found: Any, label: str = "") -> Examples | TrainTe
     halves = TrainTest(
         examples_of(f"{name} (train)", train, label), examples_of(f"{name} (test)", test, label)
     )
-    ours, theirs = (
-        (each.inputs.shape[1:], each.inputs.dtype, each.labels.shape[1:], each.layout)
-        for each in halves
-    )
+    ours, theirs = (f"{kind_of(half)}, labels {tuple(half.labels.shape[1:])}" for half in halves)
     if ours != theirs:
         raise DataError(
-            f"{name}: train and test must hold examples of one kind, found {tuple(ours[0])} "
-            f"{ours[1]} and {tuple(theirs[0])} {theirs[1]}. Make them alike."
+            f"{name}: train and test must hold examples of one kind, found {ours} and {theirs}. "
+            f"Make them alike."
         )
     return halves
 
@@ -126,17 +123,13 @@ def _named(clients: Any) -> Iterator[tuple[ClientName, object]]:  # noqa: ANN401
         yield from _by_name(clients)
     elif hasattr(clients, "load_partition") and hasattr(clients, "num_partitions"):
         # its natural ids are names where it has any
-        try:
+        subject = f"clients: your partitioner {type(clients).__name__}"
+        with blamed(DataError, subject, "Give it its data set before you pass it."):
             ids = getattr(clients, "partition_id_to_natural_id", None) or {}
             parts = [
                 (str(ids.get(index, f"client-{index:05}")), clients.load_partition(index))
                 for index in range(int(clients.num_partitions))
             ]
-        except Exception as error:
-            raise DataError(
-                f"clients: your partitioner {type(clients).__name__} raised "
-                f"{type(error).__name__}: {error}. Give it its data set before you pass it."
-            ) from error
         yield from parts
     elif isinstance(clients, (list, tuple)) and not _is_pair(clients):
         for index, each in enumerate(clients):
@@ -316,7 +309,7 @@ def _with_groups(
     _check_groups(population, data, names)
     return replace(
         population,
-        groups=tuple(Group(name, ShiftRange(NoShift(), 0.0, 0.0)) for name in names),
+        groups=tuple(Group(name, 1.0, ShiftRange(NoShift(), 0.0, 0.0), 0) for name in names),
         clients=tuple(
             replace(client, group=names.index(data.groups[client.name]))
             for client in population.clients

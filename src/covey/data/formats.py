@@ -18,7 +18,7 @@ from jaxtyping import Int, Int64, UInt8
 from PIL import Image
 from torch import Tensor
 
-from covey.base.errors import DataError
+from covey.base.errors import DataError, blamed
 from covey.base.files import MEBIBYTE, gunzip
 from covey.data.examples import Examples, Source
 from covey.data.source import Publication, find_file, read_file, read_files
@@ -152,24 +152,14 @@ def parse_batch(content: bytes, path: Path) -> Examples:
         DataError: the pickle asks for anything that a batch does not need, or does not
             hold a batch.
     """
-    try:
+    subject = f"{path} must be a CIFAR-10 python batch with 'data' and 'labels', but reading it"
+    with blamed(DataError, subject, "Get the file again."):
         batch = _BatchUnpickler(content, path).load()
-        return _examples(batch[b"data"].pixels(), batch[b"labels"])
-    except DataError:
-        raise
-    except Exception as error:  # a malformed pickle can raise anything
-        raise DataError(
-            f"{path} must be a CIFAR-10 python batch with 'data' and 'labels', but "
-            f"reading it failed: {error!r}. Get the file again."
-        ) from error
-
-
-def _examples(pixels: np.ndarray, classes: list[int]) -> Examples:
-    images = torch.from_numpy(pixels).view(-1, *IMAGE_SHAPE)
-    labels = torch.tensor(classes)
-    if len(labels) != len(images) or not set(classes) <= set(range(NUM_CLASSES)):
-        raise ValueError("there must be one label in 0..9 for every image")
-    return Examples(images, labels)
+        images = torch.from_numpy(batch[b"data"].pixels()).view(-1, *IMAGE_SHAPE)
+        classes = batch[b"labels"]
+        if len(classes) != len(images) or not set(classes) <= set(range(NUM_CLASSES)):
+            raise ValueError("there must be one label in 0..9 for every image")
+        return Examples(images, torch.tensor(classes))
 
 
 class _Dtype:
@@ -276,22 +266,17 @@ def read_part(
 
 def _written(content: bytes, path: Path) -> dict[str, Written]:
     """Return what each writer of one file wrote, in the file's order."""
-    try:
-        return _checked(json.loads(content, object_hook=_compact))
-    except Exception as error:  # a malformed file can raise anything
-        raise DataError(
-            f"{path} must be LEAF's json of FEMNIST, with users, num_samples and "
-            f"user_data, 784 numbers in [0, 1] per image and labels below "
-            f"{NUM_CHARACTERS}, but: {error!r}. Make it again with LEAF."
-        ) from error
-
-
-def _checked(part: dict[str, Any]) -> dict[str, Written]:
-    written = {user: part["user_data"][user] for user in part["users"]}
-    counts = [len(labels) for _, labels in written.values()]
-    if not counts or counts != part["num_samples"]:
-        raise ValueError("num_samples is not how many images the users have")
-    return written
+    subject = (
+        f"{path} must be LEAF's json of FEMNIST, with users, num_samples and user_data, 784 "
+        f"numbers in [0, 1] per image and labels below {NUM_CHARACTERS}, but reading it"
+    )
+    with blamed(DataError, subject, "Make it again with LEAF."):
+        part = json.loads(content, object_hook=_compact)
+        written = {user: part["user_data"][user] for user in part["users"]}
+        counts = [len(labels) for _, labels in written.values()]
+        if not counts or counts != part["num_samples"]:
+            raise ValueError("num_samples is not how many images the users have")
+        return written
 
 
 def _compact(found: dict[str, Any]) -> dict[str, Any] | Written:
@@ -385,14 +370,14 @@ def parse_image(content: bytes, path: Path) -> UInt8[Tensor, "3 32 32"]:
     Raises:
         DataError: the file, which `path` names, is no image.
     """
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            width, height = image.size
-            side = min(width, height)
-            left, top = (width - side) // 2, (height - side) // 2
-            square = (left, top, left + side, top + side)
-            cropped = image.convert("RGB").crop(square)
-            small = cropped.resize((FACE_SIDE, FACE_SIDE), Image.Resampling.BILINEAR)
-    except Exception as error:  # a malformed file can raise anything
-        raise DataError(f"{path} must be an image, but: {error}. Get the file again.") from error
+    subject = f"{path} must be an image, but reading it"
+    with (
+        blamed(DataError, subject, "Get the file again."),
+        Image.open(io.BytesIO(content)) as image,
+    ):
+        width, height = image.size
+        side = min(width, height)
+        left, top = (width - side) // 2, (height - side) // 2
+        cropped = image.convert("RGB").crop((left, top, left + side, top + side))
+        small = cropped.resize((FACE_SIDE, FACE_SIDE), Image.Resampling.BILINEAR)
     return torch.from_numpy(np.array(small)).permute(2, 0, 1)

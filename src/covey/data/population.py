@@ -31,12 +31,13 @@ from covey.data.partition import Iid, Partition, apportion, divide
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSpec:
-    """A group of a simulated population.
+class Group:
+    """A data distribution that some of the clients share.
 
     Attributes:
         share: of the clients, relative to the other groups' shares.
-        examples_per_client: the holdout included.
+        examples_per_client: the holdout included. Of clients that bring their own examples
+            neither says anything.
     """
 
     name: str
@@ -69,7 +70,7 @@ class PopulationSpec:
     """
 
     clients: int
-    groups: tuple[GroupSpec, ...]
+    groups: tuple[Group, ...]
     shift_per: Literal["image", "client"]
     holdout: float
     audit_examples: int
@@ -104,19 +105,20 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
 def _preference(path: Path, name: ClientName, entry: object) -> Preference:
     row = entry if isinstance(entry, Mapping) else {}
     try:
-        threshold = float(str(row["risk_threshold"]))
-        weight = float(str(row.get("risk_weight", weight_from_threshold(threshold))))
+        threshold = _share(row["risk_threshold"])
+        weight = _share(row.get("risk_weight", weight_from_threshold(threshold)))
     except (KeyError, ValueError) as error:
         raise ConfigError(
-            f"{path} must give {name} a number risk_threshold, found {entry!r} ({error}). Correct "
-            f"this client's entry."
+            f"{path} must give {name} a number risk_threshold and, if any, a risk_weight, both "
+            f"in [0, 1], found {entry!r} ({error}). Correct this client's entry."
         ) from None
-    if not (0 <= threshold <= 1 and 0 <= weight <= 1):
-        raise ConfigError(
-            f"{path} gives {name} risk_threshold {threshold:g} and risk_weight {weight:g}, but "
-            f"both lie in [0, 1]. Correct this client's entry."
-        )
     return Preference(weight, threshold)
+
+
+def _share(value: object) -> float:
+    if not 0 <= (share := float(str(value))) <= 1:
+        raise ValueError(f"{share:g} is not in [0, 1]")
+    return share
 
 
 def read_organisations(path: Path) -> dict[ClientName, str]:
@@ -252,14 +254,6 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
     return [spec.audit_examples, 0 if has_test else left - pool, pool]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A data distribution that some of the clients share."""
-
-    name: str
-    shift: ShiftRange
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
     """All clients, by name, and the server's own examples.
@@ -325,7 +319,7 @@ def build_population(
     return Population(
         clients=tuple(client(index) for index in range(spec.clients)),
         num_classes=source.num_classes,
-        groups=tuple(Group(group.name, group.shift) for group in spec.groups),
+        groups=spec.groups,
         test=_shifted_per_group(test_images, spec, streams.at("test")),
         non_members=_non_members(source.train.take(dealt.audit), spec, streams.at("non-members")),
         pool=source.train.take(dealt.pool),
@@ -491,7 +485,7 @@ def normalised_population(population: Population) -> Population:
             for c in population.clients
         ),
         groups=tuple(
-            Group(each.name, replace(each.shift, normalise=normalised))
+            replace(each, shift=replace(each.shift, normalise=normalised))
             for each in population.groups
         ),
         test=tuple(seen(each, "test") for each in population.test),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -33,13 +32,11 @@ class CelebA(PublishedDataSet):
     publication: ClassVar[Publication] = Publication(
         source="celeba",
         folder="celeba",
-        files=MappingProxyType(
-            {
-                "list_attr_celeba.txt": "",
-                "list_eval_partition.txt": "",
-                "img_align_celeba/*.jpg": "",
-            }
-        ),
+        files={
+            "list_attr_celeba.txt": "",
+            "list_eval_partition.txt": "",
+            "img_align_celeba/*.jpg": "",
+        },
         url="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
     )
 
@@ -56,16 +53,14 @@ class Cifar10(PublishedDataSet):
     publication: ClassVar[Publication] = Publication(
         source="cifar10",
         folder="cifar-10-batches-py",
-        files=MappingProxyType(
-            {
-                "data_batch_1": "c99cafc152244af753f735de768cd75f",
-                "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-                "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-                "data_batch_4": "634d18415352ddfa80567beed471001a",
-                "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-                "test_batch": "40351d587109b95175f43aff81a1287e",
-            }
-        ),
+        files={
+            "data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "data_batch_4": "634d18415352ddfa80567beed471001a",
+            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            "test_batch": "40351d587109b95175f43aff81a1287e",
+        },
         url="https://www.cs.toronto.edu/~kriz/cifar.html",
     )
 
@@ -101,13 +96,11 @@ class Emnist(PublishedDataSet):
     publication: ClassVar[Publication] = Publication(
         source="emnist",
         folder="emnist",
-        files=MappingProxyType(
-            {
-                f"emnist-byclass-{part}-{kind}-ubyte.gz": ""
-                for part in ("train", "test")
-                for kind in ("images-idx3", "labels-idx1")
-            }
-        ),
+        files={
+            f"emnist-byclass-{part}-{kind}-ubyte.gz": ""
+            for part in ("train", "test")
+            for kind in ("images-idx3", "labels-idx1")
+        },
         url="https://www.nist.gov/itl/products-and-services/emnist-dataset",
     )
 
@@ -124,14 +117,12 @@ class Mnist(PublishedDataSet):
     publication: ClassVar[Publication] = Publication(
         source="mnist",
         folder="mnist",
-        files=MappingProxyType(
-            {
-                "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-                "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-                "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-            }
-        ),
+        files={
+            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
         url="https://ossci-datasets.s3.amazonaws.com/mnist/",  # its publisher's is gone
     )
 
@@ -148,14 +139,12 @@ class FashionMnist(Mnist):
     publication: ClassVar[Publication] = Publication(
         source="fashion-mnist",
         folder="fashion-mnist",
-        files=MappingProxyType(
-            {
-                "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-                "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-                "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-            }
-        ),
+        files={
+            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
         url="https://github.com/zalandoresearch/fashion-mnist/tree/master/data/fashion",
     )
 
@@ -166,7 +155,7 @@ class Femnist(PublishedDataSet):
     publication: ClassVar[Publication] = Publication(
         source="femnist",
         folder="femnist",
-        files=MappingProxyType({"train/*.json": "", "test/*.json": ""}),
+        files={"train/*.json": "", "test/*.json": ""},
         url="https://github.com/TalwalkarLab/leaf",
         also=("femnist/data", "data"),
     )
@@ -250,7 +239,7 @@ class LinearMixture(DataSource):
         What the settings say of shifts is not looked at, and the server holds no pool.
         """
         from covey.data.examples import Client
-        from covey.data.population import Group, Population, draw_groups, handle_of, reserve
+        from covey.data.population import Population, draw_groups, handle_of, reserve
 
         spec, streams = request.spec, request.streams
         group_of = draw_groups(spec, streams.at("groups").generator())
@@ -274,7 +263,7 @@ class LinearMixture(DataSource):
         made = Population(
             clients=clients,
             num_classes=1,
-            groups=tuple(Group(group.name, group.shift) for group in spec.groups),
+            groups=spec.groups,
             test=of_groups(self.test_examples, "test"),
             non_members=of_groups(spec.audit_examples, "non-members"),
             pool=clients[0].train.first(0),
@@ -288,10 +277,19 @@ class NpzFolder(ClientSource):
     reads_files: ClassVar[bool] = True
 
     def clients(self, request: PopulationRequest) -> dict[str, Examples]:
-        """Return every file's examples; the client's name is the file's stem."""
-        from covey.data.arrays import read_clients
+        """Return every file's examples; the client's name is the file's stem.
 
-        return read_clients(request.folder)
+        Raises:
+            DataError: there is no file, or one is malformed.
+        """
+        from covey.data.arrays import read_client
+
+        folder = request.folder
+        if found := {path.stem: read_client(path) for path in sorted(folder.glob("*.npz"))}:
+            return found
+        raise DataError(
+            f"{folder} must hold one .npz file per client, found none. Name the folder in data.dir."
+        )
 
     @classmethod
     def file_of(cls, name: str, folder: Path) -> Path:

@@ -1,6 +1,4 @@
-"""The engines for CPUs: the plain loop to read, and clients in parallel threads.
-
-The engine for CPUs: clients in parallel threads, one core each.
+"""The engines for CPUs: the plain loop to read, and clients in parallel threads of one core each.
 
 Small models gain nothing from several cores inside one operation, so every thread runs
 its client alone. A client's result does not depend on the number of threads, to the bit.
@@ -12,13 +10,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from typing import ClassVar, Literal, TypeVar
 
 import torch
-from jaxtyping import Float
 from torch import (
     Tensor,
     _foreach_copy_,  # pyright: ignore[reportPrivateImportUsage]
@@ -27,25 +23,25 @@ from torch import (
 
 from covey.base.files import keep_freed_memory
 from covey.base.names import Params
-from covey.data.examples import Examples
 from covey.engine.descent import corrected, in_order, private_gradients, reshaping, trainable
-from covey.engine.dropout import check_dropout, has_dropout, seeded_dropout
+from covey.engine.dropout import SeededDropout, check_dropout, has_dropout
 from covey.engine.protocol import (
     Scored,
     ScoringJob,
     TrainingJob,
     batches,
     concatenated,
-    job_indices,
-    model_outputs,
     num_parts,
     num_steps,
     score_part,
     score_whole,
     split_job,
 )
-from covey.engine.recipe import MULTICLASS, Labels, Loss, Losses, Outputs, PerExample, Task
-from covey.models.build import exchanged_params, frozen_params, set_params
+from covey.engine.recipe import MULTICLASS, Losses, Task
+from covey.models.build import exchanged_params, frozen_params, model_outputs, set_params
+
+Precision = Literal["float32", "bfloat16"]
+"""What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""
 
 
 class ReusedModel:
@@ -65,6 +61,7 @@ class ReusedModel:
         self.names, self.weights = list(own), list[Tensor](own.values())
         self._has_dropout = has_dropout(module)
         self._parameters = _whole_state(module)
+        self._shapes = {name: each.shape for name, each in (self._parameters or {}).items()}
 
     def begin_at(self, start: Params) -> None:
         """Set what is trained, and the mode of training.
@@ -75,7 +72,7 @@ class ReusedModel:
         if not self.module.training:
             self.module.train()
         held = self._parameters
-        if held is None or _shapes(held) != _shapes(start):
+        if held is None or self._shapes != {name: value.shape for name, value in start.items()}:
             set_params(self.module, start)
         else:
             with torch.no_grad():
@@ -92,7 +89,7 @@ class ReusedModel:
 
     def dropout(self, job: TrainingJob) -> AbstractContextManager[object]:
         """Return a block, to enter around each forward pass, that draws the job's masks."""
-        return seeded_dropout(self.module, job) if self._has_dropout else nullcontext()
+        return SeededDropout(self.module, job) if self._has_dropout else nullcontext()
 
 
 def _whole_state(module: nn.Module) -> dict[str, Tensor] | None:
@@ -108,71 +105,6 @@ def _whole_state(module: nn.Module) -> dict[str, Tensor] | None:
         saved[name].data_ptr() == value.data_ptr() for name, value in held.items()
     )
     return held if is_whole else None
-
-
-def _shapes(params: Params) -> dict[str, torch.Size]:
-    return {name: value.shape for name, value in params.items()}
-
-
-PutDown = Callable[[Tensor], object]
-"""Takes the losses of a batch's examples."""
-
-
-class _Recorded(Loss):
-    """Another loss, of which every batch's values are put down."""
-
-    loss: Loss
-    put_down: PutDown
-
-    def of(self, task: Task) -> PerExample:
-        """Return the same losses; what is put down takes no part in any gradient."""
-        losses = self.loss.of(task)
-
-        def recorded(outputs: Outputs, labels: Labels) -> Losses:
-            found = losses(outputs, labels)
-            self.put_down(found.detach())
-            return found
-
-        return recorded
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordedJob:
-    """A training job whose losses are known when it is done.
-
-    For engines that train a client by itself, batch after batch: `vmap` and DP-SGD do not.
-    """
-
-    job: TrainingJob
-    batches: list[Losses] = field(default_factory=list[Tensor])
-
-    @property
-    def recorded(self) -> TrainingJob:
-        """The job to train instead; it ends at the same model, to the bit."""
-        recipe = self.job.recipe
-        loss = _Recorded(loss=recipe.loss, put_down=self.batches.append)
-        return replace(self.job, recipe=replace(recipe, loss=loss))
-
-    def first_losses(self) -> Float[Tensor, " examples"]:
-        """Return each example's loss when it was first drawn; NaN: it never was.
-
-        Later on, the client's own model has learnt it in this very training.
-        """
-        found = torch.full((len(self.job.examples),), torch.nan)
-        for chosen, losses in zip(job_indices(self.job), self.batches, strict=True):
-            found[chosen] = torch.where(found[chosen].isnan(), losses.float(), found[chosen])
-        return found
-
-
-def without_recording(job: TrainingJob) -> tuple[TrainingJob, PutDown | None]:
-    """Return the job that is recorded, and what takes its losses; None: it is not.
-
-    For engines that train in another process: what is put down there is lost here.
-    """
-    recipe, loss = job.recipe, job.recipe.loss
-    if not isinstance(loss, _Recorded):
-        return job, None
-    return replace(job, recipe=replace(recipe, loss=loss.loss)), loss.put_down
 
 
 Job = TypeVar("Job")
@@ -250,51 +182,45 @@ class ReferenceEngine:
         start = [value.detach().clone() for value in values]
         memory = in_order(job, list(weights))
         optimizer = recipe.optimizer.make(values, recipe.learning_rate)
-        take = _private if recipe.record_clip > 0 else _plain
-        for _ in take(module, values, job, self._task):
+        own_dropout = SeededDropout(module, job)
+        for gradients in _gradients(module, values, job, self._task, own_dropout):
             with torch.no_grad():
                 extra = corrected(recipe.objective, values, start, memory)
-            if extra is not None:
-                _add(values, extra)
+            for i, value in enumerate(values):
+                value.grad = gradients[i] if extra is None else gradients[i] + extra[i]
             if recipe.max_gradient_norm:
                 nn.utils.clip_grad_norm_(values, recipe.max_gradient_norm)
             optimizer.step()
         return exchanged_params(module)
 
 
-def _add(weights: Sequence[Tensor], extra: Sequence[Tensor]) -> None:
-    for value, more in zip(weights, extra, strict=True):
-        value.grad = more if value.grad is None else value.grad + more
-
-
-def _plain(
-    module: nn.Module, weights: list[Tensor], job: TrainingJob, task: Task
-) -> Iterator[None]:
-    """Give every weight the gradient of a batch, batch after batch."""
-    own_dropout, losses = seeded_dropout(module, job), job.recipe.loss.of(task)
-    seen: list[Tensor] = []
+def _gradients(
+    module: nn.Module,
+    weights: list[Tensor],
+    job: TrainingJob,
+    task: Task,
+    own_dropout: AbstractContextManager[object],
+    precision: Precision = "float32",
+) -> Iterator[list[Tensor]]:
+    """Yield each step's gradient at what the weights are by then."""
+    if job.recipe.record_clip > 0:
+        yield from private_gradients(module, job, task)
+        return
+    losses_of, seen = job.recipe.loss.of(task), list[Losses]()
     for batch in batches(job):
-        with own_dropout:
-            outputs = model_outputs(module, batch.inputs)
-        for value in weights:
-            value.grad = torch.zeros_like(value)
-        loss = losses(outputs, batch.labels).mean()
-        loss.backward()
+        # The cache of cast weights is shared by all threads, and would outlive a step.
+        with (
+            own_dropout,
+            torch.autocast("cpu", enabled=precision == "bfloat16", cache_enabled=False),
+        ):
+            losses = losses_of(model_outputs(module, batch.inputs), batch.labels)
+            loss = losses.mean()
         if job.on_losses:
-            seen.append(loss.detach())
-        yield
+            seen.append(losses.detach())
+        del losses
+        yield list(torch.autograd.grad(loss, weights, materialize_grads=True))
     if job.on_losses and seen:
-        job.on_losses(torch.stack(seen))
-
-
-def _private(
-    module: nn.Module, weights: list[Tensor], job: TrainingJob, task: Task
-) -> Iterator[None]:
-    """Give every weight a gradient that tells little of each example."""
-    for gradients in private_gradients(module, job, task):
-        for value, gradient in zip(weights, gradients, strict=True):
-            value.grad = gradient
-        yield
+        job.on_losses(seen)
 
 
 Result = TypeVar("Result")
@@ -313,9 +239,6 @@ LARGE_MODEL = 16 * 2**20
 
 KEPT_MEMORY, LARGEST_KEPT = 64 * 2**20, 32 * 2**20
 """Bytes that a thread keeps, once freed, for its next step, and of the largest tensor."""
-
-Precision = Literal["float32", "bfloat16"]
-"""What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""
 
 
 class ParallelEngine:
@@ -343,7 +266,7 @@ class ParallelEngine:
         self._module = module
         self._task = task
         self._workers = workers
-        self._precision = precision
+        self._precision: Precision = precision
         # Handing a job to a thread and waiting for it takes longer than a step of a tiny model.
         self._work_of = partial(training_work, frozen=num_parameters(frozen_params(module)))
         self._thread_local = threading.local()
@@ -422,33 +345,13 @@ class ParallelEngine:
         recipe, weights = job.recipe, model.weights
         step = recipe.optimizer.begin(weights, recipe.learning_rate)
         step = reshaping(step, recipe, weights, in_order(job, model.names))
-        if recipe.record_clip > 0:
-            steps = private_gradients(model.module, job, self._task)
-        else:
-            steps = self._gradients(model, job)
-        for gradients in steps:
+        own_dropout = model.dropout(job)
+        for gradients in _gradients(
+            model.module, weights, job, self._task, own_dropout, self._precision
+        ):
             step(gradients)
             del gradients  # before the next ones are made beside them
         return model.params()
-
-    def _gradients(self, model: ReusedModel, job: TrainingJob) -> Iterator[list[Tensor]]:
-        """Yield each step's gradient at what the weights are by then."""
-        own_dropout = model.dropout(job)
-        losses = job.recipe.loss.of(self._task)
-        seen: list[Tensor] = []
-        for batch in batches(job):
-            with own_dropout:
-                loss = self._loss(model.module, batch, losses)
-            if job.on_losses:
-                seen.append(loss.detach())
-            yield list(torch.autograd.grad(loss, model.weights, materialize_grads=True))
-        if job.on_losses and seen:
-            job.on_losses(torch.stack(seen))
-
-    def _loss(self, module: nn.Module, batch: Examples, losses: PerExample) -> Tensor:
-        # The cache of cast weights is shared by all threads, and would outlive a step.
-        with torch.autocast("cpu", enabled=self._precision == "bfloat16", cache_enabled=False):
-            return losses(model_outputs(module, batch.inputs), batch.labels).mean()
 
 
 @contextmanager

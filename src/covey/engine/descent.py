@@ -26,9 +26,9 @@ from covey.base.rng import with_noise
 from covey.data.examples import Examples, to_floats
 from covey.engine.dropout import refuse_dropout
 from covey.engine.optimizers import Step, Tensors
-from covey.engine.protocol import TrainingJob, model_outputs, num_steps
+from covey.engine.protocol import TrainingJob, num_steps
 from covey.engine.recipe import MULTICLASS, Objective, PerExample, Recipe, Task
-from covey.models.build import refuse_batch_norm
+from covey.models.build import model_outputs, refuse_batch_norm
 
 Memory = Mapping[str, Sequence[Tensor]]
 Clip = Callable[[Tensors, float], Tensors]

@@ -14,7 +14,7 @@ itself, and handed in.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -45,30 +45,26 @@ def check_dropout(module: nn.Module) -> None:
             )
 
 
-def refuse_dropout(module: nn.Module, who: str, remedy: str) -> None:
-    """Refuse every dropout layer, where masks would be drawn inside `vmap`."""
-    if dropped := [*dropout_layers(module), *fused_dropout_layers(module)]:
+def refuse_dropout(module: nn.Module, who: str, remedy: str, *, fused_alone: bool = False) -> None:
+    """Refuse dropout layers whose masks would be drawn inside `vmap`.
+
+    Args:
+        module: the model.
+        who: cannot have them.
+        remedy: what to do.
+        fused_alone: attention and recurrent layers that drop, where the masks of all other
+            layers come from outside.
+    """
+    others = [] if fused_alone else dropout_layers(module)
+    for layer in (*others, *fused_dropout_layers(module)):
+        found = str(layer)
+        if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):  # it may have layers of its own
+            found = f"{type(layer).__name__} with dropout {layer.dropout:g}"
+        model = "whose dropout is in layers of its own" if fused_alone else "without dropout"
         raise ModelError(
-            f"{who} needs a model without dropout, because masks drawn inside vmap "
-            f"cannot be reproduced, but the model has {_described(dropped[0])}. {remedy}"
+            f"{who} needs a model {model}, because masks drawn inside vmap cannot be "
+            f"reproduced, but the model has {found}. {remedy}"
         )
-
-
-def refuse_fused_dropout(module: nn.Module, who: str, remedy: str) -> None:
-    """Refuse attention and recurrent layers that drop, where masks come from outside."""
-    if dropped := fused_dropout_layers(module):
-        raise ModelError(
-            f"{who} needs a model whose dropout is in layers of its own, because masks "
-            f"that are drawn inside one operation under vmap cannot be reproduced, but "
-            f"the model has {_described(dropped[0])}. {remedy}"
-        )
-
-
-def _described(layer: nn.Module) -> str:
-    """Return a layer on one line: attention has layers of its own."""
-    if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
-        return f"{type(layer).__name__} with dropout {layer.dropout:g}"
-    return str(layer)
 
 
 def has_dropout(module: nn.Module) -> bool:
@@ -76,18 +72,28 @@ def has_dropout(module: nn.Module) -> bool:
     return bool(dropout_layers(module) or fused_dropout_layers(module))
 
 
-def seeded_dropout(module: nn.Module, job: TrainingJob) -> AbstractContextManager[object]:
-    """Return a block, to enter around each forward pass, that draws the job's masks."""
-    fused = fused_dropout_layers(module)
-    if not fused and not dropout_layers(module):
-        return nullcontext()
-    generator = mask_generator(job)
+class SeededDropout(AbstractContextManager[None]):
+    """A block, to enter around each forward pass, in which a job's masks are drawn."""
 
-    def drawn(inputs: Tensor, shape: tuple[int, ...], kept: float) -> Tensor:
-        return inputs.new_empty(shape).bernoulli_(kept, generator=generator)
+    def __init__(self, module: nn.Module, job: TrainingJob) -> None:
+        fused = fused_dropout_layers(module)
+        self._modes: list[TorchFunctionMode | TorchDispatchMode] = []
+        if fused or dropout_layers(module):
+            generator = mask_generator(job)
 
-    layers = MaskedDropout(drawn)
-    return _Combined(layers, _SeededDraws(generator)) if fused else layers
+            def drawn(inputs: Tensor, shape: tuple[int, ...], kept: float) -> Tensor:
+                return inputs.new_empty(shape).bernoulli_(kept, generator=generator)
+
+            self._modes.append(MaskedDropout(drawn))
+            self._modes += [_SeededDraws(generator)] if fused else []
+
+    def __enter__(self) -> None:
+        for mode in self._modes:
+            mode.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:  # noqa: ANN401 - as a mode of torch takes it
+        for mode in reversed(self._modes):
+            mode.__exit__(*raised)
 
 
 def mask_generator(job: TrainingJob) -> torch.Generator:
@@ -167,21 +173,6 @@ class _SeededDraws(TorchDispatchMode):
         if arguments.get("generator") is None:
             arguments["generator"] = self._generator
         return func(**arguments)
-
-
-class _Combined(AbstractContextManager[None]):
-    """Two modes that are entered together, as often as one likes."""
-
-    def __init__(self, outer: TorchFunctionMode, inner: TorchDispatchMode) -> None:
-        self._outer, self._inner = outer, inner
-
-    def __enter__(self) -> None:
-        self._outer.__enter__()
-        self._inner.__enter__()
-
-    def __exit__(self, *raised: Any) -> None:  # noqa: ANN401 - as a mode of torch takes it
-        self._inner.__exit__(*raised)
-        self._outer.__exit__(*raised)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Optimizers: how a client's weights follow its gradients in one round."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -45,12 +45,9 @@ class Optimizer(Component):
 
     elementwise: ClassVar[bool] = False
 
-    def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401, ARG002 - torch's own type has untyped parts
+    @abstractmethod
+    def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401 - torch's own type has untyped parts
         """Return a `torch.optim.Optimizer` over these weights."""
-        raise ConfigError(
-            f"The optimizer {type(self).__name__} must have a method make(weights, "
-            f"learning_rate) that returns a torch.optim.Optimizer. Add it."
-        )
 
     def begin(self, weights: Tensors, learning_rate: float) -> Step:
         """Return what takes the steps of one round."""
@@ -108,44 +105,33 @@ class Sgd(Optimizer):
 
     def begin(self, weights: Tensors, learning_rate: float) -> Step:
         """Return the same steps without an optimizer object: twice as fast, when small."""
-        return partial(_descend, self, weights, self._velocity(weights), learning_rate)
+        return self._steps(weights, learning_rate)
 
     def begin_together(self, weights: Tensors, learning_rate: float) -> Step:
         """Return the same steps, rounded as the vmap engine always has."""
-        return partial(_descend_in_two, self, weights, self._velocity(weights), learning_rate)
+        return self._steps(weights, learning_rate, twice=True)
 
-    def _velocity(self, weights: Tensors) -> list[Tensor]:
-        return [torch.zeros_like(value) for value in weights] if self.momentum else []
+    def _steps(self, weights: Tensors, learning_rate: float, *, twice: bool = False) -> Step:
+        """Return steps whose product and difference are rounded at once, or one by one."""
+        velocity = [torch.zeros_like(value) for value in weights] if self.momentum else []
 
+        @torch.no_grad()
+        def step(gradients: Tensors) -> None:
+            if self.weight_decay:
+                gradients = _foreach_add(gradients, weights, alpha=self.weight_decay)
+            along = gradients
+            if velocity:
+                _foreach_mul_(velocity, self.momentum)
+                _foreach_add_(velocity, gradients)
+                along = velocity
+                if self.nesterov:
+                    along = _foreach_add(gradients, velocity, alpha=self.momentum)
+            if twice:
+                _foreach_sub_(weights, _foreach_mul(along, learning_rate))
+            else:
+                _foreach_add_(weights, along, alpha=-learning_rate)
 
-@torch.no_grad()
-def _descend(
-    sgd: Sgd, weights: Tensors, velocity: list[Tensor], learning_rate: float, gradients: Tensors
-) -> None:
-    """Take a step whose product and difference are rounded once, together."""
-    along = _direction(sgd, weights, velocity, gradients)
-    _foreach_add_(weights, along, alpha=-learning_rate)
-
-
-@torch.no_grad()
-def _descend_in_two(
-    sgd: Sgd, weights: Tensors, velocity: list[Tensor], learning_rate: float, gradients: Tensors
-) -> None:
-    """Take a step whose product is rounded, and then the difference."""
-    along = _direction(sgd, weights, velocity, gradients)
-    _foreach_sub_(weights, _foreach_mul(along, learning_rate))
-
-
-def _direction(sgd: Sgd, weights: Tensors, velocity: list[Tensor], gradients: Tensors) -> Tensors:
-    if sgd.weight_decay:
-        gradients = _foreach_add(gradients, weights, alpha=sgd.weight_decay)
-    if not velocity:
-        return gradients
-    _foreach_mul_(velocity, sgd.momentum)
-    _foreach_add_(velocity, gradients)
-    if sgd.nesterov:
-        return _foreach_add(gradients, velocity, alpha=sgd.momentum)
-    return velocity
+        return step
 
 
 class Adam(Optimizer):
@@ -167,6 +153,7 @@ class Adam(Optimizer):
     """
 
     elementwise = True
+    in_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.Adam
 
     betas: Range = (0.9, 0.999)
     epsilon: NotNegative = 1e-8
@@ -180,10 +167,8 @@ class Adam(Optimizer):
 
     def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
         """Return torch's own."""
-        return torch.optim.Adam(weights, learning_rate, **self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {"betas": self.betas, "eps": self.epsilon, "weight_decay": self.weight_decay}
+        made = {"betas": self.betas, "eps": self.epsilon, "weight_decay": self.weight_decay}
+        return self.in_torch(weights, learning_rate, **made)
 
 
 class AdamW(Adam):
@@ -195,11 +180,9 @@ class AdamW(Adam):
         Loshchilov, Hutter, Decoupled Weight Decay Regularization, 2019.
     """
 
-    weight_decay: NotNegative = 0.01
+    in_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.AdamW
 
-    def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
-        """Return torch's own."""
-        return torch.optim.AdamW(weights, learning_rate, **self._options())
+    weight_decay: NotNegative = 0.01
 
 
 class TorchOptimizer(Optimizer, OwnFunction):

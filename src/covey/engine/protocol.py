@@ -1,10 +1,8 @@
 """What an engine does: train clients' copies of a model, and score examples with it."""
 
-import gc
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -13,112 +11,12 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from covey.base.errors import CoveyError, ModelError
 from covey.base.names import Params
 from covey.base.rng import Streams
 from covey.components.parts import Component
 from covey.data.examples import Examples, to_floats
-from covey.engine.recipe import MULTICLASS, Labels, Outputs, Recipe, Task
-from covey.models.build import WHOLE, set_params
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that training may still take on a card; None: there is no card.
-
-    What torch holds without using it counts as free.
-    """
-    if device.type != "cuda":
-        return None
-    free, _ = torch.cuda.mem_get_info(device)
-    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return free + held
-
-
-def release(device: torch.device) -> None:
-    """Give back what nobody uses, after a failed attempt."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Say whether a device's memory was too small, whatever errors tell of it."""
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError):
-            return True
-        error = error.__cause__
-    return False
-
-
-def joined_on(device: torch.device, tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors in a row on a device: from pinned memory, without waiting."""
-    first = tensors[0]
-    rows = sum(len(each) for each in tensors)
-    row = torch.empty((rows, *first.shape[1:]), dtype=first.dtype, pin_memory=device.type == "cuda")
-    torch.cat(list(tensors), out=row)
-    return sent(row, device)
-
-
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device, without waiting where it lies in pinned memory."""
-    return tensor.to(device, non_blocking=tensor.is_pinned())
-
-
-def float32_exact(device: torch.device) -> AbstractContextManager[object]:
-    """Return a block in which a card's convolutions keep float32, and are repeatable.
-
-    torch lets them round to 10 bits (TF32), which is no float32.
-    """
-    if device.type != "cuda":
-        return nullcontext()
-    return torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
-
-
-def model_outputs(
-    module: Callable[[Tensor], object],
-    inputs: Shaped[Tensor, "batch ..."],
-    call: Callable[[Tensor], object] | None = None,
-) -> Float[Tensor, "batch *outputs"]:
-    """Return a model's outputs: a row per example, or a row per token of each.
-
-    Args:
-        module: the model, a module or a function.
-        inputs: what it sees.
-        call: how it is called, where that is not `module(inputs)`.
-
-    Raises:
-        ModelError: it raised, or its outputs are no rows per example.
-    """
-    name, batch = type(module).__name__, tuple(inputs.shape)
-    try:
-        outputs = (call or module)(inputs)
-    except CoveyError:
-        raise
-    except Exception as error:
-        if "Expected more than 1 value per channel" in str(error):
-            raise ModelError(
-                f"The model {name} has a BatchNorm, which needs two examples in every "
-                f"batch that it trains on, and met one of {batch[0]}. Set "
-                f"train.drop_last = true, which leaves out a short last one; a client with "
-                f"one example alone has to be left out, or use nn.GroupNorm."
-            ) from error
-        whole = "" if inputs.is_floating_point() else WHOLE
-        raise ModelError(
-            f"The model {name} raised {type(error).__name__} on a batch of shape {batch}: "
-            f"{error}. Correct its forward.{whole}"
-        ) from error
-    if not isinstance(outputs, Tensor):
-        raise ModelError(
-            f"The model {name} must return one tensor, but it returned a "
-            f"{type(outputs).__name__}. Return the outputs alone."
-        )
-    if outputs.dim() not in (2, 3) or len(outputs) != len(inputs):
-        raise ModelError(
-            f"The model {name} must return a row of outputs per example, but a batch of "
-            f"shape {batch} gave {tuple(outputs.shape)}. Squeeze no axis of length 1, and "
-            f"mix no examples."
-        )
-    return outputs
+from covey.engine.recipe import MULTICLASS, Labels, Losses, Outputs, Recipe, Task
+from covey.models.build import model_outputs, set_params
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,9 +26,9 @@ class TrainingJob:
     Attributes:
         memory: what the recipe's objective may look at, by name: what this client kept,
             and what the server sent along.
-        on_losses: called once with each step's mean loss, in nats, before that step; never
-            by an engine that does not know them, nor where they were to stay hidden behind
-            noise. None: nobody asks.
+        on_losses: called once, with the losses of each batch's examples before its step;
+            never by an engine that does not see them, nor where they were to stay hidden
+            behind noise.
     """
 
     start: Params
@@ -138,7 +36,7 @@ class TrainingJob:
     streams: Streams
     recipe: Recipe
     memory: Mapping[str, Params] = field(default_factory=dict[str, Params])
-    on_losses: Callable[[Float[Tensor, " steps"]], None] | None = None
+    on_losses: Callable[[Sequence[Losses]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,29 +176,37 @@ def batches(job: TrainingJob) -> Iterator[Examples]:
         yield Examples(to_floats(batch.inputs), batch.labels)
 
 
-class ScoredOnce:
-    """An engine that scores a model on the same examples once, however often it is asked.
-
-    The same are the same objects. It keeps what it found and was asked about, so it is for
-    one stage of a run; log-probabilities, which are many, it neither keeps nor returns.
-
-    Args:
-        engine: scores what is new, all of it at once.
-    """
+class EngineOver:
+    """An engine over another one, which trains."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._found: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
+
+    @property
+    def rounds_together(self) -> bool:
+        """Whether the engine that trains rounds several clients together."""
+        return getattr(self._engine, "rounds_together", False)
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
         return self._engine.train(jobs)
 
+
+class ScoredOnce(EngineOver):
+    """An engine that scores a model on the same examples once, however often it is asked.
+
+    The same are the same objects. It keeps what it found and was asked about, so it is for
+    one stage of a run; log-probabilities, which are many, it neither keeps nor returns.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._found: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
+
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
         keys = [(id(job.params), id(job.examples)) for job in jobs]
-        asked = dict(zip(keys, jobs, strict=True))
-        new = {key: job for key, job in asked.items() if key not in self._found}
+        new = {k: job for k, job in zip(keys, jobs, strict=True) if k not in self._found}
         scored = self._engine.score(list(new.values()))
         for (key, job), found in zip(new.items(), scored, strict=True):
             # the job beside it keeps both ids taken
@@ -308,7 +214,7 @@ class ScoredOnce:
         return [self._found[key][1] for key in keys]
 
 
-class CompletingEngine:
+class CompletingEngine(EngineOver):
     """An engine for models that lack entries: those of a client that keeps its own.
 
     Args:
@@ -317,12 +223,8 @@ class CompletingEngine:
     """
 
     def __init__(self, engine: Engine, drawn: Params) -> None:
-        self._engine, self._drawn = engine, drawn
-
-    @property
-    def rounds_together(self) -> bool:
-        """Whether the engine that trains rounds several clients together."""
-        return getattr(self._engine, "rounds_together", False)
+        super().__init__(engine)
+        self._drawn = drawn
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""

@@ -11,109 +11,90 @@ import socket
 import threading
 import warnings
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-import numpy as np
 import torch
-from jaxtyping import Shaped, UInt8
 from torch import Tensor, nn
 
 from covey.base.errors import ConfigError, EngineError
 from covey.base.names import Params, __version__
-from covey.base.rng import Streams
 from covey.data.examples import Examples
-from covey.engine.cpu import (
-    ParallelEngine,
-    Precision,
-    RecordedJob,
-    bundled,
-    num_parameters,
-    training_work,
-    without_recording,
-)
+from covey.engine.cpu import ParallelEngine, Precision, bundled, num_parameters, training_work
 from covey.engine.dropout import check_dropout
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
-from covey.engine.recipe import MULTICLASS, Recipe, Task
+from covey.engine.recipe import MULTICLASS, Task
 from covey.models.build import frozen_params
-
-
-class Packed(NamedTuple):
-    """A tensor of any type that torch has; NumPy does not have them all."""
-
-    data: UInt8[np.ndarray, " bytes"]
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-
-
-PackedParams = Mapping[str, Packed]
-
-
-def pack(tensor: Shaped[Tensor, "..."]) -> Packed:
-    """Return the tensor's bytes, in its own memory where it lies in one piece."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return Packed(flat.view(torch.uint8).numpy(), tensor.dtype, tuple(tensor.shape))
-
-
-def unpack(packed: Packed, *, copy: bool = True) -> Shaped[Tensor, "..."]:
-    """Return the tensor. What came from Ray may be written to in a copy only."""
-    if packed.data.size == 0:  # torch views no array that is empty
-        return torch.empty(packed.shape, dtype=packed.dtype)
-    data = packed.data.copy() if copy else packed.data
-    return torch.from_numpy(data).view(packed.dtype).reshape(packed.shape)
-
-
-def pack_params(params: Params) -> PackedParams:
-    """Return a model to be moved."""
-    return {name: pack(value) for name, value in params.items()}
-
-
-def unpack_params(packed: PackedParams, *, copy: bool = True) -> Params:
-    """Return the model, its tensors in their order."""
-    return {name: unpack(value, copy=copy) for name, value in packed.items()}
-
-
-def unpack_examples(packed: Sequence[Packed]) -> Examples:
-    """Return examples that lie where Ray keeps them; nobody may write to them."""
-    inputs, labels = (unpack(each, copy=False) for each in packed)
-    return Examples(inputs, labels)
-
 
 Ref = Any
 """`ray.ObjectRef`: something that Ray keeps, and brings to a node that asks for it."""
 
+Stand = Any
+"""A `Held`, in the place of what it holds."""
+
 SETUPS = 2
 """Engines that a host keeps; another one is made anew when it is asked for again."""
 
+START_SECONDS = 120.0
+"""For the processes of all nodes to start: each imports covey and torch."""
 
-class SentTraining(NamedTuple):
-    """A training job whose tensors Ray keeps.
+ANSWER_SECONDS = 10.0
+"""For a cluster to take a connection: Ray itself would wait for minutes."""
 
-    Attributes:
-        wants_losses: whether somebody asks for each step's loss.
-        is_recorded: whether somebody asks for the loss of every example of each step.
+CALLS_PER_THREAD = 2
+"""Bundles on their way to a node, per thread of it: one in work and one that waits."""
+
+TRIES = 3
+"""How often a bundle is sent before a run ends."""
+
+BUNDLE = 32
+"""Jobs that go to a node at once, at most."""
+
+BUNDLED_WORK = 1e7
+"""Parameters times examples of a bundle: what takes well longer than to send it."""
+
+MODELS = 16
+"""Models of a call that stay in Ray's store: as many as a run usually has clusters."""
+
+log = logging.getLogger(__name__)
+
+
+def library() -> Any:  # noqa: ANN401 - a module
+    """Import Ray, which covey does not bring by itself.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return import_module("ray")
+    except ImportError as error:
+        raise ConfigError(
+            f"engine.name = 'ray' needs Ray, but: {error}. Install it: pip install 'covey[ray]'."
+        ) from error
+
+
+class Held:
+    """Something in Ray's store. What it is sent in arrives with the thing in its place.
+
+    Args:
+        ray: the module.
+        thing: its tensors are copied, not all that they are views of.
     """
 
-    start: Ref
-    examples: Ref
-    streams: Streams
-    recipe: Recipe
-    memory: Mapping[str, Ref]
-    wants_losses: bool
-    is_recorded: bool
+    def __init__(self, ray: Any, thing: Examples | Params) -> None:  # noqa: ANN401
+        self.ref: Ref = ray.put(
+            Examples(thing.inputs.clone(), thing.labels.clone())
+            if isinstance(thing, Examples)
+            else {name: value.detach().clone() for name, value in thing.items()}
+        )
 
-
-class Trained(NamedTuple):
-    """A trained model, and the losses that somebody asks for."""
-
-    params: PackedParams
-    losses: Sequence[Packed]
-    recorded: Sequence[Packed]
+    def __reduce__(self) -> tuple[Callable[[Ref], Any], tuple[Ref]]:
+        return library().get, (self.ref,)
 
 
 def versions() -> tuple[str, str]:
@@ -129,8 +110,6 @@ class Host:
     """
 
     def __init__(self, workers: int) -> None:
-        # examples are read only: batches are copies
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         self._workers = workers
         self._engines: OrderedDict[str, ParallelEngine] = OrderedDict()
         self._making = threading.Lock()
@@ -139,78 +118,35 @@ class Host:
         """Return the versions of covey and torch here."""
         return versions()
 
-    def train(self, setup: Sequence[Ref], jobs: Sequence[SentTraining]) -> list[Trained]:
-        """Return what each job comes to. `setup` is one reference."""
-        known = _known(r for job in jobs for r in (job.start, job.examples, *job.memory.values()))
-        here = [_training(job, known) for job in jobs]
-        trained = self._engine(setup[0]).train(job for job, _, _ in here)
-        return [
-            Trained(pack_params(params), list(map(pack, losses)), list(map(pack, recorded)))
-            for (_, losses, recorded), params in zip(here, trained, strict=True)
-        ]
+    def train(
+        self, setup: Sequence[Ref], jobs: Sequence[tuple[TrainingJob, bool]]
+    ) -> list[tuple[Params, list[Tensor]]]:
+        """Return what each job comes to, and losses where they are wanted.
 
-    def score(
-        self, setup: Sequence[Ref], jobs: Sequence[tuple[Ref, Ref]]
-    ) -> list[list[Packed | None]]:
-        """Return the scores of each model on its examples. `setup` is one reference."""
-        known = _known(ref for job in jobs for ref in job)
+        `setup` is one reference.
+        """
+        losses: list[list[Tensor]] = [[] for _ in jobs]
         here = [
-            ScoringJob(unpack_params(known[params], copy=False), unpack_examples(known[examples]))
-            for params, examples in jobs
+            replace(job, on_losses=own.extend) if wants_losses else job
+            for (job, wants_losses), own in zip(jobs, losses, strict=True)
         ]
-        scored = self._engine(setup[0]).score(here)
-        return [[None if each is None else pack(each) for each in one] for one in scored]
+        return list(zip(self._engine(setup[0]).train(here), losses, strict=True))
+
+    def score(self, setup: Sequence[Ref], jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return the scores of each model on its examples. `setup` is one reference."""
+        return self._engine(setup[0]).score(jobs)
 
     def _engine(self, setup: Ref) -> ParallelEngine:
         with self._making:
             key = setup.hex()
-            engine = self._engines.pop(key, None) or _known([setup])[setup](workers=self._workers)
+            engine = self._engines.pop(key, None) or library().get(setup)(workers=self._workers)
             self._engines[key] = engine
             while len(self._engines) > SETUPS:
                 self._engines.popitem(last=False)
             return engine
 
 
-def _known(refs: Iterable[Ref]) -> dict[Ref, Any]:
-    """Return what Ray keeps under these references, each asked for once."""
-    import ray
-
-    asked = list(dict.fromkeys(refs))
-    return dict(zip(asked, ray.get(asked), strict=True))
-
-
-def _training(
-    sent: SentTraining, known: Mapping[Ref, Any]
-) -> tuple[TrainingJob, list[Tensor], list[Tensor]]:
-    """Return a job as it is trained here, and where its losses gather."""
-    losses: list[Tensor] = []
-    job = TrainingJob(
-        start=unpack_params(known[sent.start], copy=False),
-        examples=unpack_examples(known[sent.examples]),
-        streams=sent.streams,
-        recipe=sent.recipe,
-        # an objective of a user's own may write to what it is given
-        memory={key: unpack_params(known[ref]) for key, ref in sent.memory.items()},
-        on_losses=losses.append if sent.wants_losses else None,
-    )
-    watched = RecordedJob(job)
-    return watched.recorded if sent.is_recorded else job, losses, watched.batches
-
-
-START_SECONDS = 120.0
-"""For the processes of all nodes to start: each imports covey and torch."""
-
-ANSWER_SECONDS = 10.0
-"""For a cluster to take a connection: Ray itself would wait for minutes."""
-
-CALLS_PER_THREAD = 2
-"""Bundles on their way to a node, per thread of it: one in work and one that waits."""
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(NamedTuple):
     """A node's process.
 
     Attributes:
@@ -222,11 +158,6 @@ class Node:
     name: str
     host: Any
     workers: int
-
-    @property
-    def capacity(self) -> int:
-        """How many bundles it is sent at once."""
-        return CALLS_PER_THREAD * self.workers
 
 
 @dataclass(eq=False)
@@ -251,15 +182,14 @@ class Hosts:
         """
         ray = _connected(self.address)
         alive = _processors(ray)
-        self.nodes = {name: self.nodes[name] for name in alive if name in self.nodes}
+        known = self.nodes
         starting = [
             _started(ray, name, self.workers or count)
             for name, count in alive.items()
-            if name not in self.nodes
+            if name not in known
         ]
-        for node in starting:
-            if _has_started(ray, node):
-                self.nodes[node.name] = node
+        self.nodes = {name: known[name] for name in alive if name in known}
+        self.nodes |= {node.name: node for node in starting if _has_started(ray, node)}
         if not self.nodes:
             raise ConfigError(
                 f"engine.name = 'ray' needs a cluster with a node that has processors "
@@ -275,32 +205,9 @@ class Hosts:
         with suppress(ray.exceptions.RayError):
             ray.kill(node.host)
 
-    @property
-    def capacity(self) -> int:
-        """How many bundles are on their way at once."""
-        return sum(node.capacity for node in self.nodes.values())
-
 
 _SHARED: WeakValueDictionary[tuple[str, int], Hosts] = WeakValueDictionary()
-
-
-def shared_hosts(address: str, workers: int) -> Hosts:
-    """Return the nodes of a cluster; all engines of a program share their processes."""
-    return _SHARED.setdefault((address, workers), Hosts(address, workers))
-
-
-def library() -> Any:  # noqa: ANN401 - a module
-    """Import Ray, which covey does not bring by itself.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        return import_module("ray")
-    except ImportError as error:
-        raise ConfigError(
-            f"engine.name = 'ray' needs Ray, but: {error}. Install it: pip install 'covey[ray]'."
-        ) from error
+"""By address and number of workers: all engines of a program share their processes."""
 
 
 def _connected(address: str) -> Any:  # noqa: ANN401 - a module
@@ -361,9 +268,8 @@ def _has_started(ray: Any, node: Node) -> bool:  # noqa: ANN401 - a module
     Raises:
         ConfigError: the node has another covey or none.
     """
-    asked: Ref = node.host.versions.remote()
     try:
-        found = tuple(ray.get(asked, timeout=START_SECONDS))
+        found = tuple(ray.get(node.host.versions.remote(), timeout=START_SECONDS))
     except ray.exceptions.GetTimeoutError:
         log.warning("Ray: node %s starts no process", node.name[:8])
         return False
@@ -380,51 +286,85 @@ def _has_started(ray: Any, node: Node) -> bool:  # noqa: ANN401 - a module
     return True
 
 
-TRIES = 3
-"""How often a bundle is sent before a run ends."""
-
-Own = TypeVar("Own")
+Job = TypeVar("Job", TrainingJob, ScoringJob)
 
 
 @dataclass(eq=False)
-class _Sent(Generic[Own]):
+class _Sent(Generic[Job]):
     """A bundle on its way.
 
     Attributes:
-        own: what its results are for.
-        jobs: what is sent.
-        tries: how often it was.
+        bundle: the jobs as they are here.
+        parcel: the same as they are sent.
+        tries: how often they were.
     """
 
-    own: Own
-    jobs: Sequence[Any]
+    bundle: Sequence[Job]
+    parcel: Sequence[Any]
     node: Node | None = None
     ref: Ref = None
     tries: int = 0
 
 
 @dataclass(eq=False)
-class _Dispatch(Generic[Own]):
+class _Dispatch(Generic[Job]):
+    """Sends bundles to nodes, and again where a node is lost.
+
+    Attributes:
+        method: of the hosts.
+        setup: what they work with.
+    """
+
     hosts: Hosts
     method: str
     setup: Ref
-    on_the_way: deque[_Sent[Own]] = field(default_factory=deque)
+    on_the_way: deque[_Sent[Job]] = field(default_factory=deque)
 
-    def send(self, sent: _Sent[Own]) -> None:
+    def results(
+        self, bundles: Iterable[Sequence[Job]], packed: Callable[[Job], Any]
+    ) -> Iterator[tuple[Job, Any]]:
+        """Yield, in order, every job with what a node made of it.
+
+        Args:
+            bundles: taken as there is room.
+            packed: returns what is sent of a job.
+
+        Raises:
+            EngineError: a bundle was lost as often as it was sent.
+        """
+        try:
+            for bundle in bundles:
+                sent = _Sent(bundle, [packed(job) for job in bundle])
+                self._send(sent)
+                self.on_the_way.append(sent)
+                threads = sum(node.workers for node in self.hosts.nodes.values())
+                if len(self.on_the_way) >= CALLS_PER_THREAD * threads:
+                    yield from self._first()
+            while self.on_the_way:
+                yield from self._first()
+        finally:  # what nobody waits for is called back; what has begun ends by itself
+            for sent in self.on_the_way:
+                if library().is_initialized():
+                    library().cancel(sent.ref)
+
+    def _send(self, sent: _Sent[Job]) -> None:
         """Send a bundle to the node that has the least to do for its size."""
         if not self.hosts.nodes:
             self.hosts.refresh()
-        waiting = self._waiting()
-        sent.node = min(
-            self.hosts.nodes.values(), key=lambda node: waiting.get(node.name, 0) / node.workers
-        )
+        by_ref = {each.ref: each.node for each in self.on_the_way if each.ref is not None}
+        busy = Counter[str]()
+        if by_ref:
+            _, unfinished = library().wait(
+                list(by_ref), num_returns=len(by_ref), timeout=0, fetch_local=False
+            )
+            busy.update(node.name for ref in unfinished if (node := by_ref[ref]) is not None)
+        sent.node = min(self.hosts.nodes.values(), key=lambda node: busy[node.name] / node.workers)
         call = getattr(sent.node.host, self.method)
-        sent.ref, sent.tries = call.remote([self.setup], sent.jobs), sent.tries + 1
+        sent.ref, sent.tries = call.remote([self.setup], sent.parcel), sent.tries + 1
 
-    def first(self) -> tuple[Own, Sequence[Any]]:
+    def _first(self) -> Iterator[tuple[Job, Any]]:
         """Return the results of the bundle that was sent first."""
-        sent = self.on_the_way[0]
-        ray = library()
+        sent, ray = self.on_the_way[0], library()
         while True:
             try:
                 found = ray.get(sent.ref)
@@ -435,23 +375,7 @@ class _Dispatch(Generic[Own]):
                 self._send_again(sent.node, error)
             else:
                 self.on_the_way.popleft()
-                return sent.own, found
-
-    def abandon(self) -> None:
-        """Call back what nobody waits for any more; what has begun ends by itself."""
-        ray = library()
-        for sent in self.on_the_way:
-            if ray.is_initialized():
-                ray.cancel(sent.ref)
-
-    def _waiting(self) -> dict[str, int]:
-        """Return how many bundles each node has in hand."""
-        sent = {each.ref: each.node for each in self.on_the_way if each.ref is not None}
-        if not sent:
-            return {}
-        refs = list(sent)
-        _, unfinished = library().wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
-        return Counter(node.name for ref in unfinished if (node := sent[ref]) is not None)
+                return zip(sent.bundle, found, strict=True)
 
     def _send_again(self, lost: Node | None, reason: Exception) -> None:
         """Send all that a lost node had to do to others.
@@ -472,45 +396,7 @@ class _Dispatch(Generic[Own]):
                 sent.ref = None
         for sent in self.on_the_way:
             if sent.ref is None:
-                self.send(sent)
-
-
-def results_of(
-    hosts: Hosts, method: str, setup: Ref, bundles: Iterable[tuple[Own, Sequence[Any]]]
-) -> Iterator[tuple[Own, Sequence[Any]]]:
-    """Yield, in order, every bundle with what the nodes made of it.
-
-    Args:
-        hosts: who work; refreshed beforehand.
-        method: of the hosts.
-        setup: what they work with.
-        bundles: each with what is sent of it, taken as there is room.
-
-    Raises:
-        EngineError: a bundle was lost as often as it was sent.
-    """
-    dispatch: _Dispatch[Own] = _Dispatch(hosts, method, setup)
-    try:
-        for own, jobs in bundles:
-            sent = _Sent(own, jobs)
-            dispatch.send(sent)
-            dispatch.on_the_way.append(sent)
-            if len(dispatch.on_the_way) >= hosts.capacity:
-                yield dispatch.first()
-        while dispatch.on_the_way:
-            yield dispatch.first()
-    finally:
-        dispatch.abandon()
-
-
-BUNDLE = 32
-"""Jobs that go to a node at once, at most."""
-
-BUNDLED_WORK = 1e7
-"""Parameters times examples of a bundle: what takes well longer than to send it."""
-
-MODELS = 16
-"""Models of a call that stay in Ray's store: as many as a run usually has clusters."""
+                self._send(sent)
 
 
 class RayEngine:
@@ -540,12 +426,12 @@ class RayEngine:
     ) -> None:
         check_dropout(module)
         self._ray = library()
-        self._hosts = shared_hosts(address, workers)
+        self._hosts = _SHARED.setdefault((address, workers), Hosts(address, workers))
         # what makes the engine of a node, which has threads by the node
         self._setup = partial(ParallelEngine, module, precision=precision, task=task)
         self._setup_ref: Ref = None
         self._frozen = num_parameters(frozen_params(module))
-        self._examples: WeakKeyDictionary[Examples, Ref] = WeakKeyDictionary()
+        self._examples: WeakKeyDictionary[Examples, Stand] = WeakKeyDictionary()
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs.
@@ -554,16 +440,23 @@ class RayEngine:
             ConfigError: there is no cluster.
             EngineError: clients' work was lost as often as it was sent.
         """
-        setup, models = self._ready(), _Models(self._ray)
-        bundles = (
-            (bundle, [self._sent(job, models) for job in bundle])
-            for bundle in bundled(
-                jobs, lambda job: training_work(job, self._frozen), BUNDLE, BUNDLED_WORK
-            )
-        )
-        for bundle, results in results_of(self._hosts, "train", setup, bundles):
-            for job, trained in zip(bundle, results, strict=True):
-                yield _told(job, trained)
+        dispatch, models = self._dispatch("train"), _Models(self._ray)
+
+        def packed(job: TrainingJob) -> tuple[TrainingJob, bool]:
+            return replace(
+                job,
+                start=models.held(job.start),
+                examples=self._held(job.examples),
+                memory={key: models.held(kept) for key, kept in job.memory.items()},
+                on_losses=None,
+            ), job.on_losses is not None
+
+        work_of = partial(training_work, frozen=self._frozen)
+        bundles = bundled(jobs, work_of, BUNDLE, BUNDLED_WORK)
+        for job, (trained, losses) in dispatch.results(bundles, packed):
+            if job.on_losses is not None and losses:
+                job.on_losses(losses)
+            yield trained
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs.
@@ -572,47 +465,28 @@ class RayEngine:
             ConfigError: there is no cluster.
             EngineError: clients' work was lost as often as it was sent.
         """
-        setup, models = self._ready(), _Models(self._ray)
+        dispatch, models = self._dispatch("score"), _Models(self._ray)
+
+        def packed(job: ScoringJob) -> ScoringJob:
+            return ScoringJob(models.held(job.params), self._held(job.examples))
 
         def work_of(job: ScoringJob) -> float:
             return float((num_parameters(job.params) + self._frozen) * len(job.examples))
 
-        bundles = (
-            (bundle, [(models.ref(job.params), self._placed(job.examples)) for job in bundle])
-            for bundle in bundled(jobs, work_of, BUNDLE, BUNDLED_WORK)
-        )
-        found = results_of(self._hosts, "score", setup, bundles)
-        return [
-            Scored._make(None if each is None else unpack(each) for each in one)
-            for _, scored in found
-            for one in scored
-        ]
+        bundles = bundled(jobs, work_of, BUNDLE, BUNDLED_WORK)
+        return [scored for _, scored in dispatch.results(bundles, packed)]
 
-    def _ready(self) -> Ref:
-        """Return what nodes make their engines from, when all of them are there."""
+    def _dispatch(self, method: str) -> "_Dispatch[Any]":
+        """Return the way to all nodes, which have what they make their engines from."""
         self._hosts.refresh()
         self._setup_ref = self._setup_ref or self._ray.put(self._setup)
-        return self._setup_ref
+        return _Dispatch(self._hosts, method, self._setup_ref)
 
-    def _placed(self, examples: Examples) -> Ref:
-        """Return where Ray keeps examples, for as long as somebody here has them."""
-        ref = self._examples.get(examples)
-        if ref is None:
-            packed = pack(examples.inputs), pack(examples.labels)
-            ref = self._examples[examples] = self._ray.put(packed)
-        return ref
-
-    def _sent(self, job: TrainingJob, models: "_Models") -> SentTraining:
-        plain, put_down = without_recording(job)
-        return SentTraining(
-            start=models.ref(job.start),
-            examples=self._placed(job.examples),
-            streams=job.streams,
-            recipe=plain.recipe,
-            memory={key: models.ref(kept) for key, kept in job.memory.items()},
-            wants_losses=job.on_losses is not None,
-            is_recorded=put_down is not None,
-        )
+    def _held(self, examples: Examples) -> Stand:
+        """Return examples in Ray's store, for as long as somebody here has them."""
+        if examples not in self._examples:
+            self._examples[examples] = Held(self._ray, examples)
+        return self._examples[examples]
 
 
 class _Models:
@@ -620,25 +494,13 @@ class _Models:
 
     def __init__(self, ray: Any) -> None:  # noqa: ANN401 - a module
         self._ray = ray
-        self._kept: OrderedDict[int, tuple[Params, Ref]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[Params, Stand]] = OrderedDict()
 
-    def ref(self, params: Params) -> Ref:
-        """Return where Ray keeps a model."""
+    def held(self, params: Params) -> Stand:
+        """Return a model in Ray's store."""
         # the model is kept beside, which keeps its id from others
-        kept = self._kept.pop(id(params), None) or (params, self._ray.put(pack_params(params)))
+        kept = self._kept.pop(id(params), None) or (params, Held(self._ray, params))
         self._kept[id(params)] = kept
         if len(self._kept) > MODELS:
             self._kept.popitem(last=False)
         return kept[1]
-
-
-def _told(job: TrainingJob, trained: Trained) -> Params:
-    """Return a trained model, once who asks for losses has been told."""
-    _, put_down = without_recording(job)
-    for losses in trained.recorded:
-        if put_down is not None:
-            put_down(unpack(losses))
-    for losses in trained.losses:
-        if job.on_losses is not None:
-            job.on_losses(unpack(losses))
-    return unpack_params(trained.params)

@@ -6,6 +6,7 @@ All that the engines and whoever reads their scores must know of it is in a `Tas
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from types import MappingProxyType
@@ -259,11 +260,7 @@ class Loss(Component):
 
     def losses(self, outputs: Outputs, labels: Labels) -> Losses:
         """Return the loss of every example, given the model's outputs."""
-        raise ConfigError(
-            f"The loss {type(self).__name__} must have a method losses(outputs, labels) "
-            f"that returns one number per example, here {len(outputs)} and {len(labels)}. "
-            f"Add it."
-        )
+        raise NotImplementedError("write losses(outputs, labels)")
 
     def of(self, task: Task) -> PerExample:  # noqa: ARG002 - one that follows the task does
         """Return the losses that a model of this task is trained with."""
@@ -406,13 +403,9 @@ class Schedule(Component):
         """Return a user's function of round and rounds as a schedule."""
         return OwnSchedule(function=function, **options)
 
+    @abstractmethod
     def factor(self, round_index: int, rounds: int) -> float:
         """Return the factor of a round, counted from 0, in a run of so many rounds."""
-        raise ConfigError(
-            f"The schedule {type(self).__name__} must have a method factor(round_index, "
-            f"rounds) that returns a number, also for round {round_index} of {rounds}. "
-            f"Add it."
-        )
 
 
 class Constant(Schedule):
@@ -686,7 +679,6 @@ class Recipe(RecipeNumbers):
             **{
                 k: o is not None and o.corrects and not o.elementwise for k, o in correcting.items()
             },
-            "keep_losses": self.keep_losses,
             "record_clip": self.record_clip > 0,
         }
         return tuple(part for part, needed in needs.items() if needed)

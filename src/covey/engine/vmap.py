@@ -10,8 +10,9 @@ random is drawn inside `vmap`.
 """
 
 import copy
+import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -35,26 +36,65 @@ from covey.engine.dropout import (
     handing_out,
     mask_generator,
     mask_shapes,
-    refuse_fused_dropout,
+    refuse_dropout,
 )
 from covey.engine.optimizers import Step
 from covey.engine.protocol import (
     Scored,
     ScoringJob,
     TrainingJob,
-    float32_exact,
     job_indices,
-    joined_on,
-    model_outputs,
     num_steps,
-    out_of_memory,
-    release,
     score_whole,
-    sent,
 )
-from covey.engine.protocol import free_memory as free_on
-from covey.engine.recipe import MULTICLASS, PerExample, Task
-from covey.models.build import dropout_layers, frozen_params
+from covey.engine.recipe import MULTICLASS, Losses, PerExample, Task
+from covey.models.build import dropout_layers, frozen_params, model_outputs
+
+
+def free_on(device: torch.device) -> int | None:
+    """Return the bytes that training may still take on a card; None: there is no card.
+
+    What torch holds without using it counts as free.
+    """
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free + held
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Say whether a device's memory was too small, whatever errors tell of it."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return True
+        error = error.__cause__
+    return False
+
+
+def joined_on(device: torch.device, tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors in a row on a device: from pinned memory, without waiting."""
+    first = tensors[0]
+    rows = sum(len(each) for each in tensors)
+    row = torch.empty((rows, *first.shape[1:]), dtype=first.dtype, pin_memory=device.type == "cuda")
+    torch.cat(list(tensors), out=row)
+    return sent(row, device)
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device, without waiting where it lies in pinned memory."""
+    return tensor.to(device, non_blocking=tensor.is_pinned())
+
+
+def float32_exact(device: torch.device) -> AbstractContextManager[object]:
+    """Return a block in which a card's convolutions keep float32, and are repeatable.
+
+    torch lets them round to 10 bits (TF32), which is no float32.
+    """
+    if device.type != "cuda":
+        return nullcontext()
+    return torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+
 
 Drawn = Sequence[Sequence[Int[Tensor, " _"]]]
 
@@ -82,35 +122,26 @@ def lockstep(drawn: Drawn, sizes: Sequence[int], device: torch.device) -> Iterat
         sizes: how many examples each client has.
         device: where positions of examples go, all at once.
     """
-    steps = [_by_batch_size(drawn, step) for step in range(max(map(len, drawn)))]
+    steps = [dict[int, list[int]]() for _ in range(max(map(len, drawn)))]
+    for client, own in enumerate(drawn):
+        for groups, batch in zip(steps, own, strict=False):
+            groups.setdefault(len(batch), []).append(client)
     offsets = [0, *accumulate(sizes)]
     parts = [
         drawn[client][step] + offsets[client]
         for step, groups in enumerate(steps)
-        for group in groups
+        for group in groups.values()
         for client in group
     ]
     if not parts:
         return
-    row, begin = joined_on(device, parts), 0
-    for step, groups in enumerate(steps):
-        found: list[Together] = []
-        for group in groups:
-            size = len(drawn[group[0]][step])
-            end = begin + len(group) * size
-            examples = row[begin:end].view(len(group), size)
-            found.append(Together(group, _rows(group, device), examples))
-            begin = end
-        yield found
-
-
-def _by_batch_size(drawn: Drawn, step: int) -> list[list[int]]:
-    """Return the clients that take a step, apart by the size of their batch."""
-    groups: dict[int, list[int]] = {}
-    for client, own in enumerate(drawn):
-        if step < len(own):
-            groups.setdefault(len(own[step]), []).append(client)
-    return list(groups.values())
+    counts = [size * len(group) for groups in steps for size, group in groups.items()]
+    pieces = iter(joined_on(device, parts).split(counts))
+    for groups in steps:
+        yield [
+            Together(group, _rows(group, device), next(pieces).view(len(group), -1))
+            for group in groups.values()
+        ]
 
 
 def _rows(clients: list[int], device: torch.device) -> slice | Tensor:
@@ -132,20 +163,17 @@ LOOK_AHEAD = 8
 
 def activation_bytes(forward: Callable[[], object], weights: Mapping[str, Tensor]) -> int:
     """Return what a forward pass keeps for the backward pass, less the weights."""
-    known = {_storage(value) for value in weights.values()}
     kept: dict[int, int] = {}
 
     def counted(tensor: Tensor) -> Tensor:
-        kept[_storage(tensor)] = tensor.untyped_storage().nbytes()
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(counted, lambda tensor: tensor):
         forward()
+    known = {value.untyped_storage().data_ptr() for value in weights.values()}
     return sum(size for place, size in kept.items() if place not in known)
-
-
-def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def client_bytes(job: TrainingJob, trained: Sequence[str], activations: int) -> int:
@@ -242,7 +270,6 @@ class _Clients:
     ) -> None:
         self._jobs = jobs
         self.drawn = [job_indices(job) for job in jobs]
-        self.sizes = [len(job.examples) for job in jobs]
         self._names = list(jobs[0].start)
         self._buffers = {
             name: _stacked([job.start[name] for job in jobs], device) for name in self._names
@@ -252,7 +279,7 @@ class _Clients:
         self._labels = joined_on(device, [job.examples.labels for job in jobs])
         self._left = len(jobs)
         self._done: list[list[Params]] = []
-        self._losses: list[Tensor] = []
+        self._losses: list[tuple[list[int], Tensor]] = []
 
     def of(self, group: Together) -> tuple[Params, Params, Tensor, Tensor]:
         """Return the weights, buffers, inputs and labels of some clients' step."""
@@ -261,30 +288,24 @@ class _Clients:
         inputs = to_floats(self._inputs[group.examples])
         return weights, buffers, inputs, self._labels[group.examples]
 
-    def told(
+    def gradients(
         self, groups: Sequence[Together], found: Sequence[tuple[Params, tuple[Params, Tensor]]]
     ) -> list[Tensor]:
-        """Put down buffers and losses, and return all clients' gradients.
+        """Put down buffers and losses of a step, and return all clients' gradients.
 
         Who is done has a gradient of 0: what its weights become is not looked at.
         """
-        for group, (_, (buffers, _)) in zip(groups, found, strict=True):
+        for group, (_, (buffers, losses)) in zip(groups, found, strict=True):
             for name, value in buffers.items():
                 self._buffers[name][group.rows] = value
-        if any(job.on_losses for job in self._jobs):
-            losses = [loss[:, None] for _, (_, loss) in found]
-            self._losses.append(self._together(groups, losses)[:, 0])
-        return [
-            self._together(groups, [gradients[name] for gradients, _ in found])
-            for name in self.weights
-        ]
-
-    def _together(self, groups: Sequence[Together], values: Sequence[Tensor]) -> Tensor:
+            if any(job.on_losses for job in self._jobs):
+                self._losses.append((group.clients, losses))
         if len(groups[0].clients) == len(self._jobs):
-            return values[0]
-        whole = values[0].new_zeros(len(self._jobs), *values[0].shape[1:])
-        for group, value in zip(groups, values, strict=True):
-            whole[group.rows] = value
+            return [found[0][0][name] for name in self.weights]
+        whole = [value.new_zeros(value.shape) for value in self.weights.values()]
+        for group, (gradients, _) in zip(groups, found, strict=True):
+            for value, name in zip(whole, self.weights, strict=True):
+                value[group.rows] = gradients[name]
         return whole
 
     def finish(self, left: int) -> None:
@@ -292,17 +313,22 @@ class _Clients:
         if left < self._left:
             rows = slice(left, self._left)
             both = {**self.weights, **self._buffers}
-            own = {name: both[name][rows] for name in self._names}
-            self._done.append(_unstacked(own))
+            # in one move from the device, then each client's in its own memory
+            moved = {name: both[name][rows].cpu() for name in self._names}
+            self._done.append(
+                [{n: v[i].clone() for n, v in moved.items()} for i in range(self._left - left)]
+            )
             self._left = left
 
     def trained(self) -> list[Params]:
         """Return everybody's params, after everybody was told its losses."""
-        if self._losses:
-            by_client = torch.stack(self._losses, dim=1).cpu()
-            for job, own, drawn in zip(self._jobs, by_client, self.drawn, strict=True):
-                if job.on_losses and drawn:
-                    job.on_losses(own[: len(drawn)])
+        losses: list[list[Tensor]] = [[] for _ in self._jobs]
+        for clients, rows in self._losses:
+            for client, own in zip(clients, rows.cpu(), strict=True):
+                losses[client].append(own)
+        for job, own in zip(self._jobs, losses, strict=True):
+            if job.on_losses and own:
+                job.on_losses(own)
         self.finish(0)
         return [params for piece in reversed(self._done) for params in piece]
 
@@ -314,15 +340,6 @@ def _stacked(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
         moved = first.to(device).expand(len(tensors), *first.shape)
         return moved.clone(memory_format=torch.contiguous_format)
     return joined_on(device, [each[None] for each in tensors])
-
-
-def _unstacked(stacked: Params) -> list[Params]:
-    """Undo the stacking: one client's params each, in their own memory."""
-    moved = {name: value.cpu() for name, value in stacked.items()}
-    count = len(next(iter(moved.values())))
-    return [
-        {name: value[client].clone() for name, value in moved.items()} for client in range(count)
-    ]
 
 
 CHUNK = 32
@@ -410,51 +427,43 @@ class VmapEngine:
         free = None if self._chunk else self._free_memory()
         if free is None:
             return self._chunk or CHUNK
-        largest = max(jobs, key=lambda job: len(job.examples))
-        return chunk_size(free, client_bytes(largest, self._trainable, self._activations(largest)))
-
-    def _activations(self, job: TrainingJob) -> int:
-        """Return the bytes that one batch keeps for its backward pass."""
-        batch = job.examples.first(job.recipe.batch_size)
-        if not len(batch):
-            return 0
-        start = {name: value.to(self._device) for name, value in job.start.items()}
-        known = {**frozen_params(self._module), **start}
-        return activation_bytes(lambda: self._try_out(start, batch), known)
+        job = max(jobs, key=lambda job: len(job.examples))
+        batch, activations = job.examples.first(job.recipe.batch_size), 0
+        if len(batch):
+            start = {name: value.to(self._device) for name, value in job.start.items()}
+            known = {**frozen_params(self._module), **start}
+            activations = activation_bytes(lambda: self._try_out(start, batch), known)
+        return chunk_size(free, client_bytes(job, self._trainable, activations))
 
     def _in_pieces(self, jobs: Sequence[TrainingJob]) -> list[Params]:
-        """Train a chunk, in halves from then on where the memory is too small for it."""
+        """Train a chunk, in halves from then on where the memory is too small for it.
+
+        An attempt that failed has told nobody anything.
+        """
         done: list[Params] = []
         while len(done) < len(jobs):
             rest = jobs[len(done) :]
             piece = rest[: self._most or len(rest)]
-            trained = self._trained(piece)
-            if trained is None:
-                release(self._device)
+            try:
+                with float32_exact(self._device):
+                    done += self._train_together(piece)
+            except Exception as error:
+                if not out_of_memory(error):
+                    raise
+                if len(piece) == 1:
+                    raise ModelError(
+                        f"One client's training must fit into the memory of {self._device}, "
+                        f"but a client with {len(piece[0].examples)} examples and batches of "
+                        f"{piece[0].recipe.batch_size} took more. Set a smaller "
+                        f"train.batch_size, or use the parallel engine."
+                    ) from error
                 self._most = len(piece) // 2
             else:
-                done += trained
+                continue
+            gc.collect()  # the failed attempt, whose error is gone by now
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
         return done
-
-    def _trained(self, jobs: Sequence[TrainingJob]) -> list[Params] | None:
-        """Return the trained params; None: they take more memory than there is.
-
-        An attempt that failed has told nobody anything, and is gone when this returns.
-        """
-        try:
-            with float32_exact(self._device):
-                return self._train_together(jobs)
-        except Exception as error:
-            if not out_of_memory(error):
-                raise
-            if len(jobs) == 1:
-                raise ModelError(
-                    f"One client's training must fit into the memory of {self._device}, "
-                    f"but a client with {len(jobs[0].examples)} examples and batches of "
-                    f"{jobs[0].recipe.batch_size} took more. Set a smaller "
-                    f"train.batch_size, or use the parallel engine."
-                ) from error
-        return None
 
     def _train_together(self, jobs: Sequence[TrainingJob]) -> list[Params]:
         """Return the trained params of jobs of one recipe, most steps first."""
@@ -464,13 +473,14 @@ class VmapEngine:
         losses = jobs[0].recipe.loss.of(self._task)
         gradients_of = vmap(grad(partial(self._loss, losses), has_aux=True))
         generators = [mask_generator(job) for job in jobs] if self._drops else []
-        for groups in lockstep(clients.drawn, clients.sizes, self._device):
+        sizes = [len(job.examples) for job in jobs]
+        for groups in lockstep(clients.drawn, sizes, self._device):
             clients.finish(sum(len(group.clients) for group in groups))
-            gradients = [
+            found = [
                 gradients_of(*clients.of(group), self._masks(jobs[0], group, generators))
                 for group in groups
             ]
-            step(clients.told(groups, gradients))
+            step(clients.gradients(groups, found))
         return clients.trained()
 
     def _try_out(self, start: Params, batch: Examples) -> list[MaskShape]:
@@ -526,17 +536,15 @@ class VmapEngine:
         inputs: Shaped[Tensor, "batch ..."],
         labels: Shaped[Tensor, "batch *label"],
         masks: list[Tensor],
-    ) -> tuple[Float[Tensor, ""], tuple[Params, Float[Tensor, ""]]]:
-        """Return one client's loss, and its buffers as BatchNorm leaves them.
-
-        Twice: what is differentiated is not returned beside its gradient.
-        """
+    ) -> tuple[Float[Tensor, ""], tuple[Params, Losses]]:
+        """Return one client's loss; buffers as BatchNorm leaves them, and examples' losses."""
         call = partial(functional_call, self._module, {**weights, **buffers})
         with multiplying_in(self._precision, self._device):
             with handing_out(masks) if self._drops else nullcontext():
                 outputs = model_outputs(self._module, inputs, call)
-            loss = losses(outputs, labels).mean()
-        return loss, (buffers, loss.detach())
+            each = losses(outputs, labels)
+            loss = each.mean()
+        return loss, (buffers, each.detach())
 
     def _score_one(self, job: ScoringJob) -> Scored:
         examples = Examples(
@@ -554,7 +562,7 @@ def check_batchable(module: nn.Module) -> None:
     """
     check_dropout(module)
     remedy = "Set its dropout to 0, or use the parallel engine."
-    refuse_fused_dropout(module, "The vmap engine", remedy)
+    refuse_dropout(module, "The vmap engine", remedy, fused_alone=True)
     for layer in module.modules():
         if isinstance(layer, _BATCH_NORMS) and layer.momentum is None:
             raise ModelError(

@@ -13,13 +13,20 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from covey.base.errors import ConfigError, ModelError
+from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.names import Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
 from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, Texts, find
-from covey.models.features import FeatureMap, FrozenFeatures, Gabor, build_features, made_module
+from covey.models.features import (
+    FeatureMap,
+    FrozenFeatures,
+    Gabor,
+    build_features,
+    made_module,
+    refuse_module,
+)
 from covey.models.networks import ImageNetwork
 
 
@@ -53,11 +60,7 @@ class ModelFactory(Component):
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "ModelFactory":
         """Return a network's class, or a function that makes one, as a model."""
-        if isinstance(function, nn.Module):
-            raise ConfigError(
-                f"must be a covey.ModelFactory or a function that returns an nn.Module, found a "
-                f"module itself, a {type(function).__name__}. Name a function that returns it."
-            )
+        refuse_module(function, "ModelFactory")
         return ModelFunction(function=function, **options)
 
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -82,13 +85,15 @@ def fused_dropout_layers(module: nn.Module) -> list[nn.Module]:
 
     A recurrent network of one layer has nothing in between, whatever its `dropout` says.
     """
-    return [layer for layer in module.modules() if _drops(layer)]
-
-
-def _drops(layer: nn.Module) -> bool:
-    if isinstance(layer, nn.MultiheadAttention):
-        return layer.dropout > 0
-    return isinstance(layer, nn.RNNBase) and layer.num_layers > 1 and layer.dropout > 0
+    return [
+        layer
+        for layer in module.modules()
+        if (
+            isinstance(layer, nn.MultiheadAttention)
+            or (isinstance(layer, nn.RNNBase) and layer.num_layers > 1)
+        )
+        and layer.dropout > 0
+    ]
 
 
 WHOLE = (
@@ -103,14 +108,9 @@ def copied(module: nn.Module) -> nn.Module:
     Raises:
         ModelError: the module holds what cannot be copied.
     """
-    try:
+    subject = f"A model must be one that copy.deepcopy can copy, but {type(module).__name__}"
+    with blamed(ModelError, subject, "Keep no results and no open files in it."):
         return copy.deepcopy(module)
-    except Exception as error:
-        raise ModelError(
-            f"A model must be one that copy.deepcopy can copy, but {type(module).__name__} "
-            f"raised {type(error).__name__}: {error}. Keep no results and no open files in "
-            f"it."
-        ) from error
 
 
 def factory_of(model: object) -> Callable[[], nn.Module]:
@@ -135,20 +135,49 @@ def factory_of(model: object) -> Callable[[], nn.Module]:
     return partial(made_module, what, model, "It is called without arguments: correct it.")
 
 
-def tried(module: nn.Module, inputs: Shaped[Tensor, "batch ..."]) -> Tensor:
-    """Return the module's outputs; any failure of foreign code becomes a ModelError."""
+def model_outputs(
+    module: Callable[[Tensor], object],
+    inputs: Shaped[Tensor, "batch ..."],
+    call: Callable[[Tensor], object] | None = None,
+) -> Float[Tensor, "batch *outputs"]:
+    """Return a model's outputs: a row per example, or a row per token of each.
+
+    Args:
+        module: the model, a module or a function.
+        inputs: what it sees.
+        call: how it is called, where that is not `module(inputs)`.
+
+    Raises:
+        ModelError: it raised, or its outputs are no rows per example.
+    """
+    name, batch = type(module).__name__, tuple(inputs.shape)
     try:
-        outputs = module(inputs)
+        outputs = (call or module)(inputs)
+    except CoveyError:
+        raise
     except Exception as error:
+        if "Expected more than 1 value per channel" in str(error):
+            raise ModelError(
+                f"The model {name} has a BatchNorm, which needs two examples in every "
+                f"batch that it trains on, and met one of {batch[0]}. Set "
+                f"train.drop_last = true, which leaves out a short last one; a client with "
+                f"one example alone has to be left out, or use nn.GroupNorm."
+            ) from error
+        whole = "" if inputs.is_floating_point() else WHOLE
         raise ModelError(
-            f"A model must accept inputs {tuple(inputs.shape)}, "
-            f"but {type(module).__name__} failed: {error}. "
-            "Fit its layers to the data." + ("" if inputs.is_floating_point() else WHOLE)
+            f"The model {name} raised {type(error).__name__} on a batch of shape {batch}: "
+            f"{error}. Correct its forward.{whole}"
         ) from error
     if not isinstance(outputs, Tensor):
         raise ModelError(
-            f"A model must return one tensor, but {type(module).__name__} returned "
-            f"a {type(outputs).__name__}. Return the log-probabilities alone."
+            f"The model {name} must return one tensor, but it returned a "
+            f"{type(outputs).__name__}. Return the outputs alone."
+        )
+    if outputs.dim() not in (2, 3) or len(outputs) != len(inputs):
+        raise ModelError(
+            f"The model {name} must return a row of outputs per example, but a batch of "
+            f"shape {batch} gave {tuple(outputs.shape)}. Squeeze no axis of length 1, and "
+            f"mix no examples."
         )
     return outputs
 
@@ -303,7 +332,7 @@ def check_model(
         layer.eval()
     with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
-        outputs = tried(trial, torch.zeros(2, *input_shape, dtype=dtype))
+        outputs = model_outputs(trial, torch.zeros(2, *input_shape, dtype=dtype))
         draws = not torch.equal(before, torch.get_rng_state())
     if draws:
         raise ModelError(
@@ -401,9 +430,6 @@ class PassedModel(ModelFactory):
         )
 
 
-REMEDY = "Correct the function."
-
-
 class ModelFunction(ModelFactory, OwnFunction):
     """A network's class, or a function that makes one; a shipped network is one too.
 
@@ -439,8 +465,7 @@ class ModelFunction(ModelFactory, OwnFunction):
                 f"(input_shape, num_classes), beside its settings {self.options}, but its "
                 f"signature is {signature}. Give its other arguments defaults."
             ) from error
-        make = partial(self.call, *arguments)
-        module = made_module(f"model function {self.name}", make, REMEDY)
+        module = self.call(*arguments)
         if self.is_own or self.task == "multiclass":
             return module
         if isinstance(module, nn.Sequential) and isinstance(module[-1], nn.LogSoftmax):
@@ -470,4 +495,4 @@ def build_model(
     """
     with streams.lent_to_torch():
         build = partial(model.build_for, input_shape, num_classes, streams.seed)
-        return made_module(f"model function {model.name}", build, REMEDY)
+        return made_module(f"model function {model.name}", build, "Correct the function.")

@@ -15,7 +15,7 @@ from jaxtyping import Float, Shaped
 from numpy import ndarray
 from torch import Tensor, nn
 
-from covey.base.errors import ConfigError, CoveyError, ModelError
+from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.rng import Streams
 from covey.components.own_code import raised_at, source_hash
 from covey.components.parts import Component, OwnFunction, Positive
@@ -32,11 +32,7 @@ class FeatureMap(Component):
     @classmethod
     def around(cls, function: Callable[..., Any], options: Mapping[str, Any]) -> "FeatureMap":
         """Return a user's function that makes a module as a feature map."""
-        if isinstance(function, nn.Module):
-            raise ConfigError(
-                f"must be a covey.FeatureMap or a function that returns an nn.Module, found a "
-                f"module itself, a {type(function).__name__}. Name a function that returns it."
-            )
+        refuse_module(function, "FeatureMap")
         return FeatureFunction(function=function, **options)
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
@@ -409,14 +405,9 @@ class FrozenFeatures(nn.Module):
 
     def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
         """Return the features as float32; nothing is kept for a gradient."""
-        try:
-            with torch.no_grad():
-                found: object = self._held[0](inputs.clone())  # a user's may write
-        except Exception as error:  # foreign code may raise anything
-            raise ModelError(
-                f"The feature map {self.name} raised {type(error).__name__} on a batch of "
-                f"shape {tuple(inputs.shape)}: {error}. Choose one that fits these inputs."
-            ) from error
+        subject = f"The feature map {self.name}, on a batch of shape {tuple(inputs.shape)},"
+        with torch.no_grad(), blamed(ModelError, subject, "Choose one that fits these inputs."):
+            found: object = self._held[0](inputs.clone())  # a user's may write
         if not isinstance(found, Tensor):
             raise ModelError(
                 f"The feature map {self.name} must return one tensor, but it returned a "
@@ -443,6 +434,19 @@ def _tensor_hash(module: nn.Module) -> str:
     if not tensors:
         return ""
     return hashlib.sha256(safetensors.torch.save(tensors)).hexdigest()
+
+
+def refuse_module(function: object, base: str) -> None:
+    """Refuse a module where a function belongs that makes one.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if isinstance(function, nn.Module):
+        raise ConfigError(
+            f"must be a covey.{base} or a function that returns an nn.Module, found a module "
+            f"itself, a {type(function).__name__}. Name a function that returns it."
+        )
 
 
 def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module:

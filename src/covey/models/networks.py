@@ -10,7 +10,8 @@ References:
 """
 
 import math
-from typing import ClassVar
+from itertools import pairwise
+from typing import ClassVar, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -35,24 +36,30 @@ def _halved(image_shape: ImageShape, times: int, channels: int) -> int:
     return channels * (height >> times) * (width >> times)
 
 
+def _conv(inputs: int, maps: int, side: int = 3, *, pooled: bool = False) -> list[nn.Module]:
+    """Return a padded convolution, pooled by two if that is said, and ReLU."""
+    convolution = nn.Conv2d(inputs, maps, kernel_size=side, padding=side // 2)
+    return [convolution, *([nn.MaxPool2d(2)] if pooled else []), nn.ReLU()]
+
+
+def _classes(*widths: int) -> list[nn.Module]:
+    """Return linear layers from width to width, ReLU between them, and log-probabilities."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return [*layers[:-1], nn.LogSoftmax(dim=1)]
+
+
 class MnistCnn(ImageNetwork):
     """Two padded 3x3 convolutions (32, 64), each pooled, and one Xavier linear layer."""
 
     smallest_side = 4
 
     def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
-        head = nn.Linear(_halved(image_shape, times=2, channels=64), num_classes)
-        nn.init.xavier_uniform_(head.weight)
+        head = _classes(_halved(image_shape, times=2, channels=64), num_classes)
+        nn.init.xavier_uniform_(cast("nn.Linear", head[1]).weight)
         super().__init__(
-            nn.Conv2d(image_shape[0], 32, kernel_size=3, padding=1),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, kernel_size=3, padding=1),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Flatten(),
-            head,
-            nn.LogSoftmax(dim=1),
+            *_conv(image_shape[0], 32, pooled=True), *_conv(32, 64, pooled=True), *head
         )
 
 
@@ -63,16 +70,9 @@ class FemnistCnn(ImageNetwork):
 
     def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
         super().__init__(
-            nn.Conv2d(image_shape[0], 32, kernel_size=3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, kernel_size=3, padding=1),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(_halved(image_shape, times=1, channels=64), 128),
-            nn.ReLU(),
-            nn.Linear(128, num_classes),
-            nn.LogSoftmax(dim=1),
+            *_conv(image_shape[0], 32),
+            *_conv(32, 64, pooled=True),
+            *_classes(_halved(image_shape, times=1, channels=64), 128, num_classes),
         )
 
 
@@ -100,13 +100,7 @@ class Vgg(ImageNetwork):
             layers.insert(-1, nn.MaxPool2d(2))
         super().__init__(
             *layers,
-            nn.Flatten(),
-            nn.Linear(_halved(image_shape, len(self.stages), channels), 512),
-            nn.ReLU(),
-            nn.Linear(512, 512),
-            nn.ReLU(),
-            nn.Linear(512, num_classes),
-            nn.LogSoftmax(dim=1),
+            *_classes(_halved(image_shape, len(self.stages), channels), 512, 512, num_classes),
         )
 
 
@@ -117,15 +111,9 @@ class ConvNet(ImageNetwork):
 
     def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
         super().__init__(
-            nn.Conv2d(image_shape[0], 20, kernel_size=3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(20, 10, kernel_size=3, padding=1),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(_halved(image_shape, times=0, channels=10), 32),
-            nn.ReLU(),
-            nn.Linear(32, num_classes),
-            nn.LogSoftmax(dim=1),
+            *_conv(image_shape[0], 20),
+            *_conv(20, 10),
+            *_classes(_halved(image_shape, times=0, channels=10), 32, num_classes),
         )
 
 
@@ -141,19 +129,9 @@ class LeNet5(ImageNetwork):
 
     def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
         super().__init__(
-            nn.Conv2d(image_shape[0], 6, kernel_size=5, padding=2),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Conv2d(6, 16, kernel_size=5, padding=2),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(_halved(image_shape, times=2, channels=16), 120),
-            nn.ReLU(),
-            nn.Linear(120, 84),
-            nn.ReLU(),
-            nn.Linear(84, num_classes),
-            nn.LogSoftmax(dim=1),
+            *_conv(image_shape[0], 6, side=5, pooled=True),
+            *_conv(6, 16, side=5, pooled=True),
+            *_classes(_halved(image_shape, times=2, channels=16), 120, 84, num_classes),
         )
 
 
@@ -182,9 +160,7 @@ class ResNetMini(ImageNetwork):
         super().__init__(
             _ResidualBlock(image_shape[0], 16),
             _ResidualBlock(16, 32),
-            nn.Flatten(),
-            nn.Linear(_halved(image_shape, times=2, channels=32), num_classes),
-            nn.LogSoftmax(dim=1),
+            *_classes(_halved(image_shape, times=2, channels=32), num_classes),
         )
 
 
@@ -192,22 +168,14 @@ class Mlp(nn.Sequential):
     """One hidden layer of 200 neurons, over inputs of any shape."""
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
-        super().__init__(
-            nn.Flatten(),
-            nn.Linear(math.prod(input_shape), 200),
-            nn.ReLU(),
-            nn.Linear(200, num_classes),
-            nn.LogSoftmax(dim=1),
-        )
+        super().__init__(*_classes(math.prod(input_shape), 200, num_classes))
 
 
 class Linear(nn.Sequential):
     """Softmax regression over inputs of any shape: few parameters, so little noise."""
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
-        super().__init__(
-            nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes), nn.LogSoftmax(dim=1)
-        )
+        super().__init__(*_classes(math.prod(input_shape), num_classes))
 
 
 class LinearMap(nn.Sequential):
