@@ -18,6 +18,7 @@ from covey.components.own_code import no_foreign_code
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
 from covey.runtime.folder import RunFolder
+from covey.runtime.ledger_record import LedgerRecord
 from covey.unlearning.signature import Check, check_signature, key_records, sign, signing_key
 
 FORMAT, VERSION = "covey-report", 1
