@@ -113,7 +113,8 @@ def sought(world: Path, name: str) -> SearchTarget:
     folder = RunFolder(world / "runs" / "own")
     with Ledger.read(folder.ledger) as ledger:
         handles = {name: handle for handle, name in ledger.names().items()}
-    return SearchTarget(folder, folder.config(), name, handles[name], frozenset(NAMES), 0)
+    where, known = str(folder.ledger_path), frozenset(NAMES)
+    return SearchTarget(folder, folder.config(), where, name, handles[name], known, 0)
 
 
 def found(world: Path, name: str) -> Search:
@@ -219,9 +220,9 @@ def test_copies_are_places_and_their_recipients_are_nobodys_business(world, tmp_
     shutil.copytree(world / "runs" / "own", place)
     folder = RunFolder(place)
     more = {"recipient": "carol", "round_index": 1}
-    record_copy(folder, "model", tmp_path / "for-carol", "0" * 64, more)
-    record_copy(folder, "model", tmp_path / "early", "0" * 64, {"round_index": 0})
-    record_copy(folder, "explanation", tmp_path / "page", "", {"subject": "h-other"})
+    record_copy(folder, "model", tmp_path / "for-carol", "0" * 64, **more)
+    record_copy(folder, "model", tmp_path / "early", "0" * 64, round_index=0)
+    record_copy(folder, "explanation", tmp_path / "page", subject="h-other")
     copies = [
         each
         for each in search_places(replace(sought(world, "anna"), folder=folder)).places

@@ -27,8 +27,8 @@ from covey.report.comparison import (
 from covey.report.queries import Reported, group_sizes, metrics_csv, rounds_table, utility
 from covey.report.summary import PROMISE, by_attacks, happenings, spread
 from covey.report.view import pictures_of, privacy_of, run_view
+from covey.runtime.access import Explanation
 from covey.runtime.auditing import RATES, Audit
-from covey.runtime.leaving import Explanation
 
 MOST_CLUSTERS = 12
 """That a page has a line for."""

@@ -16,7 +16,8 @@ from pydantic import TypeAdapter
 
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import delete_whole, make_folder, read_bounded, read_text, replace_whole
-from covey.base.names import Basis, ClientName
+from covey.base.history import History
+from covey.base.names import Basis, ClientName, Handle
 from covey.components.own_code import origins_of
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import RecordReader
@@ -24,6 +25,7 @@ from covey.runtime.ledger_record import RecordReader
 if TYPE_CHECKING:
     from covey.config.settings import Config
 
+_STATE = re.compile(r"round-(\d{5,})\.safetensors")
 OWN = re.compile(r"(?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 """`package.module:name`."""
 
@@ -202,6 +204,10 @@ class RunFolder:
     def _request_path(self, client: str) -> Path:
         return self.request_queue / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
 
+    def records_of(self, handle: Handle) -> list[Path]:
+        """Return the files that hold a client's records."""
+        return sorted(self.records.glob(f"{handle}-*.safetensors"))
+
     def config(self) -> "Config":
         """Read the settings back; none of the user's code is imported for that.
 
@@ -258,6 +264,47 @@ def _own_code(settings: object) -> Iterator[str]:
             yield from _own_code(each)
     elif isinstance(settings, str) and OWN.fullmatch(settings):
         yield settings
+
+
+def checkpoint_path(folder: Path, round_index: int) -> Path:
+    """Return where the state, or the updates, of a round lie in a folder of such files."""
+    return folder / f"round-{round_index:05d}.safetensors"
+
+
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """Return the files that are named like checkpoints, oldest round first."""
+    return sorted((p for p in folder.glob("*") if _STATE.fullmatch(p.name)), key=round_of)
+
+
+def round_of(path: Path) -> int:
+    """Return the round of a file that is named like a checkpoint."""
+    return int(path.stem.removeprefix("round-"))
+
+
+def rounds_in(folder: Path) -> tuple[int, ...]:
+    """Return the rounds whose states, or whose stored updates, are there, in order."""
+    return tuple(map(round_of, checkpoint_paths(folder)))
+
+
+def settings_hash(config: "Config") -> str:
+    """Hash the settings that can change a result: not how many workers found it."""
+    from covey.config.settings import that_matter
+
+    return hashlib.sha256(repr(sorted(that_matter(config).items())).encode()).hexdigest()
+
+
+def check_settings(config: "Config", history: History, folder: RunFolder) -> None:
+    """Refuse other settings than those that began the run, but for what changes nothing.
+
+    Raises:
+        RunError: they are others.
+    """
+    began, now = history.started, settings_hash(config)
+    if began and began.config_hash != now:
+        raise RunError(
+            f"The settings in config.toml must be those that began the run in {folder.path}, with "
+            f"hash {began.config_hash[:12]}, found {now[:12]}. Put them back, or start a new run."
+        )
 
 
 def now() -> str:
