@@ -215,6 +215,19 @@ def test_a_deployments_folder_is_searched_and_the_nodes_machine_is_not(world, tm
     assert "Flower's own database" in said
 
 
+def test_an_export_that_has_the_name_in_its_own_is_one_place(world, tmp_path):
+    shutil.copytree(world / "runs" / "own", tmp_path / "own")
+    folder = RunFolder(tmp_path / "own")
+    export = folder.exports / "anna.safetensors"
+    folder.exports.mkdir()
+    export.touch()
+    record_copy(folder, "model", export, round_index=1)
+    places = search_places(replace(sought(world, "anna"), folder=folder)).places
+    of_export = [(each.kind, each.who_must_act) for each in places if each.path == str(export)]
+    assert of_export == [("copy", COVEY)]
+    assert len({(each.path, each.who_must_act) for each in places}) == len(places)
+
+
 def test_copies_are_places_and_their_recipients_are_nobodys_business(world, tmp_path):
     place = tmp_path / "own"
     shutil.copytree(world / "runs" / "own", place)

@@ -101,10 +101,8 @@ def _needed(entry: RunEntry, needed: Mapping[str, str]) -> str:
     if entry.open_requests:
         return f"{entry.open_requests} requests to leave wait for an answer"
     if entry.undelivered_answers:
-        return (
-            f"{entry.undelivered_answers} answers were not acknowledged: `covey forget "
-            f"{entry.place} --again` shows them"
-        )
+        remedy = f"`covey forget {entry.place} --again` shows them"
+        return f"{entry.undelivered_answers} answers were not acknowledged: {remedy}"
     return needed.get(entry.place, "")
 
 
@@ -117,11 +115,8 @@ def _states(entry: RunEntry, needed: Mapping[str, str]) -> Retention:
     updates = sorted(each for each in folder.updates.rglob("*") if each.is_file())
     lost: list[str] = []
     if states:
-        lost += [
-            "roll_back and retrain are still possible, and play all rounds again from the "
-            "first one: no later state is left to begin with",
-            "the models of earlier rounds are gone; the newest ones stay",
-        ]
+        lost.append("roll_back and retrain play all rounds again, from the first one")
+        lost.append("the models of earlier rounds are gone; the newest ones stay")
     if updates:
         lost.append("calibrate can no longer be answered: it needs the stored updates")
     paths = (*states, *updates)
@@ -140,17 +135,12 @@ def _whole(
     proofs = sum(each.proofs for each in gone)
     kept = next(filter(None, (_needed(each, needed) for each in gone)), "")
     if not kept and folder and proofs and not with_proofs:
-        kept = (
-            f"{proofs} proofs of answers lie in it, and they would go too: copy them "
-            f"elsewhere, and say --with-proofs"
-        )
+        kept = f"{proofs} proofs would go too: copy them elsewhere, and say --with-proofs"
     if kept or folder is None:
         return Retention(entry.place, folder, "whole", kept=kept or ELSEWHERE)
     lost = [
-        f"no request of its {entry.clients or 0} clients can be answered or proved any "
-        f"more: deny, subtract, roll_back, retrain and calibrate all need the ledger",
-        "its models, its record and what was exported into its folder are gone; copies "
-        "elsewhere are not, and the record of who has them is",
+        f"no request of its {entry.clients or 0} clients can be answered or proved any more",
+        "its models, its exports and the record of who has copies elsewhere are gone",
     ]
     if proofs:
         lost.append(f"{proofs} proofs are gone: who has a copy can verify it, without the ledger")

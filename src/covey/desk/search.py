@@ -130,14 +130,13 @@ def searched(
                 if handle or run not in mine:
                     fact = RunOfRequest(held=handle, **about)
             elif run not in mine or (waits and not now.held):
-                why: Ending | None = "gone" if place not in found.known else None
+                why: Ending = "gone" if place not in found.known else "elsewhere"
                 if place in found.unreadable:
                     why = "unreadable"
                 elif name in found.left.get(place, ()):
                     why = "before"
-                elif run in mine and not why:
-                    why = "elsewhere"
-                fact = RunOfRequest(ended=why, **about) if why else None
+                if run in mine or why != "elsewhere":
+                    fact = RunOfRequest(ended=why, **about)
             if fact is not None:
                 new[run] = place
                 facts.append(fact)

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -259,14 +258,12 @@ BASELINE = "baseline"
 RENDERED = ("report.html", "report.json", "metrics.csv", "figures", "audit", BASELINE)
 """What shows a run as it was, and can be made again: it goes with every answer."""
 
-_FATE_WORDS: Mapping[Fate, str] = MappingProxyType(
-    {
-        "deleted": "deleted",
-        "unchanged": "stays, as the answer did not change it",
-        "outside": "to be deleted by you",
-        "missing": "to be found by you, as it is not there any more",
-    }
-)
+_FATE_WORDS: Mapping[Fate, str] = {
+    "deleted": "deleted",
+    "unchanged": "stays, as the answer did not change it",
+    "outside": "to be deleted by you",
+    "missing": "to be found by you, as it is not there any more",
+}
 
 REQUESTER = "[requester]"
 """What replaces a leaving client's name in a record."""

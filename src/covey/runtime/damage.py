@@ -28,14 +28,8 @@ from covey.unlearning.proof import check_proof, read_proof
 from covey.unlearning.proof_text import proof_page
 
 COPY = "Nothing holds it a second time: restore it from a copy."
-REPLAY = (
-    "It is deleted, and the rounds since the last whole state are played again and "
-    "compared with the ledger."
-)
-HIDDEN = (
-    "Its rounds cannot be played again: their hidden draws were forgotten on purpose "
-    "(secrets.source = 'os'). Restore the state from a copy."
-)
+REPLAY = "It is deleted; the rounds since the last whole state are played again and compared."
+HIDDEN = "Its hidden draws are forgotten (secrets.source = 'os'): restore it from a copy."
 SIGNED = "Who asked has a copy of it; a second one is not signed."
 
 
@@ -100,7 +94,7 @@ def _of_ledger(folder: RunFolder, config: Config, ledger: Ledger) -> Iterator[Da
         ledger.check_participation()
     except LedgerError as error:
         what, how = "the table of who took part", "It is made anew of the ledger's events."
-        yield Damage(folder.ledger_path, what, _line(error), how, _nothing)
+        yield Damage(folder.ledger_path, what, _line(error), how, lambda: None)
     history, marker = folder.reader.read(ledger).history, folder.secret_marker
     try:
         check_settings(config, history, folder)
@@ -116,10 +110,7 @@ def _of_ledger(folder: RunFolder, config: Config, ledger: Ledger) -> Iterator[Da
     for t in rounds_in(folder.updates):
         if problem := updates_problem(folder.updates, t, ledger.files):
             path = checkpoint_path(folder.updates, t)
-            how = (
-                "It is deleted: nobody can be answered by calibration any more from that "
-                "round on; a retraining needs no stored updates."
-            )
+            how = "It is deleted: from that round on, nobody can be answered by calibration."
             repair = partial(delete_whole, path)
             yield Damage(path, f"the updates of round {t}", problem, how, repair)
     used = history.components
@@ -168,10 +159,6 @@ def proof_damages(folder: RunFolder) -> Iterator[Damage]:
             how = "It is written anew from the signed proof beside it."
             repair = partial(replace_whole, page, whole, mode=0o600)
             yield Damage(page, "a proof's page", found, how, repair)
-
-
-def _nothing() -> None:
-    """Do nothing: what follows writes it."""
 
 
 def _line(error: Exception) -> str:

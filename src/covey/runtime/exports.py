@@ -40,8 +40,7 @@ def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRou
     """
     if figure not in FIGURES:
         raise ConfigError(
-            f"Rounds are compared by one of {', '.join(FIGURES)}, found {figure!r}. Take "
-            f"one of these."
+            f"Rounds are compared by {', '.join(FIGURES)}, found {figure!r}. Take one of these."
         )
     kept = set(rounds_in(folder.checkpoints))
     best = best_round((row for row in history.rounds if row.round_index in kept), figure)
@@ -101,8 +100,8 @@ def export_model(
     name = recipient.strip()
     if len(name) > MAX_RECIPIENT_LENGTH or not name.isprintable():
         raise ConfigError(
-            f"--recipient takes one line of at most {MAX_RECIPIENT_LENGTH} characters, "
-            f"found {len(name)} characters, or some that cannot be printed. Shorten it."
+            f"--recipient takes one line of at most {MAX_RECIPIENT_LENGTH} characters that can be "
+            f"printed, found {name[:80]!r}. Shorten it."
         )
     rounds, params = latest_model(folder, cluster, after)
     payload = model_bytes(params)

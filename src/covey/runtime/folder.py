@@ -5,12 +5,12 @@ import json
 import re
 import shutil
 import tomllib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from covey.config.settings import Config
 
 _STATE = re.compile(r"round-(\d{5,})\.safetensors")
-OWN = re.compile(r"(?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-"""`package.module:name`."""
+_OWN = re.compile(r'"((?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)"')
+"""A user's `package.module:name`, among settings as JSON."""
 
 
 class QueuedRequest(NamedTuple):
@@ -104,7 +104,7 @@ class RunFolder:
                 f"{path} exists and is not a covey run. Give another --out, or an empty folder."
             )
         made = make_folder(path)
-        origins = origins_of(_own_code(config.model_dump(mode="json")))
+        origins = origins_of(_OWN.findall(config.model_dump_json()))
         replace_whole(folder.imports, json.dumps(origins).encode(), mode=0o600)
         # the last: with it, there is a run
         replace_whole(folder.config_path, config.toml().encode("utf-8"), mode=0o600)
@@ -253,17 +253,6 @@ class RunFolder:
     def _settings(self) -> dict[str, Any]:
         with as_written(self.config_path, "the settings of this run"):
             return tomllib.loads(read_text(self.config_path))
-
-
-def _own_code(settings: object) -> Iterator[str]:
-    """Yield every setting that may name a user's code."""
-    if isinstance(settings, Mapping):
-        settings = list(cast("Mapping[str, object]", settings).values())
-    if isinstance(settings, list):
-        for each in cast("list[object]", settings):
-            yield from _own_code(each)
-    elif isinstance(settings, str) and OWN.fullmatch(settings):
-        yield settings
 
 
 def checkpoint_path(folder: Path, round_index: int) -> Path:

@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from covey.base.errors import CoveyError
@@ -59,35 +58,28 @@ class Place:
     how: str
 
 
-_HOW: Mapping[tuple[Kind, Actor], str] = MappingProxyType(
-    {
-        ("ledger", COVEY): "Every answer deletes the row, and overwrites what is left of it.",
-        ("ledger", YOU): (
-            "No answer deletes an event, and the handle then leads to no name. Delete the whole "
-            "run to delete them."
-        ),
-        ("request", COVEY): "Whoever plays the run takes it away, and answers.",
-        ("data", COVEY): "Every answer deletes it.",
-        ("data", YOU): "Delete what is the client's after the answer: the run goes on without it.",
-        ("preferences", YOU): "Delete the client's entry after the answer.",
-        ("settings", YOU): "Take the name out, or delete that run.",
-        ("model", COVEY): (
-            "A retraining deletes them and plays the rounds again, a subtraction solves the "
-            "newest one again; a roll back deletes only the later ones, and a denial nothing."
-        ),
-        ("updates", COVEY): "Every answer takes its own ones out.",
-        ("page", COVEY): "Every answer deletes it; it can be made again, without the client.",
-        ("copy", COVEY): "Every answer deletes it, but a model only one that changes the model.",
-        ("copy", YOU): "Delete it; `covey forget` lists it, with the recipient who is to be told.",
-        ("run", COVEY): "Every answer deletes it; it can be made again, without the client.",
-        ("run", YOU): "Let the client leave that run too, with `covey forget`.",
-        ("deployment", YOU): (
-            "Delete it, or take the name out of it, and make the node's key invalid."
-        ),
-        ("secret", YOU): "Delete it together with the run, which cannot go on without it.",
-        ("file", YOU): "Take it out, or delete the file.",
-    }
-)
+_HOW: Mapping[tuple[Kind, Actor], str] = {
+    ("ledger", COVEY): "Every answer deletes the row, and overwrites what is left of it.",
+    ("ledger", YOU): "No answer deletes it, and its handle leads to no name then. Delete the run.",
+    ("request", COVEY): "Whoever plays the run takes it away, and answers.",
+    ("data", COVEY): "Every answer deletes it.",
+    ("data", YOU): "Delete what is the client's after the answer: the run goes on without it.",
+    ("preferences", YOU): "Delete the client's entry after the answer.",
+    ("settings", YOU): "Take the name out, or delete that run.",
+    ("model", COVEY): (
+        "A retraining deletes them and plays the rounds again, a subtraction solves the "
+        "newest one again; a roll back deletes only the later ones, and a denial nothing."
+    ),
+    ("updates", COVEY): "Every answer takes its own ones out.",
+    ("page", COVEY): "Every answer deletes it; it can be made again, without the client.",
+    ("copy", COVEY): "Every answer deletes it, but a model only one that changes the model.",
+    ("copy", YOU): "Delete it; `covey forget` lists it, with the recipient who is to be told.",
+    ("run", COVEY): "Every answer deletes it; it can be made again, without the client.",
+    ("run", YOU): "Let the client leave that run too, with `covey forget`.",
+    ("deployment", YOU): "Delete it, or take the name out; make the node's key invalid.",
+    ("secret", YOU): "Delete it together with the run, which cannot go on without it.",
+    ("file", YOU): "Take it out, or delete the file.",
+}
 """What becomes of a place, or is to be done about it, by who has to act."""
 
 Findings = Iterator[Place | str]
@@ -149,11 +141,6 @@ class SearchTarget:
         return masked(text, self.known - {self.name}, "[another client]")
 
 
-SEED = (
-    "the seed, since secrets.source is not 'os' as for real clients: with it, who guesses the "
-    "name computes its handle"
-)
-
 MAX_FILE_SIZE = 1 << 28
 """Bytes of a file that is searched."""
 
@@ -197,10 +184,10 @@ def _mentions_below(
         except OSError:
             skipped.append(path)
     if skipped:
+        of, first = MAX_FILE_SIZE >> 20, target.display_path(skipped[0], top)
         yield (
-            f"{len(skipped)} files and folders in {shown} that are larger than "
-            f"{MAX_FILE_SIZE >> 20} MiB or cannot be read, first "
-            f"{target.display_path(skipped[0], top)}."
+            f"{len(skipped)} files and folders in {shown} that are larger than {of} MiB or cannot "
+            f"be read, first {first}."
         )
 
 
@@ -247,7 +234,8 @@ def _inside_run(target: SearchTarget) -> Findings:
             yield place("page", COVEY, "what shows the run with it", path)
     yield from _copies(target)
     if target.config.secrets.source == "seeded":
-        yield place("secret", YOU, SEED, folder.config_path)
+        what = "the seed: who guesses the name computes its handle (secrets.source = 'os' has none)"
+        yield place("secret", YOU, what, folder.config_path)
     elif path := secret_path(folder.secret_marker):
         what = "the key by which covey knows the name again after it left"
         yield place("secret", YOU, what, path, path.parent)
@@ -257,7 +245,8 @@ def _inside_run(target: SearchTarget) -> Findings:
         yield from _mentions_below(target, "copy", folder.copies)
     own = folder.ledger_path
     ledgers = (own.with_name(own.name + each) for each in ("", "-journal", "-wal", "-shm"))
-    searched = [folder.request_queue, folder.copies, *rendered, *ledgers]
+    written = (copy.location(folder) for copy in copies_of(folder))
+    searched = [folder.request_queue, folder.copies, *rendered, *ledgers, *written]
     yield from _mentions_below(target, "file", folder.path, searched)
 
 
@@ -308,10 +297,7 @@ def _data(target: SearchTarget) -> Findings:
     elif source.is_passed:
         yield "Where the program that played this run has the client's data from."
     elif source.simulates:
-        yield (
-            f"The published data set {source.name!r}, of which the settings make this simulated "
-            f"client: it does not have its name."
-        )
+        yield f"The data set {source.name!r}, which does not hold this simulated client's name."
     else:
         folder = data_folder(source.dir)
         if not folder.is_dir():
@@ -370,18 +356,12 @@ def _in_run(target: SearchTarget, path: Path) -> Findings:
 
 NEVER_SEARCHED = (
     "Backups and snapshots of all these places.",
-    "Copies that were made without covey, models that a program wrote itself, and runs "
-    "in other folders.",
-    "Shell histories, process lists, logs of your own code, and the printed output of "
-    "commands: arguments and --json hold the name.",
-    "What a model has learnt: files of states and of examples are not understood, only "
-    "searched for the name.",
+    "Copies made without covey, models that a program wrote itself, and runs in other folders.",
+    "Shell histories, process lists, logs of your own code, and printed output: they hold names.",
+    "What a model has learnt: states and examples are searched for the name alone.",
 )
 
-POSTGRES = (
-    "The write-ahead log, replicas, backups and logs of statements of the ledger's "
-    "PostgreSQL server."
-)
+POSTGRES = "The PostgreSQL server's write-ahead log, replicas, backups and logs of statements."
 
 
 def search_places(target: SearchTarget) -> Search:
