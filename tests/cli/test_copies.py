@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from covey import Config, run
-from covey.runs.pages import on_record
-from covey.runtime.copies import copies_of, hash_of
+from covey.base.files import file_hash
+from covey.runtime.copies import copies_of, on_record
 from covey.runtime.folder import RunFolder
 
 LEAVER = "client-00003"
@@ -76,7 +76,7 @@ def test_a_page_is_on_record_before_it_is_written_and_whole_after(tmp_path):
         page.write_text("x")
     for folder in folders:
         (kept,) = copies_of(RunFolder(folder))
-        assert kept.sha256 == hash_of(page)
+        assert kept.sha256 == file_hash(page)
 
 
 @pytest.mark.slow

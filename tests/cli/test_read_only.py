@@ -1,7 +1,10 @@
 """`covey explain` writes nothing into a run's folder, and pages are their owner's alone."""
 
+import json
 import os
+import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +52,27 @@ def test_explain_changes_nothing_in_the_folder(copy_of_ran, changes):
     assert code == 0, err
     assert "client-00001" in out
     assert changes == []
+
+
+def test_explain_needs_no_right_to_write(copy_of_ran):
+    """Root has every right, so that it is taken from the command where tests run as root."""
+    drop = ["--bounding-set=-dac_override,-dac_read_search,-fowner"]
+    program = "from covey.cli.app import main; main()"
+    words = [sys.executable, "-c", program, "explain", str(copy_of_ran), "client-00001", "--json"]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("setpriv takes the rights of root away, and is not installed")
+        words = ["setpriv", *drop, *words]
+    paths = [copy_of_ran, *copy_of_ran.rglob("*")]
+    for path in paths:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    finally:
+        for path in paths:
+            path.chmod(0o700)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds_trained"] == [0, 1, 2]
 
 
 def test_explain_does_not_wait_for_who_plays_the_run(copy_of_ran):

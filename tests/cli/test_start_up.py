@@ -77,9 +77,10 @@ def test_completion_loads_nothing_heavy(line, offered):
     assert offered in out.split()
 
 
-def test_a_proof_is_held_against_its_ledger_without_torch():
-    ledger = "from covey.ledger.store import Ledger; from covey.runtime.folder import RunFolder"
-    assert heavy(f"{ledger}\n{LOADED}")[0] == {"sqlalchemy"}
+@pytest.mark.parametrize("names", ["ledger.store runtime.folder", "runtime.copies runtime.secrets"])
+def test_a_ledger_and_what_was_written_out_are_read_without_torch(names):
+    program = "".join(f"import covey.{each}\n" for each in names.split())
+    assert heavy(program + LOADED)[0] == {"sqlalchemy"}
 
 
 def test_a_round_begins_without_what_only_an_end_or_noise_needs(tmp_path):

@@ -14,13 +14,12 @@ from covey.runtime.copies import (
     Copy,
     copies_of,
     erase_from_copies,
-    export_model,
     keep_copy,
-    model_bytes,
     outcome_lines,
     record_copy,
     settle_copies,
 )
+from covey.runtime.exports import export_model, exported_hashes, model_bytes
 from covey.runtime.folder import RunFolder
 from ledger.served import SERVED
 
@@ -47,11 +46,11 @@ def put(folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(payload)
     told = {"round_index": 4, **more}
-    return record_copy(folder, what, path, hashlib.sha256(payload).hexdigest(), told)
+    return record_copy(folder, what, path, hashlib.sha256(payload).hexdigest(), **told)
 
 
 def fates(folder: RunFolder, first: int | None) -> dict[str, tuple[str, bool]]:
-    found = settle_copies(folder, request(first), [NEW, OTHER])
+    found = settle_copies(folder, request(first), exported_hashes([NEW, OTHER]))
     return {Path(each.copy.path).name: (each.fate, each.notify) for each in found}
 
 
@@ -138,7 +137,7 @@ def test_who_leaves_is_in_no_record_afterwards_and_everybody_else_still_is(
 
 def test_a_proof_gets_no_path_and_no_clients_name(folder: RunFolder, tmp_path: Path):
     put(folder, tmp_path / "x", recipient="bob of the clinic")
-    (one,) = settle_copies(folder, request(0), [NEW])
+    (one,) = settle_copies(folder, request(0), exported_hashes([NEW]))
     proved = one.as_proof_fact(NAMES)
     assert proved.recipient == "[a client of the run] of the clinic"
     assert str(tmp_path) not in str(proved)
@@ -163,7 +162,7 @@ def test_what_is_written_again_for_nobody_replaces_its_record(folder: RunFolder,
     # the clinic may hold what it was given, whatever lies in its place now
     assert [c.recipient for c in copies_of(folder)] == ["a clinic", ""]
     assert fates(folder, 0)["x"] == ("unchanged", False)
-    found = settle_copies(folder, request(0), [NEW, OTHER])
+    found = settle_copies(folder, request(0), exported_hashes([NEW, OTHER]))
     assert [each.fate for each in found] == ["deleted", "unchanged"]
 
 
@@ -180,7 +179,7 @@ def test_the_record_is_in_the_order_of_writing_whatever_the_clock_says(
 
 def test_lines_for_a_person_say_what_is_left_to_do(folder: RunFolder, tmp_path: Path):
     put(folder, tmp_path / "x", recipient="a clinic", cluster=1)
-    first, second = outcome_lines(settle_copies(folder, request(0), [NEW]))
+    first, second = outcome_lines(settle_copies(folder, request(0), exported_hashes([NEW])))
     assert first.startswith(f"to be deleted by you: model of cluster 1 in {tmp_path}/x")
     assert second.strip() == "to notify (GDPR Art. 19): a clinic"
 
@@ -188,7 +187,7 @@ def test_lines_for_a_person_say_what_is_left_to_do(folder: RunFolder, tmp_path: 
 def test_a_record_that_cannot_be_read_is_named(folder: RunFolder):
     folder.copies.mkdir()
     (folder.copies / "a.json").write_text("{")
-    with pytest.raises(RunError, match=r"a\.json must be the record of a copy"):
+    with pytest.raises(RunError, match=r"a\.json must hold the record of a copy"):
         copies_of(folder)
 
 

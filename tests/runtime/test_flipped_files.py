@@ -35,7 +35,7 @@ def test_no_flip_in_what_is_known_of_a_federation_is_silent(tmp_path):
 
 def test_no_flip_in_the_record_of_a_copy_is_silent(tmp_path):
     folder, told = RunFolder(tmp_path), {"recipient": "A clinic", "round_index": 3}
-    copy = record_copy(folder, "model", tmp_path / "x", "0f" * 32, told)
+    copy = record_copy(folder, "model", tmp_path / "x", "0f" * 32, **told)
     path = folder.copies / f"{copy.id}.json"
     assert not changed_silently(path, lambda: copies_of(folder))
 

@@ -113,7 +113,8 @@ def sought(world: Path, name: str) -> SearchTarget:
     folder = RunFolder(world / "runs" / "own")
     with Ledger.read(folder.ledger) as ledger:
         handles = {name: handle for handle, name in ledger.names().items()}
-    return SearchTarget(folder, folder.config(), name, handles[name], frozenset(NAMES), 0)
+    where, known = str(folder.ledger_path), frozenset(NAMES)
+    return SearchTarget(folder, folder.config(), where, name, handles[name], known, 0)
 
 
 def found(world: Path, name: str) -> Search:
@@ -214,14 +215,27 @@ def test_a_deployments_folder_is_searched_and_the_nodes_machine_is_not(world, tm
     assert "Flower's own database" in said
 
 
+def test_an_export_that_has_the_name_in_its_own_is_one_place(world, tmp_path):
+    shutil.copytree(world / "runs" / "own", tmp_path / "own")
+    folder = RunFolder(tmp_path / "own")
+    export = folder.exports / "anna.safetensors"
+    folder.exports.mkdir()
+    export.touch()
+    record_copy(folder, "model", export, round_index=1)
+    places = search_places(replace(sought(world, "anna"), folder=folder)).places
+    of_export = [(each.kind, each.who_must_act) for each in places if each.path == str(export)]
+    assert of_export == [("copy", COVEY)]
+    assert len({(each.path, each.who_must_act) for each in places}) == len(places)
+
+
 def test_copies_are_places_and_their_recipients_are_nobodys_business(world, tmp_path):
     place = tmp_path / "own"
     shutil.copytree(world / "runs" / "own", place)
     folder = RunFolder(place)
     more = {"recipient": "carol", "round_index": 1}
-    record_copy(folder, "model", tmp_path / "for-carol", "0" * 64, more)
-    record_copy(folder, "model", tmp_path / "early", "0" * 64, {"round_index": 0})
-    record_copy(folder, "explanation", tmp_path / "page", "", {"subject": "h-other"})
+    record_copy(folder, "model", tmp_path / "for-carol", "0" * 64, **more)
+    record_copy(folder, "model", tmp_path / "early", "0" * 64, round_index=0)
+    record_copy(folder, "explanation", tmp_path / "page", subject="h-other")
     copies = [
         each
         for each in search_places(replace(sought(world, "anna"), folder=folder)).places

@@ -11,7 +11,7 @@ import pytest
 from covey import Config, ConfigError, LedgerError, RunError, load, resume, run
 from covey.config.settings import without_passwords
 from covey.ledger.store import Ledger
-from covey.runtime.session import settings_hash
+from covey.runtime.folder import settings_hash
 
 SECRET = "pa55-for-the-ledger"  # noqa: S105 - of no ledger
 

@@ -17,8 +17,7 @@ import covey
 from covey import Config, ConfigError, load, resume
 from covey import trackers as background
 from covey.runs.sweeps import Follower
-from covey.runtime.folder import RunFolder
-from covey.runtime.session import settings_hash
+from covey.runtime.folder import RunFolder, settings_hash
 from covey.trackers import Background
 from plugins.tracker_lines import Lines
 from tracking.conftest import LINES, TINY, curves_of, lines_of, mlflow_run, scalars_of, single

@@ -26,8 +26,7 @@ from covey.base.events import (
 from covey.base.figure import Figure, RiskEstimate
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.session import settings_hash
+from covey.runtime.folder import RunFolder, settings_hash
 
 INERT = "<script>alert('x')</script>"
 HOSTILE_FOLDER = INERT.replace("/", "\u2215")

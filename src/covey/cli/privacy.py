@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from covey.auditor.result import ModelAudit
     from covey.dp.current_guarantee import Guarantee
     from covey.runs.own_records import ExposedRecords
+    from covey.runtime.access import Explanation
     from covey.runtime.auditing import Audit
     from covey.runtime.dp_audit import CanaryAudit
-    from covey.runtime.leaving import Explanation
     from covey.runtime.participation_game import Game
 
 PARTICIPATION = "participation"
@@ -498,7 +498,7 @@ def _of_the_paper(
     return NoiseGuarantee("paper", rounds, claimed, delivered, noise / 2, noise)
 
 
-@text_of("covey.runtime.leaving.Explanation")
+@text_of("covey.runtime.access.Explanation")
 def lines_of_explanation(held: Explanation) -> Iterator[Line]:
     """Yield what is held, the places by who has to act, and what was not searched."""
     for key, value in facts_of(held):
@@ -548,8 +548,6 @@ def explain(
             lie. Needs train.keep_losses; nothing else is written or sent.
         share: With --records: which part of them, at least one.
     """
-    from covey.report.page import write_explanation
-
     if records:
         from covey.runs.own_records import exposed_records
 
@@ -563,10 +561,14 @@ def explain(
             f"covey explain takes a run and a client's name, found {run} alone. Name the client, "
             f"or give --records with the folder of its node."
         )
-    from covey.runs.pages import on_record
+    from covey.runtime.access import explain_client
+    from covey.runtime.folder import RunFolder
 
-    held = covey.load(run).explain(client)
+    held = explain_client(RunFolder.existing(run), client)
     if page is not None:
+        from covey.report.page import write_explanation
+        from covey.runtime.copies import on_record
+
         with on_record([run], "explanation", page, subject=held.handle):
             write_explanation(held, run.name, page)
         console.print(f"page: {page}", soft_wrap=True)

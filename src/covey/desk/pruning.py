@@ -2,22 +2,25 @@
 
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+from covey.base.as_json import HIDDEN
 from covey.base.errors import LedgerLocked, RunError
 from covey.base.files import delete_whole, flush_folder, move
-from covey.desk.runs import PRUNED, RunEntry, found_runs, reader_url, size_of
+from covey.desk.runs import PRUNED, RunEntry, found_runs, reader_url
 from covey.ledger.backends import backend_of
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.states import checkpoint_paths
+from covey.runtime.folder import RunFolder, checkpoint_paths
 
 What = Literal["states", "whole"]
 """`states`: all states but the newest, and stored updates; `whole`: the run's folder."""
+
+
+ELSEWHERE = "it has no folder here: its database's administrator drops its schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Retention:
     """
 
     run: str
-    folder: Path | None = field(metadata={"json": "hidden"})
+    folder: Path | None = field(metadata=HIDDEN)
     what: What
     paths: tuple[Path, ...] = ()
     size_bytes: int = 0
@@ -61,7 +64,10 @@ def retention(
     """
     old = [each for each in entries if (_age(each) or 0) >= older_than.total_seconds()]
     return tuple(
-        _retention(each, entries, what, needed or {}, with_proofs=with_proofs) for each in old
+        _states(each, needed or {})
+        if what == "states"
+        else _whole(each, entries, needed or {}, with_proofs=with_proofs)
+        for each in old
     )
 
 
@@ -86,42 +92,6 @@ def prune(found: Sequence[Retention]) -> tuple[Retention, ...]:
     return tuple(done)
 
 
-def _retention(
-    entry: RunEntry,
-    entries: Sequence[RunEntry],
-    what: What,
-    needed: Mapping[str, str],
-    *,
-    with_proofs: bool,
-) -> Retention:
-    inner = _inner(entry, entries) if what == "whole" else ()
-    proofs = sum(each.proofs for each in (entry, *inner))
-    kept = next(filter(None, (_needed(e, needed) for e in (entry, *inner))), "")
-    if not kept and entry.folder is None:
-        kept = "it has no folder here: its database's administrator drops its schema"
-    elif not kept and what == "whole" and proofs and not with_proofs:
-        kept = (
-            f"{proofs} proofs of answers lie in it, and they would go too: copy them "
-            f"elsewhere, and say --with-proofs"
-        )
-    if kept or entry.folder is None:
-        return Retention(entry.place, entry.folder, what, kept=kept)
-    if what == "states":
-        return _states(entry, RunFolder(entry.folder))
-    size = sum(size_of(e.folder) for e in (entry, *inner) if e.folder is not None)
-    lost = tuple(_lost_with_all(entry, proofs))
-    return Retention(entry.place, entry.folder, what, (entry.folder,), size, lost)
-
-
-def _inner(entry: RunEntry, entries: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
-    """Return the runs that lie inside this one's folder, its baseline for example."""
-    if entry.folder is None:
-        return ()
-    here = entry.folder.resolve()
-    folders = ((e, e.folder.resolve()) for e in entries if e.folder is not None)
-    return tuple(e for e, path in folders if path != here and here in path.parents)
-
-
 def _needed(entry: RunEntry, needed: Mapping[str, str]) -> str:
     """Say why a run must stay as it is; "": it need not."""
     if entry.state == "running":
@@ -131,44 +101,53 @@ def _needed(entry: RunEntry, needed: Mapping[str, str]) -> str:
     if entry.open_requests:
         return f"{entry.open_requests} requests to leave wait for an answer"
     if entry.undelivered_answers:
-        return (
-            f"{entry.undelivered_answers} answers were not acknowledged: `covey forget "
-            f"{entry.place} --again` shows them"
-        )
+        remedy = f"`covey forget {entry.place} --again` shows them"
+        return f"{entry.undelivered_answers} answers were not acknowledged: {remedy}"
     return needed.get(entry.place, "")
 
 
-def _states(entry: RunEntry, folder: RunFolder) -> Retention:
+def _states(entry: RunEntry, needed: Mapping[str, str]) -> Retention:
+    kept = _needed(entry, needed)
+    if kept or entry.folder is None:
+        return Retention(entry.place, entry.folder, "states", kept=kept or ELSEWHERE)
+    folder = RunFolder(entry.folder)
     states = checkpoint_paths(folder.checkpoints)[:-1]
     updates = sorted(each for each in folder.updates.rglob("*") if each.is_file())
-    paths = (*states, *updates)
-    size = sum(each.stat().st_size for each in paths)
     lost: list[str] = []
     if states:
-        lost.append(
-            "roll_back and retrain are still possible, and play all rounds again from the "
-            "first one: no later state is left to begin with"
-        )
+        lost.append("roll_back and retrain play all rounds again, from the first one")
         lost.append("the models of earlier rounds are gone; the newest ones stay")
     if updates:
         lost.append("calibrate can no longer be answered: it needs the stored updates")
+    paths = (*states, *updates)
+    size = sum(each.stat().st_size for each in paths)
     kept = "" if paths else "only its newest state is there, which its models are in"
     return Retention(entry.place, folder.path, "states", paths, size, tuple(lost), kept)
 
 
-def _lost_with_all(entry: RunEntry, proofs: int) -> Iterator[str]:
-    yield (
-        f"no request of its {entry.clients or 0} clients can be answered or proved any "
-        f"more: deny, subtract, roll_back, retrain and calibrate all need the ledger"
-    )
-    yield (
-        "its models, its record and what was exported into its folder are gone; copies "
-        "elsewhere are not, and the record of who has them is"
-    )
+def _whole(
+    entry: RunEntry, entries: Sequence[RunEntry], needed: Mapping[str, str], *, with_proofs: bool
+) -> Retention:
+    folder = entry.folder
+    here = folder and folder.resolve()
+    # the run, and those inside its folder, its baseline for example
+    gone = [entry, *(e for e in entries if e.folder and here in e.folder.resolve().parents)]
+    proofs = sum(each.proofs for each in gone)
+    kept = next(filter(None, (_needed(each, needed) for each in gone)), "")
+    if not kept and folder and proofs and not with_proofs:
+        kept = f"{proofs} proofs would go too: copy them elsewhere, and say --with-proofs"
+    if kept or folder is None:
+        return Retention(entry.place, folder, "whole", kept=kept or ELSEWHERE)
+    lost = [
+        f"no request of its {entry.clients or 0} clients can be answered or proved any more",
+        "its models, its exports and the record of who has copies elsewhere are gone",
+    ]
     if proofs:
-        yield f"{proofs} proofs are gone: who has a copy can verify it, without the ledger"
-    if entry.folder is not None and not RunFolder(entry.folder).ledger_path.exists():
-        yield "its ledger lies in a database, and stays there: drop its schema"
+        lost.append(f"{proofs} proofs are gone: who has a copy can verify it, without the ledger")
+    if not RunFolder(folder).ledger_path.exists():
+        lost.append("its ledger lies in a database, and stays there: drop its schema")
+    size = sum(each.size_bytes for each in gone)
+    return Retention(entry.place, folder, "whole", (folder,), size, tuple(lost))
 
 
 def _delete(found: Retention, folder: Path) -> None:

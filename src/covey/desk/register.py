@@ -27,6 +27,7 @@ from covey.base.errors import ConfigError, LedgerError, LedgerLocked
 from covey.base.files import make_folder
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
+from covey.runtime.copies import Mention
 from covey.runtime.folder import RunFolder, now
 
 RequestBasis = Literal["erasure", "withdrawal", "restriction", "objection", "access"]
@@ -499,8 +500,6 @@ def to_do(request: Request, texts: Mapping[str, str], person: str = "") -> tuple
 
 def without_names(texts: Mapping[str, str], persons: Collection[str]) -> dict[str, str]:
     """Return the texts with `REQUESTER` in the place of these persons' names."""
-    from covey.runtime.copies import Mention  # which loads torch; a list needs none
-
     names, found = [t for h, t in texts.items() if h.startswith("p-")], dict(texts)
     for person in persons:
         mention = Mention.of(texts[person], names)

@@ -11,7 +11,6 @@ from covey.base.as_json import json_of
 from covey.base.errors import CoveyError, RunError
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.components.own_code import no_foreign_code
 from covey.desk.pruning import prune, retention
 from covey.desk.register import (
     FILE,
@@ -27,11 +26,10 @@ from covey.desk.register import (
 )
 from covey.desk.runs import RunEntry, found_runs, reader_url
 from covey.ledger.store import Ledger
+from covey.runtime.access import explain_client
 from covey.runtime.copies import BASELINE
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import explain_client
 from covey.runtime.places import YOU
-from covey.runtime.planning import recorded_run
 from covey.runtime.secrets import secrets_of
 
 
@@ -63,11 +61,9 @@ def search_runs(roots: Sequence[str | Path], names: Sequence[ClientName]) -> Hol
     """
     known, stopped, left = (dict[str, frozenset[ClientName]]() for _ in range(3))
     unreadable: dict[str, str] = {}
-    entries = found_runs(roots)
-    folders = {path_of(each) for each in entries}
-    for entry in entries:
-        path = path_of(entry)
-        if Path(path).name == BASELINE and str(Path(path).parent) in folders:
+    wanted, entries = frozenset(names), {path_of(each): each for each in found_runs(roots)}
+    for path, entry in entries.items():
+        if Path(path).name == BASELINE and str(Path(path).parent) in entries:
             continue
         try:
             if entry.folder is None or entry.state == "unreadable":
@@ -77,9 +73,9 @@ def search_runs(roots: Sequence[str | Path], names: Sequence[ClientName]) -> Hol
             if not Ledger.exists(place):
                 continue
             with Ledger.read(place) as ledger:
-                known[path] = frozenset(names) & {*ledger.names().values()}
-                stopped[path] = frozenset(names) & ledger.stopped().keys()
-                left[path] = _left(folder, ledger, frozenset(names) - known[path])
+                known[path] = wanted & {*ledger.names().values()}
+                stopped[path] = wanted & ledger.stopped().keys()
+                left[path] = _left(folder, wanted - known[path], ledger.tombstones())
         except CoveyError as error:
             unreadable[path] = str(error)
     return Holdings(known, stopped, left, unreadable)
@@ -90,17 +86,16 @@ def path_of(entry: RunEntry) -> str:
     return entry.place if entry.folder is None else str(entry.folder.resolve())
 
 
-def _left(folder: RunFolder, ledger: Ledger, names: frozenset[ClientName]) -> frozenset[ClientName]:
+def _left(
+    folder: RunFolder, names: frozenset[ClientName], tombstones: Collection[str]
+) -> frozenset[ClientName]:
     """Return the names whose tombstones a run has."""
-    marks = ledger.tombstones()
-    if not (marks and names):
-        return frozenset()
     config = folder.config()
-    source = config.secrets.source
-    if source == "os" and not folder.secret_marker.is_file():
+    source, marker = config.secrets.source, folder.secret_marker
+    if not (tombstones and names) or (source == "os" and not marker.is_file()):
         return frozenset()
-    own = secrets_of(Streams(config.seed), source, folder.secret_marker).tombstones(names)
-    return frozenset(name for name, mark in own.items() if mark in marks)
+    own = secrets_of(Streams(config.seed), source, marker).tombstones(names)
+    return frozenset(name for name, mark in own.items() if mark in tombstones)
 
 
 def searched(
@@ -135,14 +130,13 @@ def searched(
                 if handle or run not in mine:
                     fact = RunOfRequest(held=handle, **about)
             elif run not in mine or (waits and not now.held):
-                why: Ending | None = "gone" if place not in found.known else None
+                why: Ending = "gone" if place not in found.known else "elsewhere"
                 if place in found.unreadable:
                     why = "unreadable"
                 elif name in found.left.get(place, ()):
                     why = "before"
-                elif run in mine and not why:
-                    why = "elsewhere"
-                fact = RunOfRequest(ended=why, **about) if why else None
+                if run in mine or why != "elsewhere":
+                    fact = RunOfRequest(ended=why, **about)
             if fact is not None:
                 new[run] = place
                 facts.append(fact)
@@ -151,10 +145,8 @@ def searched(
 
 def held_in(place: str, name: ClientName) -> dict[str, Any]:
     """Return what `covey explain` says of a client; with `problem`, why that is nothing."""
-    folder = RunFolder(Path(place))
     try:
-        with no_foreign_code():
-            return json_of(explain_client(recorded_run(folder, reason=""), folder, name))
+        return json_of(explain_client(RunFolder(Path(place)), name))
     except CoveyError as error:
         return {"problem": str(error)}
 
@@ -197,14 +189,13 @@ def needed_runs(
     with read_register(folder) as register:
         texts = register.texts()
         alive = [each for each in register.requests().values() if not each.is_closed]
-    names = [texts[each] for request in alive for each in request.entry.names if each in texts]
-    found = search_runs(roots, names)
+    names = {r.number: [texts[n] for n in r.entry.names if n in texts] for r in alive}
+    found = search_runs(roots, [name for each in names.values() for name in each])
     needed: dict[str, str] = {}
-    for request in alive:
-        runs = [texts[run] for _, run in request.runs if run in texts]
-        asking = [texts[each] for each in request.entry.names if each in texts]
-        for path in (*runs, *(path for name in asking for path in found.runs_of(name))):
-            needed.setdefault(path, f"request {request.number} of the register is open")
+    for number, request in ((each.number, each) for each in alive):
+        known = (path for name in names[number] for path in found.runs_of(name))
+        for path in (*(texts[run] for _, run in request.runs if run in texts), *known):
+            needed.setdefault(path, f"request {number} of the register is open")
     return {e.place: needed[path_of(e)] for e in entries if path_of(e) in needed}
 
 

@@ -22,6 +22,7 @@ from covey.algorithms.state import (
     loss_trace,
     with_final_losses,
 )
+from covey.base.as_json import HIDDEN
 from covey.base.errors import ConfigError, CoveyError, RunError
 from covey.base.files import check_regular
 from covey.base.names import ClientName, Params
@@ -100,7 +101,7 @@ class ExposedRecords:
     kept_in: str
     records: tuple[ExposedRecord, ...]
     rows_known: bool = False
-    run: Path | None = field(default=None, metadata={"json": "hidden"})
+    run: Path | None = field(default=None, metadata=HIDDEN)
 
     def write_html(self, out: str | Path) -> Path:
         """Write the client's page, for its owner alone; nothing else is told of it.

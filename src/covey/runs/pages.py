@@ -1,12 +1,11 @@
 """A run on a page, as figures in a notebook, and as one live line."""
 
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,14 +13,13 @@ from torch import Tensor
 from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
-from covey.base.names import Handle
 from covey.build.run import build_run
 from covey.components.own_code import no_foreign_code
 from covey.config.settings import without_passwords
 from covey.data.population import Population
 from covey.report.page import write_report
 from covey.report.queries import Reported, round_line
-from covey.runtime.copies import hash_of, keep_copy, record_copy
+from covey.runtime.copies import on_record
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer
 from covey.runtime.planning import RunRecord, read_run_record
@@ -55,22 +53,6 @@ def page_over(paths: Sequence[Path], out: Path | None = None) -> Path:
     page = out or Path("report.html")
     with no_foreign_code(), on_record(paths, "comparison", page):
         return write_report([reported(RunFolder.existing(path)) for path in paths], page)
-
-
-@contextmanager
-def on_record(
-    runs: Sequence[Path],
-    what: Literal["report", "comparison", "explanation"],
-    page: Path,
-    beside: tuple[str, ...] = (),
-    subject: Handle = "",
-) -> Generator[None]:
-    """Put on record, with every run that it shows, a page that the block writes."""
-    more = {"beside": beside, "subject": subject}
-    kept = [(folder, record_copy(folder, what, page, "", more)) for folder in map(RunFolder, runs)]
-    yield
-    for folder, copy in kept:
-        keep_copy(folder, replace(copy, sha256=hash_of(page) or ""))
 
 
 def reported(

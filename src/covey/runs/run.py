@@ -31,17 +31,18 @@ from covey.runs.parts import (
     examples_in,
     listed,
     playable,
-    readable,
     wanted_answer,
 )
 from covey.runs.sweeps import tracked
+from covey.runtime.access import Explanation, explain_client
 from covey.runtime.answers import AnsweredRequest
 from covey.runtime.auditing import DEFAULT_ATTACKS, Audit, audit_run, record_attacks
 from covey.runtime.changing import ChangedRecords, NewRecords, change_records, join_run
-from covey.runtime.copies import Copy, best_kept_round, export_model, latest_model
+from covey.runtime.copies import Copy
 from covey.runtime.evaluation import BestRound
+from covey.runtime.exports import best_kept_round, export_model, latest_model
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import Explanation, ForgetResult, explain_client, finish_requests, forget
+from covey.runtime.leaving import ForgetResult, finish_requests, forget
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.participation_game import Game, play_game
 from covey.runtime.planning import RunRecord, client_plans, read_run_record
@@ -216,9 +217,7 @@ class Run:
         Raises:
             RunError: the client is not known to the run.
         """
-        with no_foreign_code():
-            run = readable(self._folder, self._overrides, "explain(...)")
-            return explain_client(run, self._folder, name)
+        return explain_client(self._folder, name)
 
     def exposed_records(self, name: ClientName, share: float = 0.02) -> ExposedRecords:
         """Return a client's most exposed records, as `covey explain --records` lists them.

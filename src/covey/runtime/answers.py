@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from covey.algorithms.state import ServerState
+from covey.base.as_json import HIDDEN, INLINE
 from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack
 from covey.base.files import delete_whole
 from covey.base.names import Basis, Handle, Params
@@ -28,6 +29,7 @@ from covey.runtime.copies import (
     outcome_lines,
     settle_copies,
 )
+from covey.runtime.exports import exported_hashes
 from covey.runtime.inputs import input_hashes
 from covey.runtime.ledger_record import records_of
 from covey.runtime.planning import current_rules
@@ -64,8 +66,8 @@ class AnsweredRequest:
     """
 
     request: str
-    handle: Handle = field(metadata={"json": "hidden"})
-    option: Option = field(metadata={"json": "inline"})
+    handle: Handle = field(metadata=HIDDEN)
+    option: Option = field(metadata=INLINE)
     model_changed: bool
     model_hash: str
     proof: Path
@@ -273,7 +275,7 @@ def finish_request(
     if served.subtracts and first is not None:
         delete_before(session.folder.checkpoints, first)
     models = whole_models(session.folder, session.ledger, state.clusters)
-    copies = () if stops else settle_copies(session.folder, request, models)
+    copies = () if stops else settle_copies(session.folder, request, exported_hashes(models))
     path, facts = write_proof(session, request, state, leaver, copies)
     if request.after_round is None:  # somebody asked, and waits for it
         handover = Handover(request.id, served.salt, facts.answer, str(path))

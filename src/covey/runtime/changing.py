@@ -5,7 +5,6 @@ in one transaction what changed; then the last round is solved again. Whatever k
 process before that transaction, nothing has happened; after it, resuming the run ends it.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +18,8 @@ from covey.build.aggregators import sums_of
 from covey.build.run import BuiltRun, brought_client
 from covey.data.examples import Client, Examples
 from covey.data.population import weight_from_threshold
-from covey.runtime.copies import copies_of, model_bytes
+from covey.runtime.copies import copies_of
+from covey.runtime.exports import exported_hashes
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import input_hashes, keep_records
 from covey.runtime.ledger_record import LedgerRecord, records_of
@@ -329,7 +329,7 @@ def _superseded(session: Session) -> tuple[str, ...]:
     """Return the exported models on record that are none of today's."""
     state = checked_state(session.folder, session.ledger)
     models = whole_models(session.folder, session.ledger, state.clusters if state else ())
-    current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
+    current = exported_hashes(models)
     return tuple(
         each.path
         for each in copies_of(session.folder)

@@ -1,9 +1,8 @@
 """What was written out of a run, for whom, and what becomes of it when somebody leaves.
 
-What was written out of a run, for its owner or for others: every copy is on record.
-
-The record stands in the run's folder, one file per copy, beside the ledger's chain and
-not in it: it holds paths, times and names of recipients, and these can be erased.
+Every copy is on record in the run's folder, one file each, beside the ledger's chain and not in
+it: a record holds paths, times and names of recipients, and these can be erased. A file of its
+own is written without the ledger's lock, while another process plays the run.
 """
 
 import hashlib
@@ -11,17 +10,17 @@ import json
 import mmap
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
-import safetensors.torch
 from pydantic import TypeAdapter
 
-from covey.base.errors import ConfigError, RunError
+from covey.base.as_json import HIDDEN, INLINE
+from covey.base.errors import RunError
 from covey.base.files import (
     checked,
     checked_json,
@@ -31,13 +30,9 @@ from covey.base.files import (
     read_bounded,
     replace_whole,
 )
-from covey.base.history import History
-from covey.base.names import ClientName, Handle, Params
+from covey.base.names import ClientName, Handle
 from covey.ledger.requests import Request
-from covey.ledger.store import Ledger
-from covey.runtime.evaluation import FIGURES, BestRound, best_round
-from covey.runtime.folder import RunFolder, now
-from covey.runtime.states import checked_state, kept_state, rounds_in, whole_models
+from covey.runtime.folder import RunFolder, as_written, now
 from covey.unlearning.facts import Fate, SettledCopy
 
 LETTER = r"[^\W_]"
@@ -67,13 +62,11 @@ class Mention:
 
     def in_text(self, text: str) -> bool:
         """Say whether the name stands in a text by itself."""
-        return any(found == self.name for found in self._pattern().findall(text))
+        return any(each == self.name for each in self._pattern().findall(text))
 
     def masked(self, text: str, instead: str) -> str:
         """Return the text with something else in the name's place."""
-        return self._pattern().sub(
-            lambda found: instead if found[0] == self.name else found[0], text
-        )
+        return self._pattern().sub(lambda m: instead if m[0] == self.name else m[0], text)
 
     def in_file(self, path: Path) -> bool:
         """Say whether the name stands in a file, as UTF-8 or as ASCII JSON.
@@ -86,18 +79,18 @@ class Mention:
         """
         if path.stat().st_size == 0:
             return False
+        wanted = _spelt(self.name)
         with (
             path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
-            if not any(content.find(each) >= 0 for each in _spelt(self.name)):
+            if not any(content.find(each) >= 0 for each in wanted):
                 return False
             every = (s for each in (*self.longer, self.name) for s in _spelt(each))
             names, letter = b"|".join(map(re.escape, every)), LETTER.encode()
             if b"\0" not in content[:SAMPLE] or len(self.name) < SHORT:
                 names = rb"(?<!%b)(?:%b)(?!%b)" % (letter, names, letter)
-            wanted = set(_spelt(self.name))
-            return any(found[0] in wanted for found in re.finditer(names, content))
+            return any(each[0] in wanted for each in re.finditer(names, content))
 
     def _pattern(self) -> re.Pattern[str]:
         names = "|".join(map(re.escape, (*self.longer, self.name)))
@@ -111,19 +104,12 @@ def masked(text: str, names: Collection[ClientName], instead: str) -> str:
     return text
 
 
-def _spelt(name: ClientName) -> Iterator[bytes]:
-    """Yield how a file can hold a name."""
-    plain = name.encode("utf-8", "surrogatepass")
-    yield plain
-    escaped = json.dumps(name)[1:-1].encode("ascii")
-    if escaped != plain:
-        yield escaped
+def _spelt(name: ClientName) -> tuple[bytes, bytes]:
+    """Return how a file can hold a name."""
+    return name.encode("utf-8", "surrogatepass"), json.dumps(name)[1:-1].encode("ascii")
 
 
 CopyKind = Literal["model", "report", "comparison", "explanation"]
-
-MAX_RECIPIENT_LENGTH = 200
-"""Characters of a recipient's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +138,7 @@ class Copy:
     recipient: str = ""
     cluster: int | None = None
     round_index: int | None = None
-    subject: Handle = field(default="", metadata={"json": "hidden"})
+    subject: Handle = field(default="", metadata=HIDDEN)
     beside: tuple[str, ...] = ()
     deleted: str = ""
 
@@ -165,6 +151,11 @@ class Copy:
         """Return where it was written."""
         return folder.path / self.path
 
+    def holds(self, handle: Handle, first: int | None) -> bool:
+        """Say whether something of a client is in it whose data were first used in a round."""
+        seen = self.round_index is None or (first is not None and self.round_index > first)
+        return self.subject in ("", handle) and (self.what != "model" or seen)
+
 
 _reader = TypeAdapter(Copy).validate_json
 
@@ -175,21 +166,20 @@ def copies_of(folder: RunFolder) -> tuple[Copy, ...]:
     Raises:
         RunError: a record cannot be read.
     """
-    found: list[Copy] = []
+    remedy = "Restore it, or delete it and look yourself for the copy that it spoke of."
+    copies: list[Copy] = []
     for path in sorted(folder.copies.glob("*.json")):
-        try:
-            found.append(_reader(checked(read_bounded(path))))
-        except (OSError, ValueError) as error:
-            raise RunError(
-                f"{path} must be the record of a copy, as covey wrote it, but it cannot be "
-                f"read: {type(error).__name__}. Restore it, or delete it and look yourself "
-                f"for the copy that it spoke of."
-            ) from error
-    return tuple(found)
+        with as_written(path, "the record of a copy", remedy):
+            copies.append(_reader(checked(read_bounded(path))))
+    return tuple(copies)
 
 
 def record_copy(
-    folder: RunFolder, kind: CopyKind, path: Path, sha256: str, more: Mapping[str, Any]
+    folder: RunFolder,
+    kind: CopyKind,
+    path: Path,
+    sha256: str = "",
+    **more: Any,  # noqa: ANN401 - as the attributes of a copy are
 ) -> Copy:
     """Record that something is written to a path; to be called before it is.
 
@@ -206,9 +196,9 @@ def record_copy(
     Raises:
         RunError: the record cannot be read or written.
     """
-    known = copies_of(folder)
+    before = copies_of(folder)
     # behind all others, whatever a clock says; two processes at once differ by chance
-    number = int(known[-1].id.partition("-")[0]) + 1 if known else 1
+    number = int(before[-1].id.partition("-")[0]) + 1 if before else 1
     whole, home = path.resolve(), folder.path.resolve()
     inside = whole.is_relative_to(home)
     copy = Copy(
@@ -220,7 +210,7 @@ def record_copy(
         **more,
     )
     keep_copy(folder, copy)
-    for each in (each for each in known if each.path == copy.path):
+    for each in (each for each in before if each.path == copy.path):
         again = (each.recipient, each.sha256) == (copy.recipient, copy.sha256)
         if again or not each.recipient:
             erase_copy(folder, each)
@@ -229,16 +219,29 @@ def record_copy(
     return copy
 
 
-def keep_copy(folder: RunFolder, copy: Copy) -> None:
-    """Write a record, in the place of what it said before.
+@contextmanager
+def on_record(
+    runs: Iterable[Path],
+    kind: CopyKind,
+    page: Path,
+    beside: tuple[str, ...] = (),
+    subject: Handle = "",
+) -> Generator[None]:
+    """Put on record, with every run that it shows, a page that the block writes."""
+    folders = [RunFolder(path) for path in runs]
+    for folder in folders:
+        record_copy(folder, kind, page, beside=beside, subject=subject)
+    yield
+    for folder in folders:  # in the place of the first record
+        record_copy(folder, kind, page, file_hash(page), beside=beside, subject=subject)
 
-    Raises:
-        RunError: it cannot be written.
-    """
-    record = checked_json(asdict(copy))
+
+def keep_copy(folder: RunFolder, copy: Copy) -> None:
+    """Write a record, in the place of what it said before."""
     try:
         make_folder(folder.copies)
-        replace_whole(folder.copies / f"{copy.id}.json", record, mode=0o600)
+        path = folder.copies / f"{copy.id}.json"
+        replace_whole(path, checked_json(asdict(copy)), mode=0o600)
     except OSError as error:
         raise RunError(
             f"What is written out of a run is put on record in {folder.copies}, but that "
@@ -251,137 +254,16 @@ def erase_copy(folder: RunFolder, copy: Copy) -> None:
     delete_whole(folder.copies / f"{copy.id}.json")
 
 
-def recipient_of(text: str) -> str:
-    """Return a recipient's name as it is kept.
-
-    Raises:
-        ConfigError: it is no line of text.
-    """
-    name = text.strip()
-    if len(name) > MAX_RECIPIENT_LENGTH or not name.isprintable():
-        raise ConfigError(
-            f"--recipient takes one line of at most {MAX_RECIPIENT_LENGTH} characters, "
-            f"found {len(name)} characters, or some that cannot be printed. Shorten it."
-        )
-    return name
-
-
-def model_bytes(params: Params) -> bytes:
-    """Return a model as it is exported: safetensors of its state dict."""
-    tensors = {name: each.detach().cpu().clone() for name, each in params.items()}
-    return safetensors.torch.save(tensors)
-
-
-def hash_of(path: Path) -> str | None:
-    """Return SHA-256 of a file's bytes, as hex; None where it is not there.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    return file_hash(path) if path.is_file() else None
-
-
-def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRound:
-    """Return the best of the rounds whose states are there.
-
-    Raises:
-        ConfigError: there is no such figure.
-        RunError: it is not known of any of them.
-    """
-    if figure not in FIGURES:
-        raise ConfigError(
-            f"Rounds are compared by one of {', '.join(FIGURES)}, found {figure!r}. Take "
-            f"one of these."
-        )
-    kept = set(rounds_in(folder.checkpoints))
-    rows = (row for row in history.rounds if row.round_index in kept)
-    best = best_round(rows, figure)
-    if best is None:
-        raise RunError(
-            f"The best round by {figure} needs one whose state is in {folder.checkpoints} "
-            f"and of which it is known, found none among {len(kept)}. Choose another "
-            f"figure, or set checkpoints.best before the run."
-        )
-    return best
-
-
-def latest_model(folder: RunFolder, cluster: int, after: int | None = None) -> tuple[int, Params]:
-    """Return a cluster's newest model, and how many rounds it has seen.
-
-    Args:
-        folder: the run's.
-        cluster: its number.
-        after: the model as it was after this round, if its state was kept.
-
-    Raises:
-        RunError: there is no such cluster or state, or no checkpoint yet, or it is
-            damaged.
-    """
-    with Ledger.read(folder.ledger) as ledger:
-        state = (
-            checked_state(folder, ledger) if after is None else kept_state(folder, ledger, after)
-        )
-        models = whole_models(folder, ledger, state.clusters if state else ())
-    if state is None:
-        raise RunError(f"{folder.path} has no checkpoint yet. Resume the run first.")
-    if not 0 <= cluster < len(models):
-        raise RunError(f"{folder.path} has clusters 0 to {len(models) - 1}, found {cluster}.")
-    return state.round_index, models[cluster]
-
-
-def export_model(
-    folder: RunFolder,
-    cluster: int,
-    out: Path | None = None,
-    recipient: str = "",
-    after: int | None = None,
-) -> Copy:
-    """Write a cluster's model as safetensors; the record of it is there first.
-
-    Args:
-        folder: the run's.
-        cluster: its number.
-        out: the file; None: one in `exports/` of the run's folder.
-        recipient: for whom; "": nobody in particular.
-        after: the model as it was after this round; None: the newest.
-
-    Raises:
-        RunError: there is no such model, or it cannot be written.
-        ConfigError: the recipient cannot be kept.
-    """
-    rounds, params = latest_model(folder, cluster, after)
-    payload = model_bytes(params)
-    of_round = "" if after is None else f"-round-{after}"
-    path = out or folder.exports / f"cluster-{cluster}{of_round}.safetensors"
-    told = {"recipient": recipient_of(recipient), "cluster": cluster, "round_index": rounds}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        copy = record_copy(folder, "model", path, hashlib.sha256(payload).hexdigest(), told)
-        try:
-            replace_whole(path, payload)
-        except OSError:
-            erase_copy(folder, copy)
-            raise
-    except OSError as error:
-        raise RunError(
-            f"An export is a file that can be written, and a record of it in the run's folder, "
-            f"but {path}: {error.strerror}. Give another --out, or the right to write there."
-        ) from error
-    return copy
-
-
 BASELINE = "baseline"
 RENDERED = ("report.html", "report.json", "metrics.csv", "figures", "audit", BASELINE)
 """What shows a run as it was, and can be made again: it goes with every answer."""
 
-FATE_WORDS: Mapping[Fate, str] = MappingProxyType(
-    {
-        "deleted": "deleted",
-        "unchanged": "stays, as the answer did not change it",
-        "outside": "to be deleted by you",
-        "missing": "to be found by you, as it is not there any more",
-    }
-)
+_FATE_WORDS: Mapping[Fate, str] = {
+    "deleted": "deleted",
+    "unchanged": "stays, as the answer did not change it",
+    "outside": "to be deleted by you",
+    "missing": "to be found by you, as it is not there any more",
+}
 
 REQUESTER = "[requester]"
 """What replaces a leaving client's name in a record."""
@@ -395,19 +277,18 @@ class CopyOutcome:
         notify: whether its recipient is to be told that it holds a superseded model.
     """
 
-    copy: Copy = field(metadata={"json": "inline"})
+    copy: Copy = field(metadata=INLINE)
     fate: Fate
     notify: bool
 
     def as_proof_fact(self, known: Collection[ClientName]) -> SettledCopy:
         """Return it for a proof: no path, and no client's name."""
-        recipient = masked(self.copy.recipient, known, "[a client of the run]")
         path = self.copy.path.encode("utf-8", "surrogatepass")
         return SettledCopy(
             what=self.copy.what,
             sha256=self.copy.sha256 or None,
             path_sha256=hashlib.sha256(path).hexdigest(),
-            recipient=recipient or None,
+            recipient=masked(self.copy.recipient, known, "[a client of the run]") or None,
             fate=self.fate,
             notify=self.notify,
         )
@@ -418,7 +299,7 @@ def outcome_lines(copies: Iterable[CopyOutcome]) -> Iterator[str]:
     for each in copies:
         copy = each.copy
         of = "" if copy.cluster is None else f" of cluster {copy.cluster}"
-        yield f"{FATE_WORDS[each.fate]}: {copy.what}{of} in {copy.path}, written {copy.written}"
+        yield f"{_FATE_WORDS[each.fate]}: {copy.what}{of} in {copy.path}, written {copy.written}"
         if each.notify:
             yield f"  to notify (GDPR Art. 19): {copy.recipient}"
 
@@ -431,27 +312,20 @@ def erase_from_copies(folder: RunFolder, leaver: ClientName, known: Collection[C
     inner = RunFolder(folder.path / BASELINE)
     for copy in copies_of(inner):
         path = f"{BASELINE}/{copy.path}" if copy.is_inside else copy.path
-        outer = replace(copy, path=path, round_index=None)
-        keep_copy(folder, _deleted(folder, outer) if outer.is_inside else outer)
+        keep_copy(folder, replace(copy, path=path, round_index=None))
         erase_copy(inner, copy)
     mention = Mention.of(leaver, known)
     for copy in copies_of(folder):
-        named = mention.in_text(copy.path)
-        if named and copy.is_inside and not copy.deleted:
+        goes = mention.in_text(copy.path) or Path(copy.path).parts[0] == BASELINE
+        if goes and copy.is_inside and not copy.deleted:
             copy = _deleted(folder, copy)
-        if named or mention.in_text(copy.recipient):
-            keep_copy(
-                folder,
-                replace(
-                    copy,
-                    path=mention.masked(copy.path, REQUESTER),
-                    recipient=mention.masked(copy.recipient, REQUESTER),
-                ),
-            )
+        path, recipient = (mention.masked(t, REQUESTER) for t in (copy.path, copy.recipient))
+        if (path, recipient) != (copy.path, copy.recipient):
+            keep_copy(folder, replace(copy, path=path, recipient=recipient))
 
 
 def settle_copies(
-    folder: RunFolder, request: Request, models: Sequence[Params]
+    folder: RunFolder, request: Request, current: Collection[str]
 ) -> tuple[CopyOutcome, ...]:
     """Delete obsolete copies inside the run's folder, and report every copy.
 
@@ -460,42 +334,39 @@ def settle_copies(
     Args:
         folder: the run's.
         request: the one that is being served.
-        models: the cluster models after the answer, as they are exported.
+        current: hashes of the cluster models after the answer, as they are exported.
     """
     option = request.being_served().option
     first = option.first_replayed_round
     if option.answer == "subtract" or (first is None and option.answer == "retrain"):
         first = 0  # what is not today's model may be of rounds that held the client
-    current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
-    found: list[CopyOutcome] = []
-    for copy in (*copies_of(folder), *unrecorded(folder)):
-        if copy.subject not in ("", request.handle):
-            continue
-        outcome = _outcome(folder, copy, first, current)
-        since = not copy.deleted or copy.deleted >= request.asked_at
-        if since or outcome.notify:
-            found.append(outcome)
-    return tuple(found)
+    outcomes = [
+        _outcome(folder, copy, request.handle, first, current)
+        for copy in (*copies_of(folder), *unrecorded(folder))
+        if copy.subject in ("", request.handle)
+    ]
+    asked = request.asked_at
+    return tuple(o for o in outcomes if not o.copy.deleted or o.copy.deleted >= asked or o.notify)
 
 
 def _outcome(
-    folder: RunFolder, copy: Copy, first: int | None, current: Collection[str]
+    folder: RunFolder, copy: Copy, handle: Handle, first: int | None, current: Collection[str]
 ) -> CopyOutcome:
-    # a model that is none of today's, and saw a round that was played again
-    seen = copy.round_index is None or (first is not None and copy.round_index > first)
-    superseded = first is not None and copy.sha256 not in current and seen
-    obsolete = copy.what != "model" or superseded
-    notify = copy.what == "model" and obsolete and bool(copy.recipient)
+    model = copy.what == "model"
+    stays = model and (first is None or copy.sha256 in current)
+    obsolete = copy.holds(handle, first) and not stays
+    notify = model and obsolete and bool(copy.recipient)
     if copy.deleted:
-        return CopyOutcome(copy, "deleted", notify and first is not None)
+        return CopyOutcome(copy, "deleted", notify)
     if not obsolete:
-        return CopyOutcome(copy, "unchanged", notify=False)
+        return CopyOutcome(copy, "unchanged", notify)
     if REQUESTER not in copy.path:  # else who answers knows the name, and covey not any more
+        path = copy.location(folder)
         try:
-            found = hash_of(copy.location(folder))
+            sha256 = file_hash(path) if path.is_file() else None
         except OSError:
-            found = copy.sha256  # there, and not for covey to read
-        if found is None or copy.sha256 not in ("", found):
+            sha256 = copy.sha256  # there, and not for covey to read
+        if sha256 is None or copy.sha256 not in ("", sha256):
             return CopyOutcome(copy, "missing", notify)
     if copy.is_inside:
         return CopyOutcome(_deleted(folder, copy), "deleted", notify)
@@ -505,8 +376,7 @@ def _outcome(
 def _deleted(folder: RunFolder, copy: Copy) -> Copy:
     """Delete a copy inside the run's folder, and then say so in the record."""
     path = copy.location(folder)
-    beside = [each for pattern in copy.beside for each in path.parent.glob(pattern)]
-    for each in (path, *beside):
+    for each in (path, *(each for pattern in copy.beside for each in path.parent.glob(pattern))):
         delete_whole(each)
     deleted = replace(copy, deleted=now())
     keep_copy(folder, deleted)
@@ -522,6 +392,6 @@ def unrecorded(folder: RunFolder) -> Iterator[Copy]:
             id=f"00000000-{hashlib.sha256(path.name.encode()).hexdigest()[:16]}",
             what="model",
             path=path.relative_to(folder.path).as_posix(),
-            sha256=hash_of(path) or "",
+            sha256=file_hash(path),
             written=written.isoformat(timespec="milliseconds"),
         )

@@ -7,35 +7,30 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from covey.base.errors import CoveyError, LedgerError
+from covey.base import as_json
+from covey.base.errors import CoveyError, LedgerError, RunError
 from covey.base.files import delete_whole, read_bounded, replace_whole
 from covey.config.settings import Config
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import record_problems
-from covey.runtime.secrets import lost_secret, restored_marker
-from covey.runtime.session import read_history, settings_hash
-from covey.runtime.states import (
+from covey.runtime.copies import copies_of
+from covey.runtime.folder import (
+    RunFolder,
+    check_settings,
+    checkpoint_path,
     checkpoint_paths,
-    frozen_problem,
-    missing_state,
     round_of,
     rounds_in,
-    state_problem,
-    updates_problem,
 )
+from covey.runtime.inputs import record_problems
+from covey.runtime.secrets import lost_secret, restored_marker
+from covey.runtime.states import frozen_problem, missing_state, state_problem, updates_problem
 from covey.unlearning.proof import check_proof, read_proof
 from covey.unlearning.proof_text import proof_page
 
 COPY = "Nothing holds it a second time: restore it from a copy."
-REPLAY = (
-    "It is deleted, and the rounds since the last whole state are played again and "
-    "compared with the ledger."
-)
-HIDDEN = (
-    "Its rounds cannot be played again: their hidden draws were forgotten on purpose "
-    "(secrets.source = 'os'). Restore the state from a copy."
-)
+REPLAY = "It is deleted; the rounds since the last whole state are played again and compared."
+HIDDEN = "Its hidden draws are forgotten (secrets.source = 'os'): restore it from a copy."
+SIGNED = "Who asked has a copy of it; a second one is not signed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ class Damage:
     found: str
     recovery: str
     repair: Callable[[], object] | None = field(
-        default=None, compare=False, repr=False, metadata={"json": "hidden"}
+        default=None, compare=False, repr=False, metadata=as_json.HIDDEN
     )
     repairable: bool = field(default=False, compare=False)  # follows from `repair`
 
@@ -70,12 +65,20 @@ def damages(folder: RunFolder) -> Iterator[Damage]:
     for path in sorted(folder.path.rglob("*.unfinished")):
         how, repair = "It is deleted: the file itself is whole.", partial(delete_whole, path)
         yield Damage(path, "a file", "its writing was cut off", how, repair)
-    yield from _modes(folder)
+    mode = stat.S_IMODE(folder.path.stat().st_mode)
+    if sys.platform != "win32" and mode & 0o077:  # a folder that is closed covers what is in it
+        found = f"others may read it: its mode is {mode:04o}"
+        close = partial(folder.path.chmod, 0o700)
+        yield Damage(folder.path, "the run's folder", found, "It is made 0700.", close)
     try:
         config = folder.config()
     except (CoveyError, ValueError, OSError) as error:
         yield Damage(folder.config_path, "the settings", _line(error), COPY)
         return
+    try:
+        copies_of(folder)
+    except RunError as error:
+        yield Damage(folder.copies, "the record of copies", _line(error), COPY)
     yield from proof_damages(folder)
     try:
         with Ledger.read(folder.ledger) as ledger:
@@ -91,9 +94,11 @@ def _of_ledger(folder: RunFolder, config: Config, ledger: Ledger) -> Iterator[Da
         ledger.check_participation()
     except LedgerError as error:
         what, how = "the table of who took part", "It is made anew of the ledger's events."
-        yield Damage(folder.ledger_path, what, _line(error), how, _nothing)
-    history, marker = read_history(ledger), folder.secret_marker
-    if history.started is not None and history.started.config_hash != settings_hash(config):
+        yield Damage(folder.ledger_path, what, _line(error), how, lambda: None)
+    history, marker = folder.reader.read(ledger).history, folder.secret_marker
+    try:
+        check_settings(config, history, folder)
+    except RunError:
         found = "they are not those that began the run"
         yield Damage(folder.config_path, "the settings", found, COPY)
     hidden = config.secrets.source == "os"
@@ -104,11 +109,8 @@ def _of_ledger(folder: RunFolder, config: Config, ledger: Ledger) -> Iterator[Da
     yield from _states(folder, ledger, hidden=hidden)
     for t in rounds_in(folder.updates):
         if problem := updates_problem(folder.updates, t, ledger.files):
-            path = folder.updates / f"round-{t:05d}.safetensors"
-            how = (
-                "It is deleted: nobody can be answered by calibration any more from that "
-                "round on; a retraining needs no stored updates."
-            )
+            path = checkpoint_path(folder.updates, t)
+            how = "It is deleted: from that round on, nobody can be answered by calibration."
             repair = partial(delete_whole, path)
             yield Damage(path, f"the updates of round {t}", problem, how, repair)
     used = history.components
@@ -120,27 +122,24 @@ def _of_ledger(folder: RunFolder, config: Config, ledger: Ledger) -> Iterator[Da
     for request in ledger.requests():
         path = folder.proofs / f"{request.id}.json"
         if request.state == "done" and not path.is_file():
-            lost = "Who asked has a copy of it; a second one is not signed."
-            yield Damage(path, "a proof", "it is gone", lost)
+            yield Damage(path, "a proof", "it is gone", SIGNED)
 
 
 def _states(folder: RunFolder, ledger: Ledger, *, hidden: bool) -> Iterator[Damage]:
-    found = {path: state_problem(path, ledger) for path in checkpoint_paths(folder.checkpoints)}
-    newest = max(map(round_of, found), default=-1)
-    for path, problem in found.items():
+    paths, missing = checkpoint_paths(folder.checkpoints), missing_state(folder, ledger)
+    lost = {round_of(path): state_problem(path, ledger) for path in paths}
+    newest = max(lost, default=-1)
+    if missing is not None:
+        lost[missing] = "it is gone"
+    for t, problem in lost.items():
         if not problem:
             continue
-        how = REPLAY if round_of(path) == newest else "It is deleted: a later one is whole."
-        what = f"the state after round {round_of(path)}"
-        last = hidden and round_of(path) == newest
-        repair = None if last else partial(delete_whole, path)
-        yield Damage(path, what, problem, HIDDEN if last else how, repair)
-    missing = missing_state(folder, ledger)
-    if missing is not None:
-        path = folder.checkpoints / f"round-{missing:05d}.safetensors"
-        repair = None if hidden else _nothing
-        how = HIDDEN if hidden else REPLAY
-        yield Damage(path, f"the state after round {missing}", "it is gone", how, repair)
+        path, last = checkpoint_path(folder.checkpoints, t), t in (newest, missing)
+        how = REPLAY if last else "It is deleted: a later one is whole."
+        repair = partial(delete_whole, path)
+        if hidden and last:
+            how, repair = HIDDEN, None
+        yield Damage(path, f"the state after round {t}", problem, how, repair)
 
 
 def proof_damages(folder: RunFolder) -> Iterator[Damage]:
@@ -152,37 +151,14 @@ def proof_damages(folder: RunFolder) -> Iterator[Damage]:
         except OSError as error:
             problem = str(error)
         if problem:
-            lost = "Who asked has a copy of it; a second one is not signed."
-            yield Damage(path, "a proof", problem, lost)
+            yield Damage(path, "a proof", problem, SIGNED)
             continue
         page, whole = path.with_suffix(".html"), proof_page(read_proof(read_bounded(path))).encode()
         if not page.is_file() or read_bounded(page) != whole:
-            yield Damage(
-                page,
-                "a proof's page",
-                "it is gone, or is another page than the proof makes",
-                "It is written anew from the signed proof beside it.",
-                partial(replace_whole, page, whole, mode=0o600),
-            )
-
-
-def _modes(folder: RunFolder) -> Iterator[Damage]:
-    """Yield what others may read; a folder that is closed covers what is in it."""
-    if sys.platform == "win32":
-        return
-    mode = stat.S_IMODE(folder.path.stat().st_mode)
-    if mode & 0o077:
-        yield Damage(
-            folder.path,
-            "the run's folder",
-            f"others may read it: its mode is {mode:04o}",
-            "It is made 0700.",
-            lambda: folder.path.chmod(0o700),
-        )
-
-
-def _nothing() -> None:
-    """Do nothing: what follows writes it."""
+            found = "it is gone, or is another page than the proof makes"
+            how = "It is written anew from the signed proof beside it."
+            repair = partial(replace_whole, page, whole, mode=0o600)
+            yield Damage(page, "a proof's page", found, how, repair)
 
 
 def _line(error: Exception) -> str:

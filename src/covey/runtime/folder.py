@@ -5,19 +5,20 @@ import json
 import re
 import shutil
 import tomllib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import TypeAdapter
 
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import delete_whole, make_folder, read_bounded, read_text, replace_whole
-from covey.base.names import Basis, ClientName
+from covey.base.history import History
+from covey.base.names import Basis, ClientName, Handle
 from covey.components.own_code import origins_of
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import LedgerReader
@@ -25,8 +26,9 @@ from covey.runtime.ledger_record import LedgerReader
 if TYPE_CHECKING:
     from covey.config.settings import Config
 
-OWN = re.compile(r"(?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-"""`package.module:name`."""
+_STATE = re.compile(r"round-(\d{5,})\.safetensors")
+_OWN = re.compile(r'"((?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)"')
+"""A user's `package.module:name`, among settings as JSON."""
 
 
 class QueuedRequest(NamedTuple):
@@ -103,7 +105,7 @@ class RunFolder:
                 f"{path} exists and is not a covey run. Give another --out, or an empty folder."
             )
         made = make_folder(path)
-        origins = origins_of(_own_code(config.model_dump(mode="json")))
+        origins = origins_of(_OWN.findall(config.model_dump_json()))
         replace_whole(folder.imports, json.dumps(origins).encode(), mode=0o600)
         # the last: with it, there is a run
         replace_whole(folder.config_path, config.toml().encode("utf-8"), mode=0o600)
@@ -203,6 +205,10 @@ class RunFolder:
     def _request_path(self, client: str) -> Path:
         return self.request_queue / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
 
+    def records_of(self, handle: Handle) -> list[Path]:
+        """Return the files that hold a client's records."""
+        return sorted(self.records.glob(f"{handle}-*.safetensors"))
+
     def config(self) -> "Config":
         """Read the settings back; none of the user's code is imported for that.
 
@@ -258,15 +264,45 @@ def _config_of(written: str) -> "Config":
     return Config.read(tomllib.loads(written))
 
 
-def _own_code(settings: object) -> Iterator[str]:
-    """Yield every setting that may name a user's code."""
-    if isinstance(settings, Mapping):
-        settings = list(cast("Mapping[str, object]", settings).values())
-    if isinstance(settings, list):
-        for each in cast("list[object]", settings):
-            yield from _own_code(each)
-    elif isinstance(settings, str) and OWN.fullmatch(settings):
-        yield settings
+def checkpoint_path(folder: Path, round_index: int) -> Path:
+    """Return where the state, or the updates, of a round lie in a folder of such files."""
+    return folder / f"round-{round_index:05d}.safetensors"
+
+
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """Return the files that are named like checkpoints, oldest round first."""
+    return sorted((p for p in folder.glob("*") if _STATE.fullmatch(p.name)), key=round_of)
+
+
+def round_of(path: Path) -> int:
+    """Return the round of a file that is named like a checkpoint."""
+    return int(path.stem.removeprefix("round-"))
+
+
+def rounds_in(folder: Path) -> tuple[int, ...]:
+    """Return the rounds whose states, or whose stored updates, are there, in order."""
+    return tuple(map(round_of, checkpoint_paths(folder)))
+
+
+def settings_hash(config: "Config") -> str:
+    """Hash the settings that can change a result: not how many workers found it."""
+    from covey.config.settings import that_matter
+
+    return hashlib.sha256(repr(sorted(that_matter(config).items())).encode()).hexdigest()
+
+
+def check_settings(config: "Config", history: History, folder: RunFolder) -> None:
+    """Refuse other settings than those that began the run, but for what changes nothing.
+
+    Raises:
+        RunError: they are others.
+    """
+    began, now = history.started, settings_hash(config)
+    if began and began.config_hash != now:
+        raise RunError(
+            f"The settings in config.toml must be those that began the run in {folder.path}, with "
+            f"hash {began.config_hash[:12]}, found {now[:12]}. Put them back, or start a new run."
+        )
 
 
 def now() -> str:

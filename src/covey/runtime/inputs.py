@@ -250,11 +250,6 @@ def drop_old_records(folder: RunFolder, ledger: Ledger, events: Told) -> None:
             delete_whole(path)
 
 
-def records_of(folder: RunFolder, handle: Handle) -> list[Path]:
-    """Return the files that hold this client's records."""
-    return sorted(folder.records.glob(f"{handle}-*.safetensors"))
-
-
 def record_problems(folder: RunFolder, ledger: Ledger) -> Iterator[tuple[Path, str]]:
     """Yield the files of current records that are not what was written, and why."""
     for _, name in _current(ledger, folder.reader.read(ledger).events):

@@ -48,7 +48,7 @@ from covey.runtime.evaluation import (
     squared_errors,
     with_fewer_tests,
 )
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, settings_hash
 from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import (
     Replay,
@@ -57,14 +57,7 @@ from covey.runtime.record_changes import (
     solved_again,
     subtracted_state,
 )
-from covey.runtime.session import (
-    OnRound,
-    Session,
-    open_session,
-    played_round,
-    rounds_of,
-    settings_hash,
-)
+from covey.runtime.session import OnRound, Session, open_session, played_round, rounds_of
 from covey.runtime.states import (
     checkpoint_of,
     load_state,

@@ -1,23 +1,23 @@
 """Where a client's name and data are: inside a run's folder and outside of it."""
 
+import csv
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from covey.base.errors import CoveyError
+from covey.base.files import read_text
 from covey.base.names import ClientName, Handle
 from covey.components.parts import Unread
 from covey.config.settings import Config
-from covey.data.population import read_organisations, read_preferences
 from covey.data.source import data_folder
 from covey.ledger.store import Ledger
-from covey.runtime.copies import BASELINE, RENDERED, Copy, Mention, copies_of, masked, unrecorded
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import FederationMetadata, records_of
+from covey.runtime.copies import BASELINE, RENDERED, Mention, copies_of, masked, unrecorded
+from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.secrets import secret_path
-from covey.runtime.states import rounds_in
 
 Kind = Literal[
     "ledger",
@@ -58,10 +58,32 @@ class Place:
     how: str
 
 
-Finding = Place | str
-"""A place; or, as a sentence, what could not be searched."""
+_HOW: Mapping[tuple[Kind, Actor], str] = {
+    ("ledger", COVEY): "Every answer deletes the row, and overwrites what is left of it.",
+    ("ledger", YOU): "No answer deletes it, and its handle leads to no name then. Delete the run.",
+    ("request", COVEY): "Whoever plays the run takes it away, and answers.",
+    ("data", COVEY): "Every answer deletes it.",
+    ("data", YOU): "Delete what is the client's after the answer: the run goes on without it.",
+    ("preferences", YOU): "Delete the client's entry after the answer.",
+    ("settings", YOU): "Take the name out, or delete that run.",
+    ("model", COVEY): (
+        "A retraining deletes them and plays the rounds again, a subtraction solves the "
+        "newest one again; a roll back deletes only the later ones, and a denial nothing."
+    ),
+    ("updates", COVEY): "Every answer takes its own ones out.",
+    ("page", COVEY): "Every answer deletes it; it can be made again, without the client.",
+    ("copy", COVEY): "Every answer deletes it, but a model only one that changes the model.",
+    ("copy", YOU): "Delete it; `covey forget` lists it, with the recipient who is to be told.",
+    ("run", COVEY): "Every answer deletes it; it can be made again, without the client.",
+    ("run", YOU): "Let the client leave that run too, with `covey forget`.",
+    ("deployment", YOU): "Delete it, or take the name out; make the node's key invalid.",
+    ("secret", YOU): "Delete it together with the run, which cannot go on without it.",
+    ("file", YOU): "Take it out, or delete the file.",
+}
+"""What becomes of a place, or is to be done about it, by who has to act."""
 
-Findings = Iterator[Finding]
+Findings = Iterator[Place | str]
+"""Places; or, as a sentence, what could not be searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +101,14 @@ class SearchTarget:
     Attributes:
         folder: the run's.
         config: its settings.
+        ledger: where its ledger is, without a password.
         known: the names of all clients that the run knows.
         first_round: in which the client's data were used; None: in none.
     """
 
     folder: RunFolder
     config: Config
+    ledger: str
     name: ClientName
     handle: Handle
     known: frozenset[ClientName]
@@ -106,10 +130,11 @@ class SearchTarget:
         return str(top / self.without_other_names(str(whole.relative_to(top))))
 
     def place(
-        self, path: Path, what: str, kind: Kind, who: Actor, how: str, root: Path | None = None
+        self, kind: Kind, who: Actor, what: str, path: Path | str, root: Path | None = None
     ) -> Place:
-        """Return a place, its path for the client's eyes."""
-        return Place(self.display_path(path, root), what, kind, who, how)
+        """Return a place, its path for the client's eyes: see `display_path`; text stays."""
+        shown = path if isinstance(path, str) else self.display_path(path, root)
+        return Place(shown, what, kind, who, _HOW[kind, who])
 
     def without_other_names(self, text: str) -> str:
         """Return a text without the names of the other clients."""
@@ -126,50 +151,43 @@ TEXT = frozenset({".csv", ".json", ".md", ".toml", ".tsv", ".txt", ".yaml", ".ym
 """How the names of files end that are searched where data files are passed over."""
 
 
-def mentions_below(
-    target: SearchTarget,
-    top: Path,
-    template: Place,
-    without: Collection[Path] = (),
-    *,
-    data: bool = False,
+def _mentions_below(
+    target: SearchTarget, kind: Kind, top: Path, without: Collection[Path] = ()
 ) -> Findings:
     """Yield the folders and files that hold the name, in their own name or inside.
 
-    Links are not followed. A folder of that name is one place.
+    Links are not followed. A folder of that name is one place. Of data files that are no text,
+    only the names are looked at.
 
     Args:
         target: whom to look for.
+        kind: what every place is.
         top: the folder.
-        template: what every place is; its path is filled in.
         without: files and folders that were searched already.
-        data: of files that are no text, only the names are looked at.
     """
     mention, skipped = target.mention, list[Path]()
-    shown = target.display_path(top, top)
+    shown, who = target.display_path(top, top), COVEY if kind == "copy" else YOU
     done = {path.absolute() for path in without}
     for count, path in enumerate(_below(top.absolute(), mention, done, skipped)):
         if count == MAX_FILES:
             yield f"More than {MAX_FILES:,} files in {shown}: the others were not searched."
             break
         named = path.is_dir() or mention.in_text(path.name)
-        if not named and data and path.suffix not in TEXT:
+        if not named and kind == "data" and path.suffix not in TEXT:
             continue
         try:
-            too_large = not named and path.stat().st_size > MAX_FILE_SIZE
-            found = named or (not too_large and mention.in_file(path))
+            if not named and path.stat().st_size > MAX_FILE_SIZE:
+                skipped.append(path)
+            elif named or mention.in_file(path):
+                what = "its name, in that of the file" if named else "its name"
+                yield target.place(kind, who, what, path, top)
         except OSError:
-            too_large, found = True, False
-        if too_large:
             skipped.append(path)
-        if found:
-            what = f"{template.what}, in its own name" if named else template.what
-            yield replace(template, path=target.display_path(path, top), what=what)
     if skipped:
+        of, first = MAX_FILE_SIZE >> 20, target.display_path(skipped[0], top)
         yield (
-            f"{len(skipped)} files and folders in {shown} that are larger than "
-            f"{MAX_FILE_SIZE >> 20} MiB or cannot be read, first "
-            f"{target.display_path(skipped[0], top)}."
+            f"{len(skipped)} files and folders in {shown} that are larger than {of} MiB or cannot "
+            f"be read, first {first}."
         )
 
 
@@ -177,215 +195,141 @@ def _below(
     top: Path, mention: Mention, done: Collection[Path], skipped: list[Path]
 ) -> Iterator[Path]:
     """Yield folders of the name, and files; what cannot be listed is put aside."""
-    aside: list[OSError] = []
-    for folder, inner, files in os.walk(top, onerror=aside.append):
+
+    def put_aside(error: OSError) -> None:
+        skipped.append(Path(str(error.filename)))
+
+    for folder, inner, files in os.walk(top, onerror=put_aside):
         here = Path(folder)
-        named = [each for each in sorted(inner) if mention.in_text(each)]
-        yield from (here / each for each in named if here / each not in done)
-        inner[:] = sorted(each for each in inner if each not in named and here / each not in done)
+        there = [each for each in sorted(inner) if here / each not in done]
+        inner[:] = [each for each in there if not mention.in_text(each)]
+        yield from (here / each for each in there if each not in inner)
         paths = (here / each for each in sorted(files))
         yield from (path for path in paths if path not in done and not path.is_symlink())
-    skipped += [Path(str(error.filename)) for error in aside]
 
 
 def _inside_run(target: SearchTarget) -> Findings:
     """Yield what is in the run's folder, and in its ledger wherever that is."""
-    folder, place = target.folder, target.place
-    yield from _ledger(target)
+    folder, first, place = target.folder, target.first_round, target.place
+    ledger = target.ledger if "://" in target.ledger else Path(target.ledger)
+    yield place("ledger", COVEY, "its name, in the table of names", ledger)
+    yield place("ledger", YOU, "what it did, in events under its handle", ledger)
     if any(request.client == target.name for request in folder.queued_requests()):
-        how = "Whoever plays the run takes it away, and answers."
-        yield place(folder.request_queue, "its name, in a request to leave", "request", COVEY, how)
-    for path in records_of(folder, target.handle):
-        how = "Every answer deletes it."
-        yield place(path, "its records, as it brought them", "data", COVEY, how)
-    yield from _trained(target)
-    for path in (folder.path / name for name in RENDERED):
-        if path.exists():
-            how = "Every answer deletes it; it can be made again, without the client."
-            if path.name == BASELINE:
-                yield place(path, "a run on the same data", "run", COVEY, how)
+        yield place("request", COVEY, "its name, in a request to leave", folder.request_queue)
+    for path in folder.records_of(target.handle):
+        yield place("data", COVEY, "its records, as it brought them", path)
+    for inner in (folder.checkpoints, folder.superseded, folder.updates):
+        if count := sum(first is not None and t >= first for t in rounds_in(inner)):
+            if inner == folder.updates:
+                what = f"updates that clients sent, in {count} rounds since it came"
+                yield place("updates", COVEY, what, inner)
             else:
-                yield place(path, "what shows the run with it", "page", COVEY, how)
-    yield from _copied(target)
+                what = f"{count} states of models that trained on its data"
+                yield place("model", COVEY, what, inner)
+    rendered = [folder.path / name for name in RENDERED]
+    for path in rendered:
+        if path.name == BASELINE and path.exists():
+            yield place("run", COVEY, "a run on the same data", path)
+        elif path.exists():
+            yield place("page", COVEY, "what shows the run with it", path)
+    yield from _copies(target)
     if target.config.secrets.source == "seeded":
-        what = "the seed: with it, who guesses the name computes its handle"
-        how = "Delete the whole run; for real clients set secrets.source = 'os'."
-        yield place(folder.config_path, what, "secret", YOU, how)
-    elif (path := secret_path(folder.secret_marker)) is not None:
+        what = "the seed: who guesses the name computes its handle (secrets.source = 'os' has none)"
+        yield place("secret", YOU, what, folder.config_path)
+    elif path := secret_path(folder.secret_marker):
         what = "the key by which covey knows the name again after it left"
-        how = "Delete it together with the run, which cannot go on without it."
-        yield place(path, what, "secret", YOU, how, path.parent)
+        yield place("secret", YOU, what, path, path.parent)
+    else:
+        yield f"The run's secret: {folder.secret_marker}, which names it, is gone."
     if folder.copies.is_dir():
-        record = Place("", "its name", "copy", COVEY, "Every answer takes it out.")
-        yield from mentions_below(target, folder.copies, record)
-    searched = [folder.request_queue, folder.copies, *(folder.path / each for each in RENDERED)]
-    if isinstance(own := folder.ledger, Path):
-        searched += [own.with_name(own.name + each) for each in ("", "-journal", "-wal", "-shm")]
-    other = Place("", "its name", "file", YOU, "Take it out, or delete the file.")
-    yield from mentions_below(target, folder.path, other, searched)
+        yield from _mentions_below(target, "copy", folder.copies)
+    own = folder.ledger_path
+    ledgers = (own.with_name(own.name + each) for each in ("", "-journal", "-wal", "-shm"))
+    written = (copy.location(folder) for copy in copies_of(folder))
+    searched = [folder.request_queue, folder.copies, *rendered, *ledgers, *written]
+    yield from _mentions_below(target, "file", folder.path, searched)
 
 
-def _ledger(target: SearchTarget) -> Findings:
-    try:
-        with Ledger.read(target.folder.ledger) as ledger:
-            where, names = ledger.location, ledger.names()
-    except CoveyError as error:
-        yield f"The run's own ledger: {error}"
-        return
-    path = where if "://" in where else target.display_path(Path(where))
-    if target.name in names.values():
-        how = "Every answer deletes the row, and overwrites what is left of it."
-        yield Place(path, "its name, in the table of names", "ledger", COVEY, how)
-    how = (
-        "No answer deletes an event, and the handle then leads to no name. Delete the whole run "
-        "to delete them."
-    )
-    yield Place(path, "what it did, in events under its handle", "ledger", YOU, how)
-
-
-def _trained(target: SearchTarget) -> Findings:
-    folder, first = target.folder, target.first_round
-    if first is None:
-        return
-    how = (
-        "A retraining deletes them and plays the rounds again, a subtraction solves the "
-        "newest one again; a roll back deletes only the later ones, and a denial nothing."
-    )
-    for inner in (folder.checkpoints, folder.superseded):
-        if states := sum(t >= first for t in rounds_in(inner)):
-            what = f"{states} states of models that trained on its data"
-            yield target.place(inner, what, "model", COVEY, how)
-    if kept := sum(t >= first for t in rounds_in(folder.updates)):
-        what = f"updates that clients sent, in {kept} rounds since it came"
-        how = "Every answer takes its own ones out."
-        yield target.place(folder.updates, what, "updates", COVEY, how)
-
-
-def _copied(target: SearchTarget) -> Findings:
-    folder, first = target.folder, target.first_round
-    for copy in (*copies_of(folder), *unrecorded(folder)):
-        seen = copy.round_index is None or (first is not None and copy.round_index > first)
-        about = copy.subject in ("", target.handle) and (copy.what != "model" or seen)
-        if about and not copy.deleted:
-            yield _copy_place(copy, target, folder)
-    inner = RunFolder(folder.path / BASELINE)
-    for copy in copies_of(inner):
-        if not copy.is_inside and not copy.deleted:
-            yield _copy_place(copy, target, inner)
-
-
-def _copy_place(copy: Copy, target: SearchTarget, folder: RunFolder) -> Place:
-    model = copy.what == "model"
-    what = "an exported model" if model else f"a page: {copy.what}"
-    if copy.recipient:
-        what += ", given to a recipient on record"
-    when = "An answer that changes the model" if model else "Every answer"
-    who, how = COVEY, f"{when} deletes it."
-    if not copy.is_inside:
-        who, how = YOU, "Delete it; `covey forget` lists it, with the recipient who is to be told."
-    return target.place(copy.location(folder), what, "copy", who, how, folder.path)
+def _copies(target: SearchTarget) -> Findings:
+    inner = RunFolder(target.folder.path / BASELINE)
+    held = [(inner, copy) for copy in copies_of(inner) if not copy.is_inside]
+    for copy in (*copies_of(target.folder), *unrecorded(target.folder)):
+        if copy.holds(target.handle, target.first_round):
+            held.append((target.folder, copy))
+    for folder, copy in held:
+        if not copy.deleted:
+            what = "an exported model" if copy.what == "model" else f"a page: {copy.what}"
+            what += ", given to a recipient on record" if copy.recipient else ""
+            who = COVEY if copy.is_inside else YOU
+            yield target.place("copy", who, what, copy.location(folder), folder.path)
 
 
 def _outside_run(target: SearchTarget) -> Findings:
     """Yield what is in the data, preferences, deployment and runs beside this one."""
-    named = target.config.population
-    yield from _data(target)
-    yield from _listed_in(
-        target, "preferences", named.preferences, read_preferences, "its name and what it accepts"
-    )
-    yield from _listed_in(
-        target,
-        "organisations",
-        named.organisations,
-        read_organisations,
-        "its name and organisation",
-    )
-    yield from _deployment(target)
+    population = target.config.population
+    if target.folder.federation.is_file():
+        yield from _federation(target)
+    else:
+        yield from _data(target)
+    for setting in ("preferences", "organisations"):
+        file: str = getattr(population, setting)
+        path = Path(file)
+        try:
+            if file and (target.name in _listed(path) or target.mention.in_file(path)):
+                what = f"its entry in population.{setting}"
+                yield target.place("preferences", YOU, what, path, path.parent)
+        except (OSError, ValueError, csv.Error, RecursionError):
+            yield f"The file of population.{setting}, {path.absolute()}: it cannot be read."
+    this_run, parent = target.folder.path.absolute(), target.folder.path.absolute().parent
     try:
-        beside = list(_sibling_runs(target.folder))
+        # of a run inside a run the outer one; what is inside another goes with its own answers
+        for path in (parent, *sorted(parent.iterdir())):
+            if path != this_run and (path / "config.toml").is_file():
+                yield from _in_run(target, path)
     except OSError as error:
         yield f"The runs beside this one: their folder cannot be read ({error.strerror})."
-        return
-    for path in beside:
-        yield from _in_run(target, path)
 
 
 def _data(target: SearchTarget) -> Findings:
     source = target.config.data
-    if FederationMetadata.of(target.folder) is not None:
-        yield (
-            "The machine of the client's own node: its data, its node.toml, its key and its logs."
-        )
-    elif isinstance(source, Unread):
-        how = "Look where this function reads them."
-        yield Place(source.name, "where its data come from", "data", YOU, how)
+    if isinstance(source, Unread):
+        yield target.place("data", YOU, "where its data come from", source.name)
     elif source.is_passed:
         yield "Where the program that played this run has the client's data from."
-    elif not source.simulates:
-        folder = data_folder(target.config.data.dir)
-        yield from _files(target, folder, source.file_of(target.name, folder))
+    elif source.simulates:
+        yield f"The data set {source.name!r}, which does not hold this simulated client's name."
     else:
-        yield (
-            f"The published data set {source.name!r}, of which the settings make this simulated "
-            f"client: it does not have its name."
-        )
+        folder = data_folder(source.dir)
+        if not folder.is_dir():
+            yield f"The data folder {folder.absolute()}: it is not there."
+            return
+        without, file = [target.folder.path], source.file_of(target.name, folder)
+        if file is not None and file.is_file():
+            yield target.place("data", YOU, "its data", file, folder)
+            without.append(file)
+        yield from _mentions_below(target, "data", folder, without)
 
 
-def _files(target: SearchTarget, folder: Path, client_file: Path | None) -> Findings:
-    if not folder.is_dir():
-        yield f"The data folder {folder.absolute()}: it is not there."
-        return
-    if client_file is not None and client_file.is_file():
-        how = "Delete the file after the answer: the run goes on without it."
-        yield target.place(client_file, "its data", "data", YOU, how, folder)
-    template = Place("", "its name", "data", YOU, "Delete the file, or take the name out of it.")
-    without = [target.folder.path, *([client_file] if client_file else [])]
-    yield from mentions_below(target, folder, template, without, data=True)
+def _federation(target: SearchTarget) -> Findings:
+    from covey.runtime.inputs import FederationMetadata  # which loads what learns
 
-
-def _listed_in(
-    target: SearchTarget,
-    setting: str,
-    file: str,
-    read: Callable[[Path], Mapping[ClientName, object]],
-    held: str,
-) -> Findings:
-    """Look for the client in a file that the population's settings name."""
-    path = Path(file)
-    try:
-        known = bool(file) and (target.name in read(path) or target.mention.in_file(path))
-    except (CoveyError, OSError):
-        yield f"The file of population.{setting}, {path.absolute()}: it cannot be read."
-        return
-    if known:
-        how = "Delete the client's entry after the answer."
-        yield target.place(path, held, "preferences", YOU, how, path.parent)
-
-
-def _deployment(target: SearchTarget) -> Findings:
     roster = FederationMetadata.of(target.folder)
-    if roster is None:
-        return
+    yield "The machine of the client's own node: its data, its node.toml, its key and its logs."
     yield "Flower's own database and logs, of the server and of every node."
-    home = Path(roster.home)
-    if roster.home and home.is_dir():
-        how = "Delete it, or take the name out of it, and make the node's key invalid."
-        template = Place("", "its name", "deployment", YOU, how)
-        played = [target.folder.path.parent]  # each run in it is looked at by itself
-        yield from mentions_below(target, home, template, played)
-    elif roster.home:
+    home = Path(roster.home) if roster and roster.home else None
+    if home and home.is_dir():  # each run in it is looked at by itself
+        yield from _mentions_below(target, "deployment", home, [target.folder.path.parent])
+    elif home:
         yield f"The deployment's folder {home}: it is not there."
 
 
-def _sibling_runs(folder: RunFolder) -> Iterator[Path]:
-    """Yield the other runs in the same folder; of a run inside a run, the outer one.
-
-    What is inside another run goes with its own answers.
-    """
-    this_run, parent = folder.path.absolute(), folder.path.absolute().parent
-    for path in (parent, *sorted(parent.iterdir())):
-        if path != this_run and (path / "config.toml").is_file():
-            yield path
+def _listed(path: Path) -> Collection[object]:
+    """Return the names in a file of the population's settings, and other words of it."""
+    text = read_text(path)
+    if path.suffix != ".csv":
+        return tomllib.loads(text)
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    return {cell.strip() for row in rows for cell in row}
 
 
 def _in_run(target: SearchTarget, path: Path) -> Findings:
@@ -398,48 +342,41 @@ def _in_run(target: SearchTarget, path: Path) -> Findings:
         if config.data != own.data or not same_clients:
             return
         if target.name in config.population.exclude:
-            how = "Take the name out, or delete that run."
-            yield target.place(folder.config_path, "population.exclude", "settings", YOU, how, root)
-        if not Ledger.exists(folder.ledger):
-            return
-        with Ledger.read(folder.ledger) as ledger:
-            knows = target.name in ledger.names().values()
+            yield target.place("settings", YOU, "population.exclude", folder.config_path, root)
+        location = config.ledger.url or folder.ledger_path
+        if Ledger.exists(location):
+            with Ledger.read(location) as ledger:
+                if target.name in ledger.names().values():
+                    what = "another run over the same data, which knows it"
+                    yield target.place("run", YOU, what, path, root)
     except (CoveyError, ValueError, OSError) as error:
         shown = target.display_path(path, root)
         yield f"The run in {shown}: it cannot be read ({type(error).__name__})."
-        return
-    if knows:
-        what = "another run over the same data, which knows it"
-        how = "Let the client leave that run too, with `covey forget`."
-        yield target.place(path, what, "run", YOU, how, root)
 
 
 NEVER_SEARCHED = (
     "Backups and snapshots of all these places.",
-    "Copies that were made without covey, models that a program wrote itself, and runs "
-    "in other folders.",
-    "Shell histories, process lists, logs of your own code, and the printed output of "
-    "commands: arguments and --json hold the name.",
-    "What a model has learnt: files of states and of examples are not understood, only "
-    "searched for the name.",
+    "Copies made without covey, models that a program wrote itself, and runs in other folders.",
+    "Shell histories, process lists, logs of your own code, and printed output: they hold names.",
+    "What a model has learnt: states and examples are searched for the name alone.",
 )
 
-POSTGRES = (
-    "The write-ahead log, replicas, backups and logs of statements of the ledger's "
-    "PostgreSQL server."
-)
+POSTGRES = "The PostgreSQL server's write-ahead log, replicas, backups and logs of statements."
 
 
 def search_places(target: SearchTarget) -> Search:
     """Search every place that a run's settings lead to; nothing is written.
 
-    Nobody else is named in what is returned.
+    Nobody else is named in what is returned. What is found in several ways is one place, for
+    everybody who has to act.
     """
-    findings = dict.fromkeys((*_inside_run(target), *_outside_run(target)))
-    open_ends = [each for each in findings if isinstance(each, str)]
+    places: dict[tuple[str, Actor], Place] = {}
+    unsearched: list[str] = []
+    for each in (*_inside_run(target), *_outside_run(target)):
+        if isinstance(each, str):
+            unsearched.append(each)
+        else:
+            places.setdefault((each.path, each.who_must_act), each)
     postgres = [POSTGRES] if target.config.ledger.url else []
-    unique = dict.fromkeys((*open_ends, *postgres, *NEVER_SEARCHED))
-    return Search(
-        places=tuple(each for each in findings if not isinstance(each, str)),
-        not_searched=tuple(map(target.without_other_names, unique)),
-    )
+    unique = dict.fromkeys((*unsearched, *postgres, *NEVER_SEARCHED))
+    return Search(tuple(places.values()), tuple(map(target.without_other_names, unique)))

@@ -35,19 +35,13 @@ from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, check_settings, checkpoint_paths, round_of, rounds_in
 from covey.runtime.inputs import FederationMetadata, Unreachable
 from covey.runtime.ledger_record import BULKY, event_of
 from covey.runtime.receipts import check_anchors
 from covey.runtime.requests import Returning, asked_by
-from covey.runtime.session import check_settings, rounds_of
-from covey.runtime.states import (
-    checkpoint_paths,
-    load_state,
-    newest_whole_state,
-    round_of,
-    rounds_in,
-)
+from covey.runtime.session import rounds_of
+from covey.runtime.states import load_state, newest_whole_state
 from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import AnswerRules, ClientPlan, Option, WantedAnswer, choose_answers
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from covey.base.as_json import HIDDEN
 from covey.base.errors import LedgerError
 from covey.base.files import read_bounded, replace_whole
 from covey.config.settings import Config
@@ -43,9 +44,9 @@ class Receipt:
         salt: hex; with its name it tells the requester its own receipt and proof.
     """
 
-    request: str = field(metadata={"json": "hidden"})
+    request: str = field(metadata=HIDDEN)
     path: Path
-    salt: str = field(repr=False, metadata={"json": "hidden"})
+    salt: str = field(repr=False, metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)

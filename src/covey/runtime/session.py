@@ -1,6 +1,5 @@
 """An open run that can be continued: its parts, folder, ledger and secrets."""
 
-import hashlib
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,11 +16,11 @@ from covey.build.aggregators import anonymity_of
 from covey.build.clients import KnowsKeys
 from covey.build.run import BuiltRun, build_run, data_hash
 from covey.components.own_code import ForeignCodeError, only_from
-from covey.config.settings import Config, that_matter
+from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
-from covey.runtime.folder import RunFolder, now
+from covey.runtime.folder import RunFolder, check_settings, now
 from covey.runtime.inputs import check_inputs, with_changed_records
 from covey.runtime.ledger_record import Entry, LedgerReader, LedgerRecord, by_round, records_of
 from covey.runtime.receipts import check_anchors
@@ -240,18 +239,6 @@ def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
             )
 
 
-def check_settings(config: Config, history: History, folder: RunFolder) -> None:
-    """Refuse other settings than those that began the run, but for what changes nothing.
-
-    Raises:
-        RunError: they are others.
-    """
-    began, now = history.started, settings_hash(config)
-    if began and began.config_hash != now:
-        before = began.config_hash
-        raise RunError(_mismatch("settings in config.toml", folder.path, before, now))
-
-
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:
     """Return the hash of each component's source, and of the tensors of fixed ones."""
     found = {} if used is None else used.components
@@ -296,26 +283,16 @@ def check_data(whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledg
         merged = replace(whole.population, clients=clients)
         before, now = began.data_hash, data_hash(merged)
         if before != now:
-            raise RunError(_mismatch("clients' data", ledger.location, before, now))
+            raise RunError(
+                f"The clients' data must be those that began the run in {ledger.location}, with "
+                f"hash {before[:12]}, found {now[:12]}. Put them back, or start a new run."
+            )
     elif odd := sorted(present.keys() ^ (set(ledger.names().values()) - ledger.stopped().keys())):
         raise RunError(
             f"The clients must be those that {ledger.location} knows by name, and "
             f"{odd[0]!r} is missing on one side. Bring the data of every client that has "
             f"not left."
         )
-
-
-def _mismatch(what: str, where: object, before: str, now: str) -> str:
-    return (
-        f"The {what} must be those that began the run in {where}, with hash "
-        f"{before[:12]}, found {now[:12]}. Put them back, or start a new run."
-    )
-
-
-def settings_hash(config: Config) -> str:
-    """Hash the settings that can change a result: not how many workers found it."""
-    settings = sorted(that_matter(config).items())
-    return hashlib.sha256(repr(settings).encode()).hexdigest()
 
 
 def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> BuiltRun:

@@ -9,7 +9,6 @@ is whole or it is not there, whenever the process or the machine dies.
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +35,11 @@ from covey.base.params import model_hash, named, safetensors_pieces, unprefixed
 from covey.components.state import decoded, encoded
 from covey.ledger.rows import FileHashes
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, checkpoint_path, checkpoint_paths, round_of, rounds_in
 
 Keep = Literal["all", "thin"]
 """Which checkpoints stay: every one, or round 0, powers of two and the last ten."""
 
-NAME = re.compile(r"round-(\d{5,})\.safetensors")
 LAST_KEPT = 10
 FORMAT = 1
 TORN = (
@@ -82,7 +80,7 @@ def save_checkpoint(
     metadata = {"covey": text}
     payload = b"".join(safetensors_pieces(tensors, metadata))
     make_folder(folder)
-    path = _path(folder, round_index)
+    path = checkpoint_path(folder, round_index)
     announce(hashlib.sha256(payload).hexdigest())
     replace_whole(path, payload, mode=0o600)
     return path
@@ -109,24 +107,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def checkpoint_of(folder: Path, round_index: int) -> Path | None:
     """Return the whole checkpoint of this very round, if it is there."""
-    path = _path(folder, round_index)
+    path = checkpoint_path(folder, round_index)
     return path if is_whole(path) else None
-
-
-def checkpoint_paths(folder: Path) -> list[Path]:
-    """Return the files that are named like checkpoints, oldest round first."""
-    paths = folder.glob("round-*.safetensors")
-    return sorted((each for each in paths if NAME.fullmatch(each.name)), key=round_of)
-
-
-def round_of(path: Path) -> int:
-    """Return the round of a file that is named like a checkpoint."""
-    return int(path.stem.removeprefix("round-"))
-
-
-def rounds_in(folder: Path) -> tuple[int, ...]:
-    """Return the rounds whose states, or whose stored updates, are there, in order."""
-    return tuple(round_of(path) for path in checkpoint_paths(folder))
 
 
 def set_aside_from(folder: Path, first: int, aside: Path) -> None:
@@ -193,10 +175,6 @@ def is_whole(path: Path) -> bool:
     except TORN:
         return False
     return True
-
-
-def _path(folder: Path, round_index: int) -> Path:
-    return folder / f"round-{round_index:05d}.safetensors"
 
 
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
@@ -423,7 +401,7 @@ def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[H
             f"'retrain', which needs none; `covey ledger doctor` says what else is damaged."
         )
     found: dict[Handle, dict[str, Tensor]] = {}
-    for key, value in load_checkpoint(_path(folder, round_index)).tensors.items():
+    for key, value in load_checkpoint(checkpoint_path(folder, round_index)).tensors.items():
         handle, _, name = key.partition("/")
         found.setdefault(handle, {})[name] = value
     return found
@@ -431,7 +409,7 @@ def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[H
 
 def updates_problem(folder: Path, round_index: int, noted: FileHashes) -> str:
     """Say why a file of stored updates is not what was written; "": it is."""
-    path = _path(folder, round_index)
+    path = checkpoint_path(folder, round_index)
     changed = file_hash(path) not in noted.of(_noted_name(round_index))
     return f"{path} was changed after it was written" if changed else ""
 

@@ -141,7 +141,7 @@ def _compared(
     """Find the facts again from the ledger, and compare them with the proof's."""
     from covey.runtime.contradictions import of_answer, of_ledger
     from covey.runtime.facts import facts, find_answer, unknown_facts
-    from covey.runtime.session import settings_hash
+    from covey.runtime.folder import settings_hash
 
     record, at = place.reader.read(ledger), proof.ledger_events
     count = len(record.hashes)
