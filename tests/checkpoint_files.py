@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from covey import RunError
-from covey.runtime.states import checkpoint_paths, is_whole
+from covey.runtime.folder import checkpoint_paths
+from covey.runtime.states import is_whole
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

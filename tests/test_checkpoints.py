@@ -19,10 +19,10 @@ from checkpoint_files import newest_checkpoint
 from covey import RunError
 from covey.base import files as atomic_io
 from covey.runtime import states as checkpoints
+from covey.runtime.folder import rounds_in
 from covey.runtime.states import (
     checkpoint_of,
     load_checkpoint,
-    rounds_in,
     save_checkpoint,
     set_aside_from,
     thin,

@@ -16,8 +16,8 @@ from covey import ConfigError, Examples, Run, RunError
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
 from covey.heads.state import ClusterSums
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.states import checkpoint_paths, load_state
+from covey.runtime.folder import RunFolder, checkpoint_paths
+from covey.runtime.states import load_state
 from flower.conftest import Built, all_of, same_risks, settings_with
 from flower.test_federation import question_in
 

@@ -12,7 +12,8 @@ from covey import History
 from covey.base.events import ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import with_entry
-from covey.report.attacks import LOSS, final_exposure, final_risk, strongest
+from covey.components.built_ins import LOSS
+from covey.report.attacks import final_exposure, final_risk, strongest
 from covey.report.comparison import client_rows, comparison
 from covey.report.figures import violations_figure
 from covey.report.queries import Reported, final_figures

@@ -18,8 +18,8 @@ from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS
 from covey.runtime.damage import damages
-from covey.runtime.folder import RunFolder
-from covey.runtime.states import load_state, rounds_in
+from covey.runtime.folder import RunFolder, rounds_in
+from covey.runtime.states import load_state
 from runtime import solved_runs as runs
 from runtime.solved_runs import LAMBDA, POOLING, model_of, recorded
 

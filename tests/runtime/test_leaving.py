@@ -16,10 +16,10 @@ from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.models.build import ModelFunction, build_model
 from covey.models.networks import Mlp
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.leaving import client_plans, forget
 from covey.runtime.session import read_events
-from covey.runtime.states import read_updates, rounds_in
+from covey.runtime.states import read_updates
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}

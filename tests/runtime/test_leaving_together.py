@@ -15,13 +15,8 @@ from covey.build.run import build_run
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import (
-    ForgetResult,
-    client_plans,
-    enqueue_requests,
-    explain_client,
-    forget,
-)
+from covey.runtime.leaving import ForgetResult, client_plans, enqueue_requests, forget
+from covey.runtime.reading import explain_client
 from covey.runtime.session import read_events
 
 ONE, OTHER = PAIR = ("client-00002", "client-00005")
@@ -287,7 +282,7 @@ def test_a_word_in_the_folder_keeps_its_basis(folder):
     existing = RunFolder.existing(folder)
     existing.queue_request(ONE, "auto", "erasure")
     existing.queue_request(OTHER, "auto")
-    before = explain_client(build_run(existing.config()), existing, ONE)
+    before = explain_client(existing, ONE)
     assert before.requests == ()
     resume(folder)
     with Ledger.read(existing.ledger) as ledger:

@@ -21,9 +21,8 @@ from covey.base.events import (
 )
 from covey.dp.run_guarantees import representative_noise
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.session import read_events
-from covey.runtime.states import rounds_in
 
 FEDAVG = {"name": "fedavg"}
 QUIET = {"name": "none"}

@@ -16,9 +16,9 @@ from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.leaving import forget
-from covey.runtime.states import load_state, rounds_in
+from covey.runtime.states import load_state
 from runtime.solved_runs import POOLING, SOLVED, model_of, recorded
 
 ONE, OTHER, THIRD = "client-00003", "client-00005", "client-00001"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from covey.runs.own_records import ExposedRecords
     from covey.runtime.auditing import Audit
     from covey.runtime.dp_audit import CanaryAudit
-    from covey.runtime.leaving import Explanation
     from covey.runtime.participation_game import Game
+    from covey.runtime.reading import Explanation
 
 PARTICIPATION = "participation"
 ATTACKED = ("AUC", "balanced accuracy", "advantage", "TPR at 1% FPR", "at 0.1%")
@@ -498,7 +498,7 @@ def _of_the_paper(
     return NoiseGuarantee("paper", rounds, claimed, delivered, noise / 2, noise)
 
 
-@text_of("covey.runtime.leaving.Explanation")
+@text_of("covey.runtime.reading.Explanation")
 def lines_of_explanation(held: Explanation) -> Iterator[Line]:
     """Yield what is held, the places by who has to act, and what was not searched."""
     for key, value in facts_of(held):
@@ -548,8 +548,6 @@ def explain(
             lie. Needs train.keep_losses; nothing else is written or sent.
         share: With --records: which part of them, at least one.
     """
-    from covey.report.page import write_explanation
-
     if records:
         from covey.runs.own_records import exposed_records
 
@@ -563,10 +561,14 @@ def explain(
             f"covey explain takes a run and a client's name, found {run} alone. Name the client, "
             f"or give --records with the folder of its node."
         )
-    from covey.runs.pages import on_record
+    from covey.runtime.folder import RunFolder
+    from covey.runtime.reading import explain_client
 
-    held = covey.load(run).explain(client)
+    held = explain_client(RunFolder.existing(run), client)
     if page is not None:
+        from covey.report.page import write_explanation
+        from covey.runs.pages import on_record
+
         with on_record([run], "explanation", page, subject=held.handle):
             write_explanation(held, run.name, page)
         console.print(f"page: {page}", soft_wrap=True)

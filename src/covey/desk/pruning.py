@@ -13,8 +13,7 @@ from covey.base.files import delete_whole, flush_folder, move
 from covey.desk.runs import PRUNED, RunEntry, found_runs, reader_url, size_of
 from covey.ledger.backends import backend_of
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.states import checkpoint_paths
+from covey.runtime.folder import RunFolder, checkpoint_paths
 
 What = Literal["states", "whole"]
 """`states`: all states but the newest, and stored updates; `whole`: the run's folder."""

@@ -11,7 +11,6 @@ from covey.base.as_json import json_of
 from covey.base.errors import CoveyError, RunError
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.components.own_code import no_foreign_code
 from covey.desk.pruning import prune, retention
 from covey.desk.register import (
     FILE,
@@ -29,9 +28,8 @@ from covey.desk.runs import RunEntry, found_runs, reader_url
 from covey.ledger.store import Ledger
 from covey.runtime.copies import BASELINE
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import explain_client
 from covey.runtime.places import YOU
-from covey.runtime.planning import recorded_run
+from covey.runtime.reading import explain_client
 from covey.runtime.secrets import secrets_of
 
 
@@ -153,8 +151,7 @@ def held_in(place: str, name: ClientName) -> dict[str, Any]:
     """Return what `covey explain` says of a client; with `problem`, why that is nothing."""
     folder = RunFolder(Path(place))
     try:
-        with no_foreign_code():
-            return json_of(explain_client(recorded_run(folder, reason=""), folder, name))
+        return json_of(explain_client(folder, name))
     except CoveyError as error:
         return {"problem": str(error)}
 

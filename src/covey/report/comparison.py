@@ -14,10 +14,10 @@ from covey.base.errors import ConfigError
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.components.built_ins import BASELINE, REFERENCES
+from covey.components.built_ins import BASELINE, LOSS, REFERENCES
 from covey.config.settings import flat
 from covey.dp.status import guarantee_status
-from covey.report.attacks import LOSS, diverged_sentences, final_exposure, final_risk
+from covey.report.attacks import diverged_sentences, final_exposure, final_risk
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
 from covey.report.summary import NO_GROUPS, client_groups, violations
 

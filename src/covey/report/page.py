@@ -28,7 +28,7 @@ from covey.report.queries import Reported, group_sizes, metrics_csv, rounds_tabl
 from covey.report.summary import PROMISE, by_attacks, happenings, spread
 from covey.report.view import pictures_of, privacy_of, run_view
 from covey.runtime.auditing import RATES, Audit
-from covey.runtime.leaving import Explanation
+from covey.runtime.reading import Explanation
 
 MOST_CLUSTERS = 12
 """That a page has a line for."""

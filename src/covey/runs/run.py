@@ -41,17 +41,11 @@ from covey.runtime.changing import ChangedRecords, NewRecords, change_records, j
 from covey.runtime.copies import Copy, best_kept_round, export_model, latest_model
 from covey.runtime.evaluation import BestRound
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import (
-    Explanation,
-    ForgetResult,
-    client_plans,
-    explain_client,
-    finish_requests,
-    forget,
-)
+from covey.runtime.leaving import ForgetResult, client_plans, finish_requests, forget
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.participation_game import Game, play_game
-from covey.runtime.planning import ClientPlan, RunRecord, read_run_record
+from covey.runtime.planning import ClientPlan
+from covey.runtime.reading import Explanation, RunRecord, explain_client, read_run_record
 from covey.runtime.receipts import key_of
 from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
@@ -223,9 +217,7 @@ class Run:
         Raises:
             RunError: the client is not known to the run.
         """
-        with no_foreign_code():
-            run = readable(self._folder, self._overrides, "explain(...)")
-            return explain_client(run, self._folder, name)
+        return explain_client(self._folder, name)
 
     def exposed_records(self, name: ClientName, share: float = 0.02) -> ExposedRecords:
         """Return a client's most exposed records, as `covey explain --records` lists them.

@@ -6,6 +6,8 @@ The record stands in the run's folder, one file per copy, beside the ledger's ch
 not in it: it holds paths, times and names of recipients, and these can be erased.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import mmap
@@ -16,9 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import safetensors.torch
 from pydantic import TypeAdapter
 
 from covey.base.errors import ConfigError, RunError
@@ -32,13 +33,15 @@ from covey.base.files import (
     replace_whole,
 )
 from covey.base.history import History
-from covey.base.names import ClientName, Handle, Params
+from covey.base.names import ClientName, Handle
 from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
-from covey.runtime.evaluation import FIGURES, BestRound, best_round
-from covey.runtime.folder import RunFolder, now
-from covey.runtime.states import checked_state, kept_state, rounds_in, whole_models
+from covey.runtime.folder import RunFolder, now, rounds_in
 from covey.unlearning.facts import Fate, SettledCopy
+
+if TYPE_CHECKING:
+    from covey.base.names import Params
+    from covey.runtime.evaluation import BestRound
 
 LETTER = r"[^\W_]"
 SHORT = 6
@@ -60,7 +63,7 @@ class Mention:
     longer: tuple[ClientName, ...]
 
     @classmethod
-    def of(cls, name: ClientName, known: Collection[ClientName]) -> "Mention":
+    def of(cls, name: ClientName, known: Collection[ClientName]) -> Mention:
         """Return how to look for a name among those that are known."""
         longer = {each for each in known if name in each and each != name}
         return cls(name, tuple(sorted(longer, key=len, reverse=True)))
@@ -268,6 +271,8 @@ def recipient_of(text: str) -> str:
 
 def model_bytes(params: Params) -> bytes:
     """Return a model as it is exported: safetensors of its state dict."""
+    import safetensors.torch
+
     tensors = {name: each.detach().cpu().clone() for name, each in params.items()}
     return safetensors.torch.save(tensors)
 
@@ -288,6 +293,8 @@ def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRou
         ConfigError: there is no such figure.
         RunError: it is not known of any of them.
     """
+    from covey.runtime.evaluation import FIGURES, best_round
+
     if figure not in FIGURES:
         raise ConfigError(
             f"Rounds are compared by one of {', '.join(FIGURES)}, found {figure!r}. Take "
@@ -317,6 +324,8 @@ def latest_model(folder: RunFolder, cluster: int, after: int | None = None) -> t
         RunError: there is no such cluster or state, or no checkpoint yet, or it is
             damaged.
     """
+    from covey.runtime.states import checked_state, kept_state, whole_models
+
     with Ledger.read(folder.ledger) as ledger:
         state = (
             checked_state(folder, ledger) if after is None else kept_state(folder, ledger, after)

@@ -11,19 +11,11 @@ from covey.base.errors import CoveyError, LedgerError
 from covey.base.files import delete_whole, read_bounded, replace_whole
 from covey.config.settings import Config
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, checkpoint_paths, round_of, rounds_in
 from covey.runtime.inputs import record_problems
 from covey.runtime.secrets import lost_secret, restored_marker
 from covey.runtime.session import read_history, settings_hash
-from covey.runtime.states import (
-    checkpoint_paths,
-    frozen_problem,
-    missing_state,
-    round_of,
-    rounds_in,
-    state_problem,
-    updates_problem,
-)
+from covey.runtime.states import frozen_problem, missing_state, state_problem, updates_problem
 from covey.unlearning.proof import check_proof, read_proof
 from covey.unlearning.proof_text import proof_page
 

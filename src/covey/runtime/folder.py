@@ -7,17 +7,27 @@ import shutil
 import tomllib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
-from covey.base.errors import ConfigError, RunError
-from covey.base.files import delete_whole, make_folder, read_bounded, read_text, replace_whole
-from covey.base.names import Basis, ClientName
+from covey.base.errors import ConfigError, LedgerError, RunError
+from covey.base.files import (
+    checked,
+    checked_json,
+    delete_whole,
+    file_hash,
+    make_folder,
+    read_bounded,
+    read_text,
+    replace_whole,
+)
+from covey.base.names import Basis, ClientName, Handle
 from covey.components.own_code import origins_of
+from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import RecordReader
 
@@ -26,6 +36,8 @@ if TYPE_CHECKING:
 
 OWN = re.compile(r"(?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 """`package.module:name`."""
+
+CHECKPOINT = re.compile(r"round-(\d{5,})\.safetensors")
 
 
 class QueuedRequest(NamedTuple):
@@ -176,7 +188,9 @@ class RunFolder:
     @property
     def ledger(self) -> str | Path:
         """Where the events are: a file of this folder, or a database elsewhere."""
-        return self.config().ledger.url or self.ledger_path
+        with as_written(self.config_path, "the settings of this run"):
+            url = self._written().get("ledger", {}).get("url")
+            return str(url) if url else self.ledger_path
 
     def queue_request(self, client: str, wanted: str, basis: Basis = "none") -> None:
         """Queue a client's request to leave, for the process that runs the rounds now."""
@@ -202,6 +216,22 @@ class RunFolder:
     def _request_path(self, client: str) -> Path:
         return self.request_queue / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
 
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as they are written; they are checked unless a session did that.
+
+        Raises:
+            CoveyError: as of `config`.
+        """
+        written = self._written()
+        with suppress(LedgerError), Ledger.read(self.ledger_path) as ledger:
+            if self.is_checked(ledger):
+                return written
+        return self.config().model_dump(mode="json")
+
+    def is_checked(self, ledger: Ledger) -> bool:
+        """Say whether a session has checked settings of these very bytes, for this ledger."""
+        return file_hash(self.config_path) in ledger.files.of(self.config_path.name)
+
     def config(self) -> "Config":
         """Read the settings back; none of the user's code is imported for that.
 
@@ -212,7 +242,7 @@ class RunFolder:
         from covey.config.settings import Config  # which loads what learns
 
         with self._same_format():
-            return Config.read(self._settings())
+            return Config.read(self._written())
 
     def checked_config(self) -> "Config":
         """Read the settings back to play with them: a user's components are imported.
@@ -223,7 +253,7 @@ class RunFolder:
         from covey.config.settings import Config
 
         with self._same_format():
-            return Config.recorded(self._settings())
+            return Config.recorded(self._written())
 
     @contextmanager
     def _same_format(self) -> Generator[None]:
@@ -244,9 +274,65 @@ class RunFolder:
         with as_written(self.imports, "where the code of this run's settings lay"):
             return _origins(read_bounded(self.imports))
 
-    def _settings(self) -> dict[str, Any]:
+    def _written(self) -> dict[str, Any]:
         with as_written(self.config_path, "the settings of this run"):
             return tomllib.loads(read_text(self.config_path))
+
+
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """Return the files that are named like checkpoints, oldest round first."""
+    paths = folder.glob("round-*.safetensors")
+    return sorted((each for each in paths if CHECKPOINT.fullmatch(each.name)), key=round_of)
+
+
+def round_of(path: Path) -> int:
+    """Return the round of a file that is named like a checkpoint."""
+    return int(path.stem.removeprefix("round-"))
+
+
+def rounds_in(folder: Path) -> tuple[int, ...]:
+    """Return the rounds whose states, or whose stored updates, are there, in order."""
+    return tuple(round_of(path) for path in checkpoint_paths(folder))
+
+
+def records_of(folder: RunFolder, handle: Handle) -> list[Path]:
+    """Return the files that hold this client's records."""
+    return sorted(folder.records.glob(f"{handle}-*.safetensors"))
+
+
+@dataclass(frozen=True, slots=True)
+class FederationMetadata:
+    """A federation as its run remembers it.
+
+    Attributes:
+        run: names the run to its nodes.
+        profile: what the clients' data look like; None: nobody has come yet.
+        home: the folder of its deployment; empty where there is none.
+    """
+
+    run: str
+    profile: DataProfile | None
+    home: str
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "FederationMetadata | None":
+        """Read what a run's folder keeps; None where the run is not of this kind.
+
+        Raises:
+            RunError: it cannot be read.
+        """
+        path = folder.federation
+        if not path.is_file():
+            return None
+        with as_written(path, "what this run knows of its federation"):
+            return _metadata_reader(checked(read_bounded(path)))
+
+    def write(self, folder: RunFolder) -> None:
+        """Keep it in a run's folder."""
+        replace_whole(folder.federation, checked_json(asdict(self)))
+
+
+_metadata_reader = TypeAdapter(FederationMetadata).validate_json
 
 
 def _own_code(settings: object) -> Iterator[str]:

@@ -15,12 +15,10 @@ from covey.runtime.answers import AnsweredRequest
 from covey.runtime.copies import erase_from_copies
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, OnAnswer, continue_run
-from covey.runtime.places import Place, SearchTarget, search_places
 from covey.runtime.planning import ClientPlan, plans_for
 from covey.runtime.receipts import Receipt, receipts_of
 from covey.runtime.requests import OnReceipt, Returning, ask, find_clients
-from covey.runtime.session import Session, open_session, reading_session
-from covey.runtime.states import rounds_in
+from covey.runtime.session import Session, open_session
 from covey.unlearning.plan import WantedAnswer
 
 CheckPlan = Callable[[ClientPlan], None]
@@ -157,110 +155,6 @@ def enqueue_requests(
     with open_session(run, folder) as session:
         session, known = find_clients(session, run, clients)
         _enqueue(session, known, wanted, basis)
-
-
-@dataclass(frozen=True, slots=True)
-class SetOfClient:
-    """An anonymity set that held a client.
-
-    Attributes:
-        members: how many clients.
-        diameter: the largest L2 distance between two of its updates.
-    """
-
-    round: int
-    cluster: int
-    members: int
-    diameter: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestOfClient:
-    """A request to leave.
-
-    Attributes:
-        wanted: the answer that it names.
-        asked: when, ISO 8601.
-    """
-
-    wanted: str
-    basis: Basis
-    state: str
-    asked: str
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What is held on one client, and where; no other client is named.
-
-    Attributes:
-        handle: by which the ledger's events name it.
-        rounds_trained: in which its examples were used.
-        risk_threshold: that it accepts; None: the client keeps it to itself.
-        risk_figures_that_count_it: rounds.
-        prices_that_count_it: rounds.
-        states_that_depend_on_it: rounds.
-        raw_updates_stored: rounds.
-        not_searched: where covey could not look, a sentence each.
-    """
-
-    client: ClientName
-    handle: Handle
-    rounds_trained: tuple[int, ...]
-    clusters_trained: tuple[int, ...]
-    risk_threshold: float | None
-    anonymity_sets: tuple[SetOfClient, ...]
-    risk_figures_that_count_it: tuple[int, ...]
-    prices_that_count_it: tuple[int, ...]
-    states_that_depend_on_it: tuple[int, ...]
-    raw_updates_stored: tuple[int, ...]
-    requests: tuple[RequestOfClient, ...]
-    places: tuple[Place, ...]
-    not_searched: tuple[str, ...]
-
-
-def explain_client(run: BuiltRun, folder: RunFolder, client: ClientName) -> Explanation:
-    """Return what is held on a client.
-
-    Raises:
-        RunError: the client is not known to the run.
-    """
-    with reading_session(run, folder) as session:
-        (handle,) = find_clients(session, run, [client])[1].values()
-        held = session.record().participation
-        client_data = session.client(handle)
-        trained = held.trained.get(handle, {})
-        first = held.first_round(handle)
-        states = rounds_in(folder.checkpoints)
-        known = frozenset(session.ledger.names().values())
-        search = search_places(
-            SearchTarget(folder, session.run.config, client, handle, known, first)
-        )
-        threshold = None
-        if client_data is not None and not run.client_backend:
-            threshold = client_data.preference.risk_threshold
-        return Explanation(
-            client=client,
-            handle=handle,
-            rounds_trained=tuple(sorted(trained)),
-            clusters_trained=tuple(sorted(set(trained.values()))),
-            risk_threshold=threshold,
-            anonymity_sets=tuple(
-                SetOfClient(each.round_index, each.cluster, len(each.members), each.diameter)
-                for each in held.sets_of(handle)
-            ),
-            risk_figures_that_count_it=tuple(held.counted["risks"]),
-            prices_that_count_it=tuple(held.counted["prices"]),
-            states_that_depend_on_it=tuple(t for t in states if first is not None and t >= first),
-            raw_updates_stored=tuple(t for t in rounds_in(folder.updates) if t in trained),
-            requests=tuple(
-                RequestOfClient(r.wanted, r.basis, r.state, r.asked_at)
-                for r in session.ledger.requests()
-                if r.handle == handle
-            ),
-            places=tuple(search.places),
-            not_searched=tuple(search.not_searched),
-        )
 
 
 def _enqueue(

@@ -1,23 +1,19 @@
 """Where a client's name and data are: inside a run's folder and outside of it."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from covey.base.errors import CoveyError
 from covey.base.names import ClientName, Handle
-from covey.components.parts import Unread
-from covey.config.settings import Config
-from covey.data.population import read_organisations, read_preferences
-from covey.data.source import data_folder
+from covey.components.parts import Unread, create
+from covey.data.source import DataSource, data_folder
 from covey.ledger.store import Ledger
 from covey.runtime.copies import BASELINE, RENDERED, Copy, Mention, copies_of, masked, unrecorded
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import FederationMetadata, records_of
+from covey.runtime.folder import FederationMetadata, RunFolder, records_of, rounds_in
 from covey.runtime.secrets import secret_path
-from covey.runtime.states import rounds_in
 
 Kind = Literal[
     "ledger",
@@ -78,13 +74,13 @@ class SearchTarget:
 
     Attributes:
         folder: the run's.
-        config: its settings.
+        settings: the run's, as they are written.
         known: the names of all clients that the run knows.
         first_round: in which the client's data were used; None: in none.
     """
 
     folder: RunFolder
-    config: Config
+    settings: Mapping[str, Any]
     name: ClientName
     handle: Handle
     known: frozenset[ClientName]
@@ -207,7 +203,7 @@ def _inside_run(target: SearchTarget) -> Findings:
             else:
                 yield place(path, "what shows the run with it", "page", COVEY, how)
     yield from _copied(target)
-    if target.config.secrets.source == "seeded":
+    if target.settings["secrets"]["source"] == "seeded":
         what = "the seed: with it, who guesses the name computes its handle"
         how = "Delete the whole run; for real clients set secrets.source = 'os'."
         yield place(folder.config_path, what, "secret", YOU, how)
@@ -288,18 +284,9 @@ def _copy_place(copy: Copy, target: SearchTarget, folder: RunFolder) -> Place:
 
 def _outside_run(target: SearchTarget) -> Findings:
     """Yield what is in the data, preferences, deployment and runs beside this one."""
-    named = target.config.population
     yield from _data(target)
-    yield from _listed_in(
-        target, "preferences", named.preferences, read_preferences, "its name and what it accepts"
-    )
-    yield from _listed_in(
-        target,
-        "organisations",
-        named.organisations,
-        read_organisations,
-        "its name and organisation",
-    )
+    yield from _listed_in(target, "preferences", "its name and what it accepts")
+    yield from _listed_in(target, "organisations", "its name and organisation")
     yield from _deployment(target)
     try:
         beside = list(_sibling_runs(target.folder))
@@ -311,7 +298,7 @@ def _outside_run(target: SearchTarget) -> Findings:
 
 
 def _data(target: SearchTarget) -> Findings:
-    source = target.config.data
+    source = _source(target.settings)
     if FederationMetadata.of(target.folder) is not None:
         yield (
             "The machine of the client's own node: its data, its node.toml, its key and its logs."
@@ -322,7 +309,7 @@ def _data(target: SearchTarget) -> Findings:
     elif source.is_passed:
         yield "Where the program that played this run has the client's data from."
     elif not source.simulates:
-        folder = data_folder(target.config.data.dir)
+        folder = data_folder(source.dir)
         yield from _files(target, folder, source.file_of(target.name, folder))
     else:
         yield (
@@ -343,17 +330,20 @@ def _files(target: SearchTarget, folder: Path, client_file: Path | None) -> Find
     yield from mentions_below(target, folder, template, without, data=True)
 
 
-def _listed_in(
-    target: SearchTarget,
-    setting: str,
-    file: str,
-    read: Callable[[Path], Mapping[ClientName, object]],
-    held: str,
-) -> Findings:
+def _source(settings: Mapping[str, Any]) -> DataSource:
+    return create("data", settings["data"], "data.name", DataSource)
+
+
+def _listed_in(target: SearchTarget, setting: str, held: str) -> Findings:
     """Look for the client in a file that the population's settings name."""
-    path = Path(file)
+    path = Path(target.settings["population"][setting])
+    if path == Path():
+        return
+    from covey.data.population import read_organisations, read_preferences
+
+    read = read_preferences if setting == "preferences" else read_organisations
     try:
-        known = bool(file) and (target.name in read(path) or target.mention.in_file(path))
+        known = target.name in read(path) or target.mention.in_file(path)
     except (CoveyError, OSError):
         yield f"The file of population.{setting}, {path.absolute()}: it cannot be read."
         return
@@ -392,12 +382,13 @@ def _in_run(target: SearchTarget, path: Path) -> Findings:
     """Yield what another run knows of the client, if it is over the same data."""
     folder, root = RunFolder(path), path.parent.parent
     try:
-        config, own = folder.config(), target.config
+        settings, own = folder.settings(), target.settings
+        source = _source(settings)
         # a client of some name has the same examples in both
-        same_clients = config.brings_clients or config.seed == own.seed
-        if config.data != own.data or not same_clients:
+        brought = isinstance(source, Unread) or not source.simulates
+        if source != _source(own) or not (brought or settings["seed"] == own["seed"]):
             return
-        if target.name in config.population.exclude:
+        if target.name in settings["population"]["exclude"]:
             how = "Take the name out, or delete that run."
             yield target.place(folder.config_path, "population.exclude", "settings", YOU, how, root)
         if not Ledger.exists(folder.ledger):
@@ -437,7 +428,7 @@ def search_places(target: SearchTarget) -> Search:
     """
     findings = dict.fromkeys((*_inside_run(target), *_outside_run(target)))
     open_ends = [each for each in findings if isinstance(each, str)]
-    postgres = [POSTGRES] if target.config.ledger.url else []
+    postgres = [POSTGRES] if target.settings["ledger"]["url"] else []
     unique = dict.fromkeys((*open_ends, *postgres, *NEVER_SEARCHED))
     return Search(
         places=tuple(each for each in findings if not isinstance(each, str)),

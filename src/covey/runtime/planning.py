@@ -19,7 +19,6 @@ from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.simulated import Simulated
 from covey.base import events
 from covey.base.errors import ConfigError, RunError
-from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, sums_of
@@ -34,18 +33,17 @@ from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import FederationMetadata, Unreachable
-from covey.runtime.ledger_record import BULKY, event_of
-from covey.runtime.receipts import check_anchors
-from covey.runtime.session import Session, check_settings, rounds_of
-from covey.runtime.states import (
+from covey.runtime.folder import (
+    FederationMetadata,
+    RunFolder,
     checkpoint_paths,
-    load_state,
-    newest_whole_state,
     round_of,
     rounds_in,
 )
+from covey.runtime.inputs import Unreachable
+from covey.runtime.ledger_record import BULKY, event_of
+from covey.runtime.session import Session, rounds_of
+from covey.runtime.states import load_state, newest_whole_state
 from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import (
     AnswerChoice,
@@ -343,33 +341,3 @@ def unplayed_reason(folder: RunFolder) -> str:
     if last == rounds - 1:
         return "its last round is played, and its end is not recorded yet"
     return ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RunRecord:
-    """A run as its events tell it.
-
-    Attributes:
-        names: the handle of every client that has not left.
-    """
-
-    history: History
-    ledger_head: str
-    names: Mapping[ClientName, Handle]
-
-
-def read_run_record(folder: RunFolder) -> RunRecord:
-    """Read a run's ledger, without its data.
-
-    Raises:
-        LedgerError: there is none, it cannot be read, or its history is not the one that
-            receipts were signed for.
-        RunError: the settings are not those that began the run.
-    """
-    config = folder.config()
-    with Ledger.read(config.ledger.url or folder.ledger_path) as ledger:
-        check_anchors(folder, ledger)
-        names = {name: handle for handle, name in ledger.names().items()}
-        record = folder.reader.read(ledger)
-        check_settings(config, record.history, folder)
-        return RunRecord(record.history, record.head, names)

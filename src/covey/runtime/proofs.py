@@ -15,10 +15,9 @@ from covey.membership.estimators import ClientEstimator, RiskContext
 from covey.membership.truth import no_better_than_guessing
 from covey.runtime.copies import RENDERED, CopyOutcome
 from covey.runtime.facts import facts, find_answer
-from covey.runtime.folder import RunFolder, now
+from covey.runtime.folder import RunFolder, now, rounds_in
 from covey.runtime.receipts import anchors_of, key_of
 from covey.runtime.session import Session
-from covey.runtime.states import rounds_in
 from covey.unlearning.facts import (
     AttackFigure,
     Facts,

@@ -28,15 +28,14 @@ from covey.build.clients import ClientReports
 from covey.build.run import BuiltRun
 from covey.ledger.chain import REWIND, Record
 from covey.runtime.copies import RENDERED
+from covey.runtime.folder import checkpoint_paths, round_of
 from covey.runtime.inputs import drop_old_records
 from covey.runtime.session import Session
 from covey.runtime.states import (
     checkpoint_of,
-    checkpoint_paths,
     delete_before,
     delete_from,
     load_state,
-    round_of,
     save_state,
     set_aside_from,
     state_problem,

@@ -9,6 +9,7 @@ from covey.base.names import ClientName, Handle
 from covey.build.run import BuiltRun
 from covey.ledger.requests import NewRequest, Request
 from covey.runtime.ledger_record import records_of
+from covey.runtime.reading import unknown_client
 from covey.runtime.receipts import Receipt, key_of, sign_receipt
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
@@ -55,12 +56,7 @@ def find_clients(
         else:
             name, handle = each, handles.get(each)
         if handle is None:
-            raise RunError(
-                f"Clients are asked for by the names that {session.folder.path} knows, but "
-                f"it knows no client {name!r}: it never did, or not any more. Check the "
-                f"spelling; who left comes back with --salt and the salt of the last "
-                f"answer, unless that was a retraining."
-            )
+            raise unknown_client(session.folder, name)
         known[name] = handle
     returned = {
         known[client.name]: replace(client, handle=known[client.name])

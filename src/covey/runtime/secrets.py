@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cryptography.exceptions import InvalidTag
 
@@ -39,11 +39,13 @@ from covey.base.files import (
     user_folder,
 )
 from covey.base.names import ClientName, Handle
-from covey.base.rng import Streams
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, as_written
 from covey.unlearning.proof import seal, unseal
 from covey.unlearning.signature import SigningKey
+
+if TYPE_CHECKING:
+    from covey.base.rng import Streams
 
 BYTES = 32
 NAME = re.compile("[0-9a-f]{16}")
@@ -60,7 +62,7 @@ class Secrets:
         path: the file of its secret; None: everything is seeded.
     """
 
-    streams: Streams
+    streams: "Streams"
     path: Path | None
 
     @property
@@ -68,7 +70,7 @@ class Secrets:
         """Where the hidden draws come from."""
         return "seeded" if self.path is None else "os"
 
-    def at_round(self, round_index: int) -> Streams:
+    def at_round(self, round_index: int) -> "Streams":
         """Return the run's streams, with the secret of this round."""
         if self.path is None:
             return self.streams
@@ -120,7 +122,7 @@ class Secrets:
             return _whole(json.loads(checked(read_bounded(self.path))))
 
 
-def secrets_of(streams: Streams, source: Literal["seeded", "os"], marker: Path) -> Secrets:
+def secrets_of(streams: "Streams", source: Literal["seeded", "os"], marker: Path) -> Secrets:
     """Return the secrets of a run, made on first use.
 
     Args:

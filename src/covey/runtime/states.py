@@ -9,7 +9,6 @@ is whole or it is not there, whenever the process or the machine dies.
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -37,12 +36,11 @@ from covey.base.params import model_hash, named, safetensors_pieces, unprefixed
 from covey.components.state import decoded, encoded
 from covey.ledger.rows import FileHashes
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, checkpoint_paths, round_of, rounds_in
 
 Keep = Literal["all", "thin"]
 """Which checkpoints stay: every one, or round 0, powers of two and the last ten."""
 
-NAME = re.compile(r"round-(\d{5,})\.safetensors")
 LAST_KEPT = 10
 FORMAT = 1
 TORN = (
@@ -112,22 +110,6 @@ def checkpoint_of(folder: Path, round_index: int) -> Path | None:
     """Return the whole checkpoint of this very round, if it is there."""
     path = _path(folder, round_index)
     return path if is_whole(path) else None
-
-
-def checkpoint_paths(folder: Path) -> list[Path]:
-    """Return the files that are named like checkpoints, oldest round first."""
-    paths = folder.glob("round-*.safetensors")
-    return sorted((each for each in paths if NAME.fullmatch(each.name)), key=round_of)
-
-
-def round_of(path: Path) -> int:
-    """Return the round of a file that is named like a checkpoint."""
-    return int(path.stem.removeprefix("round-"))
-
-
-def rounds_in(folder: Path) -> tuple[int, ...]:
-    """Return the rounds whose states, or whose stored updates, are there, in order."""
-    return tuple(round_of(path) for path in checkpoint_paths(folder))
 
 
 def set_aside_from(folder: Path, first: int, aside: Path) -> None:
