@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.build.clients import DataProfile
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import FederationMetadata
+from covey.data.source import DataProfile
+from covey.runtime.folder import FederationMetadata, RunFolder
 
 
 @pytest.mark.parametrize(

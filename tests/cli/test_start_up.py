@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import covey
 from covey.cli import commands
 from covey.cli.commands import MODULES, Row, installed, loaded
 
@@ -30,6 +31,15 @@ atexit.register(lambda: exec({LOADED!r}))
 from covey.cli.app import main
 main()
 """
+
+
+TINY = {
+    "rounds": 1,
+    "data": {"name": "linear-mixture", "dimension": 4},
+    "population": {"clients": 4, "examples_per_client": 20, "shift": "none"},
+    "model": {"name": "linear-map", "task": "regression"},
+    "risk": {"name": "none"},
+}
 
 
 def heavy(program: str, *words: str, **environment: str) -> tuple[set[str], str]:
@@ -83,6 +93,19 @@ def test_a_ledger_and_what_was_written_out_are_read_without_torch(names):
     assert heavy(program + LOADED)[0] == {"sqlalchemy"}
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_torch_only_checks_settings_that_no_session_has_seen(tmp_path, seen):
+    path = covey.run(config=TINY, out=tmp_path / "run").folder / "config.toml"
+    if not seen:
+        path.write_text(f"{path.read_text()}\n")
+    for words, said in ((["runs", "list"], "finished"), (["explain"], "rounds trained: 0")):
+        place = [tmp_path] if len(words) > 1 else [path.parent, "client-00001"]
+        modules, out = heavy(MAIN, *words, *map(str, place))
+        assert ("torch" in modules) is not seen
+        assert not seen or modules <= {"numpy", "sqlalchemy"}
+        assert said in out
+
+
 def test_a_round_begins_without_what_only_an_end_or_noise_needs(tmp_path):
     modules, _ = heavy(f"""
 import os, sys, covey
@@ -90,14 +113,7 @@ def told(history):  # before the first round
     exec({LOADED!r})
     sys.stderr.flush()
     os._exit(0)
-settings = {{
-    "rounds": 1,
-    "data": {{"name": "linear-mixture", "dimension": 4}},
-    "population": {{"clients": 4, "examples_per_client": 20, "shift": "none"}},
-    "model": {{"name": "linear-map", "task": "regression"}},
-    "risk": {{"name": "none"}},
-}}
-covey.run(config=settings, out={str(tmp_path / "run")!r}, observe=told)
+covey.run(config={TINY!r}, out={str(tmp_path / "run")!r}, observe=told)
 """)
     assert modules == {"jaxtyping", "numpy", "sqlalchemy", "torch"}
 

@@ -24,7 +24,7 @@ from covey.base.events import (
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
-from covey.membership.truth import LOSS
+from covey.components.built_ins import LOSS
 from covey.report.comparison import comparison, means
 from covey.report.page import write_report
 from covey.report.queries import Reported

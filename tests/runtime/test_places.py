@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Config, run
-from covey.build.clients import DataProfile
+from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
 from covey.runtime.copies import Mention, masked, record_copy
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import FederationMetadata
+from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.runtime.places import Search, SearchTarget, search_places
 
 NAMES = ("anna", "annabel", "bob", "carol", "dan", "eve")
@@ -179,10 +178,10 @@ def test_what_could_not_be_searched_is_said(world, tmp_path):
     said = " ".join(search_places(own).not_searched)
     assert str(world / "runs" / "broken") in said
     assert "Backups and snapshots" in said
-    population = {**own.config.model_dump()["population"], "preferences": "gone.csv"}
+    population = {**own.settings["population"], "preferences": "gone.csv"}
     data = {"name": "npz", "dir": str(tmp_path / "gone")}
-    moved = Config.of({**own.config.model_dump(), "data": data, "population": population})
-    said = " ".join(search_places(replace(own, config=moved)).not_searched)
+    moved = {**own.settings, "data": data, "population": population}
+    said = " ".join(search_places(replace(own, settings=moved)).not_searched)
     assert str(tmp_path / "gone") in said
     assert "gone.csv" in said
 
@@ -190,8 +189,8 @@ def test_what_could_not_be_searched_is_said(world, tmp_path):
 def test_a_run_in_postgresql_says_what_the_server_keeps(world):
     own = sought(world, "anna")
     url = "postgresql://nobody:secret@127.0.0.1:1/none?run=a"
-    apart = Config.recorded({**own.config.model_dump(), "ledger": {"url": url}})
-    said = " ".join(search_places(replace(own, config=apart)).not_searched)
+    apart = {**own.settings, "ledger": {"url": url}}
+    said = " ".join(search_places(replace(own, settings=apart)).not_searched)
     assert "write-ahead log" in said
     assert "secret" not in said
 

@@ -10,7 +10,7 @@ from covey import verify
 from covey.components.own_code import only_from
 from covey.data.population import read_organisations
 from covey.runtime.folder import RunFolder
-from covey.runtime.planning import read_run_record
+from covey.runtime.reading import read_run_record
 from covey.runtime.secrets import unacknowledged
 from covey.runtime.witness import head_update, read_update, witness_head
 from covey.unlearning.signature import (

@@ -8,13 +8,12 @@ import torch
 from checkpoint_files import newest_checkpoint
 from covey import RiskEstimate, Streams, run, verify
 from covey.base.figure import Figure
-from covey.build.clients import DataProfile
+from covey.data.source import DataProfile
 from covey.deploy.folder import Declaration, Plan
 from covey.flower.client import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import FederationMetadata
-from covey.runtime.planning import read_run_record
+from covey.runtime.folder import FederationMetadata, RunFolder
+from covey.runtime.reading import read_run_record
 from covey.runtime.secrets import secrets_of
 from covey.runtime.states import load_checkpoint, load_state, save_checkpoint
 from covey.unlearning.signature import key_records, signing_key

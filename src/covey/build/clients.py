@@ -24,7 +24,7 @@ from covey.components.parts import Unread
 from covey.config.rules import OF_DATA
 from covey.config.settings import Config
 from covey.data.clients import PopulationRequest
-from covey.data.examples import Examples, Preference, ShiftRange, to_floats
+from covey.data.examples import Preference, ShiftRange, to_floats
 from covey.data.population import (
     Group,
     Population,
@@ -35,7 +35,7 @@ from covey.data.population import (
     read_preferences,
     weight_from_threshold,
 )
-from covey.data.source import DataSource, OwnSource, data_folder
+from covey.data.source import DataProfile, DataSource, OwnSource, data_folder
 from covey.engine.descent import check_private
 from covey.engine.fixed_features import has_fixed_features
 from covey.engine.recipe import TASKS
@@ -47,29 +47,6 @@ from covey.models.build import (
     initial_params,
     refuse_batch_norm,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class DataProfile:
-    """What a server must know of the clients' data to build a model.
-
-    Attributes:
-        shape: of one example.
-        images: whether examples are uint8 images, or else features or ids.
-        whole: whether they are whole numbers: ids for an embedding.
-    """
-
-    shape: tuple[int, ...]
-    images: bool
-    classes: int
-    whole: bool = False
-
-    def empty_examples(self) -> Examples:
-        """Return no examples, of this kind."""
-        plain = torch.int64 if self.whole else torch.float32
-        dtype = torch.uint8 if self.images else plain
-        labels = torch.empty(0, dtype=torch.int64)
-        return Examples(torch.empty((0, *self.shape), dtype=dtype), labels)
 
 
 @dataclass(frozen=True, slots=True)

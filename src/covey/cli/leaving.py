@@ -206,8 +206,8 @@ def leave(
         received: Its requester has the salt: delete it.
     """
     from covey.runs.parts import wanted_answer
-    from covey.runtime.folder import RunFolder
-    from covey.runtime.inputs import FederationMetadata, rebuilt_run
+    from covey.runtime.folder import FederationMetadata, RunFolder
+    from covey.runtime.inputs import rebuilt_run
     from covey.runtime.leaving import enqueue_requests
     from covey.runtime.requests import Returning
 

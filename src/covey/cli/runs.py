@@ -178,8 +178,7 @@ def resume(run: Path) -> Iterator[RunConcluded]:
     Args:
         run: The folder of a run that was started.
     """
-    from covey.runtime.folder import RunFolder
-    from covey.runtime.inputs import FederationMetadata
+    from covey.runtime.folder import FederationMetadata, RunFolder
     from covey.runtime.session import open_or_create
 
     folder = RunFolder.existing(run)

@@ -173,5 +173,8 @@ BASELINE = "fedavg"
 REFERENCES = (BASELINE, "ifca")
 """The algorithms to which differences are shown, run by run."""
 
-USUAL_ATTACKS = ("loss", "shokri", "lira", "rmia")
+LOSS = "loss"
+"""The loss threshold of every run's end, by the name that it has in an audit."""
+
+USUAL_ATTACKS = (LOSS, "shokri", "lira", "rmia")
 """The attacks of an audit that names none."""

@@ -18,7 +18,7 @@ from covey.components.parts import Component, OwnFunction, find, known_names
 
 if TYPE_CHECKING:
     from covey.data.clients import PopulationRequest
-    from covey.data.examples import Source
+    from covey.data.examples import Examples, Source
     from covey.data.population import Population
 
 
@@ -316,3 +316,30 @@ def _state(
     except DataError:
         return "corrupt"
     return "ok" if publication.md5(path.name) else "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class DataProfile:
+    """What a server must know of the clients' data to build a model.
+
+    Attributes:
+        shape: of one example.
+        images: whether examples are uint8 images, or else features or ids.
+        whole: whether they are whole numbers: ids for an embedding.
+    """
+
+    shape: tuple[int, ...]
+    images: bool
+    classes: int
+    whole: bool = False
+
+    def empty_examples(self) -> Examples:
+        """Return no examples, of this kind."""
+        import torch
+
+        from covey.data.examples import Examples
+
+        plain = torch.int64 if self.whole else torch.float32
+        dtype = torch.uint8 if self.images else plain
+        labels = torch.empty(0, dtype=torch.int64)
+        return Examples(torch.empty((0, *self.shape), dtype=dtype), labels)

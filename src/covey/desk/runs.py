@@ -21,7 +21,7 @@ from covey.ledger.store import Ledger
 from covey.report.summary import early_end_told
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerReader, event_of
-from covey.runtime.planning import read_run_record
+from covey.runtime.reading import read_run_record
 
 RunState = Literal["running", "waiting", "finished", "damaged", "unreadable"]
 """running: a process holds the right to write it; waiting: not at its end, and nobody
@@ -203,10 +203,10 @@ def entry_of_folder(path: Path, name: str, reading: Reading) -> RunEntry:
         proofs=len(list(folder.proofs.glob("*.json"))),
     )
     try:
-        config = folder.config()
+        settings = folder.settings()
     except (CoveyError, ValueError, OSError) as error:
         return _with_ledger(_faulty(entry, error), folder.ledger_path, reading, None)
-    entry = replace(entry, method=config.method.name, rounds_planned=config.rounds)
+    entry = replace(entry, method=settings["method"]["name"], rounds_planned=settings["rounds"])
     return _with_ledger(entry, folder.ledger, reading, folder)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from covey.base.events import (
     Event,
@@ -14,8 +14,10 @@ from covey.base.events import (
     SumPerturbed,
 )
 from covey.base.names import Handle
-from covey.heads.perturbed import HeadNoise
 from covey.unlearning.facts import HeadsHeld
+
+if TYPE_CHECKING:
+    from covey.heads.perturbed import HeadNoise
 
 Unit = Literal["client", "record"]
 """Whose presence is hidden: all of a client's examples, or one of them."""
@@ -82,8 +84,10 @@ def head_bounds(facts: Iterable[Event]) -> Mapping[Handle, HeadsHeld]:
     return found
 
 
-def weakest_noise(heads: Sequence[HeadPerturbed]) -> HeadNoise:
+def weakest_noise(heads: Sequence[HeadPerturbed]) -> "HeadNoise":
     """Return noise that hides no more than that of any of these heads."""
+    from covey.heads.perturbed import HeadNoise
+
     return HeadNoise(
         clip=max(each.clip for each in heads),
         multiplier=min(each.noise_multiplier for each in heads),

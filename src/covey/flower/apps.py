@@ -27,8 +27,7 @@ from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
 from covey.runs.run import Run
 from covey.runs.sweeps import tracked
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import FederationMetadata
+from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.runtime.loop import continue_run
 from covey.runtime.session import open_session
 

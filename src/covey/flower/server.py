@@ -24,7 +24,8 @@ from covey.base.errors import RunError
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported, Event, WeightReduced
 from covey.base.names import ClientName, Handle, Params
 from covey.base.params import norm
-from covey.build.clients import ClientReports, DataProfile
+from covey.build.clients import ClientReports
+from covey.data.source import DataProfile
 from covey.flower.identity import (
     InvalidMessageError,
     NameBindings,

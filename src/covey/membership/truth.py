@@ -22,6 +22,7 @@ from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.params import not_finite
 from covey.base.rng import Streams
+from covey.components.built_ins import LOSS
 from covey.components.state import ComponentState, States
 from covey.data.examples import MASKED, Client, Examples, to_floats
 from covey.engine.protocol import Engine, ScoredOnce, ScoringJob
@@ -262,8 +263,6 @@ class Membership:
     pooled: tuple[tuple[Client, ...], ...]
 
 
-LOSS = "loss"
-"""The loss threshold of every run's end, by the name that it has in an audit."""
 FEW = f"fewer than {MIN_RECORDS} member or non-member records in every group"
 APART = "members can be told apart"
 

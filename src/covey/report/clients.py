@@ -7,7 +7,7 @@ from covey.base.events import ClientExposed, ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import Handle, round_number
-from covey.membership.truth import LOSS
+from covey.components.built_ins import LOSS
 
 NOT_FINISHED = "it is measured when a run ends, and this one has not"
 

@@ -12,9 +12,8 @@ import tomli_w
 from covey.base.errors import ConfigError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.components.built_ins import BASELINE, REFERENCES
+from covey.components.built_ins import BASELINE, LOSS, REFERENCES
 from covey.dp.status import guarantee_status
-from covey.membership.truth import LOSS
 from covey.report.clients import client_summaries, diverged_sentences
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
 from covey.report.summary import NO_GROUPS, violations

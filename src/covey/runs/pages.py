@@ -22,7 +22,7 @@ from covey.report.queries import Reported, round_line
 from covey.runtime.copies import on_record
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer
-from covey.runtime.planning import RunRecord, read_run_record
+from covey.runtime.reading import RunRecord, read_run_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

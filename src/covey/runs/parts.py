@@ -16,8 +16,8 @@ from covey.config.settings import Config
 from covey.data.arrays import read_client
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
-from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import FederationMetadata, rebuilt_run
+from covey.runtime.folder import FederationMetadata, RunFolder
+from covey.runtime.inputs import rebuilt_run
 from covey.runtime.planning import RecordedRun, recorded_run, unplayed_reason
 from covey.runtime.requests import Returning
 from covey.runtime.states import load_state, newest_whole_state

@@ -45,7 +45,8 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import ForgetResult, finish_requests, forget
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.participation_game import Game, play_game
-from covey.runtime.planning import RunRecord, client_plans, read_run_record
+from covey.runtime.planning import client_plans
+from covey.runtime.reading import RunRecord, read_run_record
 from covey.runtime.receipts import key_of
 from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged

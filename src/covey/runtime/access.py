@@ -9,10 +9,9 @@ from covey.base.errors import RunError
 from covey.base.events import RecordsChanged, RunStarted
 from covey.base.names import Basis, ClientName, Handle
 from covey.components.own_code import no_foreign_code
-from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder, check_settings, rounds_in
+from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.places import Place, SearchTarget, search_places
-from covey.runtime.receipts import check_anchors
+from covey.runtime.reading import checked_ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +82,10 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
             began it.
         LedgerError: there is no ledger, or its history is not the one that was signed for.
     """
-    config = folder.config()
-    with no_foreign_code(), Ledger.read(config.ledger.url or folder.ledger_path) as ledger:
-        check_anchors(folder, ledger)
+    settings = folder.settings()
+    with no_foreign_code(), checked_ledger(folder) as ledger:
         record, names = folder.reader.read(ledger), ledger.names()
         requests, location = ledger.requests(), ledger.location
-    check_settings(config, record.history, folder)
     handle = next((h for h, name in names.items() if name == client), None)
     if handle is None:
         raise RunError(
@@ -104,7 +101,7 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
     held = record.participation
     trained, first = held.trained.get(handle, {}), held.first_round(handle)
     known = frozenset(names.values())
-    search = search_places(SearchTarget(folder, config, location, client, handle, known, first))
+    search = search_places(SearchTarget(folder, settings, location, client, handle, known, first))
     return Explanation(
         client=client,
         handle=handle,

@@ -5,21 +5,31 @@ import json
 import re
 import shutil
 import tomllib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from covey.base.errors import ConfigError, RunError
-from covey.base.files import delete_whole, make_folder, read_bounded, read_text, replace_whole
+from covey.base.errors import ConfigError, LedgerError, RunError
+from covey.base.files import (
+    checked,
+    checked_json,
+    delete_whole,
+    file_hash,
+    make_folder,
+    read_bounded,
+    read_text,
+    replace_whole,
+)
 from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle
 from covey.components.own_code import origins_of
+from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import LedgerReader
 
@@ -179,7 +189,9 @@ class RunFolder:
     @property
     def ledger(self) -> str | Path:
         """Where the events are: a file of this folder, or a database elsewhere."""
-        return self.config().ledger.url or self.ledger_path
+        with as_written(self.config_path, "the settings of this run"):
+            url = tomllib.loads(self._text()).get("ledger", {}).get("url")
+            return str(url) if url else self.ledger_path
 
     def queue_request(self, client: str, wanted: str, basis: Basis = "none") -> None:
         """Queue a client's request to leave, for the process that runs the rounds now."""
@@ -209,6 +221,21 @@ class RunFolder:
         """Return the files that hold a client's records."""
         return sorted(self.records.glob(f"{handle}-*.safetensors"))
 
+    def settings(self) -> Mapping[str, Any]:
+        """Return the settings as they are written; they are checked unless a session did that.
+
+        Raises:
+            CoveyError: as of `config`.
+        """
+        with suppress(LedgerError), Ledger.read(self.ledger_path) as ledger:
+            if self.is_checked(ledger):
+                return tomllib.loads(self._text())
+        return self.config().model_dump(mode="json")
+
+    def is_checked(self, ledger: Ledger) -> bool:
+        """Say whether a session has checked settings of these very bytes, for this ledger."""
+        return file_hash(self.config_path) in ledger.files.of(self.config_path.name)
+
     def config(self) -> "Config":
         """Read the settings back; none of the user's code is imported for that.
 
@@ -217,7 +244,7 @@ class RunFolder:
             LedgerError: another version of covey wrote the run.
         """
         with self._same_format():
-            return _config_of(self._settings())
+            return _config_of(self._text())
 
     def checked_config(self) -> "Config":
         """Read the settings back to play with them: a user's components are imported.
@@ -228,7 +255,7 @@ class RunFolder:
         from covey.config.settings import Config
 
         with self._same_format():
-            return Config.recorded(tomllib.loads(self._settings()))
+            return Config.recorded(tomllib.loads(self._text()))
 
     @contextmanager
     def _same_format(self) -> Generator[None]:
@@ -249,7 +276,7 @@ class RunFolder:
         with as_written(self.imports, "where the code of this run's settings lay"):
             return _origins(read_bounded(self.imports))
 
-    def _settings(self) -> str:
+    def _text(self) -> str:
         with as_written(self.config_path, "the settings of this run"):
             written = read_text(self.config_path)
             tomllib.loads(written)
@@ -289,6 +316,41 @@ def settings_hash(config: "Config") -> str:
     from covey.config.settings import that_matter
 
     return hashlib.sha256(repr(sorted(that_matter(config).items())).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FederationMetadata:
+    """A federation as its run remembers it.
+
+    Attributes:
+        run: names the run to its nodes.
+        profile: what the clients' data look like; None: nobody has come yet.
+        home: the folder of its deployment; empty where there is none.
+    """
+
+    run: str
+    profile: DataProfile | None
+    home: str
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "FederationMetadata | None":
+        """Read what a run's folder keeps; None where the run is not of this kind.
+
+        Raises:
+            RunError: it cannot be read.
+        """
+        path = folder.federation
+        if not path.is_file():
+            return None
+        with as_written(path, "what this run knows of its federation"):
+            return _metadata_reader(checked(read_bounded(path)))
+
+    def write(self, folder: RunFolder) -> None:
+        """Keep it in a run's folder."""
+        replace_whole(folder.federation, checked_json(asdict(self)))
+
+
+_metadata_reader = TypeAdapter(FederationMetadata).validate_json
 
 
 def check_settings(config: "Config", history: History, folder: RunFolder) -> None:

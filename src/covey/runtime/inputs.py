@@ -15,11 +15,10 @@ deleted once the ledger says that it no longer counts.
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import safetensors.torch
-from pydantic import TypeAdapter
 
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
@@ -27,8 +26,6 @@ from covey.base.errors import RunError
 from covey.base.events import Event, RecordsChanged
 from covey.base.files import (
     check_regular,
-    checked,
-    checked_json,
     delete_whole,
     file_hash,
     make_folder,
@@ -37,11 +34,12 @@ from covey.base.files import (
 )
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.build.clients import ClientReports, DataProfile, Overrides
+from covey.build.clients import ClientReports, Overrides
 from covey.build.run import BuiltRun, build_run
 from covey.data.examples import Client, Examples, Preference
+from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder, as_written
+from covey.runtime.folder import FederationMetadata, RunFolder
 
 PREFERENCES = "input:preferences"
 
@@ -100,41 +98,6 @@ def input_hashes(run: BuiltRun) -> Mapping[str, str]:
         PREFERENCES: hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
         "input:others": nobodys.hexdigest(),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class FederationMetadata:
-    """A federation as its run remembers it.
-
-    Attributes:
-        run: names the run to its nodes.
-        profile: what the clients' data look like; None: nobody has come yet.
-        home: the folder of its deployment; empty where there is none.
-    """
-
-    run: str
-    profile: DataProfile | None
-    home: str
-
-    @classmethod
-    def of(cls, folder: RunFolder) -> "FederationMetadata | None":
-        """Read what a run's folder keeps; None where the run is not of this kind.
-
-        Raises:
-            RunError: it cannot be read.
-        """
-        path = folder.federation
-        if not path.is_file():
-            return None
-        with as_written(path, "what this run knows of its federation"):
-            return _metadata_reader(checked(read_bounded(path)))
-
-    def write(self, folder: RunFolder) -> None:
-        """Keep it in a run's folder."""
-        replace_whole(folder.federation, checked_json(asdict(self)))
-
-
-_metadata_reader = TypeAdapter(FederationMetadata).validate_json
 
 
 class Unreachable:

@@ -6,17 +6,16 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.names import ClientName, Handle
-from covey.components.parts import Unread
-from covey.config.settings import Config
-from covey.data.source import data_folder
+from covey.components.parts import Unread, create
+from covey.data.source import DataSource, data_folder
 from covey.ledger.store import Ledger
 from covey.runtime.copies import BASELINE, RENDERED, Mention, copies_of, masked, unrecorded
-from covey.runtime.folder import RunFolder, rounds_in
+from covey.runtime.folder import FederationMetadata, RunFolder, rounds_in
 from covey.runtime.secrets import secret_path
 
 Kind = Literal[
@@ -100,14 +99,14 @@ class SearchTarget:
 
     Attributes:
         folder: the run's.
-        config: its settings.
+        settings: as they are written.
         ledger: where its ledger is, without a password.
         known: the names of all clients that the run knows.
         first_round: in which the client's data were used; None: in none.
     """
 
     folder: RunFolder
-    config: Config
+    settings: Mapping[str, Any]
     ledger: str
     name: ClientName
     handle: Handle
@@ -233,7 +232,7 @@ def _inside_run(target: SearchTarget) -> Findings:
         elif path.exists():
             yield place("page", COVEY, "what shows the run with it", path)
     yield from _copies(target)
-    if target.config.secrets.source == "seeded":
+    if target.settings["secrets"]["source"] == "seeded":
         what = "the seed: who guesses the name computes its handle (secrets.source = 'os' has none)"
         yield place("secret", YOU, what, folder.config_path)
     elif path := secret_path(folder.secret_marker):
@@ -266,13 +265,12 @@ def _copies(target: SearchTarget) -> Findings:
 
 def _outside_run(target: SearchTarget) -> Findings:
     """Yield what is in the data, preferences, deployment and runs beside this one."""
-    population = target.config.population
     if target.folder.federation.is_file():
         yield from _federation(target)
     else:
         yield from _data(target)
     for setting in ("preferences", "organisations"):
-        file: str = getattr(population, setting)
+        file: str = target.settings["population"][setting]
         path = Path(file)
         try:
             if file and (target.name in _listed(path) or target.mention.in_file(path)):
@@ -291,7 +289,7 @@ def _outside_run(target: SearchTarget) -> Findings:
 
 
 def _data(target: SearchTarget) -> Findings:
-    source = target.config.data
+    source = _source(target.settings)
     if isinstance(source, Unread):
         yield target.place("data", YOU, "where its data come from", source.name)
     elif source.is_passed:
@@ -310,9 +308,11 @@ def _data(target: SearchTarget) -> Findings:
         yield from _mentions_below(target, "data", folder, without)
 
 
-def _federation(target: SearchTarget) -> Findings:
-    from covey.runtime.inputs import FederationMetadata  # which loads what learns
+def _source(settings: Mapping[str, Any]) -> DataSource:
+    return create("data", settings["data"], "data.name", DataSource)
 
+
+def _federation(target: SearchTarget) -> Findings:
     roster = FederationMetadata.of(target.folder)
     yield "The machine of the client's own node: its data, its node.toml, its key and its logs."
     yield "Flower's own database and logs, of the server and of every node."
@@ -336,16 +336,16 @@ def _in_run(target: SearchTarget, path: Path) -> Findings:
     """Yield what another run knows of the client, if it is over the same data."""
     folder, root = RunFolder(path), path.parent.parent
     try:
-        config, own = folder.config(), target.config
+        settings, own = folder.settings(), target.settings
+        source = _source(settings)
         # a client of some name has the same examples in both
-        same_clients = config.brings_clients or config.seed == own.seed
-        if config.data != own.data or not same_clients:
+        brought = isinstance(source, Unread) or not source.simulates
+        if source != _source(own) or not (brought or settings["seed"] == own["seed"]):
             return
-        if target.name in config.population.exclude:
+        if target.name in settings["population"]["exclude"]:
             yield target.place("settings", YOU, "population.exclude", folder.config_path, root)
-        location = config.ledger.url or folder.ledger_path
-        if Ledger.exists(location):
-            with Ledger.read(location) as ledger:
+        if Ledger.exists(folder.ledger):
+            with Ledger.read(folder.ledger) as ledger:
                 if target.name in ledger.names().values():
                     what = "another run over the same data, which knows it"
                     yield target.place("run", YOU, what, path, root)
@@ -377,6 +377,6 @@ def search_places(target: SearchTarget) -> Search:
             unsearched.append(each)
         else:
             places.setdefault((each.path, each.who_must_act), each)
-    postgres = [POSTGRES] if target.config.ledger.url else []
+    postgres = [POSTGRES] if target.settings["ledger"]["url"] else []
     unique = dict.fromkeys((*unsearched, *postgres, *NEVER_SEARCHED))
     return Search(tuple(places.values()), tuple(map(target.without_other_names, unique)))

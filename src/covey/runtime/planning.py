@@ -7,8 +7,7 @@ names that the ledger knows. Playing rounds and measuring need a model and data 
 here they are refused.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from statistics import median
@@ -20,7 +19,6 @@ from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.simulated import Simulated
 from covey.base import events
 from covey.base.errors import ConfigError, RunError
-from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, sums_of
@@ -35,10 +33,16 @@ from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
-from covey.runtime.folder import RunFolder, check_settings, checkpoint_paths, round_of, rounds_in
-from covey.runtime.inputs import FederationMetadata, Unreachable
+from covey.runtime.folder import (
+    FederationMetadata,
+    RunFolder,
+    checkpoint_paths,
+    round_of,
+    rounds_in,
+)
+from covey.runtime.inputs import Unreachable
 from covey.runtime.ledger_record import BULKY, event_of
-from covey.runtime.receipts import check_anchors
+from covey.runtime.reading import checked_ledger
 from covey.runtime.requests import Returning, asked_by
 from covey.runtime.session import rounds_of
 from covey.runtime.states import load_state, newest_whole_state
@@ -62,21 +66,6 @@ def client_plans(
     with checked_ledger(folder) as ledger:
         asked = asked_by(ledger, folder, clients, wanted, basis)
         return plans_for(planning_config(folder), folder, ledger, asked)
-
-
-@contextmanager
-def checked_ledger(folder: RunFolder) -> Generator[Ledger]:
-    """Open a run's ledger to be read.
-
-    Raises:
-        LedgerError: there is none, it cannot be read, or its history is not the one that
-            receipts were signed for.
-        RunError: the settings are not those that began the run.
-    """
-    with Ledger.read(folder.ledger) as ledger:
-        check_anchors(folder, ledger)
-        check_settings(folder.config(), folder.reader.read(ledger).history, folder)
-        yield ledger
 
 
 def planning_config(folder: RunFolder) -> Config:
@@ -349,28 +338,3 @@ def unplayed_reason(folder: RunFolder) -> str:
     if last == rounds - 1:
         return "its last round is played, and its end is not recorded yet"
     return ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RunRecord:
-    """A run as its events tell it.
-
-    Attributes:
-        names: the handle of every client that has not left.
-    """
-
-    history: History
-    ledger_head: str
-    names: Mapping[ClientName, Handle]
-
-
-def read_run_record(folder: RunFolder) -> RunRecord:
-    """Read a run's ledger, without its data.
-
-    Raises:
-        CoveyError: as of `checked_ledger`.
-    """
-    with checked_ledger(folder) as ledger:
-        names = {name: handle for handle, name in ledger.names().items()}
-        record = folder.reader.read(ledger)
-        return RunRecord(record.history, record.head, names)

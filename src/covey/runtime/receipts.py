@@ -10,12 +10,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from covey.base.as_json import HIDDEN
 from covey.base.errors import LedgerError
 from covey.base.files import read_bounded, replace_whole
-from covey.config.settings import Config
 from covey.ledger.chain import consistency_proof, entries_of, is_consistent, root_of
 from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
@@ -32,6 +31,9 @@ from covey.unlearning.signature import (
     signing_key,
 )
 from covey.unlearning.tree_head import TreeHead, origin_of
+
+if TYPE_CHECKING:
+    from covey.config.settings import Config
 
 _FORMAT = "covey-receipt"
 
@@ -63,7 +65,7 @@ class Anchored:
     by: str = ""
 
 
-def key_of(config: Config) -> SigningKey:
+def key_of(config: "Config") -> SigningKey:
     """Return the key with which a run's documents are signed.
 
     Raises:

@@ -1,5 +1,6 @@
 """An open run that can be continued: its parts, folder, ledger and secrets."""
 
+import hashlib
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -152,7 +153,9 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     session, inputs = _checked(run, folder, ledger)
     active, history = session.run, session.record().history
     note_secret(folder.secret_marker, ledger)
-    ledger.files.note(inputs)
+    settings = hashlib.sha256(active.config.toml().encode()).hexdigest()
+    ledger.files.note({**inputs, folder.config_path.name: settings})
+    ledger.files.settle(folder.config_path.name, settings)
     if active.module is not None:
         keep_frozen(folder, held_params(active.module, active.config.model.personal))
     ledger.enrol(
