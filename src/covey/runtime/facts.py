@@ -20,8 +20,9 @@ from covey.build.algorithms import depends_on_population
 from covey.config.settings import Config
 from covey.dp.current_guarantee import head_bounds
 from covey.dp.status import guarantee_status
-from covey.ledger.chain import Record, entries_of, inclusion_proof, root_of, superseded
+from covey.ledger.chain import Record, superseded
 from covey.ledger.requests import Request
+from covey.ledger.tree import entries_of, inclusion_proof, root_of
 from covey.runtime.ledger_record import LedgerRecord, event_of
 from covey.unlearning.facts import (
     WORD,

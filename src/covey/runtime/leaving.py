@@ -11,13 +11,13 @@ from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle
 from covey.build.run import BuiltRun
 from covey.ledger.requests import Request
+from covey.runtime.anchors import Receipt, receipts_of
 from covey.runtime.answers import AnsweredRequest
 from covey.runtime.copies import erase_from_copies
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.places import Place, SearchTarget, search_places
 from covey.runtime.planning import ClientPlan, plans_for
-from covey.runtime.receipts import Receipt, receipts_of
 from covey.runtime.requests import OnReceipt, Returning, ask, find_clients
 from covey.runtime.session import Session, open_session, reading_session
 from covey.runtime.states import rounds_in

@@ -34,10 +34,10 @@ from covey.engine.recipe import Recipe
 from covey.ledger.store import Ledger
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
+from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import FederationMetadata, Unreachable
 from covey.runtime.ledger_record import BULKY, event_of
-from covey.runtime.receipts import check_anchors
 from covey.runtime.session import Session, check_settings, rounds_of
 from covey.runtime.states import (
     checkpoint_paths,
