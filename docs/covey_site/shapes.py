@@ -243,20 +243,6 @@ class ReceiptDocument(TypedDict):
     signature: SignatureBlock
 
 
-class HeadUpdateFile(TypedDict):
-    """What an operator hands to a witness.
-
-    Attributes:
-        checkpoint: the signed head.
-        since: events that the witness knows.
-        consistency: hashes that show that the ledger only grew.
-    """
-
-    checkpoint: str
-    since: int
-    consistency: list[str]
-
-
 class SignedRun(TypedDict):
     """Which run it is of.
 
@@ -334,8 +320,7 @@ FILES: Mapping[str, Any] = {
     "proofs/REQUEST.json": Proof,
     "receipts/REQUEST.json": ReceiptDocument,
     "report.json": SignedReport,
-    "head.json": HeadUpdateFile,
     "Run.summary": Summary,
     "EXPERIMENT.json of covey reproduce": Record,
 }
-"""By file: those that a run's folder, an audit or a witness is given."""
+"""By file: those that a run's folder or an audit is given."""

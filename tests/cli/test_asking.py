@@ -11,6 +11,8 @@ import pytest
 
 from covey import Config, load, run
 from covey.cli.app import main
+from covey.unlearning.signature import signing_key
+from runtime.witnesses import Witness, serving
 
 LEAVER, OTHER = "client-00003", "client-00001"
 SETTINGS = {
@@ -185,16 +187,22 @@ def test_a_salt_is_told_although_the_report_fails(covey, folder, monkeypatch, ca
 
 
 def test_a_head_is_witnessed_and_keys_are_listed(covey, folder, tmp_path):
-    head, place = tmp_path / "head.json", tmp_path / "witness"
-    assert covey("ledger", "head", folder, "--out", head)[0] == 0
-    assert covey("ledger", "witness", place, head)[0] == 1  # it knows no operator yet
+    code, out, _ = covey("ledger", "head", folder)
+    assert (code, out.startswith("old 0\n\ncovey.run/")) == (0, True)
+    key = tmp_path / "witness.key"
+    with serving(Witness(signing_key().public_key())) as witness:
+        key.write_text(witness.line)
+        seen = json.loads(
+            covey("ledger", "head", folder, "--witness", witness.url, key, "--json")[1]
+        )
+        code, out, _ = covey("ledger", "head", folder, "--witness", witness.url, key)
+        assert (code, out.startswith("covey.run/")) == (0, True)
+    assert list(map(Path, seen["runs"].values())) == [folder / "witnessed.tlog-proof"]
+    assert covey("ledger", "head", folder, "--since", 2)[0] == 1
+    assert covey("ledger", "head", tmp_path / "nowhere")[0] == 2
     code, out, _ = covey("ledger", "keys", "--json")
     assert code == 0
     known = json.loads(out)
-    assert covey("ledger", "witness", place, head, "--key", known["file"])[0] == 0
-    code, out, _ = covey("ledger", "witness", place, folder, "--json")
-    assert code == 0
-    assert json.loads(out)["checkpoint"].startswith("covey.run/")
     code, out, _ = covey("ledger", "keys", "--rotate")
     assert len(json.loads(covey("ledger", "keys", "--json")[1])["keys"]) == 2
     code, out, _ = covey("ledger", "keys", "--revoke", known["keys"][0]["fingerprint"])

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.ledger.chain import (
-    EMPTY,
+from covey.ledger.tree import (
     consistency_proof,
     inclusion_proof,
     is_consistent,
@@ -16,6 +15,8 @@ from covey.ledger.chain import (
     leaf_hash,
     root_of,
 )
+
+EMPTY = hashlib.sha256().digest()
 
 # github.com/google/certificate-transparency, merkletree/merkle_tree_test.cc
 ENTRIES = [
@@ -76,7 +77,7 @@ def leaves(size: int) -> list[bytes]:
 
 
 def test_the_roots_of_the_vectors():
-    assert hashlib.sha256().digest() == EMPTY == root_of([])
+    assert root_of([]) == EMPTY
     assert [root_of(LEAVES[: n + 1]).hex() for n in range(8)] == ROOTS
 
 
@@ -126,7 +127,8 @@ def test_every_tree_is_shown_to_begin_with_those_before_it(size, data):
     path, roots = (consistency_proof(found, small), (root_of(found[:small]), root_of(found)))
     assert is_consistent((small, size), roots, path)
     assert len(path) <= math.ceil(math.log2(size)) + 1
-    assert is_consistent((0, size), (EMPTY, roots[1]), [])
+    assert not is_consistent((0, size), (EMPTY, roots[1]), [])
+    assert not is_consistent((0, 0), (EMPTY, EMPTY), [])
 
 
 @given(sizes, st.data())

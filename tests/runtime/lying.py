@@ -135,6 +135,7 @@ def _following(
     """Return a proof of which everything that can be derived follows from the ledger."""
     home = RunFolder(place)
     document |= {"receipt": None, "consistency": []}
+    shutil.rmtree(home.receipts, ignore_errors=True)
     word = read_proof(proof_json(document).encode())
     with Ledger.read(home.ledger) as ledger:
         record = home.reader.read(ledger)

@@ -9,10 +9,10 @@ from pathlib import Path
 from covey import verify
 from covey.components.own_code import only_from
 from covey.data.population import read_organisations
+from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
 from covey.runtime.folder import RunFolder
 from covey.runtime.reading import read_run_record
 from covey.runtime.secrets import unacknowledged
-from covey.runtime.witness import head_update, read_update, witness_head
 from covey.unlearning.signature import (
     fingerprint,
     key_records,
@@ -20,6 +20,7 @@ from covey.unlearning.signature import (
     revoke_key,
     signing_key,
 )
+from runtime.witnesses import Witness, serving
 from slow.mutations import of_json, of_toml
 from slow.reading import Reader, kept
 
@@ -56,21 +57,19 @@ def _origins_used(home: RunFolder) -> None:
 
 
 def _witnesses(folder: Path, home: RunFolder, proof: Path) -> Iterator[tuple[str, Reader]]:
-    place, update = folder / "witness", head_update(home)
-    place.mkdir()
-    witness_head(place, update, public_keys_path())
-    told, (known,) = folder / "head.json", place.glob("*.checkpoint")
-    told.write_text(update.text())
-    yield "heads for a witness", kept(told, lambda: read_update(told), of_json)
-    yield "what a witness saw", kept(known, lambda: witness_head(place, update))
-    seen = folder / "head.note"
-    seen.write_bytes(known.read_bytes())
-    keys = place / "witness-key.pub.pem"
+    runs, line = {"run": home}, folder / "witness.key"
+    links = log_heads(folder, runs)
+    with serving(Witness(signing_key().public_key())) as witness:
+        line.write_text(witness.line)
+        hashes = [each.hash for each in links]
+        seen = ask_witness(hashes, witness.url, key_records(line), signing_key())
+    shown = write_witnessed(links, seen, runs)["run"]
 
     def anchored() -> object:
-        return verify(proof, home.path, witness=(seen, keys))
+        return verify(proof, home.path, witness=(shown, line))
 
-    yield "cosigned heads", kept(seen, anchored)
+    yield "what a witness saw", kept(shown, anchored)
+    yield "keys of witnesses", kept(line, lambda: key_records(line))
 
 
 def attested_readers(folder: Path) -> Iterator[tuple[str, Reader]]:

@@ -29,7 +29,7 @@ READERS = (
     *("federation.json", "secrets", "which secret", "a node's memory"),
     *("a node's tensors", "updates", "deploy.toml"),
     *("receipts", "receipts of a run", "unacknowledged salts", "key lists"),
-    *("heads for a witness", "what a witness saw", "cosigned heads"),
+    *("what a witness saw", "keys of witnesses"),
     *("imports.json", "organisations.csv", "organisations.toml"),
     *("questions", "replies", "hellos", "arrays", "shapes of arrays"),
 )

@@ -169,7 +169,7 @@ def _reached(path: Path) -> str:
 
 READING = {
     *("explain", "export", "report", "runs", "serve", "verify"),
-    *("ledger head", "ledger keys", "ledger witness"),
+    *("ledger head", "ledger keys"),
 }
 """Commands that import nothing from the current folder, whatever lies there."""
 

@@ -36,11 +36,11 @@ from covey.unlearning.signature import Check
 
 if TYPE_CHECKING:
     from covey.report.summary import Deniability
+    from covey.runtime.anchors import Receipt
     from covey.runtime.answers import AnsweredRequest
     from covey.runtime.changing import ChangedRecords
     from covey.runtime.folder import RunFolder
     from covey.runtime.leaving import ForgetResult
-    from covey.runtime.receipts import Receipt
     from covey.runtime.requests import Returning
     from covey.runtime.secrets import Handover
 
@@ -403,7 +403,7 @@ def verify(
     key: Path | None = None,
     mine: Annotated[tuple[str, str] | None, typer.Option(metavar="NAME SALT")] = None,
     receipt: Path | None = None,
-    witness: Annotated[tuple[Path, Path] | None, typer.Option(metavar="HEAD KEY")] = None,
+    witness: Annotated[tuple[Path, Path] | None, typer.Option(metavar="SEEN KEY")] = None,
 ) -> Checked:
     """Check a proof or a signed report offline; exit code 1 if a check fails.
 
@@ -413,7 +413,7 @@ def verify(
         key: The signer's public keys, from elsewhere, as PEM.
         mine: Is the proof about you?
         receipt: What you were given when you asked.
-        witness: A cosigned head, and that witness's public keys.
+        witness: What a witness saw of the run, and that witness's keys, from elsewhere.
     """
     text = b""
     with suppress(OSError):  # what is wrong with the file, a check says

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.base.as_json import HIDDEN, INLINE
+from covey.base.as_json import INLINE
 from covey.base.errors import ConfigError, DataError
-from covey.base.files import replace_whole
 from covey.cli.answer import (
     BAD,
     FAILED_CHECK,
@@ -102,7 +101,7 @@ def serve(
 
 
 ledger = Commands(
-    help="Witness a ledger's head, keep the keys that sign, find and repair damage.",
+    help="Have the heads of runs witnessed, keep the keys that sign, find and repair damage.",
     no_args_is_help=True,
 )
 app.add_typer(ledger, name="ledger", rich_help_panel=OPERATION)
@@ -110,66 +109,63 @@ app.add_typer(ledger, name="ledger", rich_help_panel=OPERATION)
 
 @dataclass(frozen=True, slots=True)
 class LedgerHead(Answer):
-    """The head of a run's ledger, signed by its operator or cosigned by a witness.
+    """The head of the log of an operator's runs, signed, and cosigned by a witness.
 
     Attributes:
-        size: events under it.
-        origin: which ledger it is of.
+        size: heads of runs in it.
+        origin: which log it is.
+        key: the line by which a witness knows who signs.
         checkpoint: the signed note.
-        update: what a witness reads, where no file of it was written.
+        request: what a witness is sent.
+        runs: where what a witness saw of each is written.
     """
 
     size: int
     origin: str
+    key: str
     checkpoint: str
-    update: str = field(default="", metadata=HIDDEN)
+    request: str
+    runs: Mapping[str, Path]
 
     def lines(self) -> Iterator[Line]:
-        """Yield the note, or all that a witness reads."""
-        yield (self.update or self.checkpoint).rstrip()
+        """Yield what a witness is sent, or what it cosigned."""
+        yield (self.checkpoint if self.runs else self.request).rstrip()
+        yield from (f"{name}: {path}" for name, path in self.runs.items())
 
 
 @ledger.command()
-def head(run: Path, *, since: int = 0, out: Path | None = None) -> LedgerHead:
-    """Sign the head of a run's ledger, for a witness.
+def head(
+    runs: Path,
+    *,
+    since: int = 0,
+    witness: Annotated[tuple[str, Path] | None, typer.Option(metavar="URL KEY")] = None,
+    path: Path | None = None,
+) -> LedgerHead:
+    """Sign the head of the log of all runs below a folder, for a witness to cosign.
 
     Args:
-        run: The folder of a run.
-        since: Events that the witness has seen.
-        out: A file for the witness.
+        runs: The folder that all runs are below, with the log.
+        since: Heads that the witness has seen.
+        witness: Send it to this C2SP tlog-witness, whose key is a line NAME+MARK+KEY.
+        path: The private key's file; else the user's own.
     """
+    from covey.desk.runs import run_folders
+    from covey.ledger.tree import head_of, witness_request
+    from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
     from covey.runtime.folder import RunFolder
-    from covey.runtime.witness import head_update
+    from covey.unlearning.signature import LOG, key_line, key_records, signing_key
 
-    update = head_update(RunFolder.existing(run), since)
-    if out is not None:
-        replace_whole(out, update.text().encode())
-    now = update.head
-    return LedgerHead(now.size, now.origin, now.note(), "" if out else update.text())
-
-
-@ledger.command()
-def witness(folder: Path, source: Path, *, key: Path | None = None) -> LedgerHead:
-    """Cosign the head of a ledger that grew, and refuse one that was rewritten.
-
-    Args:
-        folder: The witness's own folder.
-        source: What `covey ledger head` wrote, or the folder of a run.
-        key: The operator's public keys, from elsewhere, as PEM.
-    """
-    from covey.runtime.folder import RunFolder
-    from covey.runtime.witness import head_update, read_update, witness_head, witnessed_size
-
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if source.is_dir():
-        run = RunFolder.existing(source)
-        update = head_update(run)
-        if known := witnessed_size(folder, update.head.origin):
-            update = head_update(run, known)
-    else:
-        update = read_update(source)
-    seen = witness_head(folder, update, key)
-    return LedgerHead(seen.size, seen.origin, seen.note())
+    known, signer = key_records(witness[1]) if witness else (), signing_key(path)
+    below = {name: RunFolder(place) for place, name, problem in run_folders(runs) if not problem}
+    links = log_heads(runs, below)
+    hashes = [each.hash for each in links]
+    request, seen = witness_request(hashes, since, signer), head_of(hashes).signed(signer)
+    written = {}
+    if witness:
+        seen = ask_witness(hashes, witness[0], known, signer)
+        written = write_witnessed(links, seen, below)
+    line = key_line(seen.origin, signer.public_key(), LOG)
+    return LedgerHead(seen.size, seen.origin, line, seen.note(), request, written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,9 @@ from covey.desk.search import Holdings, by_hand, search_runs, searched
 from covey.ledger.store import Ledger
 from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
+from covey.runtime.anchors import Receipt
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer
-from covey.runtime.receipts import Receipt
 from covey.runtime.requests import Returning
 from covey.runtime.secrets import Handover
 from covey.unlearning.plan import AFTERWARDS, ClientPlan

@@ -35,6 +35,7 @@ from covey.runs.parts import (
 )
 from covey.runs.sweeps import tracked
 from covey.runtime.access import Explanation, explain_client
+from covey.runtime.anchors import key_of
 from covey.runtime.answers import AnsweredRequest
 from covey.runtime.auditing import DEFAULT_ATTACKS, Audit, audit_run, record_attacks
 from covey.runtime.changing import ChangedRecords, NewRecords, change_records, join_run
@@ -47,7 +48,6 @@ from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.participation_game import Game, play_game
 from covey.runtime.planning import client_plans
 from covey.runtime.reading import RunRecord, read_run_record
-from covey.runtime.receipts import key_of
 from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import OnRound, open_session

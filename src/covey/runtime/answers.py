@@ -22,6 +22,7 @@ from covey.build.algorithms import has_independent_clusters
 from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.ledger.requests import NewRequest, Request, ServedRequest
+from covey.runtime.anchors import key_of
 from covey.runtime.copies import (
     RENDERED,
     CopyOutcome,
@@ -34,7 +35,6 @@ from covey.runtime.inputs import input_hashes
 from covey.runtime.ledger_record import records_of
 from covey.runtime.planning import current_rules
 from covey.runtime.proofs import served_request, write_proof
-from covey.runtime.receipts import key_of
 from covey.runtime.record_changes import is_subtracting, keep_subtracted, tend_change
 from covey.runtime.requests import mark_of, put_down, unrecorded
 from covey.runtime.secrets import Handover, keep_handover

@@ -20,8 +20,8 @@ from covey.build.algorithms import depends_on_population
 from covey.config.settings import Config
 from covey.dp.current_guarantee import head_bounds
 from covey.dp.status import guarantee_status
-from covey.ledger.chain import entries_of, inclusion_proof, root_of
 from covey.ledger.requests import Request
+from covey.ledger.tree import entries_of, inclusion_proof, root_of
 from covey.runtime.ledger_record import LedgerRecord
 from covey.unlearning.facts import (
     WORD,

@@ -12,12 +12,12 @@ from covey.base.history import History
 from covey.base.names import Basis, ClientName
 from covey.build.run import BuiltRun
 from covey.ledger.requests import Request
+from covey.runtime.anchors import Receipt, receipts_of
 from covey.runtime.answers import AnsweredRequest
 from covey.runtime.copies import erase_from_copies
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.planning import plans_for
-from covey.runtime.receipts import Receipt, receipts_of
 from covey.runtime.requests import OnReceipt, Returning, ask, asked_by
 from covey.runtime.session import Session, open_session
 from covey.unlearning.plan import ClientPlan, WantedAnswer

@@ -13,10 +13,10 @@ from covey.data.examples import Client
 from covey.ledger.requests import Request
 from covey.membership.estimators import ClientEstimator, RiskContext
 from covey.membership.truth import no_better_than_guessing
+from covey.runtime.anchors import anchors_of, key_of
 from covey.runtime.copies import RENDERED, CopyOutcome
 from covey.runtime.facts import facts, find_answer
 from covey.runtime.folder import RunFolder, now, rounds_in
-from covey.runtime.receipts import anchors_of, key_of
 from covey.runtime.session import Session
 from covey.unlearning.facts import (
     AttackFigure,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.ledger.store import Ledger
+from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, check_settings
-from covey.runtime.receipts import check_anchors
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from covey.base.events import LeaveRequested
 from covey.base.names import Basis, ClientName, Handle
 from covey.ledger.requests import NewRequest, Request
 from covey.ledger.store import Ledger
+from covey.runtime.anchors import Receipt, key_of, sign_receipt
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import records_of
-from covey.runtime.receipts import Receipt, key_of, sign_receipt
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
 from covey.unlearning.plan import WantedAnswer

@@ -21,10 +21,10 @@ from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
+from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, check_settings, now
 from covey.runtime.inputs import check_inputs, with_changed_records
 from covey.runtime.ledger_record import Entry, LedgerReader, LedgerRecord, by_round, records_of
-from covey.runtime.receipts import check_anchors
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
 from covey.unlearning.plan import WantedAnswer

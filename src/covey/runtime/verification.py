@@ -12,7 +12,7 @@ from covey.base.errors import LedgerError, RunError
 from covey.base.files import read_bounded
 from covey.base.names import ClientName
 from covey.components.own_code import no_foreign_code
-from covey.ledger.chain import entries_of, is_included
+from covey.ledger.tree import entries_of, is_included
 from covey.unlearning.facts import WORD, Facts
 from covey.unlearning.proof import Proof, brief, check_proof, subject_mark, unsealed
 from covey.unlearning.signature import Check, key_records
@@ -60,12 +60,12 @@ def verify(
         name_and_salt: the requester's name and the salt that it was given with the
             answer, to see that the proof is its own.
         receipt: what the requester was given when it asked.
-        witness: a head that a witness cosigned, and that witness's public keys as PEM.
+        witness: what shows a head of the run in the log that a witness follows, and that
+            witness's keys, as lines of C2SP signed-note.
     """
     try:
         written = read_bounded(Path(proof))
         mine = (name_and_salt[0], bytes.fromhex(name_and_salt[1])) if name_and_salt else None
-        given = read_bounded(Path(receipt)) if receipt is not None else None
     except (OSError, ValueError) as error:
         raise RunError(
             f"A proof must be a file that can be read, and a salt hexadecimal, but: "
@@ -103,14 +103,15 @@ def verify(
         stranger = Check.failed("subject", "the proof is about somebody else, or another salt")
         checks.append(seen.subject if _is_same(mark, document.subject) else stranger)
     anchored = f"Nothing is anchored. {_NO_ANCHOR}"
-    if given is not None or witness is not None:
-        from covey.runtime.receipts import check_receipt
-        from covey.runtime.witness import check_witness
+    if receipt is not None or witness is not None:
+        from covey.runtime.anchors import check_receipt, check_witness
 
-        anchors = [] if given is None else [check_receipt(given, document, trusted, seen.hashes)]
+        anchors = []
+        if receipt is not None:
+            anchors.append(check_receipt(Path(receipt), document, trusted, seen.hashes))
         if witness is not None:
-            note, public = map(Path, witness)
-            anchors.append(check_witness(note, public, document, seen.hashes))
+            shown, public = map(Path, witness)
+            anchors.append(check_witness(shown, public, document, seen.hashes))
         checks += [each.check for each in anchors]
         if held := [f"events 1 to {each.size} by {each.by}" for each in anchors if each.size]:
             last = max(each.size for each in anchors) >= document.ledger_events
@@ -139,6 +140,7 @@ def _compared(
     ledger: Ledger, place: RunFolder, proof: Proof, mine: tuple[ClientName, bytes] | None
 ) -> _Seen:
     """Find the facts again from the ledger, and compare them with the proof's."""
+    from covey.runtime.anchors import anchors_of
     from covey.runtime.contradictions import of_answer, of_ledger
     from covey.runtime.facts import facts, find_answer, unknown_facts
     from covey.runtime.folder import settings_hash
@@ -179,6 +181,12 @@ def _compared(
         ]
     except RunError as error:
         problems.append(f"subtracted: {error}")
+    try:
+        kept = anchors_of(place, proof.request, record.hashes[:at])
+    except (LedgerError, ValueError):
+        kept = None
+    if kept != (proof.receipt, proof.consistency):
+        problems.append("receipt: the run's folder holds another of this request, or none")
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         checks.append(Check.failed("record", f"{problems[0]}{more}"))

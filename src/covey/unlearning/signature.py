@@ -8,7 +8,8 @@ use, and before each block since when, and from when on it is revoked:
     since: 2026-03-01T09:00:00.000+00:00
     -----BEGIN PUBLIC KEY-----
 
-A key is replaced when the next one comes into use. What it signed until then holds.
+A key is replaced when the next one comes into use. What it signed until then holds. A witness's
+file has lines `name+mark+key` of C2SP signed-note in place of PEM blocks.
 
 Signatures: the signer of a document, and that no byte of it has changed.
 
@@ -28,8 +29,9 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,8 @@ SigningKey = Ed25519PrivateKey
 PublicKey = Ed25519PublicKey
 
 ALGORITHM = "Ed25519"
+LOG, COSIGNATURE = 1, 4
+"""The kinds of a key that signs a log's heads, and of a witness's that cosigns them."""
 UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 
 
@@ -94,12 +98,14 @@ class KeyRecord:
         since: when it came into use; None: not said.
         until: when the next one did; None: it has not been replaced.
         revoked: from when on nothing that it signs counts; None: it is not.
+        name: of the witness whose key it is; else empty.
     """
 
     public: PublicKey
     since: datetime | None = None
     until: datetime | None = None
     revoked: datetime | None = None
+    name: str = ""
 
 
 def check_key(record: KeyRecord, moment: datetime | None) -> Check:
@@ -139,6 +145,18 @@ def fingerprint(public: PublicKey) -> str:
     """Return the first 128 bits of the raw key's SHA-256, in groups of four digits."""
     digest = hashlib.sha256(public.public_bytes_raw()).hexdigest()
     return "-".join(digest[start : start + 4] for start in range(0, 32, 4))
+
+
+def key_id(name: str, public: PublicKey, kind: int) -> bytes:
+    """Return the four bytes by which signatures of a log or a witness name a key."""
+    named = name.encode() + b"\n" + bytes([kind]) + public.public_bytes_raw()
+    return hashlib.sha256(named).digest()[:4]
+
+
+def key_line(name: str, public: PublicKey, kind: int) -> str:
+    """Return a key as logs and witnesses are told each other's: `name+mark+key`."""
+    raw = base64.b64encode(bytes([kind]) + public.public_bytes_raw()).decode()
+    return f"{name}+{key_id(name, public, kind).hex()}+{raw}"
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
@@ -225,7 +243,11 @@ def _unsigned(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "signature"}
 
 
-PUBLIC = re.compile(rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----", re.DOTALL)
+PUBLIC = re.compile(
+    rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----"
+    rb"|^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/=]+$",
+    re.DOTALL | re.MULTILINE,
+)
 PRIVATE = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL
 )
@@ -267,29 +289,43 @@ def public_keys_path(place: Path | None = None) -> Path:
 
 
 def key_records(path: Path) -> tuple[KeyRecord, ...]:
-    """Read every public key of a PEM file, with what is written before it.
+    """Read every public key of a file, with what is written before it.
 
     Raises:
         ConfigError: it holds none, or something else.
     """
+    found: dict[bytes, KeyRecord] = {}
     with _explained(path):
-        written = read_bounded(path, MEBIBYTE)
-        blocks = list(PUBLIC.finditer(written))
-        keys = [load_pem_public_key(block[0]) for block in blocks]
-        ours = [key for key in keys if isinstance(key, PublicKey)]
-        if not ours or len(ours) < len(keys):
-            raise ValueError(f"{len(ours)} of its {len(keys)} public keys are {ALGORITHM}")
-        starts = [0, *(block.end() for block in blocks)]
-        dates = [
-            _dates(written[start : block.start()])
-            for start, block in zip(starts, blocks, strict=False)
-        ]
-    found = {key.public_bytes_raw(): (key, each) for key, each in zip(ours, dates, strict=True)}
-    since = [each.get("since") for _, each in found.values()]
-    return tuple(
-        KeyRecord(key, each.get("since"), until, each.get("revoked"))
-        for (key, each), until in zip(found.values(), [*since[1:], None], strict=True)
-    )
+        written, start = read_bounded(path, MEBIBYTE), 0
+        for block in PUBLIC.finditer(written):
+            name, key = _public_key(block[0])
+            dates = _dates(written[start : block.start()])
+            record = KeyRecord(key, dates.get("since"), None, dates.get("revoked"), name)
+            found[key.public_bytes_raw()], start = record, block.end()
+        if not found:
+            raise ValueError("there is no public key in it")
+    records = [*found.values()]
+    following = [each.since for each in records[1:]]
+    return tuple(replace(k, until=t) for k, t in zip_longest(records, following))
+
+
+def _public_key(block: bytes) -> tuple[str, PublicKey]:
+    """Return a key, and the name of the witness whose line it is.
+
+    Raises:
+        ValueError: it is none.
+        TypeError: it is of another algorithm.
+    """
+    if block.startswith(b"-----"):
+        name, key = "", load_pem_public_key(block)
+    else:
+        name, _, raw = block.decode().split("+", 2)
+        key = PublicKey.from_public_bytes(base64.b64decode(raw)[1:])
+        if key_line(name, key, COSIGNATURE).encode() != block:
+            raise ValueError(f"the line of {name!a} is not that of a key that cosigns heads")
+    if not isinstance(key, PublicKey):
+        raise TypeError(f"it holds a public key that is not {ALGORITHM}")
+    return name, key
 
 
 def rotate_key(path: Path | None = None) -> SigningKey:
