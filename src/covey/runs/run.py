@@ -56,8 +56,7 @@ from covey.runtime.receipts import key_of
 from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import OnRound, open_session
-from covey.runtime.verification import verify
-from covey.unlearning.signature import Check
+from covey.runtime.verification import Verification, verify
 
 if TYPE_CHECKING:
     from covey.runtime.dp_audit import CanaryAudit
@@ -362,7 +361,7 @@ class Run:
         name_and_salt: tuple[ClientName, str] | None = None,
         receipt: str | Path | None = None,
         witness: tuple[str | Path, str | Path] | None = None,
-    ) -> list[Check]:
+    ) -> Verification:
         """Check a proof against this run's ledger; arguments as of `covey.verify`."""
         return verify(proof, self.folder, key, name_and_salt, receipt, witness)
 

@@ -5,9 +5,8 @@ ledger. Nothing of a user's own code is asked where that is refused: such facts 
 `unknown_facts`, and rest on the signer's word.
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 from covey.aggregation.base import AnonymityTerms
@@ -18,9 +17,9 @@ from covey.base.names import Handle
 from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import depends_on_population
 from covey.config.settings import Config
-from covey.dp.current_guarantee import head_bounds
+from covey.dp.current_guarantee import Guarantee, head_bounds
 from covey.dp.status import guarantee_status
-from covey.ledger.chain import Record, entries_of, inclusion_proof, root_of, superseded
+from covey.ledger.chain import entries_of, inclusion_proof, root_of, superseded
 from covey.ledger.requests import Request
 from covey.runtime.ledger_record import LedgerRecord, event_of
 from covey.unlearning.facts import (
@@ -32,6 +31,7 @@ from covey.unlearning.facts import (
     Word,
     known,
 )
+from covey.unlearning.guarantee import Guaranteed, NoGuarantee, Term
 from covey.unlearning.participation import (
     Participation,
     latest_models,
@@ -43,6 +43,7 @@ from covey.unlearning.participation import (
 from covey.unlearning.plan import AnswerRules, Option, influences_on, options, sizes_left
 
 Events = Sequence[tuple[int | None, Event]]
+_ABOUT_REQUESTS = (LeaveRequested.__name__, ClientLeft.__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Answer:
     Attributes:
         request: as the table has it.
         requested: the request as it was put down in the chain.
+        requested_at: the position of that event.
         event: the answer.
         began: how the run began; None: it was answered before that.
         before: the current events that it was judged by.
@@ -64,6 +66,7 @@ class Answer:
 
     request: Request
     requested: LeaveRequested
+    requested_at: int
     event: ClientLeft
     began: RunStarted | None
     before: Events
@@ -113,7 +116,7 @@ class Answer:
 def find_answer(
     record: LedgerRecord, times: Mapping[int, str], request: Request, at: int
 ) -> Answer | None:
-    """Return the answer to a request; None: the chain does not hold both, each once.
+    """Return the answer to a request; None: the chain does not hold both, each once, in order.
 
     Args:
         record: of the ledger, also beyond `at`.
@@ -122,11 +125,16 @@ def find_answer(
         at: the position at which the proof is signed.
     """
     records = record.records[:at]
-    requested = _positions(records, LeaveRequested, request.id)
-    answered = _positions(records, ClientLeft, request.id)
-    if len(requested) != 1 or len(answered) != 1 or requested[0] > answered[0]:
-        return None
-    (own,) = answered
+    about = [
+        (position, event_of(each))
+        for position, each in enumerate(record.records, 1)
+        if each.kind in _ABOUT_REQUESTS and each.body.get("request") == request.id
+    ]
+    match about:
+        case [(asked, LeaveRequested() as requested), (own, ClientLeft() as event)] if own <= at:
+            pass
+        case _:
+            return None
     start = max((position for position in times if position < own), default=0)
     end = min((position for position in times if position >= own), default=own)
     whole = at == len(record.records)
@@ -136,8 +144,9 @@ def find_answer(
     began = history_of(before).started or next(started, None)  # who left before the first round
     return Answer(
         request=request,
-        requested=cast("LeaveRequested", event_of(records[requested[0] - 1])),
-        event=cast("ClientLeft", event_of(records[own - 1])),
+        requested=requested,
+        requested_at=asked,
+        event=event,
         began=cast("RunStarted | None", began),
         before=[(t, event) for t, events in before for event in events],
         together=[event_of(each) for each in records[start:end]],
@@ -148,15 +157,6 @@ def find_answer(
         if whole
         else history_of(now, [event_of(each) for each in superseded(records)]),
     )
-
-
-def _positions(records: Sequence[Record], kind: type[Event], request: str) -> list[int]:
-    """Return the positions, from 1 on, of events of this kind about a request."""
-    return [
-        at
-        for at, each in enumerate(records, 1)
-        if each.kind == kind.__name__ and each.body.get("request") == request
-    ]
 
 
 def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
@@ -193,11 +193,10 @@ def facts(
     participation, rewind, history = answer.participation(), answer.rewind, answer.history
     held = sizes_left(participation, handle)
     terms = None if "refutation" in unknown else anonymity_of(config)
-    known_x = terms.deniability_threshold if terms else None
-    x = began.deniability_threshold if began else getattr(word, "deniability_threshold", known_x)
+    x = terms.deniability_threshold if terms else None
+    x = began.deniability_threshold if began else getattr(word, "deniability_threshold", x)
     stored = began.updates_stored if began else bool(config.leaving.store_updates)
     guarantee = guarantee_status(history)
-    holds = json.loads(json.dumps(asdict(guarantee.guarantee))) if guarantee.guarantee else None
     hashes = record.hashes[: answer.at]
     leaves = entries_of(hashes)
     subtracts = kind == "subtract"
@@ -232,7 +231,7 @@ def facts(
         "refutation": _refutation(terms, [each.diameter for each, _ in held]),
         "touched": tuple(influences_on(answer.before, handle)),
         "secrets": began.secrets if began else config.secrets.source,
-        "guarantee": known(holds, guarantee.guarantee_reason),
+        "guarantee": known(_guaranteed(guarantee.guarantee), _name(guarantee.reason_code)),
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
         "own_sums_kept": False,
@@ -247,6 +246,23 @@ def facts(
         derived["raw_updates_deleted"] = ValueOrReason(None, "none-stored")
     said = {name: getattr(word, name) for name in (*WORD, *unknown)}
     return Facts(**{**said, **derived, **{name: said[name] for name in unknown}})
+
+
+def _guaranteed(guarantee: Guarantee | None) -> Guaranteed | None:
+    """Return a guarantee that holds, in codes."""
+    if guarantee is None:
+        return None
+    values: dict[str, Any] = {
+        each.name: getattr(guarantee, each.name) for each in fields(Guaranteed)
+    }
+    return Guaranteed(**{name: _name(value) for name, value in values.items()})
+
+
+def _name(value: object) -> Any:  # noqa: ANN401 - as it came
+    """Return the code of a term, or of several; another value as it is."""
+    if isinstance(value, tuple):
+        return tuple(map(_name, value))
+    return value.name if isinstance(value, Term | NoGuarantee) else value
 
 
 def _refutation(

@@ -21,6 +21,7 @@ from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
 from covey.unlearning.proof import Proof, proof_json
 from covey.unlearning.signature import (
+    Anchor,
     Check,
     KeyRecord,
     PublicKey,
@@ -46,20 +47,6 @@ class Receipt:
     request: str = field(metadata={"json": "hidden"})
     path: Path
     salt: str = field(repr=False, metadata={"json": "hidden"})
-
-
-@dataclass(frozen=True, slots=True)
-class Anchored:
-    """A check, and which part of the history it holds fast.
-
-    Attributes:
-        size: events that it covers; 0: none.
-        by: whose signature it is, and since when.
-    """
-
-    check: Check
-    size: int = 0
-    by: str = ""
 
 
 def key_of(config: Config) -> SigningKey:
@@ -146,7 +133,7 @@ def check_anchors(folder: RunFolder, ledger: Ledger) -> None:
 
 def check_receipt(
     written: bytes, proof: Proof, trusted: Sequence[KeyRecord] | None, hashes: Sequence[str] | None
-) -> Anchored:
+) -> tuple[Check, Anchor | None]:
     """Check that a proof answers the request of which the requester holds the receipt.
 
     Args:
@@ -158,18 +145,18 @@ def check_receipt(
     try:
         receipt, head = _parsed(written)
     except ValueError as error:
-        return Anchored(Check.failed("receipt", f"not a covey receipt: {error}"))
+        return Check.failed("receipt", f"not a covey receipt: {error}"), None
     signed = check_signature(receipt, trusted, "signed")
     if wrong := next((each for each in signed if each.ok is False), None):
-        return Anchored(Check.failed("receipt", f"its {wrong.name}: {wrong.detail}"))
+        return Check.failed("receipt", f"its {wrong.name}: {wrong.detail}"), None
     digest = hashlib.sha256(written).hexdigest()
     if problem := next(_misfits(receipt, head, digest, proof, hashes), None):
-        return Anchored(Check.failed("receipt", problem))
+        return Check.failed("receipt", problem), None
     detail = f"the proof answers it; it was signed at event {head.size} of this history"
     if late := next((each for each in signed if each.name == "key" and not each.ok), None):
-        return Anchored(Check("receipt", None, f"{detail}. Its key: {late.detail}"))
-    by = f"the receipt, signed {receipt['signed']}"
-    return Anchored(Check.passed("receipt", detail), head.size, by)
+        return Check("receipt", None, f"{detail}. Its key: {late.detail}"), None
+    signer = receipt["signature"]["fingerprint"]
+    return Check.passed("receipt", detail), Anchor("receipt", signer, head.size, receipt["signed"])
 
 
 def _misfits(

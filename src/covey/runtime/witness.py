@@ -17,9 +17,16 @@ from covey.base.files import read_bounded, read_text, replace_whole
 from covey.ledger.chain import consistency_proof, entries_of, is_consistent
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.receipts import Anchored, begins_with, head_of, key_of
+from covey.runtime.receipts import begins_with, head_of, key_of
 from covey.unlearning.proof import Proof
-from covey.unlearning.signature import Check, SigningKey, fingerprint, key_records, signing_key
+from covey.unlearning.signature import (
+    Anchor,
+    Check,
+    SigningKey,
+    fingerprint,
+    key_records,
+    signing_key,
+)
 from covey.unlearning.tree_head import TreeHead, origin_of
 
 _KEY = "witness-key.pem"
@@ -187,7 +194,9 @@ def _witness_path(place: Path, origin: str) -> Path:
     return place / f"{name}.checkpoint"
 
 
-def check_witness(note: Path, key: Path, proof: Proof, hashes: Sequence[str] | None) -> Anchored:
+def check_witness(
+    note: Path, key: Path, proof: Proof, hashes: Sequence[str] | None
+) -> tuple[Check, Anchor | None]:
     """Check a head that a witness cosigned against the proof and the ledger.
 
     Args:
@@ -199,27 +208,28 @@ def check_witness(note: Path, key: Path, proof: Proof, hashes: Sequence[str] | N
     try:
         head = TreeHead.parse(read_text(note))
     except (OSError, ValueError, LedgerError) as error:
-        return Anchored(Check.failed("witness", ascii(str(error))))
+        return Check.failed("witness", ascii(str(error))), None
     seen = head.cosigned_by(key_records(key))
     if seen is None:
-        return Anchored(Check.failed("witness", "no key that you trust cosigned the head"))
+        return Check.failed("witness", "no key that you trust cosigned the head"), None
     witness, moment, spoke = seen
     by = f"witness {fingerprint(witness.public)}, {moment.isoformat()}"
     at = proof.ledger_events
     if head.origin != origin_of(proof.run):
-        return Anchored(Check.failed("witness", "the head is of another ledger"))
+        return Check.failed("witness", "the head is of another ledger"), None
     if hashes is not None:
         holds = begins_with(hashes, head)
     else:
         holds = head.root.hex() == proof.tree_root if head.size == at else None
     if holds is False:
         problem = f"the history that {by} saw up to event {head.size} is another one"
-        return Anchored(Check.failed("witness", problem))
+        return Check.failed("witness", problem), None
     if not spoke.ok:
-        return Anchored(Check("witness", spoke.ok, f"{by}, cosigned it, but {spoke.detail}"))
+        return Check("witness", spoke.ok, f"{by}, cosigned it, but {spoke.detail}"), None
     if holds is None:
         detail = f"{by} saw events 1 to {head.size}: give --ledger to compare them"
-        return Anchored(Check("witness", None, detail))
+        return Check("witness", None, detail), None
     where = "among them" if at <= head.size else "later"
     detail = f"{by} saw events 1 to {head.size}; the proof's event {at} is {where}"
-    return Anchored(Check.passed("witness", detail), head.size, by)
+    anchor = Anchor("witness", fingerprint(witness.public), head.size, moment.isoformat())
+    return Check.passed("witness", detail), anchor

@@ -21,7 +21,7 @@ from covey.report.page import Sources, audit_rows, comparison_view, drawn, embed
 from covey.report.summary import age, early_end_told, size
 from covey.report.view import Privacy, RunView, pictures_of, privacy_of, run_view
 from covey.runtime.ledger_record import Noted
-from covey.runtime.verification import verify
+from covey.runtime.verification import OPERATOR, Verification, verify
 from covey.unlearning.proof import read_proof
 from covey.unlearning.proof_text import sentences
 from covey.unlearning.signature import Check
@@ -192,17 +192,18 @@ def proof_page(run: FollowedRun, name: str) -> dict[str, Any] | None:
     if path is None:
         return None
 
-    def checks(_: Snapshot) -> list[Check]:  # the ledger is read again, as an auditor would
+    def found(_: Snapshot) -> Verification:  # the ledger is read again, as an auditor would
         try:
             return verify(path, run.folder.path)
         except (CoveyError, OSError) as error:
-            return [Check.failed("file", str(error))]
+            return Verification.of([Check.failed("file", str(error))])
 
     return {
         "run": run,
         "snapshot": run.look(),
         "proof": _proof(path),
-        "checks": run.made_later(f"proof {name}", checks),
+        "found": run.made_later(f"proof {name}", found),
+        "operator": OPERATOR,
     }
 
 
