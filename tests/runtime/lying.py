@@ -44,7 +44,7 @@ class Forger:
     def __init__(self, left: Left, place: Path) -> None:
         self._left, self.place = left, place
         self.document = left.document
-        self.mine = (LEAVER, left.salt)
+        self.mine: tuple[str, str] = (LEAVER, left.salt)
         self.key = signing_key(left.keys)
         self.keys = Path(shutil.copy(left.keys.with_suffix(".pub.pem"), place / "keys.pub.pem"))
         self.folder = left.folder

@@ -467,7 +467,7 @@ def test_who_asks_while_an_isolated_cluster_is_trained_again_is_out_as_well(apar
     for folder in (together, in_turn):
         shutil.copytree(first.folder, folder)
     *_, last = left(in_turn, LEAVER, other, answer="retrain")
-    with Ledger.open(RunFolder(together).ledger, lambda: "2026-01-01T00:00") as ledger:
+    with Ledger.open(RunFolder(together).ledger, lambda: "2026-01-01T00:00:00.000+00:00") as ledger:
         for name in (LEAVER, other):
             ledger.ask_all([NewRequest(first.names[name], "retrain")])
     assert resume(together).summary.model_hash == last.answered.model_hash
