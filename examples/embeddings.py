@@ -27,8 +27,7 @@ def main(out: str) -> None:
     print(f"accuracy on held-out examples: {run.summary.accuracy.overall:.2f}")
     (answer,) = run.forget("client-00007", answer="subtract")
     print(f"client-00007 has left: {answer.answered.proof}")
-    checks = run.verify(answer.answered.proof)
-    print(f"checks that failed: {[each for each in checks if each.ok is False]}")
+    print(f"checks that failed: {list(run.verify(answer.answered.proof).failed)}")
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ from covey import RunError, answer_requests, verify, write_packs
 from covey.desk.pack import RunStatement, _templates
 from covey.desk.register import Entry, ToDo, read_register, register_at
 from covey.desk.requests import add_request, correct_request
-from covey.unlearning.proof import FORBIDDEN
 
 DAY = date.today() - timedelta(days=3)
 SCRIPT = "<script>alert('x')</script>"
 SAID = ("removed", "subtracted", "never", "partly", "estimated", "denied", "stopped", "holds")
+NEVER_SAID = ("compliant", "data erased", "forgotten", "proof of unlearning", "did not participate")
 ENDED = ("before", "elsewhere", "gone", "unreadable")
 
 
@@ -52,11 +52,11 @@ def test_a_pack_says_and_proves_what_was_answered(own):
     page, annex = page_of(pack), json.loads((pack.folder / "annex.json").read_text())
     assert 'data-says="subtracted"' in page
     assert "Your data are no longer in model solved" in text_of(page)
-    assert not [each for each in FORBIDDEN if each in text_of(page).lower()]
+    assert not [each for each in NEVER_SAID if each in text_of(page).lower()]
     (about,) = annex["runs"]
     path = pack.folder / f"proof-{about['request']}.json"
-    checks = verify(path, name_and_salt=(ONE, about["salt"]))
-    assert {c.name: c.ok for c in checks}["subject"]
+    found = verify(path, name_and_salt=(ONE, about["salt"]))
+    assert {c.name: c.ok for c in found.checks}["subject"]
     assert about["held"]["rounds_trained"] == [0, 1]
     assert f"receipt-{about['request']}.json" in annex["files"]
     assert annex["files"] == sorted(each.name for each in pack.folder.iterdir())

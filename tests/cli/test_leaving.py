@@ -316,7 +316,7 @@ def test_a_proof_holds_against_the_ledger_the_key_and_the_requester(covey, denie
     words = ("--key", key, "--mine", LEAVER, one["salt"])
     code, checks = checked(covey, one, *words, "--ledger", folder)
     assert code == 0
-    assert [name for name, ok in checks.items() if ok is not True] == ["operator"]
+    assert all(checks.values())
     # later events do not matter: the proof's head is an ancestor
     later = shutil.copytree(folder, tmp_path / "later")
     without(later, "client-00001")

@@ -144,7 +144,7 @@ def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(fo
     assert done.answered.model_hash == never
     assert held.summary.model_hash == never
     assert "a" not in held.names
-    assert held.verify(done.answered.proof)[0].ok
+    assert held.verify(done.answered.proof).valid
 
 
 def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):

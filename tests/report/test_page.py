@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from covey import History
-from covey.dp.status import NOT_ACCOUNTED
 from covey.report.page import write_report
 from covey.report.queries import Reported
 from covey.report.summary import PROMISE
+from covey.unlearning.guarantee import NoGuarantee
 
 BOARD = (
     "What was trained",
@@ -55,7 +55,7 @@ def test_a_page_begins_with_what_a_board_asks_and_needs_no_paper(pages: dict[str
         assert not re.search(r"\b(coin|MIA|ARI|AUC|Rand|TPR|FPR)\b", prose(board))
         assert "What the figures mean, and what they do not promise" in technical
         assert PROMISE in prose(html)
-        assert f"No guarantee: {NOT_ACCOUNTED}" in prose(html)
+        assert f"No guarantee: {NoGuarantee.NOT_ACCOUNTED}" in prose(html)
         assert "Differential privacy, unless a guarantee is printed" in prose(html)
 
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from covey import Config, run, verify
-from covey.unlearning.proof import proof_json
-from covey.unlearning.signature import Check, sign, signing_key
+from covey import Config, run
 
 LEAVER, OTHER = "client-00003", "client-00001"
 SETTINGS: dict[str, Any] = {
@@ -41,15 +39,10 @@ class Left:
     proof: Path
     salt: str
 
-    def checks(self, document: dict[str, Any], ledger: Path | None = None) -> list[Check]:
-        forged = self.folder.parent / "forged.json"
-        forged.write_text(proof_json(self.signed(document)))
-        keys = self.folder.parent / "keys" / "covey" / "signing-key.pub.pem"
-        return verify(forged, ledger or self.folder, keys, (LEAVER, self.salt))
-
-    def signed(self, document: dict[str, Any]) -> dict[str, Any]:
-        keys = self.folder.parent / "keys" / "covey" / "signing-key.pem"
-        return sign(signing_key(keys), document)
+    @property
+    def keys(self) -> Path:
+        """Where the operator's key is."""
+        return self.folder.parent / "keys" / "covey" / "signing-key.pem"
 
     @property
     def document(self) -> dict[str, Any]:
@@ -61,6 +54,7 @@ def left_runs(base: Path) -> Callable[[str], Left]:
     kinds: dict[str, dict[str, Any]] = {
         "deny": {},
         "retrain": {},
+        "stop": {},
         "roll_back": {"aggregation": NARROW, "train": {"participation": 0.8}},
         "calibrate": {"aggregation": {"name": "mean"}, "leaving": {"store_updates": 1}},
         "subtract": SUMS,

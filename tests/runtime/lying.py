@@ -1,26 +1,118 @@
-"""A signer who lies: it rewrites its ledger, seals it again, and signs what follows."""
+"""A signer who lies: it has the key and every file, and signs whatever it likes."""
 
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from covey.unlearning.tree_head import TreeHead
 from sqlalchemy import delete, insert, update
 
+from covey import LedgerError, verify
 from covey.ledger import rows
-from covey.ledger.chain import Record
+from covey.ledger.chain import Record, consistency_proof, entries_of, root_of
 from covey.ledger.rows import seal_tables
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients, clock, events, participation, requests
 from covey.runtime.facts import facts, find_answer
 from covey.runtime.folder import RunFolder, now
+from covey.runtime.verification import Verification
 from covey.unlearning.proof import proof_json, read_proof
-from covey.unlearning.signature import Check
+from covey.unlearning.signature import SigningKey, fingerprint, sign, signing_key
+from runtime.left_runs import LEAVER, Left
+
+Entries = list[tuple[str, list[Record]]]
 
 
-@dataclass
+class Forger:
+    """One run that a client left, its proof, and what is done to them before they are shown.
+
+    Attributes:
+        document: the proof, which is signed when it is shown.
+        mine: who checks, and its salt.
+        key: that signs.
+        keys: the public keys that whoever checks trusts.
+        folder: of the run; its own once something in it is changed.
+        given: what else `verify` is given: receipt, witness.
+    """
+
+    def __init__(self, left: Left, place: Path) -> None:
+        self._left, self.place = left, place
+        self.document = left.document
+        self.mine: tuple[str, str] = (LEAVER, left.salt)
+        self.key = signing_key(left.keys)
+        self.keys = Path(shutil.copy(left.keys.with_suffix(".pub.pem"), place / "keys.pub.pem"))
+        self.folder = left.folder
+        self.given: dict[str, Any] = {}
+
+    def shown(self) -> Verification:
+        """Return what comes of it."""
+        forged = self.place / "forged.json"
+        if "signature" not in self.document or self.document != self._left.document:
+            self.document = sign(self.key, self.document)
+        forged.write_text(proof_json(self.document))
+        return verify(forged, self.folder, self.keys, self.mine, **self.given)
+
+    @property
+    def hashes(self) -> list[str]:
+        with Ledger.read(self.folder / "ledger.sqlite") as ledger:
+            return [*ledger.hashes()]
+
+    def own_folder(self) -> Path:
+        """Return a folder of the run in which anything may be changed."""
+        if self.folder == self._left.folder:
+            self.folder = Path(shutil.copytree(self._left.folder, self.place / "lied"))
+        return self.folder
+
+    def head(self, size: int, *, root: bytes | None = None) -> TreeHead:
+        """Return a head of so many events, signed, with the root of as many as there are."""
+        found = root_of(entries_of(self.hashes[:size])) if root is None else root
+        return TreeHead(f"covey.run/{self.document['run']}", size, found).signed(self.key)
+
+    def receipt(
+        self, *, linked: bool = True, key: SigningKey | None = None, **changes: Any
+    ) -> None:
+        """Show a receipt with changes, and, if it is linked, a proof that refers to it."""
+        folder = self.own_folder()
+        path = folder / "receipts" / f"{self.document['request']}.json"
+        receipt = json.loads(path.read_text()) | changes
+        written = proof_json(sign(key or self.key, receipt)).encode()
+        (self.place / "receipt.json").write_bytes(written)
+        self.given["receipt"] = self.place / "receipt.json"
+        if not linked:
+            return
+        path.write_bytes(written)
+        self.document["receipt"] = sha256(written).hexdigest()
+        size, at = TreeHead.parse(receipt["checkpoint"]).size, self.document["ledger_events"]
+        if 0 < size <= at:
+            grown = consistency_proof(entries_of(self.hashes[:at]), size)
+            self.document["consistency"] = [each.hex() for each in grown]
+        else:
+            self.document["consistency"] = []
+
+    def witness(self, head: TreeHead, seconds: int = 4_000_000_000, until: str = "") -> None:
+        """Show a head that a witness cosigned then, until some date its key is not revoked."""
+        key = signing_key(self.place / "witness" / "key.pem")
+        name = f"witness-{fingerprint(key.public_key())[:9]}"
+        note = self.place / "seen.checkpoint"
+        note.write_text(head.cosigned(name, key, seconds).note())
+        public = self.place / "witness" / "key.pub.pem"
+        _, begin, pem = public.read_text().partition("-----BEGIN")
+        public.write_text(f"{f'revoked: {until}' if until else ''}\n{begin}{pem}")
+        self.given["witness"] = (note, public)
+
+    def dated(self, **dates: str) -> None:
+        """Write dates before the operator's key: since, revoked."""
+        lines = "".join(f"{name}: {moment}\n" for name, moment in dates.items())
+        pem = self.keys.read_text().partition("-----BEGIN")
+        self.keys.write_text(f"{lines}{pem[1]}{pem[2]}")
+
+
 class Liar:
     """A ledger as a lie is put into it.
 
@@ -28,22 +120,25 @@ class Liar:
         entries: what was written at once, and when.
         signed: how many entries there were when the proof was signed.
         handle: of the requester.
-        document: the proof.
+        names: handles by name.
+        forger: whose ledger it is.
         facts: what the proof says beside what follows from the ledger.
         renamed: handles and the names that the table gives them from now on.
         basis: what the table of requests says, if it is another.
-        mine: who checks, and its salt.
+        follows: whether the proof is made anew from what the ledger says then.
     """
 
-    entries: list[tuple[str, list[Record]]]
-    signed: int
-    handle: str
-    document: dict[str, Any]
-    names: dict[str, str]
-    mine: tuple[str, str]
-    facts: dict[str, Any] = field(default_factory=dict)
-    renamed: dict[str, str | None] = field(default_factory=dict)
-    basis: str | None = None
+    def __init__(self, ledger: Ledger, forger: Forger) -> None:
+        document = forger.document
+        self.forger, self.entries = forger, entries_in(ledger)
+        (request,) = [r for r in ledger.requests() if r.id == document["request"]]
+        self.handle, self.request = request.handle, request.id
+        self.names = {name: handle for handle, name in ledger.names().items()}
+        self.signed = sorted(ledger.times()).index(document["ledger_events"]) + 1
+        self.facts: dict[str, Any] = {}
+        self.renamed: dict[str, str | None] = {}
+        self.basis: str | None = None
+        self.follows = True
 
     def of(self, *kinds: str, after: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the bodies of events of these kinds, or those after the answer alone."""
@@ -58,11 +153,10 @@ class Liar:
             i for i, (_, some) in enumerate(self.entries) for r in some if r.kind == "ClientLeft"
         )
 
-    def rounds(self, *, again: bool) -> list[tuple[str, list[Record]]]:
+    def rounds(self, *, again: bool) -> Entries:
         """Return the entries of rounds before the answer, or those that were replayed."""
         part = slice(self.answer + 1, self.signed) if again else slice(self.answer)
-        rounds = [e for e in self.entries[part] if e[1][0].round_index is not None]
-        return [e for e in rounds if not any(r.kind == "RunFinished" for r in e[1])]
+        return rounds_of(self.entries[part])
 
     def drop(self, kind: str) -> None:
         """Take all events of one kind out."""
@@ -72,48 +166,19 @@ class Liar:
         self.entries = [e for e in self.entries if e[1]]
         self.signed -= len(gone)
 
+    def replay(self, rounds: Entries) -> None:
+        """Put these rounds in the place of those that were replayed."""
+        self.entries[self.answer + 1 : self.signed] = rounds
+        self.signed = self.answer + 1 + len(rounds)
+        del self.entries[self.signed :]
 
-Lie = Callable[[Liar], Any]
-
-
-def told_by(
-    lie: Lie,
-    honest: tuple[Path, dict[str, Any], tuple[str, str]],
-    place: Path,
-    checked: Callable[[dict[str, Any], Path, tuple[str, str]], list[Check]],
-) -> list[Check]:
-    """Return what a verifier finds of a lie; the signer has the key and every file.
-
-    Args:
-        lie: changes a `Liar`.
-        honest: the folder that a client left, the proof, and who it is about.
-        place: for the run that is lied about.
-        checked: signs a proof and verifies it.
-    """
-    folder, document, mine = honest
-    shutil.copytree(folder, place)
-    with Ledger.open(place / "ledger.sqlite", now) as ledger:
-        liar = _liar(ledger, document, mine)
-        lie(liar)
-        with ledger._database.reading() as connection:
-            connection.execute(delete(events))
-            connection.execute(delete(participation))
-            connection.execute(delete(clock))
-            for when, records in liar.entries:
-                rows.add(connection, records[0].round_index, records, when)
-            for handle, name in liar.renamed.items():
-                connection.execute(delete(clients).where(clients.c.handle == handle))
-                if name is not None:
-                    new = {"handle": handle, "name": name}
-                    connection.execute(insert(clients), new)
-            if liar.basis is not None:
-                connection.execute(update(requests).values(basis=liar.basis))
-            seal_tables(connection)
-    signed = sum(len(records) for _, records in liar.entries[: liar.signed])
-    return checked(_following(place, document, signed, liar.facts), place, liar.mine)
+    def add(self, *records: Record, when: str = "2099-01-01T00:00:00.000+00:00") -> None:
+        """Write events at the ledger's end."""
+        self.entries.append((when, [*records]))
 
 
-def _liar(ledger: Ledger, document: dict[str, Any], mine: tuple[str, str]) -> Liar:
+def entries_in(ledger: Ledger) -> Entries:
+    """Return what was written at once, and when."""
     links, entries, start = [*ledger.links()], [], 0
     for end, when in sorted(ledger.times().items()):
         some = [
@@ -122,27 +187,61 @@ def _liar(ledger: Ledger, document: dict[str, Any], mine: tuple[str, str]) -> Li
         ]
         entries.append((when, some))
         start = end
-    ends = sorted(ledger.times())
-    (request,) = [r for r in ledger.requests() if r.id == document["request"]]
-    names = {name: handle for handle, name in ledger.names().items()}
-    signed = ends.index(document["ledger_events"]) + 1
-    return Liar(entries, signed, request.handle, document, names, mine)
+    return entries
 
 
-def _following(
-    place: Path, document: dict[str, Any], signed: int, told: dict[str, Any]
-) -> dict[str, Any]:
+def rounds_of(entries: Entries) -> Entries:
+    """Return the entries of rounds, without the run's end."""
+    rounds = [e for e in entries if e[1][0].round_index is not None]
+    return [e for e in rounds if not any(r.kind == "RunFinished" for r in e[1])]
+
+
+def in_the_ledger(lie: Callable[[Liar], Any]) -> Callable[[Forger], None]:
+    """Return a forgery that rewrites the ledger, seals it again, and signs what follows."""
+
+    def forged(forger: Forger) -> None:
+        place = forger.own_folder()
+        with Ledger.open(place / "ledger.sqlite", now) as ledger:
+            liar = Liar(ledger, forger)
+            lie(liar)
+            with ledger._database.reading() as connection:
+                for table in (events, participation, clock):
+                    connection.execute(delete(table))
+                for when, records in liar.entries:
+                    rows.add(connection, records[0].round_index, records, when)
+                for handle, name in liar.renamed.items():
+                    connection.execute(delete(clients).where(clients.c.handle == handle))
+                    if name is not None:
+                        new = {"handle": handle, "name": name}
+                        connection.execute(insert(clients), new)
+                if liar.basis is not None:
+                    connection.execute(update(requests).values(basis=liar.basis))
+                seal_tables(connection)
+        if liar.follows:
+            at = sum(len(records) for _, records in liar.entries[: liar.signed])
+            shutil.rmtree(place / "receipts")
+            forger.document = _following(forger, at) | liar.facts
+
+    return forged
+
+
+def _following(forger: Forger, at: int) -> dict[str, Any]:
     """Return a proof of which everything that can be derived follows from the ledger."""
-    home = RunFolder(place)
-    document |= {"receipt": None, "consistency": []}
-    shutil.rmtree(home.receipts, ignore_errors=True)
+    home = RunFolder(forger.folder)
+    document = forger.document | {"receipt": None, "consistency": []}
     word = read_proof(proof_json(document).encode())
     with Ledger.read(home.ledger) as ledger:
         record = home.reader.read(ledger)
         (request,) = [r for r in ledger.requests() if r.id == document["request"]]
-        answer = find_answer(record, ledger.times(), request, signed)
-    document |= {"ledger_events": signed, "ledger_head": record.hashes[signed - 1]}
-    if answer is not None:
-        found = facts(answer, record, home.config(), word)
-        document |= json.loads(json.dumps(asdict(found)))
-    return document | told
+        document |= {"ledger_events": at, "ledger_head": record.hashes[at - 1]}
+        with suppress(LedgerError):  # it holds what is no event of this run
+            answer = find_answer(record, ledger.times(), request, at)
+            if answer is not None:
+                found = facts(answer, record, home.config(), word)
+                document |= json.loads(json.dumps(asdict(found)))
+    return document
+
+
+def moment(document: dict[str, Any], name: str) -> int:
+    """Return a date of a proof as seconds since 1970."""
+    return int(datetime.fromisoformat(document[name]).timestamp())

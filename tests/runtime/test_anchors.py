@@ -19,8 +19,10 @@ from covey.ledger.tree import LogProof, TreeHead, entries_of, head_of, inclusion
 from covey.report.signed import FORMAT, VERSION, check_report
 from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
 from covey.runtime.folder import RunFolder
+from covey.runtime.verification import Verification
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import (
+    Anchor,
     Check,
     fingerprint,
     key_records,
@@ -90,10 +92,13 @@ def copy(base, tmp_path, monkeypatch):
     return shutil.copytree(base, tmp_path / "all")
 
 
-def checks(base: Path, **given: Any) -> dict[str, Check]:
+def verified(base: Path, **given: Any) -> Verification:
     who = (LEAVER, (base / "salt").read_text())
-    found = verify(base / "proof.json", given.pop("ledger", None), keys(base), who, **given)
-    return {each.name: each for each in found}
+    return verify(base / "proof.json", given.pop("ledger", None), keys(base), who, **given)
+
+
+def checks(base: Path, **given: Any) -> dict[str, Check]:
+    return {each.name: each for each in verified(base, **given).checks}
 
 
 def keys(base: Path) -> Path:
@@ -105,19 +110,23 @@ def witnessed(base: Path, name: str = "run/witnessed") -> tuple[Path, Path]:
 
 
 def test_a_proof_says_what_is_anchored_by_whom(base):
-    told = checks(base, ledger=base / "run", receipt=base / "receipt.json")
-    assert all(check.ok is not False for check in told.values())
-    size = TreeHead.parse(json.loads((base / "receipt.json").read_text())["checkpoint"]).size
-    assert f"Anchored: events 1 to {size} by the receipt" in told["operator"].detail
-    assert "What the ledger says after that, and when, is the operator" in told["operator"].detail
+    found = verified(base, ledger=base / "run", receipt=base / "receipt.json")
+    assert found.valid
+    receipt = json.loads((base / "receipt.json").read_text())
+    size = TreeHead.parse(receipt["checkpoint"]).size
+    own = Anchor("receipt", receipt["signature"]["fingerprint"], size, receipt["signed"])
+    assert found.anchored == (own,)
+    assert {"history", "dates"} <= {*found.operator}  # of what came after the receipt
+    found = verified(base, ledger=base / "run", witness=witnessed(base))
+    (seen,) = found.anchored
+    assert (seen.by, seen.when) == ("witness", "2096-10-02T07:08:20+00:00")
+    assert not {"history", "dates"} & {*found.operator}
     told = checks(base, ledger=base / "run", witness=witnessed(base))
-    assert told["witness"].ok
     assert "is among them" in told["witness"].detail
-    assert "operator's word" not in told["operator"].detail.partition("Anchored")[2]
-    assert "2096-10-02T07:08:20" in told["operator"].detail
     told = checks(base, ledger=base / "run", witness=witnessed(base, "early"))
     assert "is later" in told["witness"].detail
-    assert "no receipt and no witness was given" in checks(base)["operator"].detail
+    alone = verified(base)
+    assert (alone.anchored, alone.operator) == ((), ("facts", "history", "dates"))
 
 
 def test_without_the_ledger_receipt_and_proof_hold_together_by_a_few_hashes(base):
@@ -411,7 +420,7 @@ def test_what_a_revoked_key_dates_back_anchors_nothing(copy):
     revoke_key(fingerprint(signing_key().public_key()))
     told = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
     assert (told["key"].ok, told["receipt"].ok) == (None, None)
-    assert "Nothing is anchored" in told["operator"].detail
+    assert verified(copy, ledger=copy / "run", receipt=copy / "receipt.json").anchored == ()
 
 
 @pytest.mark.parametrize(("revoked", "ok"), [("2096", False), ("2098", None)])
@@ -419,10 +428,11 @@ def test_a_witness_whose_key_was_revoked_anchors_nothing(copy, revoked, ok):
     note, key = witnessed(copy)
     line = f"revoked: {revoked}-01-01T00:00:00.000+00:00\n"
     key.write_text(line + key.read_text())
-    told = checks(copy, ledger=copy / "run", witness=(note, key))
-    assert told["witness"].ok is ok
-    assert f"it was revoked at {revoked}" in told["witness"].detail
-    assert "Nothing is anchored" in told["operator"].detail
+    found = verified(copy, ledger=copy / "run", witness=(note, key))
+    told = {each.name: each for each in found.checks}["witness"]
+    assert told.ok is ok
+    assert f"it was revoked at {revoked}" in told.detail
+    assert found.anchored == ()
 
 
 def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
@@ -444,8 +454,7 @@ def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
         held = load(copy / "run")
         (after,) = [e for e in held.unacknowledged if e.request == mine.request]
         assert after.salt == mine.salt
-        told = verify(after.proof, copy / "run", keys(copy), (name, after.salt))
-        assert all(check.ok is not False for check in told)
+        assert verify(after.proof, copy / "run", keys(copy), (name, after.salt)).failed == ()
         held.acknowledge(mine.request)
         assert mine.request not in {each.request for each in held.unacknowledged}
         with pytest.raises(CoveyError, match="acknowledged once"):

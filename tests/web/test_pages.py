@@ -152,7 +152,7 @@ def test_a_proof_is_checked_where_it_lies(visitor: Visitor, shown: Path):
     path = f"{visitor.runs()['real']}/proofs/{proof.stem}"
     page = words(settled(visitor, path))
     assert "No check failed" in page
-    for check in covey.verify(proof, shown / "real"):
+    for check in covey.verify(proof, shown / "real").checks:
         assert " ".join(check.detail.split()) in page
 
 

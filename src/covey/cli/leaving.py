@@ -18,11 +18,11 @@ from covey.base.files import read_bounded
 from covey.base.names import BASES, Basis
 from covey.cli.answer import (
     BAD,
-    FAILED_CHECK,
     Answer,
     Commands,
     Line,
     Text,
+    fail_if,
     table_of,
     text_of,
     wants_json,
@@ -30,9 +30,9 @@ from covey.cli.answer import (
 from covey.cli.app import errors, stoppable
 from covey.cli.commands import LEAVING, app
 from covey.cli.progress import shown
+from covey.runtime.verification import OPERATOR, Verification
 from covey.runtime.verification import verify as check_proof
 from covey.unlearning.plan import AFTERWARDS, ANSWERS, ClientPlan, Option, check_basis
-from covey.unlearning.signature import Check
 
 if TYPE_CHECKING:
     from covey.report.summary import Deniability
@@ -370,29 +370,18 @@ def update(run: Path, client: str, *, data: Path, add: bool = False) -> Iterator
     held.report()
 
 
-@dataclass(frozen=True, slots=True)
-class Checked(Answer):
-    """Checks of a proof or a signed report.
-
-    Attributes:
-        valid: no check failed.
-    """
-
-    valid: bool
-    checks: Sequence[Check]
-
-    @property
-    def exit_code(self) -> int:
-        """Return 1 if a check failed."""
-        return 0 if self.valid else FAILED_CHECK
-
-    def lines(self) -> Iterator[Line]:
-        """Yield a line per check."""
-        for check in self.checks:
-            mark = {True: "ok", False: "FAILED", None: "open"}[check.ok]
-            line = Text(f"{mark:7} {check.name}: {check.detail}")
-            line.stylize(BAD if check.ok is False else "", 0, len(mark))
-            yield line
+@text_of("covey.runtime.verification.Verification")
+def lines_of_verification(found: Verification) -> Iterator[Line]:
+    """Yield a line per check, then what is anchored, and what is the operator's word."""
+    for check in found.checks:
+        mark = {True: "ok", False: "FAILED", None: "open"}[check.ok]
+        line = Text(f"{mark:7} {check.name}: {check.detail}")
+        line.stylize(BAD if check.ok is False else "", 0, len(mark))
+        yield line
+    for each in found.anchored:
+        yield f"anchored: events 1 to {each.events} by the {each.by} of {each.signer}, {each.when}"
+    if found.operator:
+        yield f"the operator's word alone: {'; '.join(OPERATOR.get(e, e) for e in found.operator)}"
 
 
 @app.command(rich_help_panel=LEAVING)
@@ -404,7 +393,7 @@ def verify(
     mine: Annotated[tuple[str, str] | None, typer.Option(metavar="NAME SALT")] = None,
     receipt: Path | None = None,
     witness: Annotated[tuple[Path, Path] | None, typer.Option(metavar="SEEN KEY")] = None,
-) -> Checked:
+) -> Iterator[Verification]:
     """Check a proof or a signed report offline; exit code 1 if a check fails.
 
     Args:
@@ -421,7 +410,8 @@ def verify(
     if b'"format": "covey-report"' in text:
         from covey.report.signed import check_report  # what a proof does not need
 
-        checks = check_report(proof, ledger, key)
+        found = Verification.of(check_report(proof, ledger, key))
     else:
-        checks = check_proof(proof, ledger, key, mine, receipt, witness)
-    return Checked(all(check.ok is not False for check in checks), checks)
+        found = check_proof(proof, ledger, key, mine, receipt, witness)
+    yield found
+    fail_if(not found.valid)

@@ -206,7 +206,7 @@ def _verified(place: str, given: RunOfRequest, load: Load) -> tuple[dict[str, An
             f"SHA-256 is {given.proof_sha256[:16]}..., and it is another. Restore it."
         )
     run = load(Path(place))
-    if failed := [f"{e.name}: {e.detail}" for e in run.verify(path) if e.ok is False]:
+    if failed := [f"{e.name}: {e.detail}" for e in run.verify(path).failed]:
         raise RunError(
             f"An answer is handed over with a proof that every check passes, but {path} fails "
             f"{'; '.join(failed)}. Look with `covey verify`, and hand over nothing."

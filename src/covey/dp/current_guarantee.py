@@ -1,9 +1,10 @@
 """What a run guarantees so far, what it is about, and which facts it can speak of."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
+from covey.base.as_json import HIDDEN
 from covey.base.events import (
     Event,
     HeadPerturbed,
@@ -15,6 +16,7 @@ from covey.base.events import (
 )
 from covey.base.names import Handle
 from covey.unlearning.facts import HeadsHeld
+from covey.unlearning.guarantee import NoGuarantee
 
 if TYPE_CHECKING:
     from covey.heads.perturbed import HeadNoise
@@ -42,6 +44,7 @@ class Guarantee:
         holds_if: what must be true, and what nothing here enforces.
         accountant: what added up the cost.
         noise_multiplier: the smallest z of all releases.
+        reason_code: of the reason, for proofs.
     """
 
     epsilon: float | None
@@ -55,6 +58,7 @@ class Guarantee:
     holds_if: tuple[str, ...]
     accountant: str | None
     noise_multiplier: float | None
+    reason_code: NoGuarantee | None = field(default=None, metadata=HIDDEN)
 
     @property
     def sentence(self) -> str:

@@ -28,93 +28,43 @@ from covey.dp.accountant import (
     representative,
 )
 from covey.dp.current_guarantee import UNITS, Guarantee, Unit, aggregations_of, hides, weakest_noise
+from covey.unlearning.guarantee import NoGuarantee, Term
 
 Noisy = events.SumPerturbed | events.HeadPerturbed | events.RepresentativesPerturbed
-NOT_ADDED_UP = "no accountant adds up what this run released"
-HEAVY = "all records of a client together outweigh the noise, or choices had their own"
-BOTH = "records hide in gradients and in sums, and nobody has said what both cost together"
 
-
-ADVERSARY: Mapping[Unit, str] = {
-    "client": "sees every cluster model of every round, other clients included",
-    "record": "sees everything that a client sends, the server included",
+ADVERSARY: Mapping[Unit, Term] = {"client": Term.SEES_MODELS, "record": Term.SEES_UPDATES}
+RELATION: Mapping[tuple[Unit, Relation], Term] = {
+    ("client", "contributes or not"): Term.CLIENT_COUNTS,
+    ("client", "replaced by another"): Term.CLIENT_REPLACED,
+    ("record", "contributes or not"): Term.RECORD_COUNTS,
+    ("record", "replaced by another"): Term.RECORD_REPLACED,
 }
-RELATION: Mapping[tuple[Unit, str], str] = {
-    ("client", "contributes or not"): (
-        "one client's updates count or are zero; that it takes part is known"
-    ),
-    ("client", "replaced by another"): (
-        "one client's examples are replaced by any others; that it takes part is known"
-    ),
-    ("record", "contributes or not"): "one example of one client is there or not",
-    ("record", "replaced by another"): "one example of one client is another one",
+RELEASES: Mapping[Unit, Term] = {"client": Term.EVERY_MODEL, "record": Term.EVERY_UPDATE}
+SECRET = (Term.DRAWS_HIDDEN, Term.GOOD_DRAWS)
+HOLDS_IF: Mapping[Unit, tuple[Term, ...]] = {
+    "client": (*SECRET, Term.ONE_NAME),
+    "record": (*SECRET, Term.DRAWS_APART, Term.RECIPE_KEPT),
 }
-RELEASES: Mapping[Unit, str] = {
-    "client": "every cluster model of every round",
-    "record": "every update that a client sends",
-}
-SECRET = (
-    "nobody learns what was drawn: the run's secret, who was sampled, who spoke for a set",
-    "draws of ChaCha20, rounded to a grid, are as good as real Gaussian noise, and sums of "
-    "floats as exact ones",
-)
-HOLDS_IF: Mapping[Unit, tuple[str, ...]] = {
-    "client": (*SECRET, "a client takes part under one name only"),
-    "record": (
-        *SECRET,
-        "the server learns no client's draws; in a simulation one process plays both",
-        "every client clips and adds noise as its recipe says",
-    ),
-}
-HEADS_HOLD_IF = (
-    "no record's residual in a head without it is above privacy.record_clip: a release "
-    "where one is, is refused",
-    "no data are told apart better than a record whose direction nobody shares, or all "
-    "do: searched for, not proved",
-)
-REFUSALS = "that a head was not released, as a record's residual was above the bound"
-SEEDED = (
-    "all that is drawn follows from the run's seed (secrets.source = 'seeded'), and "
-    "whoever holds it takes the noise off again"
-)
-STORED = "raw updates that the server keeps (leaving.store_updates)"
-SERVER = (
-    "the server itself: it sees each update before there is noise, and is trusted to add "
-    "the noise and to forget"
-)
-NOISY_CHOICES = "every choice of a cluster, given what is not covered"
-CHOICES = "which cluster a client chose: the rest holds given the choices"
-COUNTS = "how many examples a client holds: its steps and its weight follow from it"
-DIAMETERS = "how far apart the updates of an anonymity set are"
-OWN_FEATURES = (
-    "a feature map that covey does not bring: the rest holds if it looks at one record at "
-    "a time, and holds nobody's data"
-)
-AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness, metrics"
-OPEN: Mapping[type[events.Event], str] = {
-    events.RiskMeasured: "risk figures, which members' scores make: the rest holds given them",
-    events.GroupsSought: "the warm start's split by what clients sent: the rest holds given it",
-    events.PricesSet: "prices, which follow what clients wished: the rest holds given them",
-    events.ModelsPooled: "how clusters are pooled and weighted: the rest holds given that",
-    events.AnswerRefused: "whose answers were refused, and why",
-    events.WeightReduced: "who has far more examples than most, and how many",
-    events.ModelDiverged: "whether a model diverged: its clients' losses and refusals show it",
-    events.ClientsReported: "what clients tell of themselves: accuracies, and one bit each",
-    events.RoundMeasured: "how many clients are in each cluster",
-    events.ClusterAudited: AUDITED,
-    events.ModelAttacked: AUDITED,
-    events.ClientExposed: AUDITED,
-    events.FairnessMeasured: AUDITED,
-    events.MetricMeasured: AUDITED,
+HEADS_HOLD_IF = (Term.RESIDUALS_BOUNDED, Term.WORST_SEARCHED)
+OPEN: Mapping[type[events.Event], Term] = {
+    events.RiskMeasured: Term.RISKS,
+    events.GroupsSought: Term.GROUPS,
+    events.PricesSet: Term.PRICES,
+    events.ModelsPooled: Term.POOLING,
+    events.AnswerRefused: Term.REFUSED_ANSWERS,
+    events.WeightReduced: Term.WEIGHTS,
+    events.ModelDiverged: Term.DIVERGED,
+    events.ClientsReported: Term.REPORTS,
+    events.RoundMeasured: Term.CLUSTER_SIZES,
+    events.ClusterAudited: Term.AUDITED,
+    events.ModelAttacked: Term.AUDITED,
+    events.ClientExposed: Term.AUDITED,
+    events.FairnessMeasured: Term.AUDITED,
+    events.MetricMeasured: Term.AUDITED,
 }
 """Events that are published without noise, and how a guarantee says that."""
 
-ALWAYS_OPEN = (
-    "what was decided by looking at results: settings, when to stop, which run to keep",
-    "the ledger, checkpoints, reports and proofs: who took part where and how often, true "
-    "groups, hashes of the examples",
-    "how long anything took",
-)
+ALWAYS_OPEN = (Term.DECISIONS, Term.RECORD_OF_RUN, Term.TIMES)
 
 
 FEATURES = "model.features"
@@ -185,7 +135,7 @@ def guarantees(
         as somebody contributes or not, and is replaced. One with `epsilon` None says in
         its `reason` why nothing holds.
     """
-    reason = "" if secret else SEEDED
+    reason = None if secret else NoGuarantee.SEEDED
     heads = any(of_kinds(facts, events.HeadPerturbed))
     relations: tuple[Relation, ...] = ("contributes or not", "replaced by another")
     return tuple(
@@ -214,14 +164,19 @@ def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float
 
 
 def _guarantee(
-    unit: Unit, facts: Sequence[events.Event], delta: float, reason: str, relation: Relation
+    unit: Unit,
+    facts: Sequence[events.Event],
+    delta: float,
+    reason: NoGuarantee | None,
+    relation: Relation,
 ) -> Guarantee:
     merges = list(aggregations_of(facts))
     heads = any(of_kinds(facts, events.HeadPerturbed))
     view: Unit = "client" if _at_server(unit, facts) else "record"
     unknown = {type(fact).__name__ for fact in facts if not is_known_fact(fact)}
+    where = ""
     if not reason and unknown:
-        reason = f"nobody has said yet what {min(unknown)} tells about clients"
+        reason, where = NoGuarantee.UNKNOWN_EVENT, min(unknown)
     cost: EpsilonBound | None = None
     if not reason:
         in_sums = view == "client"
@@ -230,21 +185,21 @@ def _guarantee(
         costs = [epsilon_bound([*each, *choices], delta) for each in charged.mechanisms]
         if charged.heads:
             costs.append(_heads_bound(charged, choices, unit, delta, relation))
-        reason = charged.unaccounted_reason
+        reason, where = charged.unaccounted, charged.where
         known = [each for each in costs if each is not None]
         if not reason and len(known) < len(costs):
-            reason = HEAVY if charged.heads else NOT_ADDED_UP
+            reason = NoGuarantee.HEAVY if charged.heads else NoGuarantee.NOT_ADDED_UP
         if not reason:
             cost = max(known, key=lambda each: each.epsilon)
     hidden = _choices(merges) and not _choices_are_open(merges)
     return Guarantee(
         epsilon=cost.epsilon if cost else None,
-        reason=reason,
+        reason=f"{reason or ''}{': ' if where else ''}{where}",
         delta=delta,
         unit=unit,
         relation=RELATION[unit, cost.relation if cost else relation],
         adversary=ADVERSARY[view],
-        covers=(RELEASES[view], *([NOISY_CHOICES] if hidden else [])),
+        covers=(RELEASES[view], *([Term.NOISY_CHOICES] if hidden else [])),
         does_not_cover=_uncovered(unit, facts, merges),
         holds_if=(*HOLDS_IF[view], *(HEADS_HOLD_IF if heads else ())),
         accountant=cost.accountant if cost else None,
@@ -253,6 +208,7 @@ def _guarantee(
             for fact in facts
             if isinstance(fact, Noisy | events.StepsPerturbed) and hides(fact, unit)
         ),
+        reason_code=reason,
     )
 
 
@@ -262,12 +218,14 @@ class Cost:
 
     Attributes:
         mechanisms: for everybody who may be worst off, the releases that concern it.
-        unaccounted_reason: a release without noise; empty if there is none.
+        unaccounted: why it cannot be; None: it can.
+        where: the merge, and the cluster, of which that is so.
         heads: of every round that released some; a client is in one of them.
     """
 
     mechanisms: tuple[tuple[Mechanism, ...], ...]
-    unaccounted_reason: str = ""
+    unaccounted: NoGuarantee | None = None
+    where: str = ""
     heads: tuple[tuple[events.HeadPerturbed, ...], ...] = ()
 
 
@@ -278,7 +236,7 @@ def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit) -> Cost:
     released before tell nothing new.
     """
     if unit == "record" and any(of_kinds(chain.from_iterable(merges), events.StepsPerturbed)):
-        return Cost((), BOTH)
+        return Cost((), NoGuarantee.BOTH)
     released: set[str] = set()
     paid: list[Mechanism] = []
     heads: list[tuple[events.HeadPerturbed, ...]] = []
@@ -292,7 +250,7 @@ def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit) -> Cost:
         took = (enumerate(fact.participants) for fact in of_kinds(merge, events.ModelsMerged))
         bare = {j for one in took for j, clients in one if clients} - waiting - hidden
         if bare:
-            return Cost((), f"merge {number} took cluster {min(bare)}'s updates bare")
+            return Cost((), NoGuarantee.BARE, f"merge {number}, cluster {min(bare)}")
         released |= {s for f in solved for j, s in enumerate(f.sums) if j in hidden}
         sums = list(of_kinds(noisy, events.SumPerturbed))
         sets = list(of_kinds(noisy, events.RepresentativesPerturbed))
@@ -305,7 +263,7 @@ def _sums_cost(merges: Sequence[tuple[events.Event, ...]], unit: Unit) -> Cost:
             least = min(aggregate_multiplier(f.noise_multiplier, f.sizes) for f in sets)
             paid.append(representative(least, min(min(fact.sizes) for fact in sets)))
     if heads:
-        return Cost((), BOTH if paid else "", tuple(heads))
+        return Cost((), NoGuarantee.BOTH if paid else None, heads=tuple(heads))
     return Cost((tuple(paid),))
 
 
@@ -339,7 +297,7 @@ def _record_cost(merges: Sequence[tuple[events.Event, ...]]) -> Cost:
         bare = {*chain.from_iterable(chosen)} - {h for f in noisy for h in f.steps}
         # after the last merge nobody trains
         if bare and any(of_kinds(merge, events.ModelsMerged)):
-            return Cost((), f"in merge {number}, a client trained without noise")
+            return Cost((), NoGuarantee.BARE_STEPS, f"merge {number}")
         for fact in noisy:
             for handle, times in fact.steps.items():
                 step = gaussian(fact.noise_multiplier, fact.sampling[handle])
@@ -372,7 +330,7 @@ def _choices_are_open(merges: Sequence[tuple[events.Event, ...]]) -> bool:
 
 def _uncovered(
     unit: Unit, facts: Sequence[events.Event], merges: Sequence[tuple[events.Event, ...]]
-) -> tuple[str, ...]:
+) -> tuple[Term, ...]:
     told = dict.fromkeys(OPEN[type(fact)] for fact in facts if type(fact) in OPEN)
     formed = of_kinds(facts, events.AnonymitySetsFormed, events.DistancesSketched)
     wide = any(diameter is not None for fact in formed for diameter in fact.diameters)
@@ -382,12 +340,12 @@ def _uncovered(
     used = of_kinds(facts, events.ComponentsUsed)
     own_features = any(FEATURES in _own_code(fact) for fact in used)
     return (
-        SERVER if _at_server(unit, facts) else COUNTS,
-        *([CHOICES] if chosen and _choices_are_open(merges) else []),
-        *([DIAMETERS] if wide else []),
-        *([OWN_FEATURES] if own_features else []),
-        *([STORED] if stored and unit == "client" else []),
-        *([REFUSALS] if any(of_kinds(facts, events.HeadPerturbed)) else []),
+        Term.SERVER if _at_server(unit, facts) else Term.COUNTS,
+        *([Term.CHOICES] if chosen and _choices_are_open(merges) else []),
+        *([Term.DIAMETERS] if wide else []),
+        *([Term.OWN_FEATURES] if own_features else []),
+        *([Term.STORED] if stored and unit == "client" else []),
+        *([Term.REFUSALS] if any(of_kinds(facts, events.HeadPerturbed)) else []),
         *told,
         *ALWAYS_OPEN,
     )
@@ -395,12 +353,6 @@ def _uncovered(
 
 Noise = Literal["sound", "client", "record"]
 """Whose updates are noisy: anonymity sets' (`aggregation.noise`), clients', or records'."""
-
-
-AS_PLANNED = (
-    "the run is as planned: one model a round, sets of exactly this size, no round played "
-    "again; choices of a cluster cost extra"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +381,7 @@ def forecast(plan: NoisePlan, noise_multiplier: float) -> Guarantee:
     """Return what a run with these settings guarantees, if its secret stays one."""
     facts = _facts(plan, noise_multiplier) * plan.rounds
     (found,) = guarantees(facts, plan.delta, secret=True)
-    return replace(found, holds_if=(*found.holds_if, AS_PLANNED))
+    return replace(found, holds_if=(*found.holds_if, Term.AS_PLANNED))
 
 
 def multiplier(plan: NoisePlan, epsilon: float) -> float:

@@ -1,13 +1,12 @@
 """Which guarantees a run gives, which of them holds, and how it was spent."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from covey.base.as_json import HIDDEN
 from covey.base.events import ModelsMerged
 from covey.base.history import History, of_kinds
 from covey.dp.current_guarantee import NOISE, UNITS, Guarantee, Unit, aggregations_of, hides
-
-NOT_ACCOUNTED = "no mechanism of this run is accounted for as differentially private"
-"""Why there is no guarantee, whatever noise was added."""
+from covey.unlearning.guarantee import NoGuarantee
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +18,13 @@ class GuaranteeStatus:
             each of its records, too.
         guarantee_reason: why none holds; empty if one does.
         guarantees: all that noise was added for, the client's first.
+        reason_code: of the reason, for proofs.
     """
 
     guarantee: Guarantee | None
     guarantee_reason: str
     guarantees: tuple[Guarantee, ...]
+    reason_code: NoGuarantee | None = field(default=None, metadata=HIDDEN)
 
 
 def guarantee_status(history: History) -> GuaranteeStatus:
@@ -37,8 +38,10 @@ def guarantee_status(history: History) -> GuaranteeStatus:
         secret = began.secrets == "os"
         found = guarantees(history.told, began.delta, secret=secret)
     holds = next((each for each in found if each.epsilon is not None), None)
-    why_not = found[0].reason if found else NOT_ACCOUNTED
-    return GuaranteeStatus(holds, "" if holds else why_not, found)
+    if holds:
+        return GuaranteeStatus(holds, "", found)
+    code = found[0].reason_code if found else NoGuarantee.NOT_ACCOUNTED
+    return GuaranteeStatus(None, found[0].reason if found else str(code), found, code)
 
 
 def epsilon_over_rounds(history: History, points: int) -> dict[Unit, list[tuple[int, float]]]:

@@ -51,9 +51,8 @@ from covey.runtime.reading import RunRecord, read_run_record
 from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import OnRound, open_session
-from covey.runtime.verification import verify
+from covey.runtime.verification import Verification, verify
 from covey.unlearning.plan import ClientPlan
-from covey.unlearning.signature import Check
 
 if TYPE_CHECKING:
     from covey.runtime.dp_audit import CanaryAudit
@@ -355,7 +354,7 @@ class Run:
         name_and_salt: tuple[ClientName, str] | None = None,
         receipt: str | Path | None = None,
         witness: tuple[str | Path, str | Path] | None = None,
-    ) -> list[Check]:
+    ) -> Verification:
         """Check a proof against this run's ledger; arguments as of `covey.verify`."""
         return verify(proof, self.folder, key, name_and_salt, receipt, witness)
 

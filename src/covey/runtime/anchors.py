@@ -35,11 +35,13 @@ from covey.runtime.folder import RunFolder, now
 from covey.unlearning.proof import Proof, proof_json
 from covey.unlearning.signature import (
     LOG,
+    Anchor,
     Check,
     KeyRecord,
     PublicKey,
     SigningKey,
     check_signature,
+    fingerprint,
     instant,
     key_line,
     key_records,
@@ -68,20 +70,6 @@ class Receipt:
     request: str = field(metadata={"json": "hidden"})
     path: Path
     salt: str = field(repr=False, metadata={"json": "hidden"})
-
-
-@dataclass(frozen=True, slots=True)
-class Anchored:
-    """A check, and which part of the history it holds fast.
-
-    Attributes:
-        size: events that it covers; 0: none.
-        by: whose signature it is, and since when.
-    """
-
-    check: Check
-    size: int = 0
-    by: str = ""
 
 
 def key_of(config: Config) -> SigningKey:
@@ -162,7 +150,7 @@ def check_anchors(folder: RunFolder, ledger: Ledger) -> None:
 
 def check_receipt(
     path: Path, proof: Proof, trusted: Sequence[KeyRecord] | None, hashes: Sequence[str] | None
-) -> Anchored:
+) -> tuple[Check, Anchor | None]:
     """Check that a proof answers the request of which the requester holds the receipt.
 
     Args:
@@ -174,16 +162,16 @@ def check_receipt(
     try:
         written, receipt, head = _read(path)
     except LedgerError as error:
-        return Anchored(Check.failed("receipt", str(error)))
+        return Check.failed("receipt", str(error)), None
     signed = check_signature(receipt, trusted, "signed")
     wrong = (f"its {each.name}: {each.detail}" for each in signed if each.ok is False)
     if problem := next(chain(wrong, _misfits(receipt, head, proof, written, hashes)), None):
-        return Anchored(Check.failed("receipt", problem))
+        return Check.failed("receipt", problem), None
     detail = f"the proof answers it; it was signed at event {head.size} of this history"
     if late := next((each for each in signed if each.name == "key" and not each.ok), None):
-        return Anchored(Check("receipt", None, f"{detail}. Its key: {late.detail}"))
-    by = f"the receipt, signed {receipt['signed']}"
-    return Anchored(Check.passed("receipt", detail), head.size, by)
+        return Check("receipt", None, f"{detail}. Its key: {late.detail}"), None
+    signer = receipt["signature"]["fingerprint"]
+    return Check.passed("receipt", detail), Anchor("receipt", signer, head.size, receipt["signed"])
 
 
 def _misfits(
@@ -356,7 +344,9 @@ def write_witnessed(
     return {name: runs[name].witnessed for name in logged}
 
 
-def check_witness(shown: Path, key: Path, proof: Proof, hashes: Sequence[str] | None) -> Anchored:
+def check_witness(
+    shown: Path, key: Path, proof: Proof, hashes: Sequence[str] | None
+) -> tuple[Check, Anchor | None]:
     """Check what a witness saw of a run against the proof and the ledger.
 
     Args:
@@ -370,10 +360,10 @@ def check_witness(shown: Path, key: Path, proof: Proof, hashes: Sequence[str] | 
         previous, _, kind, body = json.loads(log.extra)
         _, head = _run_head(Link(log.index + 1, None, kind, body, previous))
     except (*_UNREADABLE, RecursionError) as error:
-        return Anchored(Check.failed("witness", ascii(str(error))))
+        return Check.failed("witness", ascii(str(error))), None
     seen = log.head.cosigned_by(key_records(key))
     if seen is None:
-        return Anchored(Check.failed("witness", "no key that you trust cosigned the head"))
+        return Check.failed("witness", "no key that you trust cosigned the head"), None
     by = f"witness {seen.key.name}, {seen.moment.isoformat()}, in the log {log.head.origin}"
     at, asked = proof.ledger_events, instant(proof.asked)
     if hashes is not None:
@@ -388,13 +378,14 @@ def check_witness(shown: Path, key: Path, proof: Proof, hashes: Sequence[str] | 
         f"{by} saw the proof's event {at} before it was asked for": at <= head.size and early,
     }
     if problem := next((problem for problem, is_so in problems.items() if is_so), None):
-        return Anchored(Check.failed("witness", problem))
+        return Check.failed("witness", problem), None
     if not seen.check.ok:
         detail = f"{by}, cosigned it, but {seen.check.detail}"
-        return Anchored(Check("witness", seen.check.ok, detail))
+        return Check("witness", seen.check.ok, detail), None
     if holds is None:
         detail = f"{by} saw events 1 to {head.size}: give --ledger to compare them"
-        return Anchored(Check("witness", None, detail))
+        return Check("witness", None, detail), None
     where = "among them" if at <= head.size else "later"
     detail = f"{by} saw events 1 to {head.size}; the proof's event {at} is {where}"
-    return Anchored(Check.passed("witness", detail), head.size, by)
+    signer, when = fingerprint(seen.key.public), seen.moment.isoformat()
+    return Check.passed("witness", detail), Anchor("witness", signer, head.size, when)

@@ -29,61 +29,52 @@ _PLAYED = (events.CohortSampled, events.RoundMeasured)
 """What a run records of every round, whatever its algorithm is."""
 
 
-def of_ledger(answer: Answer, facts: Events, names: Mapping[Handle, ClientName]) -> Iterator[str]:
-    """Yield what stands in a ledger after an answer, or does not, and contradicts it.
+def contradictions(
+    answer: Answer,
+    recorded: Events,
+    names: Mapping[Handle, ClientName],
+    times: Mapping[int, str],
+    config: Config,
+    facts: Facts,
+) -> Iterator[str]:
+    """Yield what contradicts an answer, before and after it, by the settings and by the clock.
 
     Args:
         answer: as it was recorded.
-        facts: all of the ledger's, those after the proof was signed too.
+        recorded: all of the ledger's events, those after the proof was signed too.
         names: that the ledger knows.
+        times: when each entry was written, by the position of its last event.
+        config: the settings that began the run.
+        facts: those of the proof.
     """
-    handle, kind = answer.event.handle, answer.event.answer
-    yield from _held_afterwards(answer, facts, names)
-    yield from _replays(answer)
+    handle, kind, rewind = answer.event.handle, answer.event.answer, answer.rewind
+    yield from _request(answer)
+    yield from _held_afterwards(answer, recorded, names)
+    if rewind is not None:
+        yield from _replays(answer, rewind)
+        if kind == "subtract":
+            yield from _sums(answer, rewind.round_index)
+    yield from _moments(answer, facts, times)
+    if kind == "calibrate" and answer.began and not answer.began.updates_stored:
+        yield "answer: a calibration takes stored updates, and the run stored none"
     held = participation_of(answer.now).first_round(handle)
     if kind in ("retrain", "calibrate") and held is not None:
         yield f"rounds that count: round {held} holds the requester"
-    if kind == "calibrate" and answer.began and not answer.began.updates_stored:
-        yield "answer: a calibration takes stored updates, and the run stored none"
-    first = participation_of(answer.before).first_trace(handle)
-    if kind == "subtract" and first is not None and answer.rewind is None:
-        yield "replays: the requester's records were in sums, and none were changed"
-    if answer.subtracted:
-        yield from _sums(answer)
-
-
-def of_answer(
-    answer: Answer, config: Config, facts: Facts, times: Mapping[int, str]
-) -> Iterator[str]:
-    """Yield what about an answer cannot have been, by the settings and by the clock.
-
-    Args:
-        answer: as it was recorded.
-        config: the settings that began the run.
-        facts: those of the proof.
-        times: when each entry was written, by the position of its last event.
-    """
-    kind, rewind = answer.event.answer, answer.rewind
-    yield from _request(answer)
-    known = answer.began and not config.risk.is_own
-    if kind == "deny" and known:
+    if kind == "deny" and answer.began and not config.risk.is_own:
         option = answer.option(prefix_independent=True)
         if not option.possible:
             yield f"answer: it could not be denied. {option.reason}"
     if kind == "subtract":
-        name = config.method.name
+        if rewind is None and participation_of(answer.before).first_trace(handle) is not None:
+            yield "replays: the requester's records were in sums, and none were changed"
         if not config.method.is_own and not config.method.subtracts:
-            yield f"answer: nothing can be subtracted with method.name = {name!r}"
-        if rewind and rewind.round_index != rewind.until - 1:
-            yield "first_replayed_round: a subtraction solves the last round again"
+            yield f"answer: nothing can be subtracted with method.name = {config.method.name!r}"
     if rewind and kind != "deny" and (facts.first_affected_round or 0) > rewind.until:
         yield "first_affected_round: no round that had been played"
-    yield from _moments(answer, facts, times)
     most = rewind.until - rewind.round_index + 1 if rewind else 0
     if rewind and kind == "subtract":
         most = rewind.until  # no state of any round may stay
-    deleted = (facts.superseded_deleted.get(kind, 0) for kind in ("states", "updates"))
-    if any(count > most for count in deleted):
+    if any(facts.superseded_deleted.get(what, 0) > most for what in ("states", "updates")):
         yield "superseded_deleted: more than the replayed rounds had"
 
 
@@ -116,10 +107,7 @@ def _holds(value: object, handle: Handle) -> bool:
     return any(_holds(each, handle) for each in cast("Iterable[object]", inside))
 
 
-def _replays(answer: Answer) -> Iterator[str]:
-    rewind = answer.rewind
-    if rewind is None:
-        return
+def _replays(answer: Answer, rewind: events.RunRolledBack) -> Iterator[str]:
     rounds = [t for t, _ in answer.before if t is not None]
     until = max(rounds, default=-1) + 1
     until = min(until, answer.began.rounds) if answer.began else until
@@ -132,10 +120,9 @@ def _replays(answer: Answer) -> Iterator[str]:
             return
 
 
-def _sums(answer: Answer) -> Iterator[str]:
+def _sums(answer: Answer, t: int) -> Iterator[str]:
     """Compare who left with what the sums lost, cluster by cluster."""
-    stopped = participation_of(answer.before).stopped
-    t, gone = answer.rewind.round_index if answer.rewind else 0, {*answer.leavers, *stopped}
+    gone = {*answer.leavers, *participation_of(answer.before).stopped}
     again = [event for at, event in answer.now if at == t]
     before = latest_sums(answer.before)
     after = next((each for each in again if isinstance(each, events.HeadsSolved)), None)
@@ -170,9 +157,11 @@ def _lacking(facts: Iterator[events.Event]) -> set[Handle]:
     found: set[Handle] = set()
     for event in facts:
         match event:
-            case events.AnswersMissing(handles=some):
-                found |= {*some}
-            case events.SumGivenUp(clients=some) | events.MovesWaited(clients=some):
+            case (
+                events.AnswersMissing(handles=some)
+                | events.SumGivenUp(clients=some)
+                | events.MovesWaited(clients=some)
+            ):
                 found |= {*some}
             case events.AnswerRefused(handle=str(one)):
                 found.add(one)

@@ -5,10 +5,9 @@ ledger. Nothing of a user's own code is asked where that is refused: such facts 
 `unknown_facts`, and rest on the signer's word.
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from covey.aggregation.base import AnonymityTerms
 from covey.base.errors import RunError
@@ -18,7 +17,7 @@ from covey.base.names import Handle
 from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import depends_on_population
 from covey.config.settings import Config
-from covey.dp.current_guarantee import head_bounds
+from covey.dp.current_guarantee import Guarantee, head_bounds
 from covey.dp.status import guarantee_status
 from covey.ledger.requests import Request
 from covey.ledger.tree import entries_of, inclusion_proof, root_of
@@ -32,6 +31,7 @@ from covey.unlearning.facts import (
     Word,
     known,
 )
+from covey.unlearning.guarantee import Guaranteed, NoGuarantee, Term
 from covey.unlearning.participation import (
     Participation,
     latest_models,
@@ -43,7 +43,6 @@ from covey.unlearning.participation import (
 from covey.unlearning.plan import AnswerRules, Option, influences_on, options, sizes_left
 
 Events = Sequence[tuple[int | None, Event]]
-R = TypeVar("R", LeaveRequested, ClientLeft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,7 @@ class Answer:
     Attributes:
         request: as the table has it.
         requested: the request as it was put down in the chain.
+        requested_at: the position of that event.
         event: the answer.
         began: how the run began; None: it was answered before that.
         before: the current events that it was judged by.
@@ -65,6 +65,7 @@ class Answer:
 
     request: Request
     requested: LeaveRequested
+    requested_at: int
     event: ClientLeft
     began: RunStarted | None
     before: Events
@@ -114,7 +115,7 @@ class Answer:
 def find_answer(
     record: LedgerRecord, times: Mapping[int, str], request: Request, at: int
 ) -> Answer | None:
-    """Return the answer to a request; None: the chain does not hold both, each once.
+    """Return the answer to a request; None: the chain does not hold both, each once, in order.
 
     Args:
         record: of the ledger, also beyond `at`.
@@ -123,18 +124,24 @@ def find_answer(
         at: the position at which the proof is signed.
     """
     until = record.until(at)
-    requested = _about(until.facts, LeaveRequested, request.id)
-    answered = _about(until.facts, ClientLeft, request.id)
-    if len(requested) != 1 or len(answered) != 1 or requested[0][0] > answered[0][0]:
-        return None
-    ((own, event),) = answered
+    about = [
+        (position, each)
+        for position, (_, each) in enumerate(record.facts, 1)
+        if isinstance(each, LeaveRequested | ClientLeft) and each.request == request.id
+    ]
+    match about:
+        case [(asked, LeaveRequested() as requested), (own, ClientLeft() as event)] if own <= at:
+            pass
+        case _:
+            return None
     start = max((position for position in times if position < own), default=0)
     end = min((position for position in times if position >= own), default=own)
     before = record.until(start)
     started = of_kinds((each for _, each in record.facts), RunStarted)
     return Answer(
         request=request,
-        requested=requested[0][1],
+        requested=requested,
+        requested_at=asked,
         event=event,
         began=before.history.started or next(started, None),  # who left before the first round
         before=before.events,
@@ -144,12 +151,6 @@ def find_answer(
         now=until.events,
         history=until.history,
     )
-
-
-def _about(facts: Events, kind: type[R], request: str) -> list[tuple[int, R]]:
-    """Return the events of this kind about a request, with their positions."""
-    found = ((at, event) for at, (_, event) in enumerate(facts, 1) if isinstance(event, kind))
-    return [(at, event) for at, event in found if event.request == request]
 
 
 def unknown_facts(answer: Answer, config: Config) -> tuple[str, ...]:
@@ -186,11 +187,10 @@ def facts(
     participation, rewind, history = answer.participation(), answer.rewind, answer.history
     held = sizes_left(participation, handle)
     terms = None if "refutation" in unknown else anonymity_of(config)
-    known_x = terms.deniability_threshold if terms else None
-    x = began.deniability_threshold if began else getattr(word, "deniability_threshold", known_x)
+    x = terms.deniability_threshold if terms else None
+    x = began.deniability_threshold if began else getattr(word, "deniability_threshold", x)
     stored = began.updates_stored if began else bool(config.leaving.store_updates)
     guarantee = guarantee_status(history)
-    holds = json.loads(json.dumps(asdict(guarantee.guarantee))) if guarantee.guarantee else None
     hashes = record.hashes[: answer.at]
     leaves = entries_of(hashes)
     subtracts = kind == "subtract"
@@ -225,7 +225,7 @@ def facts(
         "refutation": _refutation(terms, [each.diameter for each, _ in held]),
         "touched": tuple(influences_on(answer.before, handle)),
         "secrets": began.secrets if began else config.secrets.source,
-        "guarantee": known(holds, guarantee.guarantee_reason),
+        "guarantee": known(_guaranteed(guarantee.guarantee), _name(guarantee.reason_code)),
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
         "own_sums_kept": False,
@@ -240,6 +240,23 @@ def facts(
         derived["raw_updates_deleted"] = ValueOrReason(None, "none-stored")
     said = {name: getattr(word, name) for name in (*WORD, *unknown)}
     return Facts(**{**said, **derived, **{name: said[name] for name in unknown}})
+
+
+def _guaranteed(guarantee: Guarantee | None) -> Guaranteed | None:
+    """Return a guarantee that holds, in codes."""
+    if guarantee is None:
+        return None
+    values: dict[str, Any] = {
+        each.name: getattr(guarantee, each.name) for each in fields(Guaranteed)
+    }
+    return Guaranteed(**{name: _name(value) for name, value in values.items()})
+
+
+def _name(value: object) -> Any:  # noqa: ANN401 - as it came
+    """Return the code of a term, or of several; another value as it is."""
+    if isinstance(value, tuple):
+        return tuple(map(_name, value))
+    return value.name if isinstance(value, Term | NoGuarantee) else value
 
 
 def _refutation(

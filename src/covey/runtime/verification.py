@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,32 +16,66 @@ from covey.components.own_code import no_foreign_code
 from covey.ledger.tree import entries_of, is_included
 from covey.unlearning.facts import WORD, Facts
 from covey.unlearning.proof import Proof, brief, check_proof, subject_mark, unsealed
-from covey.unlearning.signature import Check, key_records
+from covey.unlearning.signature import Anchor, Check, instant, key_records
 
 if TYPE_CHECKING:
     from covey.ledger.store import Ledger
     from covey.runtime.facts import Answer
     from covey.runtime.folder import RunFolder
 
-_NO_ANCHOR = (
-    "That the history was not rewritten, and all dates, are the operator's word: no "
-    "receipt and no witness was given."
+OPERATOR = {
+    "facts": "all facts of the proof",
+    "training": "that rounds were trained as they are recorded",
+    "models": "that the hashes are those of the models in use",
+    "handle": "whose handle it was",
+    "history": "that the history was not rewritten after the last event that is anchored",
+    "dates": "all dates after that event",
+}
+"""What no event tells, by code, beside facts by their names."""
+UNCHECKED = (
+    *("training", "models", "handle", "measured", "copies", "superseded_deleted"),
+    *("raw_updates_deleted", "covey_version", "receipt", "consistency"),
 )
-_LATER = "What the ledger says after that, and when, is the operator's word."
-_ON_WORD = (
-    "that rounds were trained as they are recorded",
-    "that the hashes are those of the models in use",
-    "whose handle it was",
-    "measured",
-    "copies",
-    "superseded_deleted",
-    "raw_updates_deleted",
-    "covey_version",
-)
-"""What no event tells."""
+"""What is on the operator's word though the ledger is at hand."""
+SKEW = timedelta(minutes=1)
+"""How far two clocks may be apart."""
 
 _MINE = Check.passed("subject", "the proof is about this client")
 _OTHER = Check.failed("subject", "the ledger's event of this answer holds another mark, or none")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a proof, or a signed report, is worth.
+
+    Attributes:
+        valid: no check failed.
+        checks: what follows from the document, its keys and the ledger, or does not.
+        anchored: who else holds which part of the history fast.
+        operator: what is on the operator's word alone: names of facts, and codes, of which
+            `OPERATOR` has the words.
+    """
+
+    valid: bool
+    checks: tuple[Check, ...]
+    anchored: tuple[Anchor, ...]
+    operator: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        checks: Sequence[Check],
+        anchored: Sequence[Anchor] = (),
+        operator: tuple[str, ...] = (),
+    ) -> Verification:
+        """Return what these checks are worth together."""
+        valid = all(each.ok is not False for each in checks)
+        return cls(valid, tuple(checks), tuple(anchored), operator)
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that failed; what is open did not."""
+        return tuple(each for each in self.checks if each.ok is False)
 
 
 def verify(
@@ -50,7 +85,7 @@ def verify(
     name_and_salt: tuple[ClientName, str] | None = None,
     receipt: str | Path | None = None,
     witness: tuple[str | Path, str | Path] | None = None,
-) -> list[Check]:
+) -> Verification:
     """Check a proof without the run's server, and against its ledger if that is given.
 
     Args:
@@ -74,18 +109,9 @@ def verify(
     trusted = key_records(Path(key)) if key is not None else None
     document, checks = check_proof(written, trusted)
     if document is None:
-        return checks
-    at = document.ledger_events
-    try:
-        (leaf,), root = entries_of([document.ledger_head]), bytes.fromhex(document.tree_root)
-        path = [bytes.fromhex(each) for each in document.inclusion]
-        is_last = is_included(leaf, at - 1, at, path, root)
-    except ValueError:
-        is_last = False
-    found = f"it is event {at} of {at} in the tree that is signed"
-    other = f"the tree that is signed does not end with it as event {at}"
-    checks.append(Check("head", is_last, found if is_last else other))
-    seen = _Seen((), None, "all facts", _MINE)
+        return Verification.of(checks)
+    checks.append(_check_head(document))
+    seen = _Seen()
     if run is not None:
         # a database's library is needed by nobody who has only the proof
         from covey.ledger.store import Ledger
@@ -96,28 +122,52 @@ def verify(
             try:
                 seen = _compared(ledger, folder, document, mine)
             except LedgerError as error:
-                seen = _Seen([Check.failed("ledger", str(error))], None, "all facts", _MINE)
+                seen = _Seen((Check.failed("ledger", str(error)),))
     checks += seen.checks
     if mine is not None:
-        mark = subject_mark(*mine)
+        is_own = _is_same(subject_mark(*mine), document.subject)
         stranger = Check.failed("subject", "the proof is about somebody else, or another salt")
-        checks.append(seen.subject if _is_same(mark, document.subject) else stranger)
-    anchored = f"Nothing is anchored. {_NO_ANCHOR}"
+        checks.append(seen.subject if is_own else stranger)
+    anchors: list[Anchor] = []
     if receipt is not None or witness is not None:
         from covey.runtime.anchors import check_receipt, check_witness
 
-        anchors = []
+        found: list[tuple[Check, Anchor | None]] = []
         if receipt is not None:
-            anchors.append(check_receipt(Path(receipt), document, trusted, seen.hashes))
+            found.append(check_receipt(Path(receipt), document, trusted, seen.hashes))
         if witness is not None:
             shown, public = map(Path, witness)
-            anchors.append(check_witness(shown, public, document, seen.hashes))
-        checks += [each.check for each in anchors]
-        if held := [f"events 1 to {each.size} by {each.by}" for each in anchors if each.size]:
-            last = max(each.size for each in anchors) >= document.ledger_events
-            anchored = f"Anchored: {'; '.join(held)}.{'' if last else f' {_LATER}'}"
-    word = f"on the signer's word alone: {seen.word}. {anchored}"
-    return [*checks, Check("operator", None, word)]
+            found.append(check_witness(shown, public, document, seen.hashes))
+        for check, anchor in found:
+            problem = anchor and _misdated(anchor, document, seen.requested)
+            checks.append(Check.failed(check.name, problem) if problem else check)
+            anchors += [anchor] if anchor and not problem else []
+    held = max((each.events for each in anchors), default=0)
+    rest = () if held >= document.ledger_events else ("history", "dates")
+    return Verification.of(checks, anchors, (*seen.operator, *rest))
+
+
+def _check_head(proof: Proof) -> Check:
+    at = proof.ledger_events
+    (leaf,), root = entries_of([proof.ledger_head]), bytes.fromhex(proof.tree_root)
+    if is_included(leaf, at - 1, at, [bytes.fromhex(each) for each in proof.inclusion], root):
+        return Check.passed("head", f"it is event {at} of {at} in the tree that is signed")
+    return Check.failed("head", f"the tree that is signed does not end with it as event {at}")
+
+
+def _misdated(anchor: Anchor, proof: Proof, requested: int | None) -> str | None:
+    """Say why somebody cannot have held fast so many events then; None: it can have."""
+    asked, answered, moment = map(instant, (proof.asked, proof.answered, anchor.when))
+    last = (requested or 1) if anchor.by == "receipt" else 1
+    if anchor.events < last:
+        return f"it holds {anchor.events} events, and {last} had been recorded"
+    if not (asked and answered and moment):
+        return "it does not say when it was signed"
+    if anchor.by == "receipt" and not asked - SKEW <= moment <= answered + SKEW:
+        return f"it was signed at {anchor.when}, not between the request and the answer"
+    if anchor.events >= (requested or proof.ledger_events) and moment + SKEW < asked:
+        return f"it holds the request, and is of {anchor.when}, before it was made"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +176,16 @@ class _Seen:
 
     Attributes:
         hashes: of its events; None: its chain was not verified.
-        word: what rests on the signer's word alone.
+        operator: what rests on the operator's word alone.
         subject: whether the ledger's answer is about whom the proof's mark is of.
+        requested: the position of the request; None: not known.
     """
 
-    checks: Sequence[Check]
-    hashes: Sequence[str] | None
-    word: str
-    subject: Check
+    checks: Sequence[Check] = ()
+    hashes: Sequence[str] | None = None
+    operator: tuple[str, ...] = ("facts",)
+    subject: Check = _MINE
+    requested: int | None = None
 
 
 def _compared(
@@ -141,22 +193,21 @@ def _compared(
 ) -> _Seen:
     """Find the facts again from the ledger, and compare them with the proof's."""
     from covey.runtime.anchors import anchors_of
-    from covey.runtime.contradictions import of_answer, of_ledger
+    from covey.runtime.contradictions import contradictions
     from covey.runtime.facts import facts, find_answer, unknown_facts
     from covey.runtime.folder import settings_hash
 
     record, at = place.reader.read(ledger), proof.ledger_events
     count = len(record.hashes)
-    if not 1 <= at <= count or record.hashes[at - 1] != proof.ledger_head:
+    if at > count or record.hashes[at - 1] != proof.ledger_head:
         problem = f"the proof was made at event {at}, but the ledger has {count}"
-        if 1 <= at <= count:
+        if at <= count:
             problem = f"event {at} of the ledger is not the one that the proof was made at"
-        return _Seen([Check.failed("ledger", problem)], record.hashes, "all facts", _MINE)
-    checks = [Check.passed("ledger", f"the proof was made at event {at} of {count}")]
+        return _Seen((Check.failed("ledger", problem),), record.hashes)
+    fits = Check.passed("ledger", f"the proof was made at event {at} of {count}")
 
     def refused(reason: str) -> _Seen:
-        record_check = Check.failed("record", reason)
-        return _Seen([*checks, record_check], record.hashes, "all facts", _OTHER)
+        return _Seen((fits, Check.failed("record", reason)), record.hashes, subject=_OTHER)
 
     request = next((each for each in ledger.requests() if each.id == proof.request), None)
     if request is None:
@@ -166,21 +217,22 @@ def _compared(
     if answer is None:
         return refused(
             "answer: the ledger records no answer to this request, or no request, before "
-            "the event at which the proof was made"
+            "the event at which the proof was made, or several"
         )
     if answer.began and answer.began.config_hash != settings_hash(config):
         return refused("config.toml: not the settings that began the run")
     unknown = unknown_facts(answer, config)
-    problems = [*of_ledger(answer, record.facts, names), *of_answer(answer, config, proof, times)]
+    problems = [*contradictions(answer, record.facts, names, times, config, proof)]
     try:
         found = facts(answer, record, config, proof, unknown)
+    except RunError as error:
+        problems.append(f"subtracted: {error}")
+    else:
         problems += [
             f"{name}: the ledger gives {brief(value)}, the proof says {brief(other)}"
             for name in (each.name for each in fields(Facts))
             if (value := getattr(found, name)) != (other := getattr(proof, name))
         ]
-    except RunError as error:
-        problems.append(f"subtracted: {error}")
     try:
         kept = anchors_of(place, proof.request, record.hashes[:at])
     except (LedgerError, ValueError):
@@ -189,12 +241,13 @@ def _compared(
         problems.append("receipt: the run's folder holds another of this request, or none")
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        checks.append(Check.failed("record", f"{problems[0]}{more}"))
+        follows = Check.failed("record", f"{problems[0]}{more}")
     else:
         number = len(fields(Facts)) - len(WORD) - len(unknown)
-        checks.append(Check.passed("record", f"{number} facts follow from the ledger's events"))
+        follows = Check.passed("record", f"{number} facts follow from the ledger's events")
     subject = _MINE if mine is None else _subject(answer, [*names.values()], *mine)
-    return _Seen(checks, record.hashes, ", ".join((*_ON_WORD, *unknown)), subject)
+    operator = tuple(dict.fromkeys((*UNCHECKED, *unknown)))
+    return _Seen((fits, follows), record.hashes, operator, subject, answer.requested_at)
 
 
 def _subject(answer: Answer, names: Sequence[ClientName], name: ClientName, salt: bytes) -> Check:

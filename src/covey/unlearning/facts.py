@@ -4,13 +4,15 @@
 salt that it alone was given make again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
+from covey.base.events import Share
 from covey.base.names import Basis
+from covey.unlearning.guarantee import Guaranteed, NoGuaranteeCode
 from covey.unlearning.plan import AnswerKind, Influence, ReplayKind
 from covey.unlearning.signature import instant
 
@@ -19,6 +21,17 @@ R = TypeVar("R", bound=str)
 
 STRICT = ConfigDict(strict=True, extra="forbid")
 """How a document is read back: no value is bent into shape, none is passed over."""
+
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Hashes = Annotated[tuple[Hash, ...], Field(max_length=128)]
+"""Hashes of a tree's nodes."""
+Identifier = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+Moment = Annotated[
+    str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$")
+]
+"""ISO 8601 with its offset."""
+Version = Annotated[str, Field(pattern=r"^(\d{1,4}\.){1,3}\d{1,4}((a|b|rc|\.dev|\.post)\d{1,4})*$")]
 
 Fate = Literal["deleted", "unchanged", "outside", "missing"]
 """What became of a copy; "unchanged": of a model that the answer did not change."""
@@ -61,9 +74,9 @@ class HeldRound:
 
     __pydantic_config__ = STRICT
 
-    round_index: int
-    cluster: int
-    size_left: int
+    round_index: Number
+    cluster: Number
+    size_left: Number
     diameter: ValueOrReason[float, Literal["no-distances"]]
 
 
@@ -80,8 +93,8 @@ class AttackFigure:
 
     __pydantic_config__ = STRICT
 
-    cluster: int
-    mia_accuracy: float
+    cluster: Number
+    mia_accuracy: Share
     low: float
     high: float
 
@@ -104,7 +117,8 @@ class SettledCopy:
         what: a model, or a page that shows the run as it was.
         sha256: of the copy; None: it was never whole.
         path_sha256: of where it was written, as the run's record has it.
-        recipient: for whom, if that was recorded; never a client of the run.
+        recipient: for whom, if that was recorded; never a client of the run. The one text
+            from outside: it is shown as a quotation.
         fate: "outside" and "missing" are not deleted.
         notify: whether the recipient is to be told that the model is superseded.
     """
@@ -112,9 +126,9 @@ class SettledCopy:
     __pydantic_config__ = STRICT
 
     what: Literal["model", "report", "comparison", "explanation"]
-    sha256: str | None
-    path_sha256: str
-    recipient: str | None
+    sha256: Hash | None
+    path_sha256: Hash
+    recipient: Annotated[str, Field(max_length=5_000)] | None
     fate: Fate
     notify: bool
 
@@ -132,11 +146,11 @@ class SubtractedSums:
 
     __pydantic_config__ = STRICT
 
-    cluster: int
-    before: str
-    after: str
-    clients_before: int
-    clients_after: int
+    cluster: Number
+    before: Hash
+    after: Hash
+    clients_before: Number
+    clients_after: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +166,7 @@ class HeadsHeld:
 
     __pydantic_config__ = STRICT
 
-    heads: int
+    heads: Number
     weight: float
     bound: float
 
@@ -179,17 +193,17 @@ class Word:
 
     __pydantic_config__ = STRICT
 
-    covey_version: str
-    answered: str
-    subject: str
-    model_before: str
-    model_after: str
+    covey_version: Version
+    answered: Moment
+    subject: Hash
+    model_before: Hash
+    model_after: Hash
     raw_updates_deleted: ValueOrReason[bool, Literal["none-stored"]]
-    superseded_deleted: Mapping[Superseded, int]
+    superseded_deleted: Mapping[Superseded, Number]
     measured: ValueOrReason[Measurement, Unmeasured]
     copies: tuple[SettledCopy, ...]
-    receipt: str | None
-    consistency: tuple[str, ...]
+    receipt: Hash | None
+    consistency: Hashes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,29 +250,29 @@ class Facts(Word):
 
     __pydantic_config__ = STRICT
 
-    request: str
-    run: str
-    asked: str
+    request: Identifier
+    run: Identifier
+    asked: Moment
     basis: Basis
     answer: AnswerKind
-    ledger_head: str
-    ledger_events: int
-    tree_root: str
-    inclusion: tuple[str, ...]
+    ledger_head: Hash
+    ledger_events: Annotated[int, Field(ge=1, lt=2**63)]
+    tree_root: Hash
+    inclusion: Hashes
     rounds: tuple[HeldRound, ...]
-    deniability_threshold: int | None
-    min_anonymity: int | None
+    deniability_threshold: Number | None
+    min_anonymity: Number | None
     max_distance: float | None
-    first_round: int | None
-    first_affected_round: int | None
-    first_replayed_round: int | None
-    rounds_replayed: int
+    first_round: Number | None
+    first_affected_round: Number | None
+    first_replayed_round: Number | None
+    rounds_replayed: Number
     replayed: ReplayKind | None
-    representative_probability: ValueOrReason[float, Literal["not-hidden"]]
-    refutation: ValueOrReason[float, Literal["no-set", "noise-unknown"]]
+    representative_probability: ValueOrReason[Share, Literal["not-hidden"]]
+    refutation: ValueOrReason[Share, Literal["no-set", "noise-unknown"]]
     touched: tuple[Influence, ...]
     secrets: Literal["seeded", "os"]
-    guarantee: ValueOrReason[Mapping[str, Any], str]
+    guarantee: ValueOrReason[Guaranteed, NoGuaranteeCode]
     sealed_record_kept: bool
     subtracted: tuple[SubtractedSums, ...]
     own_sums_kept: bool
@@ -283,71 +297,47 @@ _REPLAYS: Mapping[AnswerKind, tuple[ReplayKind, ...]] = {
 }
 
 
-def contradictions(facts: Facts) -> Iterator[str]:
-    """Yield which facts contradict each other, whatever a ledger says; one line each."""
+def contradictions(facts: Facts) -> list[str]:
+    """Return the names of facts that the others contradict, whatever a ledger says."""
+    answer, start, affected = facts.answer, facts.first_replayed_round, facts.first_affected_round
     asked, answered = instant(facts.asked), instant(facts.answered)
-    if asked is None or answered is None:
-        yield "asked and answered must be moments, as ISO 8601 with an offset"
-    elif answered < asked:
-        yield "answered: before it was asked"
-    yield from _of_replay(facts)
-    yield from _of_sets(facts)
-    yield from _of_sums(facts)
-    for name in ("representative_probability", "refutation"):
-        value = getattr(facts, name).value
-        if value is not None and not 0 <= value <= 1:
-            yield f"{name} is no probability: {value}"
-    found = facts.measured.value
-    for figure in (found.before, found.after) if found else ():
-        if figure and not (0 <= figure.mia_accuracy <= 1 and figure.low <= figure.high):
-            yield "measured: not a share of right answers with its interval"
-    if facts.answer != "subtract":
-        for name in ("earlier_heads", "own_sums_kept"):
-            if getattr(facts, name):
-                yield f"{name}: it belongs to answers that subtract sums"
-    if facts.sealed_record_kept and facts.answer == "retrain":
-        yield "sealed_record_kept: after a retraining no sealed record is kept"
-
-
-def _of_replay(facts: Facts) -> Iterator[str]:
-    start, affected = facts.first_replayed_round, facts.first_affected_round
-    if start is None:
-        if facts.rounds_replayed or facts.replayed or affected is not None:
-            yield (
-                "first_replayed_round: no round was played again, but others are counted "
-                "or affected"
-            )
-        if facts.answer == "roll_back":
-            yield "first_replayed_round: a roll-back plays rounds again, and none is named"
-        return
-    if facts.answer in ("deny", "stop"):
-        yield f"first_replayed_round: a {facts.answer} plays no round again"
-    elif facts.replayed not in _REPLAYS[facts.answer]:
-        yield f"replayed: {facts.answer} does not play rounds again as {facts.replayed}"
-    if facts.rounds_replayed < 1:
-        yield "rounds_replayed: a round was played again, but none is counted"
-    if affected is None or affected < start:
-        yield "first_affected_round: it comes before the first replayed round, or is none"
-
-
-def _of_sets(facts: Facts) -> Iterator[str]:
-    places = [(each.round_index, each.cluster) for each in facts.rounds]
-    if len(set(places)) < len(places) or [t for t, _ in places] != sorted(t for t, _ in places):
-        yield "rounds: they are not in order, or one of them stands there twice"
-    first = facts.first_round
-    if places and (first is None or places[0][0] < first):
-        yield "first_round: a set held the requester before its first round"
-
-
-def _of_sums(facts: Facts) -> Iterator[str]:
-    due = facts.answer == "subtract" and facts.first_replayed_round is not None
-    if due != bool(facts.subtracted):
-        yield "subtracted: it belongs to answers that subtracted sums, and to those"
-    if due and facts.rounds_replayed != 1:
-        yield "rounds_replayed: a subtraction solves the heads of one round again"
-    for j, each in enumerate(facts.subtracted):
-        gone = each.clients_before - each.clients_after
-        if each.cluster != j or each.clients_after < 0 or gone < 0:
-            yield "subtracted: clusters out of order, or of fewer clients than none"
-        elif not gone and each.before != each.after:
-            yield "subtracted: sums that nobody left were changed"
+    held, x, measured = facts.rounds, facts.deniability_threshold, facts.measured.value
+    rounds, places = [e.round_index for e in held], {(e.round_index, e.cluster) for e in held}
+    attacks = [each for each in (measured.before, measured.after) if each] if measured else []
+    gone = [each.clients_before - each.clients_after for each in facts.subtracted]
+    stays, subtracts = answer in ("deny", "stop"), answer == "subtract"
+    wrong: Mapping[str, object] = {
+        "asked": asked is None,
+        "answered": answered is None or (asked and answered < asked),
+        # a roll-back plays rounds again; where none is, none is counted or affected
+        "first_replayed_round": start is None
+        and (answer == "roll_back" or facts.rounds_replayed or facts.replayed),
+        "replayed": start is not None and facts.replayed not in _REPLAYS[answer],
+        # a subtraction solves the heads of one round again
+        "rounds_replayed": start is not None
+        and (not facts.rounds_replayed or (subtracts and facts.rounds_replayed > 1)),
+        "first_affected_round": (start is None) != (affected is None)
+        or (start is not None and affected is not None and affected < start),
+        "first_round": rounds and (facts.first_round is None or rounds[0] < facts.first_round),
+        # in order, each once, and large enough for a denial
+        "rounds": rounds != sorted(rounds)
+        or len(places) < len(rounds)
+        or (answer == "deny" and any(each.size_left < (x or 0) for each in held)),
+        "deniability_threshold": answer == "deny" and x is None,
+        "model_after": stays and facts.model_changed,
+        # sums change where somebody left, and of no client more than before
+        "subtracted": bool(gone) != (subtracts and start is not None)
+        or any(each.cluster != j for j, each in enumerate(facts.subtracted))
+        or any(
+            n < 0 or (not n and each.before != each.after)
+            for n, each in zip(gone, facts.subtracted, strict=True)
+        ),
+        "earlier_heads": facts.earlier_heads and not subtracts,
+        "own_sums_kept": facts.own_sums_kept and not subtracts,
+        "sealed_record_kept": facts.sealed_record_kept and answer == "retrain",
+        "measured": any(each.low > each.high for each in attacks),
+        "consistency": facts.consistency and facts.receipt is None,
+        "superseded_deleted": facts.superseded_deleted and answer == "stop",
+        "raw_updates_deleted": facts.raw_updates_deleted.value and answer == "stop",
+    }
+    return [name for name, holds in wrong.items() if holds]

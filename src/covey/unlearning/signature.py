@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -88,6 +88,22 @@ class Check:
     def failed(cls, name: str, detail: str) -> "Check":
         """Return a check that did not."""
         return cls(name, ok=False, detail=detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The beginning of a history, as somebody signed that it was.
+
+    Attributes:
+        signer: the fingerprint of its key.
+        events: how many events of the ledger, from the first one.
+        when: that was, by the signer's clock; ISO 8601.
+    """
+
+    by: Literal["receipt", "witness"]
+    signer: str
+    events: int
+    when: str
 
 
 @dataclass(frozen=True, slots=True)

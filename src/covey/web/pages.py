@@ -28,7 +28,7 @@ from covey.report.summary import Summary, age, summary
 from covey.runtime.auditing import Audit
 from covey.runtime.ledger_record import Noted
 from covey.runtime.planning import read_client
-from covey.runtime.verification import verify
+from covey.runtime.verification import OPERATOR, Verification, verify
 from covey.unlearning.plan import AFTERWARDS
 from covey.unlearning.proof import Proof, read_proof
 from covey.unlearning.proof_text import sentences
@@ -166,18 +166,19 @@ def proof_page(run: FollowedRun, name: str) -> dict[str, Any]:
     if path is None:
         raise HTTPException(404)
 
-    def checks(_: Snapshot) -> list[Check]:  # the ledger is read again, as an auditor would
+    def found(_: Snapshot) -> Verification:  # the ledger is read again, as an auditor would
         try:
             return verify(path, run.folder.path)
         except (CoveyError, OSError) as error:
-            return [Check.failed("file", str(error))]
+            return Verification.of([Check.failed("file", str(error))])
 
     proof = _proof(path)
     return {
         "name": name,
         "proof": proof,
         "said": sentences(proof) if proof else {},
-        "checks": run.made_later(f"proof {name}", checks),
+        "found": run.made_later(f"proof {name}", found),
+        "operator": OPERATOR,
     }
 
 

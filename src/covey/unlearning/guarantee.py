@@ -1,0 +1,115 @@
+"""What a guarantee of differential privacy says: codes, which proofs sign, and the words of each.
+
+The name of a member is the code, its value the words.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+
+class Term(StrEnum):
+    """What a guarantee is about, covers, leaves open or rests on."""
+
+    SEES_MODELS = "sees every cluster model of every round, other clients included"
+    SEES_UPDATES = "sees everything that a client sends, the server included"
+    CLIENT_COUNTS = "one client's updates count or are zero; that it takes part is known"
+    CLIENT_REPLACED = (
+        "one client's examples are replaced by any others; that it takes part is known"
+    )
+    RECORD_COUNTS = "one example of one client is there or not"
+    RECORD_REPLACED = "one example of one client is another one"
+    EVERY_MODEL = "every cluster model of every round"
+    EVERY_UPDATE = "every update that a client sends"
+    NOISY_CHOICES = "every choice of a cluster, given what is not covered"
+    DRAWS_HIDDEN = (
+        "nobody learns what was drawn: the run's secret, who was sampled, who spoke for a set"
+    )
+    GOOD_DRAWS = (
+        "draws of ChaCha20, rounded to a grid, are as good as real Gaussian noise, and sums of "
+        "floats as exact ones"
+    )
+    ONE_NAME = "a client takes part under one name only"
+    DRAWS_APART = "the server learns no client's draws; in a simulation one process plays both"
+    RECIPE_KEPT = "every client clips and adds noise as its recipe says"
+    RESIDUALS_BOUNDED = (
+        "no record's residual in a head without it is above privacy.record_clip: a release "
+        "where one is, is refused"
+    )
+    WORST_SEARCHED = (
+        "no data are told apart better than a record whose direction nobody shares, or all "
+        "do: searched for, not proved"
+    )
+    AS_PLANNED = (
+        "the run is as planned: one model a round, sets of exactly this size, no round played "
+        "again; choices of a cluster cost extra"
+    )
+    REFUSALS = "that a head was not released, as a record's residual was above the bound"
+    STORED = "raw updates that the server keeps (leaving.store_updates)"
+    SERVER = (
+        "the server itself: it sees each update before there is noise, and is trusted to add "
+        "the noise and to forget"
+    )
+    CHOICES = "which cluster a client chose: the rest holds given the choices"
+    COUNTS = "how many examples a client holds: its steps and its weight follow from it"
+    DIAMETERS = "how far apart the updates of an anonymity set are"
+    OWN_FEATURES = (
+        "a feature map that covey does not bring: the rest holds if it looks at one record at "
+        "a time, and holds nobody's data"
+    )
+    AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness, metrics"
+    RISKS = "risk figures, which members' scores make: the rest holds given them"
+    GROUPS = "the warm start's split by what clients sent: the rest holds given it"
+    PRICES = "prices, which follow what clients wished: the rest holds given them"
+    POOLING = "how clusters are pooled and weighted: the rest holds given that"
+    REFUSED_ANSWERS = "whose answers were refused, and why"
+    WEIGHTS = "who has far more examples than most, and how many"
+    DIVERGED = "whether a model diverged: its clients' losses and refusals show it"
+    REPORTS = "what clients tell of themselves: accuracies, and one bit each"
+    CLUSTER_SIZES = "how many clients are in each cluster"
+    DECISIONS = "what was decided by looking at results: settings, when to stop, which run to keep"
+    RECORD_OF_RUN = (
+        "the ledger, checkpoints, reports and proofs: who took part where and how often, true "
+        "groups, hashes of the examples"
+    )
+    TIMES = "how long anything took"
+
+
+class NoGuarantee(StrEnum):
+    """Why nothing is guaranteed."""
+
+    NOT_ACCOUNTED = "no mechanism of this run is accounted for as differentially private"
+    SEEDED = (
+        "all that is drawn follows from the run's seed (secrets.source = 'seeded'), and "
+        "whoever holds it takes the noise off again"
+    )
+    UNKNOWN_EVENT = "nobody has said yet what one of its events tells about clients"
+    NOT_ADDED_UP = "no accountant adds up what this run released"
+    HEAVY = "all records of a client together outweigh the noise, or choices had their own"
+    BOTH = "records hide in gradients and in sums, and nobody has said what both cost together"
+    BARE = "a merge took a cluster's updates bare"
+    BARE_STEPS = "a client trained without noise"
+
+
+TermCode = Annotated[str, Field(pattern=f"^({'|'.join(Term.__members__)})$")]
+NoGuaranteeCode = Annotated[str, Field(pattern=f"^({'|'.join(NoGuarantee.__members__)})$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guaranteed:
+    """A guarantee that holds, in codes and numbers; fields as of `covey.dp`'s `Guarantee`."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    epsilon: Annotated[float, Field(ge=0)]
+    delta: Annotated[float, Field(ge=0, le=1)]
+    unit: Literal["client", "record"]
+    relation: TermCode
+    adversary: TermCode
+    covers: tuple[TermCode, ...]
+    does_not_cover: tuple[TermCode, ...]
+    holds_if: tuple[TermCode, ...]
+    accountant: Literal["PLD", "RDP", "closed form"]
+    noise_multiplier: Annotated[float, Field(ge=0)]
