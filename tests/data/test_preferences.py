@@ -35,7 +35,7 @@ def test_csv_and_toml_say_the_same(tmp_path):
     ("content", "said"),
     [
         ("name,risk_threshold\na,high\n", "give a a number"),
-        ("name,risk_threshold\na,1.5\n", r"lie in \[0, 1\]"),
+        ("name,risk_threshold\na,1.5\n", r"1\.5 is not in \[0, 1\]"),
         ("name,risk_weight\na,0.5\n", "risk_threshold"),
         ("who,risk_threshold\na,0.5\n", "neither"),
     ],

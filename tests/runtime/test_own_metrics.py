@@ -135,7 +135,7 @@ def ended(metric: Metric, out: Path) -> covey.Run:
     return covey.run(config=tiny(**sections, rounds=1), out=out)
 
 
-@pytest.mark.parametrize("metric", [Raising(), TooFew(), NoTensor(), Writing(), Metric()])
+@pytest.mark.parametrize("metric", [Raising(), TooFew(), NoTensor(), Writing()])
 def test_a_mistake_in_a_metric_names_it(metric, tmp_path):
     with pytest.raises(ConfigError, match=f"metric .*{type(metric).__name__}"):
         ended(metric, tmp_path / "run")

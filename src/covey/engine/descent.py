@@ -20,7 +20,7 @@ from torch import (
 )
 from torch.func import functional_call, grad, vmap
 
-from covey.base.errors import ConfigError, CoveyError
+from covey.base.errors import ConfigError, blamed
 from covey.base.names import Params
 from covey.base.rng import with_noise
 from covey.data.examples import Examples, to_floats
@@ -88,23 +88,18 @@ def corrected(
         ConfigError: it raised, or does not fit the weights.
     """
     name = type(objective).__name__
-    try:
+    with blamed(ConfigError, f"The objective {name}", "Correct its correction."):
         found: Any = objective.correction(weights, start, memory)
         extra = None if found is None else list(found)
-    except CoveyError:
-        raise
-    except Exception as error:
+    if extra is None:
+        return None
+    shapes = [getattr(each, "shape", None) for each in extra]
+    if shapes != [value.shape for value in weights]:
         raise ConfigError(
-            f"The objective {name} raised {type(error).__name__}: {error}. Correct its correction."
-        ) from error
-    if extra is not None:
-        told = [getattr(each, "shape", None) for each in extra]
-        if told != [value.shape for value in weights]:
-            raise ConfigError(
-                f"The objective {name} must return one tensor for each of the weights, in "
-                f"their shapes, found {len(told)} for {len(weights)}, or other shapes. "
-                f"Correct its correction."
-            )
+            f"The objective {name} must return one tensor for each of the weights, in their "
+            f"shapes, found {len(shapes)} for {len(weights)}, or other shapes. Correct its "
+            f"correction."
+        )
     return extra
 
 

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -15,7 +16,7 @@ from torch import (
     _foreach_sub_,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from covey.base.errors import ConfigError, CoveyError
+from covey.base.errors import ConfigError, blamed
 from covey.components.parts import Component, NotNegative, OwnFunction, Range
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
@@ -190,12 +191,8 @@ class TorchOptimizer(Optimizer, OwnFunction):
 
     def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
         """Return what the class makes."""
-        try:
+        with self._guard:
             return self.call(weights, lr=learning_rate)
-        except CoveyError:
-            raise
-        except Exception as error:
-            raise self._unfit(error) from error
 
     def tried(self) -> "TorchOptimizer":
         """Return itself, after a step with a matrix.
@@ -203,16 +200,11 @@ class TorchOptimizer(Optimizer, OwnFunction):
         Raises:
             ConfigError: there are no such options, or it asks for more than gradients.
         """
-        matrix = torch.ones(2, 2)
-        step = self.begin([matrix], 0.1)
-        try:
-            step([torch.ones(2, 2)])
-        except Exception as error:
-            raise self._unfit(error) from error
+        with self._guard:
+            self.begin([torch.ones(2, 2)], 0.1)([torch.ones(2, 2)])
         return self
 
-    def _unfit(self, error: Exception) -> ConfigError:
-        return ConfigError(
-            f"train.optimizer must take one step with given gradients, but {self.name} raised "
-            f"{type(error).__name__}: {error}. Correct its settings, or choose another."
-        )
+    @property
+    def _guard(self) -> AbstractContextManager[None]:
+        subject = f"train.optimizer must take one step with given gradients, but {self.name}"
+        return blamed(ConfigError, subject, "Correct its settings, or choose another.")

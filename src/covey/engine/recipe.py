@@ -22,7 +22,7 @@ from torch import (
     nn,
 )
 
-from covey.base.errors import ConfigError, CoveyError, DataError
+from covey.base.errors import ConfigError, DataError, blamed
 from covey.base.names import Params
 from covey.components.parts import Component, NotNegative, OwnFunction, Positive, Share
 from covey.data.examples import MASKED
@@ -267,16 +267,10 @@ class Loss(Component):
         return self._checked
 
     def _checked(self, outputs: Outputs, labels: Labels) -> Losses:
-        try:
+        shapes = f"outputs of shape {tuple(outputs.shape)} and labels of {tuple(labels.shape)}"
+        subject = f"On {shapes} the loss {self._name}"
+        with blamed(ConfigError, subject, "Correct it, or choose another train.loss."):
             found: Any = self.losses(outputs, labels)
-        except CoveyError:
-            raise
-        except Exception as error:
-            raise ConfigError(
-                f"The loss {self._name} raised {type(error).__name__} on outputs of shape "
-                f"{tuple(outputs.shape)} and labels of shape {tuple(labels.shape)}: "
-                f"{error}. Correct it, or choose another train.loss."
-            ) from error
         shape = found.shape if isinstance(found, Tensor) else type(found).__name__
         if shape != labels.shape[:1]:
             raise ConfigError(
