@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from math import isnan, nan
 from statistics import mean, stdev
 from typing import Any
 
@@ -58,9 +59,8 @@ def _without(settings: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if not k.startswith(prefixes)}
 
 
-METRICS = ("accuracy", "minority_accuracy", "violations")
-
-Metrics = dict[str, float | None]
+Metrics = dict[str, float]
+"""What means are of, by name; NaN: it is not known."""
 
 
 def means(runs: Sequence[Reported]) -> list[dict[str, Any]]:
@@ -99,32 +99,28 @@ def _against(
         if twins := [o for o in others if _twin(o) == _twin(run)]:  # nearest in the rest
             settings = run.settings.items()
             nearest = max(twins, key=lambda o: len(settings & o.settings.items()))
-            mine, theirs = _metrics(run), _metrics(nearest)
-            pairs = {key: (mine[key], theirs[key]) for key in METRICS}
-            differences.append(
-                {k: None if a is None or b is None else a - b for k, (a, b) in pairs.items()}
-            )
+            theirs = _metrics(nearest)
+            differences.append({key: mine - theirs[key] for key, mine in _metrics(run).items()})
     return _spreads(differences) if differences else None
 
 
 def _metrics(run: Reported) -> Metrics:
     by_group, above = accuracies(run.history), violations(run.history, LOSS)
-    smallest = next(iter(group_sizes(run.history)), None)
-    count = None if above.unknown else above.count
-    return {
+    metrics = {
         "accuracy": by_group[OVERALL],
-        "minority_accuracy": by_group[smallest] if smallest else None,
-        "violations": None if count is None else float(count),
+        "minority_accuracy": by_group.get(next(iter(group_sizes(run.history)), "")),
+        "violations": None if above.unknown else above.count,
     }
+    return {key: nan if value is None else float(value) for key, value in metrics.items()}
 
 
 def _spreads(rows: Sequence[Metrics]) -> dict[str, dict[str, Any]]:
-    return {key: _spread([row[key] for row in rows]) for key in METRICS}
+    return {key: _spread([row[key] for row in rows]) for key in rows[0]}
 
 
-def _spread(values: Sequence[float | None]) -> dict[str, Any]:
+def _spread(values: Sequence[float]) -> dict[str, Any]:
     """Return mean and deviation; one unknown makes both so, or the mean would mislead."""
-    known, runs = [value for value in values if value is not None], len(values)
+    known, runs = [value for value in values if not isnan(value)], len(values)
     missing = runs - len(known)
     alone = "" if runs > 1 else "one run has no deviation"
     return {
