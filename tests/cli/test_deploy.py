@@ -10,7 +10,6 @@ def test_init_and_check_tell_what_they_did(covey, answer, tmp_path):
     assert told == {
         "folder": str(tmp_path / "fed"),
         "address": "127.0.0.1:8444",
-        "insecure": False,
         "nodes": {"client-00000": str(tmp_path / "fed/nodes/client-00000")},
     }
     code, _, err = covey("deploy", "init", *words)
@@ -22,8 +21,8 @@ def test_init_and_check_tell_what_they_did(covey, answer, tmp_path):
     code, out, _ = covey("deploy", "check", key.parent, "--json")
     checked = json.loads(out)
     assert (code, checked["valid"]) == (1, False)
-    assert {"level": "error", "about": "key"}.items() <= next(
-        each for each in checked["findings"] if each["about"] == "key"
+    assert {"level": "error", "about": "permissions"}.items() <= next(
+        each for each in checked["findings"] if each["about"] == "permissions"
     ).items()
     code, out, _ = covey("deploy", "check", key.parent)
     assert code == 1
@@ -37,10 +36,8 @@ def test_a_check_without_errors_is_fine(covey, tmp_path, monkeypatch):
         (programs / name).touch(0o755)
     monkeypatch.setenv("PATH", str(programs))
     (tmp_path / "c.toml").touch()
-    words = ("--node", "client-00001", "--insecure")
-    code, out, _ = covey("deploy", "init", "c.toml", "--out", "fed", *words)
+    code, out, _ = covey("deploy", "init", "c.toml", "--out", "fed", "--node", "client-00001")
     assert code == 0
-    assert "INSECURE" in out
     code, out, _ = covey("deploy", "check", "fed/nodes/client-00001")
     assert code == 0
     assert out.count("warning ") >= 2
@@ -77,3 +74,11 @@ def test_wrong_words_are_one_sentence_and_nothing_is_written(covey, tmp_path):
         assert said in " ".join(err.split())
         assert "Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["c.toml"]
+
+
+def test_a_trial_overwrites_nothing(covey, tmp_path):
+    (tmp_path / "tried").mkdir()
+    code, out, err = covey("deploy", "try", "--out", "tried")
+    assert (code, out) == (2, "")
+    assert "must be a new folder" in " ".join(err.split())
+    assert list((tmp_path / "tried").iterdir()) == []

@@ -8,7 +8,7 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ import tomli_w
 
 from covey import RunError
 from covey.config.settings import replace_setting
-from covey.deploy.checks import FLOWER, Finding, check, knock, node_port_finding, server_findings
+from covey.deploy.operation import FLOWER, Finding, check, server_findings
 
 ROOT = Path(__file__).parents[2]
 
@@ -123,12 +123,10 @@ SERVER_BREAKS = {
         "server.sh",
         "Write the folder again",
     ),
-    "undeclared": (
-        lambda folder: (folder / "deploy.toml").write_text(
-            re.sub(r'"server.sh" = .*\n', "", (folder / "deploy.toml").read_text())
-        ),
+    "registering": (
+        edited("register.sh", "supernode register", "supernode unregister"),
         "error",
-        "server.sh",
+        "register.sh",
         "found it changed",
     ),
     "settings": (
@@ -155,18 +153,12 @@ SERVER_BREAKS = {
         "aggregation",
         "can turn the model round",
     ),
-    "no-app": (
-        lambda folder: (folder / "app/pyproject.toml").unlink(),
-        "error",
-        "app",
-        "Restore it",
-    ),
-    "key-mode": (opened("certificates/server.key"), "error", "server.key", "mode 0640"),
-    "authority-mode": (opened("certificates/ca.key"), "error", "ca.key", "chmod go="),
-    "node-key-mode": (opened("nodes/bob/key"), "error", "key", "mode 0640"),
+    "key-mode": (opened("certificates/server.key"), "error", "permissions", "mode 0640"),
+    "authority-mode": (opened("certificates/ca.key"), "error", "permissions", "chmod go="),
+    "node-key-mode": (opened("nodes/bob/key"), "error", "permissions", "bob/key with mode 0640"),
     "other-key": (swapped, "error", "server.key", "found another"),
     "no-key": (written("certificates/server.key", b"x"), "error", "server.key", "found"),
-    "other-authority": (self_signed, "error", "server.pem", "signature of another"),
+    "other-authority": (self_signed, "error", "server.pem", "signed it for"),
     "no-certificate": (
         written("certificates/server.pem", b"x"),
         "error",
@@ -177,7 +169,7 @@ SERVER_BREAKS = {
         edited("deploy.toml", 'host = "127.0.0.1"', 'host = "127.0.0.9"'),
         "error",
         "server.pem",
-        "expected the names 127.0.0.9",
+        "signed it for 127.0.0.9",
     ),
 }
 
@@ -227,7 +219,7 @@ NODE_BREAKS = {
         "found 'leaves'. Remove it",
     ),
     "no-toml": (written("node.toml", b"="), "error", "node.toml", "in TOML"),
-    "mode": (opened("node.toml"), "error", "node.toml", "mode 0640"),
+    "mode": (opened("node.toml"), "error", "permissions", "mode 0640"),
     "authority": (written("ca.crt", b""), "error", "ca.crt", "expected a certificate"),
     "no-file": (
         edited("node.toml", '# data = "examples.npz"', 'data = "none.npz"'),
@@ -304,21 +296,6 @@ def test_the_authority_ends_after_ten_years(federate, now):
     assert ("error", "ca.crt") not in bad(check(node, now + timedelta(days=3652)))
 
 
-def test_a_folder_that_was_moved(federate, now):
-    folder = federate()
-    moved(folder)
-    (found,) = [each for each in check(folder.parent / "other", now) if each.about == "app"]
-    assert found.level == "error"
-    assert "the folder was moved" in found.detail
-
-
-def test_without_tls_it_says_so_and_looks_for_no_certificates(federate, now):
-    folder = federate(insecure=True)
-    assert ("warning", "insecure") in bad(check(folder, now))
-    assert ("warning", "insecure") in bad(check(folder / "nodes/alice", now))
-    assert not [each for each in check(folder, now) if "ca.crt" in each.about]
-
-
 COUNTED = '[risk]\nname = "federated"\n'
 UNMEASURED = COUNTED.replace("federated", "none")
 MASKS = "[privacy]\nsecure_sums = true\nmin_cohort = 3\n[method]\n"
@@ -346,17 +323,16 @@ def test_it_says_against_whom_masks_protect(federate, now, settings, level, told
         assert told in found.detail
 
 
-def test_a_missing_program(federate, now, programs, monkeypatch):
-    (programs / "flower-superexec").unlink()
-    monkeypatch.setenv("PATH", str(programs))
-    (found,) = [each for each in check(federate(), now) if each.about == "PATH"]
-    assert found.level == "error"
-    assert "found no flower-superexec." in found.detail
-
-
 def test_another_folder_is_refused(tmp_path, now):
     with pytest.raises(RunError, match="says which"):
         check(tmp_path, now)
+
+
+def test_a_folder_that_was_moved_is_refused(federate, now):
+    folder = federate()
+    moved(folder)
+    with pytest.raises(RunError, match=f"was moved from {folder}"):
+        check(folder.parent / "other", now)
 
 
 def test_of_a_changed_script_nothing_is_said_but_that(federate, now):
@@ -401,8 +377,16 @@ def listening(serve: Callable[[socket.socket], object]) -> Iterator[str]:
         thread.join()
 
 
-def test_a_port_that_answers(federate):
-    certificates = federate() / "certificates"
+def at(folder: Path, address: str, now: datetime) -> Finding:
+    """What is found where the server of a folder should be."""
+    edited("deploy.toml", "port = 8443", f"port = {address.rpartition(':')[2]}")(folder)
+    *_, last = check(folder, now)
+    return last
+
+
+def test_a_port_that_answers(federate, now):
+    folder = federate()
+    certificates = folder / "certificates"
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
 
@@ -410,40 +394,19 @@ def test_a_port_that_answers(federate):
         context.wrap_socket(caller, server_side=True).close()
 
     with listening(greet) as address:
-        found = knock(address, certificates / "ca.crt")
+        found = at(folder, address, now)
     assert found == Finding("ok", address, "the server answers")
 
 
-def test_a_port_with_another_program(federate):
-    authority = federate() / "certificates" / "ca.crt"
+def test_a_port_with_another_program(federate, now):
     with listening(lambda caller: caller.sendall(b"220 mail.example.org\r\n")) as address:
-        found = knock(address, authority)
-    assert found is not None
+        found = at(federate(), address, now)
     assert found.level == "error"
     assert "Another program has the port" in found.detail
 
 
-def test_a_port_without_encryption():
-    with listening(lambda caller: caller.recv(1)) as address:
-        assert knock(address, None) == Finding("ok", address, "the server answers")
-
-
-def test_nothing_answers():
-    with socket.socket() as held:  # bound, and not listening
-        held.bind(("127.0.0.1", 0))
-        assert knock(f"127.0.0.1:{held.getsockname()[1]}", None) is None
-
-
-def test_a_nodes_port_is_free_or_taken():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        taken = node_port_finding(port)
-    free = node_port_finding(port)
-    assert (taken.level, free.level) == ("warning", "ok")
-
-
 def test_the_versions_of_flower_are_those_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    (wanted,) = project["optional-dependencies"]["flower"]
+    wanted, _ = project["optional-dependencies"]["flower"]
     bounds = re.findall(r"(\d+)\.(\d+)", wanted)
     assert tuple(tuple(map(int, each)) for each in bounds) == FLOWER

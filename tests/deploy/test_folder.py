@@ -249,21 +249,6 @@ def test_the_scripts_call_flower_with_every_switch(federate, programs, read_by_f
         assert environment["FLWR_HOME"] == str(home / "flwr")
 
 
-def test_without_tls_there_are_no_certificates_and_the_readme_begins_with_that(federate, programs):
-    folder = federate(insecure=True)
-    names = {path.name for path in folder.rglob("*")}
-    assert names.isdisjoint({"certificates", "ca.crt", "register.sh"})
-    assert {"key", "key.pub", "peers"} <= names  # by which nodes sign sums
-    for script in (folder / "server.sh", folder / "nodes/alice/start.sh"):
-        words = called(script)["words"]
-        assert "--insecure" in words
-        assert not {"--enable-supernode-auth", "--root-certificates"} & set(words)
-    connection = toml(folder / "flwr/config.toml")["superlink"]["covey"]
-    assert connection == {"address": "127.0.0.1:8443", "insecure": True}
-    first = (folder / "README.md").read_text().splitlines()[:4]
-    assert any("INSECURE" in line for line in first)
-
-
 def test_the_app_is_two_imports_and_says_where_the_run_is(federate):
     folder = federate()
     project = toml(folder / "app/pyproject.toml")
@@ -275,7 +260,6 @@ def test_the_app_is_two_imports_and_says_where_the_run_is(federate):
         "nodes": 2,
         "timeout": 600,
         "names": "alice,bob",
-        "binds-names": True,
     }
     for component, path in app["components"].items():
         module, name = path.split(":")
@@ -297,10 +281,9 @@ def test_the_server_is_the_default_connection_of_flwr(federate):
     }
 
 
-@pytest.mark.parametrize("insecure", [False, True])
-def test_every_file_is_whole(federate, insecure):
+def test_every_file_is_whole(federate):
     """No template is left unfilled, and each file is in its own language."""
-    folder = federate(insecure=insecure)
+    folder = federate()
     for path in folder.rglob("*"):
         if not path.is_file():
             continue
@@ -312,5 +295,4 @@ def test_every_file_is_whole(federate, insecure):
         if path.suffix == ".sh":
             subprocess.run(["sh", "-n", path], check=True)
     services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
-    registering = set() if insecure else {"register"}
-    assert set(services) == {"superlink", "node-1", "node-2"} | registering
+    assert set(services) == {"superlink", "register", "node-1", "node-2"}

@@ -22,11 +22,11 @@ from covey.config.settings import replace_setting
 from covey.deploy.folder import NodeKey
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
-from covey.flower.inprocess import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events
+from flower.inprocess import InProcessGrid
 
 E = TypeVar("E", bound=Event)
 Wire = Callable[[Message, Message], list[Message]]

@@ -15,11 +15,11 @@ from covey import Examples, Run, ScoringJob
 from covey.base.events import AnswerRefused, Event
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
-from covey.flower.inprocess import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import rebuilt_run
 from covey.runtime.session import read_events
+from flower.inprocess import InProcessGrid
 
 CLIENTS, EXAMPLES, TESTED = 10, 80, 500
 NAMES = tuple(f"client-{index:05}" for index in range(CLIENTS))
@@ -87,7 +87,7 @@ class Ten:
         """Let liars change what their nodes answered."""
         asked = written(question)
         said = written(reply)
-        lie = dict(self.lies).get(asked["task"])
+        lie = dict(self.lies).get(asked["asked"]["task"])
         if lie is None or said["name"] not in self.liars:
             return [reply]
         record = reply.content.get("update")

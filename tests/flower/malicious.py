@@ -16,11 +16,11 @@ from covey.algorithms.group_sums import GroupSum
 from covey.algorithms.sum_moves import sums_of_numbers
 from covey.build.run import build_run
 from covey.flower.client import Node, answer_message
-from covey.flower.inprocess import outside_a_run
 from covey.flower.messages import Question, letter_in, make_message
 from covey.heads.sums import Sums
 from covey.secure_sums.messages import Terms
 from flower.conftest import Built
+from flower.inprocess import outside_a_run
 
 __all__ = ["MaliciousServer", "RefusedByNodeError", "Summing", "head"]
 
@@ -64,9 +64,10 @@ class MaliciousServer:
         request = ClientRequest("train", (model,), (True,), PATH, {})
         return numbers_of_update(node.member(10).train(request, 0), 1)
 
-    def ask(self, question: Question, models: Sequence[Params], letter: bytes) -> bytes:
+    def ask(self, question: Question, letter: bytes) -> bytes:
         outside_a_run()
-        sent = make_message(question, dict(enumerate(models)), 1, 60.0, letter=letter)
+        asked = replace(question.asked, letters={question.name: letter})
+        sent = make_message(replace(question, asked=asked), 1, 60.0)
         sent.metadata.__dict__["_message_id"] = "1"
         reply = answer_message(sent, lambda: self.node(question.name))
         if failed := json.loads(str(reply.content["covey"]["json"]))["failed"]:
@@ -88,21 +89,18 @@ class MaliciousServer:
         numbers = sum(value.numel() for value in model.values())
         length = {"sums": d * (d + 1) // 2 + d * classes, "updates": 1 + numbers}
         cohort = tuple(client(name, NOBODY) for name in sorted(names))
-        question = Question(
-            __version__,
-            run,
-            "token",
-            "",
+        asked = ClientRequest(
             "masked",
-            classes,
+            (model,) * bool(model),
             (True,) * bool(model),
             PATH,
             width=d,
             features="" if records is None else records.fingerprint,
             sums=SumStep("keys", length.get(of, 1), of),  # type: ignore[arg-type]
         )
+        question = Question(__version__, run, "token", "", asked, classes)
         group = GroupSum.begin(cohort, Terms.new(length.get(of, 1), 3))
-        return Summing(self, group, question, [model] if model else [])
+        return Summing(self, group, question)
 
 
 @dataclass
@@ -112,16 +110,16 @@ class Summing:
     server: MaliciousServer
     group: GroupSum
     question: Question
-    models: Sequence[Params]
 
     def ask(self, name: str, letter: bytes) -> bytes:
         """Ask one node for the step that is next."""
         played = self.group.round
         context = ClientContext(given=0, session=played.terms.session.hex())
-        assert self.question.sums is not None
-        asked = replace(self.question.sums, step=played.step)
-        question = replace(self.question, name=name, slip=context, sums=asked)
-        return self.server.ask(question, self.models, letter)
+        asked = self.question.asked
+        assert asked.sums is not None
+        step = replace(asked.sums, step=played.step)
+        asked = replace(asked, contexts={name: context}, sums=step)
+        return self.server.ask(replace(self.question, name=name, asked=asked), letter)
 
     def until(self, step: str) -> "Summing":
         """Play up to a step, which nobody is asked for yet."""
@@ -141,8 +139,7 @@ class Summing:
 
     def sums(self) -> Sums:
         """Play to the end, and return the sums of ten classes."""
-        assert self.question.sums is not None
-        d = self.question.width
+        d = self.question.asked.width
         found = sums_of_numbers(self.opened(), (d, self.question.classes))
         return Sums(found.gram, found.targets[:, :10].clone())
 

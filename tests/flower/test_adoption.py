@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from covey import Run
 from covey.flower.apps import Federated
 from covey.flower.client import covey_mod
-from covey.flower.inprocess import outside_a_run
 from flower.conftest import Built, as_sent, settings_with
+from flower.inprocess import outside_a_run
 
 SETTINGS = settings_with(
     model={"name": "linear-head", "features": {"size": 4}},

@@ -6,10 +6,11 @@ import pytest
 from flwr.app import Context, RecordDict
 from pydantic import TypeAdapter
 
+from covey.algorithms.client_requests import ClientRequest
 from covey.flower.client import client_app
-from covey.flower.inprocess import outside_a_run, reply_from
 from covey.flower.messages import Hello, Question, make_message
 from flower.conftest import settings_with
+from flower.inprocess import outside_a_run, reply_from
 
 
 @pytest.fixture
@@ -20,7 +21,8 @@ def folder(build):
 def hello(node, run):
     """What a node answers to who it is, by what it is told and what its run is."""
     outside_a_run()
-    message = make_message(Question(version("covey"), "run", "token", "", "hello"), {}, 7, 60.0)
+    question = Question(version("covey"), "run", "token", "", ClientRequest("hello"))
+    message = make_message(question, 7, 60.0)
     message.metadata.__dict__["_message_id"] = "message"
     reply = reply_from(client_app, message, Context(1, 7, node, RecordDict(), run))
     return TypeAdapter(Hello).validate_json(str(reply.content["covey"]["json"]))

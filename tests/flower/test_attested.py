@@ -7,9 +7,9 @@ from flwr.proto.node_pb2 import NodeInfo
 
 from covey import ConfigError, Examples
 from covey.base.events import AnonymitySetsFormed, OrganisationsAttested
-from covey.flower.inprocess import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
+from flower.inprocess import InProcessGrid
 from flower.liars import NAMES, Ten, reasons, told
 
 WHOSE = {name: "s" if i < 4 else name for i, name in enumerate(NAMES)}

@@ -4,7 +4,6 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from covey.algorithms.client_requests import ClientContext, ClientRequest
 from covey.base.events import AnswerRefused
 from covey.flower.identity import InvalidMessageError
-from covey.flower.inprocess import InProcessGrid, outside_a_run
 from covey.flower.messages import (
     MAX_CLASSES,
     MAX_NAME,
@@ -30,7 +28,6 @@ from covey.flower.messages import (
     Reply,
     encode,
     hello_of,
-    make_message,
     question_of,
     reply_of,
 )
@@ -44,22 +41,23 @@ from covey.flower.server import (
     FlowerServer,
     time_limit,
 )
+from flower.inprocess import InProcessGrid, outside_a_run
 
 VERSION = "0.2.0"
 HONEST: dict[str, Any] = json.loads(
     str(encode(Hello(VERSION, "t", "n", "same", (1, 8, 8), True, 10))["covey"]["json"])  # type: ignore[index]  # noqa: FBT003
 )
 ASKED = PendingQuestion(
-    "h", Question(VERSION, "run", "t", "n", "train", 10, (True,)), {0: {"w": torch.zeros(2)}}
+    "h",
+    Question(
+        *(VERSION, "run", "t", "n"), ClientRequest("train", ({"w": torch.zeros(2)},), (True,)), 10
+    ),
 )
 
 
 def hello(**said: Any) -> Hello:
-    outside_a_run()
     text = json.dumps({**HONEST, **said})
-    content = RecordDict({"covey": ConfigRecord({"json": text})})
-    question = make_message(ASKED.question, {}, 7, 60.0)
-    return hello_of(Message(content, reply_to=question), "t", "same")
+    return hello_of(RecordDict({"covey": ConfigRecord({"json": text})}), "t", "same")
 
 
 @pytest.mark.parametrize(
@@ -119,13 +117,11 @@ def npy(shape: tuple[int, ...], dtype: str, data: bytes) -> bytes:
     ids=["40 GB", "no bytes", "objects", "a byte short", "negative", "version 3"],
 )
 def test_an_array_that_says_it_is_larger_is_never_unpacked(data: bytes):
-    outside_a_run()
     content = encode(Reply(VERSION, "t", "n"))
     lying = Array(dtype="float32", shape=(2,), stype="numpy.ndarray", data=data)
     content["update"] = ArrayRecord({"w": lying})
-    question = make_message(ASKED.question, ASKED.start, 7, 60.0)
     with pytest.raises(InvalidMessageError):
-        reply_of(Message(content, reply_to=question), ASKED)
+        reply_of(content, ASKED)
 
 
 def test_the_longest_answer_fits():
@@ -181,19 +177,20 @@ class Rounds:
 
         @app.train()
         def _answer(message: Message, context: Context) -> Message:
-            question, _ = question_of(message.content)
+            question = question_of(message.content)
             name = f"n{context.node_id}"
-            if question.task == "hello":
-                who = replace(Hello(**HONEST), token=question.token, name=name)
-                return Message(encode(who), reply_to=message)
+            if question.asked.task == "hello":
+                who = {**HONEST, "shape": (1, 8, 8), "token": question.token, "name": name}
+                return Message(encode(Hello(**who)), reply_to=message)
             reply = Reply(VERSION, question.token, question.name)
             return Message(encode(reply, {"w": torch.ones(1)}), reply_to=message)
 
         def wire(question: Message, reply: Message) -> list[Message]:
             told = json.loads(str(question.content["covey"]["json"]))  # type: ignore[index]
             node = f"n{question.metadata.dst_node_id}"
-            self.asked[f"{told['task']} {node}"] += 1
-            return [] if f"{told['task']} {node}" in self.mute else [reply]
+            asked = f"{told['asked']['task']} {node}"
+            self.asked[asked] += 1
+            return [] if asked in self.mute else [reply]
 
         self.grid = Slow(app, dict.fromkeys(range(4), ""), wire)
         policy = AdmissionPolicy("run", "same", timeout=SECONDS)

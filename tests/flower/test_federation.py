@@ -17,9 +17,9 @@ from covey.base.events import (
 )
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
-from covey.flower.inprocess import InProcessGrid
 from covey.flower.messages import Question, Reply
 from flower.conftest import IN_SETS, all_of, same_risks, settings_with
+from flower.inprocess import InProcessGrid
 
 QUIET = "plugins.test_own_algorithms:Quiet"
 
@@ -158,7 +158,7 @@ def test_a_silent_node_costs_only_its_own_update(build):
 
     def lost(question, reply):
         asked = question_in(question)
-        late = asked.path[:2] == ("round", 2) and asked.name == "client-00001"
+        late = asked.asked.path[:2] == ("round", 2) and asked.name == "client-00001"
         return [] if late else [reply]
 
     federation.wire = lost
@@ -174,9 +174,9 @@ def test_nodes_come_and_go_while_the_run_goes_on(build):
 
     def changing(question, reply):
         asked = question_in(question)
-        if asked.path[:2] == ("round", 1) and asked.task == "choose":
+        if asked.asked.path[:2] == ("round", 1) and asked.asked.task == "choose":
             federation.node("client-00004")
-        if asked.path[:2] == ("round", 3) and asked.task == "choose":
+        if asked.asked.path[:2] == ("round", 3) and asked.asked.task == "choose":
             federation.files.pop(100, None)
         return [reply]
 
@@ -192,11 +192,11 @@ def test_who_joins_isolated_clusters_later_draws_one_for_good(build):
 
     def joining(question, reply):
         asked = question_in(question)
-        if asked.path[:2] == ("round", 1):
+        if asked.asked.path[:2] == ("round", 1):
             federation.node("client-00004")
-        if asked.path[:2] == ("round", 3):
+        if asked.asked.path[:2] == ("round", 3):
             federation.node("client-00005")
-        late = asked.name == "client-00005" and asked.task == "train"
+        late = asked.name == "client-00005" and asked.asked.task == "train"
         return [] if late else [reply]
 
     federation.wire = joining
@@ -229,10 +229,10 @@ def test_who_is_there_is_asked_once_a_round(build):
     def listening(question, reply):
         asked = question_in(question)
         if question.metadata.dst_node_id == mute:
-            seen.append(asked.task)
+            seen.append(asked.asked.task)
             return []
-        if asked.task != "hello":
-            seen.append(asked.path[1])
+        if asked.asked.task != "hello":
+            seen.append(asked.asked.path[1])
         return [reply]
 
     federation.wire = listening
@@ -251,7 +251,7 @@ class Counting(InProcessGrid):
     def push_messages(self, messages):
         out = list(messages)
         asked = [question_in(each) for each in out]
-        self.exchanges.append([(each.task, each.slip.given) for each in asked])
+        self.exchanges.append([(each.asked.task, each.context.given) for each in asked])
         return super().push_messages(out)
 
 
@@ -275,7 +275,7 @@ def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(build, los
 
     def cut(question, reply):
         asked = question_in(question)
-        if asked.path[:2] == ("round", 3) and asked.name == "client-00003":
+        if asked.asked.path[:2] == ("round", 3) and asked.name == "client-00003":
             raise PowerCut
         return [reply]
 
@@ -318,9 +318,9 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplo
 
     def leaving(question, reply):
         asked = question_in(question)
-        if asked.path[:2] == ("round", 1):
+        if asked.asked.path[:2] == ("round", 1):
             federation.node("client-00005", leave=True)
-        if asked.path[:2] == ("round", 3) and asked.name == "client-00005":
+        if asked.asked.path[:2] == ("round", 3) and asked.name == "client-00005":
             asked_again.append(asked)
         return [reply]
 

@@ -10,7 +10,7 @@ from socket import AF_UNIX, socket
 
 import pytest
 
-from covey.flower import launcher
+from covey.flower import fork_server as launcher
 from flower.deployment import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux")
@@ -19,7 +19,7 @@ FLOWERS_OWN = "#!/bin/sh\necho Flower has started $0 in $PWD with $*\n"
 
 PARENT = """
 import os, subprocess, sys
-module = [sys.executable, "-P", "-m", "covey.flower.fork_server"]
+module = [sys.executable, "-P", "-m", "covey.flower.fork_server", "serve"]
 words = [*module, sys.argv[1], str(os.getpid())]
 print(subprocess.Popen(words, stdout=subprocess.DEVNULL).pid, flush=True)
 sys.stdin.read()
@@ -66,7 +66,7 @@ def handed_over(folder: Path, programs: Path, *words: str) -> list[str]:
     """Run the launcher itself."""
     file = str(launcher.__file__)
     done = subprocess.run(
-        [sys.executable, "-I", "-S", file, str(folder), *words],
+        [sys.executable, "-I", "-S", file, "hand-over", str(folder), *words],
         env={"PATH": os.pathsep.join([str(folder), str(programs), os.environ["PATH"]])},
         capture_output=True,
         text=True,

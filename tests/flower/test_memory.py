@@ -9,7 +9,8 @@ import torch
 from covey import RunError
 from covey.algorithms.state import ClientMemory
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported
-from covey.flower.client import MemoryFolder, Node
+from covey.flower.client import Node
+from covey.flower.memory import MemoryFolder
 from covey.runtime.states import load_state
 from flower.conftest import all_of, settings_with
 from flower.test_federation import PowerCut, question_in
@@ -70,9 +71,9 @@ def test_a_lost_answer_leaves_what_was_kept_as_it_was(build):
 
     def losing(question, reply):
         found = question_in(question)
-        if found.name == "client-00001" and found.task == "train":
-            asked.append((found.path[1], found.slip.memory_round))
-            return [] if found.path[1] == 1 else [reply]
+        if found.name == "client-00001" and found.asked.task == "train":
+            asked.append((found.asked.path[1], found.context.memory_round))
+            return [] if found.asked.path[1] == 1 else [reply]
         return [reply]
 
     federation.wire = losing
@@ -88,8 +89,8 @@ def test_a_refused_answer_leaves_it_too(build):
 
     def spoiling(question, reply):
         found = question_in(question)
-        slips[found.name, found.path[1:2]] = found.slip.memory_round
-        if found.name == "client-00001" and found.path[:2] == ("round", 1):
+        slips[found.name, found.asked.path[1:2]] = found.context.memory_round
+        if found.name == "client-00001" and found.asked.path[:2] == ("round", 1):
             reply.content["update"] = question.content["covey"]
         return [reply]
 
@@ -105,8 +106,8 @@ def test_a_server_that_lost_rounds_asks_for_the_same_again(build):
     whole = federation.play("whole", nodes=4)
 
     def cut(question, reply):
-        asked = question_in(question)
-        if asked.path[:2] == ("round", 3):
+        found = question_in(question)
+        if found.asked.path[:2] == ("round", 3):
             raise PowerCut
         return [reply]
 
@@ -129,9 +130,9 @@ def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(build, m
 
     def joining(question, reply):
         found = question_in(question)
-        if found.task == "train" and found.name == "client-00000":
-            asked.append((found.path[1], found.slip.memory_round))
-        if found.path[:2] == ("round", 3):
+        if found.asked.task == "train" and found.name == "client-00000":
+            asked.append((found.asked.path[1], found.context.memory_round))
+        if found.asked.path[:2] == ("round", 3):
             federation.node("client-00003", leave=True)
         return [reply]
 

@@ -1,5 +1,6 @@
 """Questions and answers survive their way; anything else is refused, by a sentence."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ from torch import Tensor
 from covey import Params
 from covey.algorithms.client_requests import ClientContext, ClientRequest, RequestType
 from covey.flower.identity import InvalidMessageError
-from covey.flower.inprocess import InProcessGrid, outside_a_run
 from covey.flower.messages import (
     Hello,
     PendingQuestion,
@@ -33,10 +33,11 @@ from covey.flower.messages import (
 )
 from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.membership.estimators import EDGES, FOLDS
+from flower.inprocess import InProcessGrid, outside_a_run
 
 VERSION = "0.2.0"
 OPEN = AdmissionPolicy("run", "same")
-NOBODY = Question(VERSION, "run", "token", "", "hello")
+NOBODY = Question(VERSION, "run", "token", "", ClientRequest("hello"))
 
 names = st.text(max_size=9)
 shares = st.floats(0, 1)
@@ -77,19 +78,22 @@ recipes = st.fixed_dictionaries(
         "record_noise": shares,
     }
 )
+requests = st.fixed_dictionaries(
+    {
+        "task": st.sampled_from(["choose", "train", "place", "settle", "count"]),
+        "available": st.lists(st.booleans(), max_size=3),
+        "path": st.lists(names | st.integers(), max_size=3),
+        "recipe": recipes,
+        "round_index": st.integers(),
+    }
+)
 questions = st.fixed_dictionaries(
     {
         "covey_version": st.just(VERSION),
         "run": names,
         "token": names,
         "name": names,
-        "task": st.sampled_from(["choose", "train", "place", "settle", "count"]),
         "classes": st.integers(),
-        "offered": st.lists(st.booleans(), max_size=3),
-        "path": st.lists(names | st.integers(), max_size=3),
-        "recipe": recipes,
-        "round_index": st.integers(),
-        "slip": slips,
     }
 )
 """Fields, not questions: beartype draws at random when covey builds something."""
@@ -102,30 +106,42 @@ def assert_same_bits(found: Params, expected: Params):
         assert found[name].numpy().tobytes() == value.numpy().tobytes()
 
 
-@given(questions, st.lists(models, min_size=3, max_size=3), st.sets(st.integers(0, 2)))
-def test_a_question_survives_its_way(told, every, needed):
+REQUEST_FIELDS = {field.name for field in dataclasses.fields(ClientRequest)}
+
+
+@given(
+    questions,
+    requests,
+    slips,
+    st.lists(models, min_size=3, max_size=3),
+    st.sets(st.integers(0, 2)),
+    models,
+)
+def test_a_question_survives_its_way(told, asked, slip, every, needed, broadcast):
     outside_a_run()
-    question = TypeAdapter(Question).validate_python(told)
-    sendable = {j: every[j] for j in needed if j < len(question.offered)}
-    found, call = question_of(make_message(question, sendable, 7, 60.0).content)
-    assert found == question
-    assert (call.task, call.path) == (question.task, question.path)
-    assert (call.available, call.recipe.numbers) == (question.offered, question.recipe)
-    assert call.round_index == question.round_index
-    assert call.contexts == {question.name: question.slip}
-    assert len(call.models) == len(question.offered)
-    for j, model in enumerate(call.models):
-        assert_same_bits(model, sendable.get(j, {}))
+    asked = {**asked, "contexts": {told["name"]: slip}}
+    question = TypeAdapter(Question).validate_python({**told, "asked": asked})
+    places = range(len(question.asked.available))
+    sent = tuple(every[j] if j in needed else {} for j in places)
+    roots = {j: torch.ones(2) * j for j in places if sent[j]}
+    arrays = {"models": sent, "broadcast": {"x": broadcast}, "roots": roots}
+    letters = {question.name: b"letter"}
+    question = replace(question, asked=replace(question.asked, **arrays, letters=letters))
+    found = question_of(make_message(question, 7, 60.0).content)
+    for name in REQUEST_FIELDS - {"models", "broadcast", "roots"}:
+        assert getattr(found.asked, name) == getattr(question.asked, name), name
+    assert replace(found, asked=question.asked) == question
+    for model, expected in zip(found.asked.models, sent, strict=True):
+        assert_same_bits(model, expected)
+    assert_same_bits(found.asked.broadcast["x"], broadcast)
+    assert {j: root.tolist() for j, root in found.asked.roots.items()} == {
+        j: root.tolist() for j, root in roots.items()
+    }
 
 
 def asking(task: RequestType, model: Params) -> PendingQuestion:
-    question = Question(VERSION, "run", "token", "n", task, 10, (True, True))
-    return PendingQuestion("h", question, {0: model, 1: model})
-
-
-def replying(asked: PendingQuestion, reply: Reply, update: Params | None = None) -> Message:
-    question = make_message(asked.question, asked.start, 7, 60.0)
-    return Message(encode(reply, update), reply_to=question)
+    asked = ClientRequest(task, (model, model), (True, True))
+    return PendingQuestion("h", Question(VERSION, "run", "token", "n", asked, 10))
 
 
 replies = st.fixed_dictionaries(
@@ -144,10 +160,9 @@ tables = st.lists(st.integers(0, 10**6), min_size=FOLDS, max_size=FOLDS).map(
 
 @given(replies, tables, tables)
 def test_counts_survive_their_way(told, members, held_out):
-    outside_a_run()
     asked = asking("count", {})
     reply = Reply(VERSION, "token", "n", members=members, held_out=held_out, **told)
-    found, answer = reply_of(replying(asked, reply), asked)
+    found, answer = reply_of(encode(reply), asked)
     assert found == reply
     assert answer.update is None
     for counts, expected in (answer.members, members), (answer.held_out, held_out):
@@ -157,11 +172,10 @@ def test_counts_survive_their_way(told, members, held_out):
 
 @given(replies, models, st.sampled_from(["choose", "train"]))
 def test_an_update_survives_its_way(told, model, task):
-    outside_a_run()
     asked = asking(task, model)
     reply = Reply(VERSION, "token", "n", **told)
     update = {name: torch.nan_to_num(value) for name, value in model.items()}
-    found, answer = reply_of(replying(asked, reply, update), asked)
+    found, answer = reply_of(encode(reply, update), asked)
     assert found == reply
     assert (answer.handle, answer.cluster) == ("h", reply.cluster)
     assert answer.weight == reply.weight
@@ -176,12 +190,14 @@ def test_an_update_survives_its_way(told, model, task):
     st.integers(1, 99),
 )
 def test_who_a_node_is_survives_its_way(name, shape, classes):
-    outside_a_run()
     hello = Hello(VERSION, "token", f"n{name}", "same", shape, True, classes)  # noqa: FBT003
-    message = Message(encode(hello), reply_to=make_message(NOBODY, {}, 7, 60.0))
-    assert hello_of(message, "token", "same") == hello
+    assert hello_of(encode(hello), "token", "same") == hello
 
 
+requests_of_any_kind = st.dictionaries(
+    st.sampled_from([field.name for field in dataclasses.fields(ClientRequest)]),
+    st.deferred(lambda: anything),
+)
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: (
@@ -190,22 +206,29 @@ anything = st.recursive(
     max_leaves=5,
 )
 fields = [
-    "task", "classes", "offered", "path", "recipe", "round_index", "slip",
+    "classes", "asked",
     "cluster", "weight", "members", "held_out", "accuracy", "shape", "images", "failed",
 ]  # fmt: skip
 in_order = {
     **json.loads(str(encode(NOBODY)["covey"]["json"])),  # type: ignore[index]
-    "agreement": "same", "shape": [1], "images": True, "name": "n",
-}  # fmt: skip
+    "agreement": "same",
+    "shape": [1],
+    "images": True,
+    "name": "n",
+}
+in_request = {"task": "train", "available": [True]}  # fmt: skip
 texts = (
     st.text()
     | anything.map(json.dumps)
     | st.dictionaries(st.sampled_from(fields), anything).map(
         lambda told: json.dumps({**in_order, **told})
     )
+    | requests_of_any_kind.map(
+        lambda told: json.dumps({**in_order, "asked": {**in_request, **told}})
+    )
     | st.sampled_from(
         [
-            json.dumps({**in_order, "recipe": {"record_noise": 1.0}}),
+            json.dumps({**in_order, "asked": {**in_request, "recipe": {"record_noise": 1.0}}}),
             json.dumps({**in_order, "classes": 10**400}),
             "[" * 10_000,
             '{"covey_version": "\\ud800"}',
@@ -243,13 +266,11 @@ contents = st.dictionaries(
 
 @given(contents)
 def test_whatever_a_message_holds_it_is_read_or_refused(content):
-    outside_a_run()
     asked = asking("train", {"w": torch.zeros(2)})
-    message = Message(content, reply_to=make_message(NOBODY, {}, 7, 60.0))
     for read in (
         lambda: question_of(content),
-        lambda: reply_of(message, asked),
-        lambda: hello_of(message, "token", "same"),
+        lambda: reply_of(content, asked),
+        lambda: hello_of(content, "token", "same"),
     ):
         with suppress(InvalidMessageError):
             read()
@@ -259,11 +280,12 @@ def test_whatever_a_message_holds_it_is_read_or_refused(content):
     ("told", "reason"),
     [
         ({"covey_version": "0.0.1"}, "has covey 0.0.1"),
-        ({"offered": 10**9}, "written as covey 0.2.0 does"),
-        ({"recipe": {"record_noise": 1.0}}, "written as covey 0.2.0 does"),
-        ({"task": "obey"}, "written as covey 0.2.0 does"),
+        ({"asked": {**in_request, "available": 10**9}}, "written as covey 0.2.0 does"),
+        ({"asked": {**in_request, "recipe": {"record_noise": 1.0}}}, "written as covey"),
+        ({"asked": {"task": "obey"}}, "written as covey 0.2.0 does"),
+        ({"asked": {**in_request, "models": [{"w": [1.0]}]}}, "written as covey 0.2.0 does"),
     ],
-    ids=["version", "models", "recipe", "task"],
+    ids=["version", "available", "recipe", "task", "models as text"],
 )
 def test_a_question_that_is_not_in_order_is_refused(told: dict[str, Any], reason: str):
     text = json.dumps({**in_order, **told})
@@ -280,9 +302,9 @@ def taken(make_client, digits):
 
         @app.train()
         def _answer(message: Message, context: Context) -> Message:
-            question, _ = question_of(message.content)
+            question = question_of(message.content)
             number = context.node_id
-            if question.task == "hello":
+            if question.asked.task == "hello":
                 who = (VERSION, question.token, f"n{number}", "same", (1,), False, 2)
                 return Message(encode(Hello(*who)), reply_to=message)
             reply = Reply(VERSION, question.token, question.name)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from covey import Examples, Run
 from covey.flower.identity import InvalidMessageError, NameBindings, NodeIdentity, identity_of
-from covey.flower.inprocess import InProcessGrid
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
+from flower.inprocess import InProcessGrid
 from flower.liars import NAMES, Ten, reasons, written
 
 VICTIM, IMPOSTOR, VICTIM_NODE, IMPOSTOR_NODE = NAMES[3], "impostor", 103, 200
@@ -49,7 +49,7 @@ def with_impostor(ten: Ten, **terms: Any) -> Run:
     plain = ten.wire
 
     def changing(question, reply):
-        if written(question)["path"][:2] == ["round", 1]:
+        if written(question)["asked"]["path"][:2] == ["round", 1]:
             swap(ten, grid)
         return plain(question, reply)
 
@@ -73,7 +73,7 @@ def test_a_server_that_starts_again_knows_the_keys(ten: Ten):
     grid = ten.grid()
 
     def cut(question, reply):
-        if written(question)["path"][:2] == ["round", 2]:
+        if written(question)["asked"]["path"][:2] == ["round", 2]:
             raise KeyboardInterrupt
         return [reply]
 

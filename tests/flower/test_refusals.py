@@ -95,6 +95,11 @@ def written(message: Message) -> dict[str, Any]:
     return json.loads(str(record["json"]))
 
 
+def given(question: Message) -> int:
+    (context,) = written(question)["asked"]["contexts"].values()
+    return context["given"]
+
+
 def filled(value: float) -> Damage:
     def fill(update: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         name = next(iter(update))
@@ -168,7 +173,7 @@ WORDS: dict[str, tuple[Damage, str]] = {
 }
 CLUSTER: dict[str, tuple[Damage, str]] = {
     "not the given cluster": (
-        lambda s: s.saying(cluster=1 - written(s.question)["slip"]["given"]),
+        lambda s: s.saying(cluster=1 - given(s.question)),
         r"must name one of the clusters \[[01]\]",
     )
 }
@@ -226,7 +231,7 @@ class Spoiling:
 
     def __call__(self, question: Message, reply: Message) -> list[Message]:
         asked = written(question)
-        if (asked["name"], asked["task"]) != (LIAR, self.task):
+        if (asked["name"], asked["asked"]["task"]) != (LIAR, self.task):
             return [reply]
         now = Sent(question, reply, tuple(self.sent))
         self.sent.append(reply.content)
@@ -342,7 +347,7 @@ def answer(answers, oracle):
             federation, _ = oracle(settings, task, 0 if task == "choose" else AT_ONCE)
 
             def kept(question: Message, reply: Message) -> list[Message]:
-                answers.setdefault(written(question)["task"], (question, reply))
+                answers.setdefault(written(question)["asked"]["task"], (question, reply))
                 return [reply]
 
             federation.wire = kept
@@ -362,12 +367,11 @@ def answer(answers, oracle):
 )
 def test_whatever_else_is_not_in_order_is_refused(answer, task, damage, wanted):
     question, reply = answer(task)
-    asked, call = question_of(question.content)
-    expected = PendingQuestion("h", asked, dict(enumerate(call.models)))
-    assert reply_of(reply, expected)[1].handle == "h"
+    expected = PendingQuestion("h", question_of(question.content))
+    assert reply_of(reply.content, expected)[1].handle == "h"
     (spoilt,) = damage(Sent(question, reply, ()))
     with pytest.raises(InvalidMessageError, match=wanted):
-        reply_of(spoilt, expected)
+        reply_of(spoilt.content, expected)
 
 
 def test_the_first_answer_in_order_counts_and_no_other(oracle):
@@ -396,7 +400,7 @@ def test_nobody_answers_in_the_place_of_another_node(oracle):
         """The last node answers first, in the name of the first, and knows the token."""
         told = written(question)
         asked[told["name"]] = question
-        if told["task"] != "choose" or told["name"] != "client-00003":
+        if told["asked"]["task"] != "choose" or told["name"] != "client-00003":
             return [reply]
         victim = asked["client-00000"]
         words = Sent(victim, reply, ()).saying(name="client-00000", token=written(victim)["token"])
@@ -466,7 +470,7 @@ def test_an_error_in_a_node_tells_nothing_but_its_kind(build, own_data):
     federation.node("client-00003", data="../ward-seven/patients.npz")
 
     def removed(question: Message, reply: Message) -> list[Message]:
-        if written(question)["path"][:2] == ["round", 1]:  # the first answer of it
+        if written(question)["asked"]["path"][:2] == ["round", 1]:  # the first answer of it
             ward.unlink(missing_ok=True)
         return [reply]
 

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 from flower.conftest import settings_with
 
@@ -23,7 +24,8 @@ CLIENT = """
 import json, pickle, sys
 from flwr.app import Context, RecordDict
 from covey.flower.client import client_app
-from covey.flower.inprocess import outside_a_run, reply_from
+sys.path.insert(0, sys.argv[1])
+from flower.inprocess import outside_a_run, reply_from
 
 outside_a_run()
 file, messages = pickle.load(sys.stdin.buffer)
@@ -41,7 +43,7 @@ def test_a_client_answers_without_what_only_a_server_needs(build):
 
     def heard(question, reply):
         if question.metadata.dst_node_id == 100:
-            task = json.loads(question.content["covey"]["json"])["task"]
+            task = json.loads(question.content["covey"]["json"])["asked"]["task"]
             asked.setdefault(task, pickle.dumps(question))
         return [reply]
 
@@ -51,7 +53,11 @@ def test_a_client_answers_without_what_only_a_server_needs(build):
     assert {"hello", "train"} <= set(asked)
     told = pickle.dumps((built.files[100], [pickle.loads(q) for q in asked.values()]))  # noqa: S301
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT], input=told, capture_output=True, check=False, env=os.environ
+        [sys.executable, "-c", CLIENT, str(Path(__file__).parents[1])],
+        input=told,
+        capture_output=True,
+        check=False,
+        env=os.environ,
     )
     assert done.returncode == 0, done.stderr.decode()
     assert UNUSED & set(json.loads(done.stdout.splitlines()[-1])) == set()

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+import covey
 from covey.aggregation.base import NOT_FINITE
+from covey.algorithms.client_requests import ClientRequest
 from covey.algorithms.clients import divergences
 from covey.algorithms.state import initial_state
 from covey.base.events import AnswerRefused, ModelsMerged
@@ -38,9 +40,10 @@ def test_they_stay_stalled_until_an_update_is_accepted():
 def test_a_node_is_refused_in_the_words_that_are_looked_for():
     flower = pytest.importorskip("covey.flower.messages")
     start = {"w": torch.zeros(2)}
-    question = flower.Question("0", "run", "token", "a", "train", offered=(True,))
-    reply = flower.Reply("0", "token", "a")
+    asked = ClientRequest("train", (start,), (True,))
+    question = flower.Question(covey.__version__, "run", "token", "a", asked)
+    reply = flower.Reply(covey.__version__, "token", "a")
     content = flower.encode(reply, {"w": torch.full((2,), torch.nan)})
     with pytest.raises(flower.InvalidMessageError) as refused:
-        flower.client_response_of(content, reply, flower.PendingQuestion("A", question, {0: start}))
+        flower.reply_of(content, flower.PendingQuestion("A", question))
     assert str(refused.value).endswith(NOT_FINITE)

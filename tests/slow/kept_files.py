@@ -10,7 +10,7 @@ from covey import RiskEstimate, Streams, run, verify
 from covey.base.figure import Figure
 from covey.data.source import DataProfile
 from covey.deploy.folder import Declaration, Plan
-from covey.flower.client import MemoryFolder, NodeMemory
+from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.runtime.reading import read_run_record

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from covey.algorithms.client_requests import ClientRequest
 from covey.flower.messages import (
     Hello,
     PendingQuestion,
@@ -24,26 +25,18 @@ from slow.mutations import of_json
 from slow.reading import Reader
 
 MODEL = {"w": torch.ones(2, 3), "b": torch.zeros(2)}
-QUESTION = Question("0.2.0", "run", "token", "a", "train", offered=(True,))
-PENDING = PendingQuestion("h-1", QUESTION, {0: MODEL})
+QUESTION = Question("0.2.0", "run", "token", "a", ClientRequest("train", (MODEL,), (True,)))
+PENDING = PendingQuestion("h-1", QUESTION)
 REPLY = Reply("0.2.0", "token", "a")
-
-
-def _asked() -> Message:
-    return make_message(QUESTION, {0: MODEL}, 7, 60.0)
-
-
-def _answer(content: RecordDict) -> Message:
-    return Message(content, reply_to=_asked())
 
 
 def message_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     path = folder / "message"
     hello = Hello("0.2.0", "token", "a", "same", (4,), images=True, classes=3)
     readers: dict[str, tuple[RecordDict, Callable[[RecordDict], object]]] = {
-        "questions": (_asked().content, question_of),
-        "replies": (encode(REPLY, MODEL), lambda c: reply_of(_answer(c), PENDING)),
-        "hellos": (encode(hello), lambda c: hello_of(_answer(c), "token", "same")),
+        "questions": (make_message(QUESTION, 7, 60.0).content, question_of),
+        "replies": (encode(REPLY, MODEL), lambda c: reply_of(c, PENDING)),
+        "hellos": (encode(hello), lambda c: hello_of(c, "token", "same")),
     }
     for name, (content, read) in readers.items():
         text = str(content["covey"]["json"]).encode()  # pyright: ignore
@@ -68,7 +61,7 @@ def array_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
         except TypeError:  # Flower itself carries no such array
             return None
         content = RecordDict({**encode(REPLY), "update": record})
-        return reply_of(_answer(content), PENDING)
+        return reply_of(content, PENDING)
 
     def with_shape() -> object:
         try:

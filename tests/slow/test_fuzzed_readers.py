@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from covey import CoveyError, load, run
 from covey.flower.identity import InvalidMessageError
-from covey.flower.inprocess import outside_a_run
+from flower.inprocess import outside_a_run
 from slow.anchoring_files import anchoring_readers, attested_readers
 from slow.given_files import data_readers, settings_readers
 from slow.kept_files import SMALL, beside_readers, deployed_readers, run_readers

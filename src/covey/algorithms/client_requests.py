@@ -7,8 +7,8 @@ the cluster, the update and, where the method needs them, counts.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float64, Int
 from numpy import ndarray
@@ -17,13 +17,13 @@ from torch import Tensor
 from covey.algorithms.selection import UNASSIGNED
 from covey.algorithms.state import Cohort
 from covey.base.figure import RiskEstimate
-from covey.base.names import Handle, Params
-from covey.engine.recipe import Recipe
+from covey.base.names import ClientName, Handle, Params
+from covey.engine.recipe import RecipeNumbers
 from covey.heads.sums import Sums
 from covey.secure_sums.messages import Step
 
 RequestType = Literal[
-    "choose", "train", "place", "settle", "count", "compare", "mean", "sum", "masked"
+    "hello", "choose", "train", "place", "settle", "count", "compare", "mean", "sum", "masked"
 ]
 
 
@@ -76,16 +76,17 @@ class ClientRequest:
     """One question to some clients, in one message each.
 
     Attributes:
-        task: "choose" a cluster and train its model; "train" the model of the given one;
-            "place": name the model with the lowest loss; "settle": choose, and train
-            nothing; "count" own losses under the model of the given cluster; "compare":
-            choose during a round, and train nothing; "mean" and "sum": of its features;
-            "masked": take the next step of a round of secure sums.
-        models: by cluster. Whoever is given a cluster needs only that one.
+        task: "hello": say who you are; "choose" a cluster and train its model; "train" the
+            model of the given one; "place": name the model with the lowest loss; "settle":
+            choose, and train nothing; "count" own losses under the model of the given
+            cluster; "compare": choose during a round, and train nothing; "mean" and "sum":
+            of its features; "masked": take the next step of a round of secure sums.
+        models: by cluster; {}: one that is not sent. Whoever is given a cluster needs only
+            that one.
         available: the clusters that may be chosen.
         path: of the streams under which clients draw, each from a seed of its own.
         contexts: one per client that is asked.
-        recipe: how to train.
+        recipe: the numbers of how to train; a client has the rest from its settings.
         round_index: of the round, where clients measure risks of their own, or keep
             something for their objective; negative: they are to keep nothing.
         broadcast: what is sent along for their objective, by name.
@@ -98,12 +99,16 @@ class ClientRequest:
         paths: `path` of each cluster, where it hangs on the one that a client is given.
     """
 
+    __pydantic_config__: ClassVar[Any] = {"arbitrary_types_allowed": True}  # tensors
+
     task: RequestType
-    models: tuple[Params, ...]
-    available: tuple[bool, ...]
-    path: tuple[str | int, ...]
-    contexts: Mapping[Handle, ClientContext]
-    recipe: Recipe = field(default_factory=Recipe)
+    models: tuple[Params, ...] = ()
+    available: tuple[bool, ...] = ()
+    path: tuple[str | int, ...] = ()
+    contexts: Mapping[Handle | ClientName, ClientContext] = field(
+        default_factory=dict[str, ClientContext]
+    )
+    recipe: RecipeNumbers = field(default_factory=RecipeNumbers)
     round_index: int = 0
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     roots: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])
@@ -113,6 +118,20 @@ class ClientRequest:
     sums: SumStep | None = None
     letters: Mapping[Handle, bytes] = field(default_factory=dict[Handle, bytes])
     paths: tuple[tuple[str | int, ...], ...] = ()
+
+    def for_client(self, handle: Handle, name: ClientName) -> "ClientRequest":
+        """Return what of it one client is sent, which it reads under its name."""
+        context = self.contexts[handle]
+        given, stakes = context.given, context.shares if context.weight else ()
+        return replace(
+            self,
+            models=tuple(m if given in (None, j) else {} for j, m in enumerate(self.models)),
+            path=self.paths[given or 0] if self.paths else self.path,
+            contexts={name: context},
+            roots={j: root for j, root in self.roots.items() if any(stakes[j : j + 1])},
+            letters={name: self.letters.get(handle, b"")},
+            paths=(),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

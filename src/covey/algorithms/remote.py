@@ -155,7 +155,7 @@ class Remote:
             state.available(),
             streams.path,
             contexts,
-            self.recipe,
+            self.recipe.numbers,
             state.round_index,
             inputs.broadcast,
             features=self.fingerprint if self.chooses_heads else "",
@@ -193,7 +193,7 @@ class Remote:
             (True,) * len(models),
             streams.path,
             contexts,
-            self.recipe,
+            self.recipe.numbers,
             inputs.round_index,
             inputs.broadcast,
         )
@@ -221,7 +221,7 @@ class Remote:
         shapes = {name: value.shape for name, value in request.models[0].items()}
         length = 1 + sum(shape.numel() for shape in shapes.values())
         updates = SumStep("keys", length, "updates")
-        bare = ClientRequest("masked", (), (), request.path, {}, self.recipe, sums=updates)
+        bare = ClientRequest("masked", path=request.path, recipe=request.recipe, sums=updates)
         whole = replace(request, task="masked", sums=updates)
         of_cluster: dict[int, list[Client]] = defaultdict(list)
         for client in cohort:
@@ -352,7 +352,7 @@ class Remote:
     ) -> ClientRequest:
         path, features = ("round", t), self.fingerprint
         return ClientRequest(
-            task, (), (), path, contexts, round_index=t, width=d, features=features
+            task, path=path, contexts=contexts, round_index=t, width=d, features=features
         )
 
 
@@ -440,7 +440,7 @@ def masked_counts(send: Send, min_cohort: int) -> Count:
     def count(target: Target, streams: Streams) -> tuple[ndarray, ndarray]:
         length = int(np.prod(SHAPE))
         counts = SumStep("keys", length, "counts")
-        bare = ClientRequest("masked", (), (), streams.path, {}, sums=counts)
+        bare = ClientRequest("masked", path=streams.path, sums=counts)
         whole = replace(bare, models=(target.params,), available=(True,))
         fewest = max(min_cohort, FEWEST_REPORTING)
         groups = [target.members] if len(target.members) >= fewest else []

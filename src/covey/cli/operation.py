@@ -7,10 +7,11 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,7 +31,7 @@ from covey.cli.answer import (
     text_of,
     wants_json,
 )
-from covey.cli.app import BAD_INPUT, errors
+from covey.cli.app import BAD_INPUT, console, errors
 from covey.cli.commands import OPERATION, app
 from covey.cli.runs import DEFAULT_ROOT, SetOption
 from covey.data.source import DataFile, check_data, data_folder
@@ -38,7 +39,7 @@ from covey.data.source import DataFile, check_data, data_folder
 if TYPE_CHECKING:
     from covey.config.problems import Problem
     from covey.config.rules import Idle
-    from covey.deploy.checks import Finding, Status
+    from covey.deploy.operation import Finding, Status, Tried
     from covey.runs.sweeps import Examination
 
 PORT = 8765
@@ -434,13 +435,11 @@ class FederationWritten(Answer):
 
     folder: Path
     address: str
-    insecure: bool
     nodes: Mapping[str, Path]
 
     def lines(self) -> Iterator[Line]:
         """Yield what was written, and what to read next."""
-        warning = ", INSECURE" if self.insecure else ""
-        yield f"{self.folder}: {len(self.nodes)} nodes, server at {self.address}{warning}"
+        yield f"{self.folder}: {len(self.nodes)} nodes, server at {self.address}"
         yield f"next: {self.folder / 'README.md'}"
 
 
@@ -452,7 +451,6 @@ def init_folder(
     node: list[str],
     host: str = "127.0.0.1",
     port: int = 8000,
-    insecure: bool = False,
     organisation: list[str] | None = None,
 ) -> FederationWritten:
     """Write all that is started on the server and carried to the nodes.
@@ -463,17 +461,16 @@ def init_folder(
         node: A client's name; repeatable.
         host: The server's name or address, as nodes see it.
         port: The server's only port.
-        insecure: No encryption: anybody can join and read.
         organisation: NAME=WHOSE: whose client a node is, which you attest; repeatable.
     """
     from covey.deploy.folder import Plan, write_federation
 
     pairs = (each.partition("=") for each in organisation or ())
     organisations = {name: whose for name, _, whose in pairs}
-    plan = Plan(tuple(node), host, port, insecure, organisations)
+    plan = Plan(tuple(node), host, port, organisations)
     folder = write_federation(config, out, plan, datetime.now(UTC))
     nodes = {name: folder / "nodes" / name for name in plan.nodes}
-    return FederationWritten(folder, plan.address, insecure, nodes)
+    return FederationWritten(folder, plan.address, nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,13 +503,13 @@ def check_folder(folder: Path) -> FederationChecked:
     Args:
         folder: A federation's folder, or that of one node.
     """
-    from covey.deploy.checks import check
+    from covey.deploy.operation import check
 
     findings = check(folder, datetime.now(UTC))
     return FederationChecked(all(each.level != "error" for each in findings), findings)
 
 
-@text_of("covey.deploy.checks.Status")
+@text_of("covey.deploy.operation.Status")
 def lines_of_status(status: Status) -> Iterator[Line]:
     """Yield tables of nodes and runs, or why there are none."""
     if status.problem:
@@ -531,8 +528,36 @@ def status(folder: Path) -> Iterator[Status]:
     Args:
         folder: The folder that `covey deploy init` wrote.
     """
-    from covey.deploy.checks import status_of
+    from covey.deploy.operation import status_of
 
     found = status_of(folder)
     yield found
     fail_if(bool(found.problem))
+
+
+@text_of("covey.deploy.operation.Tried")
+def lines_of_trial(tried: Tried) -> Iterator[Line]:
+    """Yield what came of it, whose steps have been reported."""
+    yield f"{tried.left} left, and its proof holds, after {tried.seconds:.0f} s"
+    if tried.proof:
+        yield f"kept: {tried.proof}"
+
+
+@deploy.command("try")
+def try_it(*, out: Path | None = None) -> Tried:
+    """Play a federation on this machine: a server, three nodes over TLS, one leaves.
+
+    Nothing has to be there before, and every process has ended afterwards, after Ctrl-C too.
+
+    Args:
+        out: A new folder, in which all is kept. Default: a temporary one, which is deleted.
+    """
+    from covey.deploy.operation import try_federation
+
+    def report(step: str) -> None:
+        console.print(step, soft_wrap=True)
+
+    if out is not None:
+        return try_federation(out.absolute(), report)
+    with TemporaryDirectory(prefix="covey-try-") as folder:
+        return replace(try_federation(Path(folder) / "all", report), proof=None)

@@ -1,10 +1,9 @@
 """The folder of a federation: who takes part, and all that is started on each machine.
 
-Certificates of the server and the keys by which it knows its nodes are ECDSA over P-384, the
-strongest curve that Flower takes for nodes.
+It is the tree of `templates`, filled in, with settings, keys and certificates. These are ECDSA
+over P-384, the strongest curve that Flower takes for nodes.
 """
 
-import hashlib
 import ipaddress
 import re
 import secrets
@@ -12,11 +11,12 @@ import shutil
 import sysconfig
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tomli_w
 from cryptography import x509
@@ -55,10 +55,12 @@ SWITCHES = {
 }
 """The environment of every process: no calls to others, no waiting, no spinning."""
 
+DECLARATION, ORGANISATIONS, AUTHORITY = "deploy.toml", "organisations.csv", "certificates/ca.crt"
+_ROUND_TIMEOUT = 600  # seconds that a round waits for a node
+_FIRST_NODE_PORT = 9094
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _ORGANISATION = re.compile(r"""[^\s,'"]([^,'"\r\n]{0,98}[^\s,'"])?""")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_FIRST_NODE_PORT = 9094
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,63 +71,49 @@ class Plan:
         nodes: names of the clients, each on a machine of its own.
         host: the name or address under which the nodes reach the server.
         port: the only port that the server listens on.
-        insecure: neither encryption nor authentication.
         organisations: whose client each one is, as far as the operator attests it.
     """
 
     nodes: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 8000
-    insecure: bool = False
     organisations: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         """Refuse what cannot become a folder, a certificate or an address."""
-        for name in self.nodes:
-            if not _NAME.fullmatch(name):
-                raise ConfigError(
-                    f"--node takes a name of at most 63 letters, digits, '.', '_' and "
-                    f"'-' that starts with a letter or digit, found {name!r}. Rename it."
-                )
-        if not self.nodes or len(set(self.nodes)) < len(self.nodes):
-            raise ConfigError(
-                f"A federation needs at least one --node, and each name once, found "
-                f"{', '.join(self.nodes) or 'none'}. Name every client once."
-            )
-        if strangers := sorted(self.organisations.keys() - set(self.nodes)):
-            raise ConfigError(
-                f"An organisation is attested for a client that takes part, found one of "
-                f"{strangers[0]!r}, which is no --node. Correct the name."
-            )
-        for name, organisation in self.organisations.items():
-            if not _ORGANISATION.fullmatch(organisation):
-                raise ConfigError(
-                    f"--organisation takes NAME=ORGANISATION, with an organisation of at "
-                    f"most 100 characters, no comma or quote among them, found "
-                    f"{organisation!r} for {name}. Correct it."
-                )
-        if self.organisations and self.insecure:
-            raise ConfigError(
-                "An organisation is attested for a key that is registered, found "
-                "--insecure, where nodes have none. Leave one of them out."
-            )
-        if not 0 < self.port < 65536:
-            raise ConfigError(
-                f"--port takes a number from 1 to 65535, found {self.port}. Correct it."
-            )
-        if self.ip is None and not _HOST.fullmatch(self.host):
-            raise ConfigError(
-                f"--host takes the name or address under which the nodes reach the server, found "
-                f"{self.host!r}. Leave out the port, and what is before '//'."
-            )
+        name = next((n for n in self.nodes if not _NAME.fullmatch(n)), None)
+        stranger = min(self.organisations.keys() - set(self.nodes), default=None)
+        odd = next((o for o in self.organisations.values() if not _ORGANISATION.fullmatch(o)), None)
+        twice = not self.nodes or len(set(self.nodes)) < len(self.nodes)
+        for is_wrong, expected, found in (
+            (
+                name is not None,
+                "--node takes at most 63 letters, digits, '.', '_', '-'",
+                repr(name),
+            ),
+            (twice, "At least one --node, and each name once", ", ".join(self.nodes) or "none"),
+            (
+                stranger is not None,
+                "An organisation is of a client that is a --node",
+                repr(stranger),
+            ),
+            (odd is not None, '--organisation takes NAME=ORGANISATION, without , and "', repr(odd)),
+            (not 0 < self.port < 65536, "--port takes a number from 1 to 65535", self.port),
+            (
+                self.ip is None and not _HOST.fullmatch(self.host),
+                "--host takes the name or address under which nodes reach the server, no port",
+                repr(self.host),
+            ),
+        ):
+            if is_wrong:
+                raise ConfigError(f"{expected}, found {found}. Correct it.")
 
     @property
     def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         """The host as an address, if it is not a name."""
-        try:
+        with suppress(ValueError):
             return ipaddress.ip_address(self.host)
-        except ValueError:
-            return None
+        return None
 
     @property
     def address(self) -> str:
@@ -150,24 +138,19 @@ class Plan:
         return _FIRST_NODE_PORT + self.nodes.index(name)
 
 
-DECLARATION = "deploy.toml"
-
-
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """What a folder is for, as `deploy init` writes it beside the scripts.
 
     Attributes:
-        plan: of the federation without its organisations; a node's names that node alone.
-        scripts: SHA-256 of each script as it was written, by its name.
+        plan: of the federation, without its organisations.
         folder: where the server's part is, which cannot be moved; "": this is a node's.
-        node_port: where a node's own processes meet; 0: this is the server's.
+        node: whose folder it is; "": it is the server's.
     """
 
     plan: Plan
-    scripts: Mapping[str, str]
     folder: str = ""
-    node_port: int = 0
+    node: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> "Declaration":
@@ -176,34 +159,55 @@ class Declaration:
         Raises:
             RunError: it is missing or malformed.
         """
-        path = folder / DECLARATION
         try:
-            return _DECLARATION.validate_python(tomllib.loads(read_text(path)))
+            found = _DECLARATION.validate_python(tomllib.loads(read_text(folder / DECLARATION)))
+            if (
+                (folder.absolute() != Path(found.folder))
+                if found.folder
+                else (found.node not in found.plan.nodes)
+            ):
+                raise ValueError(f"it was moved from {found.folder}")  # noqa: TRY301
         except (OSError, ValueError, RecursionError, ConfigError) as problem:
             raise RunError(
                 f"{folder} must be the folder of a federation or of one of its nodes, whose "
                 f"{DECLARATION} says which, but: {problem}. Give what `covey deploy init` wrote."
             ) from None
+        return found
 
-    def toml(self) -> bytes:
-        """Return it as it is written."""
-        return _toml(_DECLARATION.dump_python(self, mode="json"))
+    def files(self, **more: object) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of the templates' tree, filled in, by their paths in the folder."""
+        environment = Environment(  # noqa: S701 - scripts and settings, not HTML
+            loader=PackageLoader("covey.deploy"),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
+        where = {"plan": self.plan, "name": self.node, "out": self.folder, "switches": SWITCHES}
+        words = {"connection": CONNECTION, "timeout": _ROUND_TIMEOUT, "authority": AUTHORITY}
+        programs = sysconfig.get_path("scripts")
+        side = "node/" if self.node else "server/"
+        for template in environment.list_templates():
+            name = template.removeprefix(side)
+            is_needed = self.plan.organisations or name != ORGANISATIONS
+            # scripts need nothing more
+            if name == template or not is_needed or not (more or name.endswith(".sh")):
+                continue
+            text = environment.get_template(template).render(
+                **where, **words, programs=programs, **more
+            )
+            yield name.removesuffix(".jinja"), text.encode()
 
 
 _DECLARATION = TypeAdapter(Declaration)
-
-_FEWEST = 3
-_USUAL = 5
-_STAYING = 0.7
-"""The share of the nodes that is enough for a sum: the others may drop out."""
 
 
 def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     """Return a file's settings for a federation on Flower, every default filled in.
 
     Secrets are random ones, unless the file itself says where they come from. Updates are
-    merged robustly, unless the file has a section `aggregation`, or noise on their sums, or an
-    algorithm without updates. Who enters a cluster is bounded, unless the file says so
+    aggregated robustly, unless the file has a section `aggregation`, or noise on their sums,
+    or an algorithm without updates. Who enters a cluster is bounded, unless the file says so
     itself (`bounds_newcomers`). Of a new federation the server sees sums alone, where the
     settings and so many nodes allow it.
 
@@ -222,19 +226,16 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     settings = usual.model_dump(mode="json")
     if "source" not in file.get("secrets", {}):
         settings["secrets"]["source"] = "os"
-
     privacy = file.get("privacy", {})
-    # the smallest cohort leaves room for those who drop out
-    least = privacy.get("min_cohort", max(_FEWEST, min(_USUAL, int(_STAYING * nodes))))
-    if "secure_sums" in privacy or nodes < least:
-        return settings
-    masks = {"secure_sums": True, "min_cohort": least}
-    masked = {**settings, "privacy": {**settings["privacy"], **masks}}
-    try:
-        Config.of(masked)
-    except ConfigError:
-        return settings
-    return masked
+    # the smallest cohort, 5 or 70% of the nodes, leaves room for those who drop out
+    least = privacy.get("min_cohort", max(3, min(5, int(0.7 * nodes))))
+    if "secure_sums" not in privacy and nodes >= least:
+        masks = {"secure_sums": True, "min_cohort": least}
+        masked = {**settings, "privacy": {**settings["privacy"], **masks}}
+        with suppress(ConfigError):
+            Config.of(masked)
+            return masked
+    return settings
 
 
 def bounds_newcomers(config: Config) -> bool:
@@ -252,52 +253,24 @@ def bounds_newcomers(config: Config) -> bool:
     )
 
 
-def organisation_problem(config: Config, nodes: Sequence[str], known: Mapping[str, str]) -> str:
-    """Say what the aggregation must know of whose clients nodes are, and does not; "": nothing."""
+def check_organisations(config: Config, nodes: Sequence[str], known: Mapping[str, str]) -> str:
+    """Refuse nodes of which the aggregation must know whose clients they are, and does not."""
     least = least_organisations(config)
     lacking = [name for name in nodes if name not in known]
     present = {known[name] for name in nodes if name in known}
     if least > 1 and lacking:
-        return (
-            f"expected whose client each node is, as aggregation.min_organisations = {least} "
+        raise ConfigError(
+            f"Expected whose client each node is, as aggregation.min_organisations = {least} "
             f"needs it, found nothing of {lacking[0]!r}, which would not be let in. Say "
             f"--organisation {lacking[0]}=WHOSE, or add a line for it to the file."
         )
     if least > len(present):
-        return (
-            f"expected {least} organisations, as aggregation.min_organisations says, found "
+        raise ConfigError(
+            f"Expected {least} organisations, as aggregation.min_organisations says, found "
             f"{len(present)}: no set would be complete. Correct whose clients nodes are, or "
             f"lower it."
         )
-    return ""
-
-
-ORGANISATIONS = "organisations.csv"
-"""Whose client each one is: the operator's word, which no node can change."""
-
-
-def _attest(settings: dict[str, Any], out: Path, plan: Plan) -> Plan:
-    """Return the plan with the organisations of its nodes; the settings name their file."""
-    file = settings["population"]["organisations"]
-    known = read_organisations(Path(file)) if file else {}
-    known = {name: known[name] for name in plan.nodes if name in known}
-    plan = replace(plan, organisations={**known, **plan.organisations})
-    config = Config.of(settings)
-    if not plan.organisations and least_organisations(config) == 1:
-        return plan
-    if problem := organisation_problem(config, plan.nodes, plan.organisations):
-        raise ConfigError(f"{problem[0].upper()}{problem[1:]}")
-    settings["population"]["organisations"] = str(out / ORGANISATIONS)
-    return plan
-
-
-_ROUND_TIMEOUT = 600
-"""Seconds that a round waits for a node."""
-
-_SECRET, _SCRIPT, _READABLE = 0o600, 0o700, 0o644
-
-_Files = Iterator[tuple[str, bytes, int]]
-"""Paths inside the folder, contents and modes."""
+    return "it is known whose client each node is"
 
 
 def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path:
@@ -327,15 +300,21 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
             f"--out is written into scripts and settings, so its path must have no "
             f"quotes, backslashes or dollar signs, found {str(out)!r}. Give another."
         )
-    plan = _attest(settings, out, plan)
+    file, known = settings["population"]["organisations"], dict(plan.organisations)
+    named = read_organisations(Path(file)) if file else {}
+    known = {**{name: named[name] for name in plan.nodes if name in named}, **known}
+    if known or least_organisations(Config.of(settings)) > 1:
+        check_organisations(Config.of(settings), plan.nodes, known)
+        settings["population"]["organisations"] = str(out / ORGANISATIONS)
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
     try:
-        for name, content, mode in _files(settings, out, plan, now):
+        for name, content in _files(settings, out, replace(plan, organisations=known), now):
             path = unfinished / name
             for folder in reversed([*path.relative_to(unfinished).parents][:-1]):
                 (unfinished / folder).mkdir(mode=0o700, exist_ok=True)
-            replace_whole(path, content, mode)
+            usual = 0o700 if path.suffix == ".sh" else 0o644
+            replace_whole(path, content, 0o600 if path.name in _SECRET else usual)
         if out.is_dir():  # an empty one, which Windows does not replace
             out.rmdir()
         unfinished.rename(out)
@@ -346,119 +325,46 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
     return out
 
 
-def _files(settings: dict[str, Any], out: Path, plan: Plan, now: datetime) -> _Files:
-    context = {
-        "plan": plan,
-        "out": out,
-        "switches": SWITCHES,
-        "connection": CONNECTION,
-        "programs": sysconfig.get_path("scripts"),
-        "timeout": _ROUND_TIMEOUT,
-        "privacy": settings["privacy"],
-    }
-    yield "covey.toml", _toml(settings), _READABLE
-    if plan.organisations:
-        rows = [("name", "organisation"), *sorted(plan.organisations.items())]
-        text = "".join(f"{name},{organisation}\n" for name, organisation in rows)
-        yield ORGANISATIONS, text.encode(), _SECRET
-    yield from _app(out, plan)
-    trust = {"insecure": True} if plan.insecure else {"root-certificates": str(out / _AUTHORITY)}
-    connection = {"address": plan.address, **trust}
-    flwr = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
-    yield "flwr/config.toml", _toml(flwr), _READABLE
-    names = ("server.sh", "flwr.sh") if plan.insecure else ("server.sh", "flwr.sh", "register.sh")
-    declared = Declaration(replace(plan, organisations={}), {}, folder=str(out))
-    yield from _scripts(declared, names, context)
-    for name in ("README.md", "compose.yaml"):
-        yield name, _rendered(name, context), _READABLE
-    for name in ("covey-superlink.service", "covey-supernode@.service"):
-        yield f"systemd/{name}", _rendered(name, context), _READABLE
+_SECRET = ("key", "ca.key", "server.key", "node.toml", ORGANISATIONS)
 
-    certificates = {} if plan.insecure else _certificates(plan.host, now)
-    for name, content in certificates.items():
-        yield name, content, _SECRET if name.endswith(".key") else _READABLE
+
+def _files(
+    settings: dict[str, Any], out: Path, plan: Plan, now: datetime
+) -> Iterator[tuple[str, bytes]]:
+    """Yield paths inside the folder, and contents."""
+    bare = replace(plan, organisations={})
+
+    def declared(folder: str = "", node: str = "") -> tuple[str, bytes]:
+        known = _DECLARATION.dump_python(Declaration(bare, folder, node), mode="json")
+        return DECLARATION, _toml(known)
+
+    yield "covey.toml", _toml(settings)
+    yield declared(str(out))
+    yield from Declaration(plan, str(out)).files(privacy=settings["privacy"])
+    certificates = _certificates(plan.host, now)
+    yield from certificates.items()
     keys = {name: NodeKey.new(name) for name in plan.nodes}
-    shared = {"peers": b"".join(key.public for key in keys.values())}
-    if certificates:
-        shared["ca.crt"] = certificates[_AUTHORITY]
     # the server's database and keys are none of a node's business
     theirs = {key: value for key, value in settings.items() if key != "ledger"}
     theirs["population"] = {**settings["population"], "organisations": ""}
     theirs["secrets"] = {"source": settings["secrets"]["source"]}
-    shared["covey.toml"] = _toml(theirs)
     for name, key in keys.items():
-        own = {**context, "name": name, "seed": secrets.randbits(63)}
-        only = replace(plan, nodes=(name,), organisations={})
-        declared = Declaration(only, {}, node_port=plan.node_port(name))
-        readable = [(path, content, _READABLE) for path, content in shared.items()]
-        for path, content, mode in (
-            *readable,
-            ("key", key.private, _SECRET),
-            ("key.pub", key.public, _READABLE),
-            ("node.toml", _rendered("node.toml", own), _SECRET),
-            *_scripts(declared, ("start.sh",), own),
-        ):
-            yield f"nodes/{name}/{path}", content, mode
-
-
-def _scripts(declared: Declaration, names: Iterable[str], context: dict[str, Any]) -> _Files:
-    """Yield scripts, and the declaration with the hash of each."""
-    scripts = {name: _rendered(name, context) for name in names}
-    for name, content in scripts.items():
-        yield name, content, _SCRIPT
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in scripts.items()}
-    yield DECLARATION, replace(declared, scripts=hashes).toml(), _READABLE
-
-
-def _app(out: Path, plan: Plan) -> _Files:
-    """Give Flower its app: two imports, since covey is installed on every machine."""
-    app = {
-        "publisher": "covey",
-        "fab-include": ["coveyapp/**/*.py"],
-        "components": {
-            "serverapp": "coveyapp.server_app:app",
-            "clientapp": "coveyapp.client_app:app",
-        },
-        "config": {
-            "config": str(out / "covey.toml"),
-            "out": str(out / "runs" / "federation"),
-            "nodes": len(plan.nodes),
-            "timeout": _ROUND_TIMEOUT,
-            "names": ",".join(plan.nodes),
-            # without authentication every start of a node makes a new key
-            "binds-names": not plan.insecure,
-        },
-    }
-    # no dependencies: Flower would fetch them, and torch with them
-    project = {"name": "coveyapp", "version": "1.0.0", "license": "Apache-2.0"}
-    text = _toml({"project": project, "tool": {"flwr": {"app": app}}})
-    yield "app/pyproject.toml", text, _READABLE
-    yield "app/coveyapp/__init__.py", b'"""A federation of covey, for Flower."""\n', _READABLE
-    for side, file in (("server", "apps"), ("client", "client")):
-        module = (
-            f'"""The {side} of the federation."""\n\n'
-            f"from covey.flower.{file} import {side}_app as app\n\n"
-            f'__all__ = ["app"]\n'
-        )
-        yield f"app/coveyapp/{side}_app.py", module.encode(), _READABLE
+        own = {
+            "covey.toml": _toml(theirs),
+            "peers": b"".join(each.public for each in keys.values()),
+            "key": key.private,
+            "key.pub": key.public,
+            "ca.crt": certificates[AUTHORITY],
+            **dict([declared(node=name)]),
+            **dict(Declaration(bare, node=name).files(seed=secrets.randbits(63))),
+        }
+        yield from ((f"nodes/{name}/{path}", content) for path, content in own.items())
 
 
 def _toml(settings: dict[str, Any]) -> bytes:
     return tomli_w.dumps(settings).encode()
 
 
-def _rendered(name: str, context: dict[str, Any]) -> bytes:
-    environment = Environment(  # noqa: S701 - scripts and settings, not HTML
-        loader=PackageLoader("covey.deploy"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template(name).render(**context).encode()
-
-
-_AUTHORITY = "certificates/ca.crt"
 _AUTHORITY_LIFE = timedelta(days=3653)
 _SERVER_LIFE = timedelta(days=730)
 _CLOCK_SKEW = timedelta(hours=1)  # of a node whose clock is behind
@@ -471,55 +377,51 @@ def _certificates(host: str, now: datetime) -> dict[str, bytes]:
     processes. With the authority's key one can be the server, for every node.
     """
     root, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "covey federation")])
+    names = [general_name(name) for name in dict.fromkeys((host, "localhost", "127.0.0.1"))]
 
     def signed(
         name: str,
         key: ec.EllipticCurvePrivateKey,
         life: timedelta,
-        *parts: tuple[x509.ExtensionType, bool],
+        use: str,
+        *more: tuple[x509.ExtensionType, bool],
     ) -> bytes:
+        is_root = key is root
+        uses = x509.KeyUsage(**{each: each == use for each in _USES})
+        length = 0 if is_root else None
         builder = x509.CertificateBuilder(
-            issuer_name=_named("covey federation"),
-            subject_name=_named(name),
+            issuer_name=issuer,
+            subject_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
             public_key=key.public_key(),
             serial_number=x509.random_serial_number(),
             not_valid_before=now - _CLOCK_SKEW,
             not_valid_after=now + life,
         )
-        subject = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        for extension, critical in ((subject, False), *parts):
+        for extension, critical in (
+            (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+            (x509.BasicConstraints(ca=is_root, path_length=length), True),
+            (uses, True),
+            *more,
+        ):
             builder = builder.add_extension(extension, critical)
         return builder.sign(root, SHA384()).public_bytes(Encoding.PEM)
 
-    names = x509.SubjectAlternativeName(
-        [_general(name) for name in dict.fromkeys((host, "localhost", "127.0.0.1"))]
-    )
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key())
+    pem = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     return {
-        _AUTHORITY: signed(
-            "covey federation",
-            root,
-            _AUTHORITY_LIFE,
-            (x509.BasicConstraints(ca=True, path_length=0), True),
-            (_usage("key_cert_sign"), True),
-        ),
-        "certificates/ca.key": _pem(root),
+        AUTHORITY: signed("covey federation", root, _AUTHORITY_LIFE, "key_cert_sign"),
+        "certificates/ca.key": root.private_bytes(*pem),
         "certificates/server.pem": signed(
             "covey server",
             server,
             _SERVER_LIFE,
-            (x509.BasicConstraints(ca=False, path_length=None), True),
-            (_usage("digital_signature"), True),
+            "digital_signature",
             (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
-            (names, False),
-            (issuer, False),
+            (x509.SubjectAlternativeName(names), False),
+            (x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), False),
         ),
-        "certificates/server.key": _pem(server),
+        "certificates/server.key": server.private_bytes(*pem),
     }
-
-
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 _USES = (
@@ -528,23 +430,14 @@ _USES = (
 )
 
 
-def _usage(use: str) -> x509.KeyUsage:
-    return x509.KeyUsage(**{each: each == use for each in _USES})
-
-
-def _general(host: str) -> x509.GeneralName:
-    try:
+def general_name(host: str) -> x509.DNSName | x509.IPAddress:
+    """Return a host as a certificate has it."""
+    with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+    return x509.DNSName(host)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-@dataclass(frozen=True, slots=True)
-class NodeKey:
+class NodeKey(NamedTuple):
     """A node's key pair, as `ssh-keygen -t ecdsa -b 384` writes it.
 
     With it a node joins and signs sums under masks, these with or without TLS

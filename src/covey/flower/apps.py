@@ -47,12 +47,7 @@ def _main(grid: Grid, context: Context) -> None:
     ours.handlers, ours.level, ours.propagate = theirs.handlers, logging.INFO, False
     told = {key: str(value) for key, value in context.run_config.items()}
     names = frozenset(filter(None, told.get("names", "").split(",")))
-    federated = Federated(
-        told["config"],
-        invited=names,
-        timeout=float(told["timeout"]),
-        binds_names=told.get("binds-names", "True") == "True",
-    )
+    federated = Federated(told["config"], invited=names, timeout=float(told["timeout"]))
     federated.start(grid, told["out"], int(told["nodes"]))
 
 

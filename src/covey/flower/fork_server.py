@@ -1,34 +1,33 @@
-"""`python -m covey.flower.fork_server FOLDER PARENT`: client apps without their imports.
+"""A node's process that has loaded what answers need, and forks for every message.
 
-Flower starts `flwr-clientapp` for every message to a node, which takes seconds to load
-itself, PyTorch and covey. This process has loaded them, and forks for every message: the
-child is what `flwr-clientapp` would be. `start.sh` of a node starts it, and puts FOLDER,
-which holds a `flwr-clientapp` of its own (`covey.flower.launcher`), first on PATH. Where
-there is no fork server, because it has ended or this is not Linux, Flower's own program
-runs.
+Flower starts the program `flwr-clientapp`, found on PATH, for every message to a node, which
+takes seconds to load itself, PyTorch and covey. A node's `start.sh` starts this module as
+`serve FOLDER PARENT`, and puts FOLDER first on PATH: a `flwr-clientapp` there hands its words
+over (`hand-over FOLDER WORDS`), and a fork becomes what Flower's program would be. Where
+nobody takes them, because the server has ended or this is not Linux, Flower's own runs.
 
-It ends with the process that started it, whose id is PARENT, and before it would answer
-with code that is older than what is installed.
+The server ends with the process that started it, whose id is PARENT, and before it would
+answer with code that is older than what is installed. Of Flower it uses the name of its
+program, and that this is a console script of its distribution.
 """
 
-import gc
 import json
 import os
 import shlex
-import signal
 import socket
 import sys
 from collections.abc import Sequence
 from contextlib import chdir, suppress
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from covey.flower import launcher
+PROGRAM = "flwr-clientapp"
+"""The program that Flower starts for every message to a node."""
 
-LOADED = ("flwr.supernode.cli", "httpcore", "covey.flower.client")
-"""What the answers to messages need; httpx loads httpcore at its first request."""
+SOCKET, TAKEN = "socket", b"+"
+"""Where the server listens, in its folder, and its word that a fork has the words."""
+
+PATIENCE = 10.0
+"""Seconds that the server has to answer."""
 
 POLL_SECONDS = 1.0
 """How often it looks whether it is still wanted."""
@@ -37,142 +36,128 @@ MAX_WORDS = 2**20
 """Bytes of a program's arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How a program was started.
+_Launch = tuple[list[str], list[int]]
+"""A folder and words, and the three streams of who comes."""
 
-    Attributes:
-        folder: in which.
-        words: its arguments.
-        streams: its standard input, output and errors.
+
+def _hand_over(folder: str, words: Sequence[str]) -> None:
+    """Give the words, this process's folder and its three streams to the server, and end.
+
+    Run as a file, isolated from everything that is installed, since it is started for every
+    message.
     """
+    here = os.getcwd()  # noqa: PTH109 - as text
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE)
+        with chdir(folder):  # a socket's whole path may be too long
+            connection.connect(SOCKET)
+        socket.send_fds(connection, [json.dumps([here, *words]).encode() + b"\n"], [0, 1, 2])
+        if connection.recv(1) == TAKEN:
+            return
+    places = os.environ["PATH"].split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join(p for p in places if p != folder)
+    os.execvp(PROGRAM, [PROGRAM, *words])  # noqa: S606 - no shell is wanted
 
-    folder: str
-    words: tuple[str, ...]
-    streams: tuple[int, ...]
 
+def _serve(folder: Path, parent: int) -> None:
+    """Fork for every launch, until nobody wants any; each child becomes Flower's program."""
+    import gc
+    from importlib import import_module
+    from importlib.metadata import PackageNotFoundError, entry_points, version
 
-def _installed() -> tuple[str, str]:
-    try:
-        return version("covey"), version("flwr")
-    except PackageNotFoundError:  # it is being installed anew
-        return "", ""
+    def installed() -> tuple[str, str]:
+        try:
+            return version("covey"), version("flwr")
+        except PackageNotFoundError:  # it is being installed anew
+            return "", ""
 
-
-def serve(folder: Path, parent: int) -> Launch | None:
-    """Fork for every launch, until nobody wants any; return in each child what it is.
-
-    Args:
-        folder: new or one's own, for the socket and the launcher.
-        parent: the process with which it ends.
-
-    Returns:
-        How the child's program was started; None in the server itself, at its end.
-    """
     if os.getppid() != parent:
-        return None
-    installed = _installed()
-    for name in LOADED:
+        return
+    loaded = installed()
+    (script,) = entry_points(group="console_scripts", name=PROGRAM)
+    program = script.load()
+    for name in ("httpcore", "covey.flower.client"):  # httpx loads httpcore when it is used
         import_module(name)
     gc.collect()
     gc.freeze()  # else the children's collections copy all that is loaded
+    launch: _Launch | None = None
     with _listening(folder) as listener:
-        _write_launcher(folder)
-        while os.getppid() == parent:
+        while launch is None and os.getppid() == parent:
             with suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
             with suppress(TimeoutError):
                 connection, _ = listener.accept()
-                if _installed() != installed:
-                    connection.close()
-                    break
                 with connection:
-                    if launch := _forked(connection):
-                        return launch
-    (folder / launcher.PROGRAM).unlink(missing_ok=True)
-    (folder / launcher.SOCKET).unlink(missing_ok=True)
-    return None
+                    if installed() != loaded:
+                        break
+                    launch = _forked(connection)
+    if launch is not None:
+        _become(*launch)
+        program()
+        return
+    for name in (PROGRAM, SOCKET):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _listening(folder: Path) -> socket.socket:
-    """Return where launchers come to, as nobody but the owner of the folder can."""
+    """Return where launchers come to, as nobody but the owner can, and write the launcher."""
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
-    (folder / launcher.SOCKET).unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    for name in (SOCKET, PROGRAM):
+        (folder / name).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
     with chdir(folder):  # a socket's whole path may be too long
-        listener.bind(launcher.SOCKET)
+        listener.bind(SOCKET)
     listener.listen()
     listener.settimeout(POLL_SECONDS)
+    command = shlex.join([sys.executable, "-I", "-S", __file__, "hand-over", str(folder)])
+    (folder / PROGRAM).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    (folder / PROGRAM).chmod(0o700)
     return listener
 
 
-def _write_launcher(folder: Path) -> None:
-    file = str(launcher.__file__)
-    command = shlex.join([sys.executable, "-I", "-S", file, str(folder)])
-    place = folder / launcher.PROGRAM
-    place.unlink(missing_ok=True)
-    place.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    place.chmod(0o700)
-
-
-def _forked(connection: socket.socket) -> Launch | None:
+def _forked(connection: socket.socket) -> _Launch | None:
     """Fork for who has come; return in the child what it wants, and None in the server."""
     connection.settimeout(POLL_SECONDS)
-    launch = _received(connection)
-    if launch is None:
-        return None
-    if os.fork() == 0:
-        return launch
-    for stream in launch.streams:
-        os.close(stream)
-    with suppress(OSError):  # who has given up meanwhile has started it otherwise
-        connection.sendall(launcher.TAKEN)
-    return None
-
-
-def _received(connection: socket.socket) -> Launch | None:
-    """Return what a launcher says; None if that is nothing whole."""
-    streams: list[int] = []
-    try:
+    words, streams = list[str](), list[int]()
+    with suppress(OSError, ValueError, TypeError):
         text, streams, _, _ = socket.recv_fds(connection, MAX_WORDS, 3)
         while text and not text.endswith(b"\n") and len(text) < MAX_WORDS:
             more = connection.recv(MAX_WORDS)
             text = text + more if more else b""
-        told = json.loads(text)
-        if len(streams) == 3:
-            return Launch(told["folder"], tuple(told["words"]), tuple(streams))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+        words = [str(word) for word in json.loads(text)]
+    is_whole = words and len(streams) == 3
+    if is_whole and os.fork() == 0:
+        return words, streams
     for stream in streams:
         os.close(stream)
+    if is_whole:
+        with suppress(OSError):  # who has given up meanwhile has started it otherwise
+            connection.sendall(TAKEN)
     return None
 
 
-def _become(launch: Launch) -> None:
-    """Run Flower's program as if it had been started anew."""
-    for number, stream in enumerate(launch.streams):
+def _become(words: list[str], streams: list[int]) -> None:
+    """Make this process as if Flower's program had been started anew."""
+    import signal
+
+    import numpy as np
+
+    for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    os.chdir(launch.folder)
+    folder, *rest = words
+    os.chdir(folder)
     # a shell lets what it starts in the background ignore this
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    import numpy as np
-    from flwr.supernode.cli import flwr_clientapp
-
     np.random.seed()  # noqa: NPY002 - which others may use, and children would share
-    sys.argv = [launcher.PROGRAM, *launch.words]
-    flwr_clientapp()
-
-
-def _main(words: Sequence[str]) -> None:
-    if sys.platform != "linux":  # elsewhere libraries do not survive a fork
-        return
-    folder, parent = words
-    if launch := serve(Path(folder).absolute(), int(parent)):
-        _become(launch)
+    sys.argv = [PROGRAM, *rest]
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    _, _task, _folder, *_rest = sys.argv
+    if _task == "hand-over":
+        _hand_over(_folder, _rest)
+    elif sys.platform == "linux":  # elsewhere libraries do not survive a fork
+        _serve(Path(_folder).absolute(), int(_rest[0]))

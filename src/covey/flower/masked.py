@@ -1,18 +1,17 @@
 """A node's steps in a round of secure sums: what it checks, keeps and sends."""
 
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from filelock import FileLock
 from jaxtyping import Int64
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from covey.aggregation.base import ClientUpdate
 from covey.aggregation.mean import numbers_of_update
@@ -20,27 +19,21 @@ from covey.algorithms.client_requests import ClientRequest, SummedUp, SumStep
 from covey.algorithms.remote import numbers_of_counts
 from covey.algorithms.sum_moves import numbers_of
 from covey.base.errors import ConfigError, DataError, RunError
-from covey.base.files import (
-    checked,
-    checked_json,
-    make_folder,
-    read_bounded,
-    replace_whole,
-    user_folder,
-)
+from covey.base.files import make_folder, user_folder
 from covey.base.params import model_hash
 from covey.build.remote import ClientRuntime
 from covey.build.training import summed_up
+from covey.config.node import NodeFile
 from covey.config.settings import Config
 from covey.data.examples import Client
-from covey.deploy.node import NodeFile
 from covey.flower.identity import identities_in
+from covey.flower.memory import EXACT, read_kept, write_kept
 from covey.heads.sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
 
-EXACT = ConfigDict(extra="forbid")
+_LOSS = "the client could be asked for two sums that tell its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +105,7 @@ class OpenedSums:
         )
 
 
-_memory = TypeAdapter(SumMemory).validate_python
-_opened = TypeAdapter(OpenedSums).validate_python
+_MEMORY, _OPENED = TypeAdapter(SumMemory), TypeAdapter(OpenedSums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +154,15 @@ class SumGuard:
         with ExitStack() as held:
             for file in self.files:
                 held.enter_context(_lock(file))
-            known = [_read(file, _opened).sums for file in self.files]
+            known = [read_kept(file, _OPENED, _LOSS).sums for file in self.files]
             yield OpenedSums(tuple(dict.fromkeys(s for sums in known for s in sums)))
 
     def add(self, opened: OpenedSum) -> None:
         """Keep that a sum is opened, before anything is sent."""
         for file in self.files:
-            known = _read(file, _opened).sums
+            known = read_kept(file, _OPENED, _LOSS).sums
             if opened not in known:
-                _write(file, {"sums": [asdict(each) for each in (*known, opened)]})
+                write_kept(file, OpenedSums((*known, opened)))
 
 
 def _lock(file: Path) -> FileLock:
@@ -178,25 +170,6 @@ def _lock(file: Path) -> FileLock:
     file.parent.mkdir(mode=0o700, exist_ok=True)
     place = file.with_suffix(".lock")
     return FileLock(place, mode=0o600, thread_local=False, fallback_to_soft=False)
-
-
-def _read(file: Path, adopt: Any) -> Any:  # noqa: ANN401 - as the file has it
-    if not file.is_file():
-        return adopt({})
-    try:
-        found = json.loads(checked(read_bounded(file)))
-        found.pop("checksum", None)
-        return adopt(found)
-    except (OSError, ValueError, AttributeError, ValidationError) as error:
-        raise RunError(
-            f"{file} must hold what this client keeps of the sums that it was in, but "
-            f"it cannot be read ({type(error).__name__}). Restore the file; without "
-            f"it the client could be asked for two sums that tell its own."
-        ) from error
-
-
-def _write(file: Path, kept: Mapping[str, Any]) -> None:
-    replace_whole(file, checked_json(kept), mode=0o600)
 
 
 CHOICES = ("place", "settle", "compare")
@@ -260,7 +233,7 @@ class SumRounds:
         self._check_needed(asked.of)
         identities, name = identities_in(self.folder), self.file.name
         with _lock(self.kept):
-            memory = _read(self.kept, _memory)
+            memory = read_kept(self.kept, _MEMORY, _LOSS)
             if asked.step == "keys":
                 least = max(self.config.privacy.min_cohort, self.file.min_cohort or 0)
                 terms = Terms.new(asked.length, least, bytes.fromhex(session))
@@ -281,7 +254,7 @@ class SumRounds:
                 after, said = current.mask(letter, values)
             else:
                 return self._opened(memory, _current(memory, session), asked, letter, identities)
-            _write(self.kept, asdict(memory.in_round(after)))
+            write_kept(self.kept, memory.in_round(after))
         return said
 
     def _opened(
@@ -319,7 +292,7 @@ class SumRounds:
                 raise RefusedError(error.reason, SERVER, remedy) from None
             guard.add(OpenedSum(*numbers, name, after.survivors))
             opened = replace(memory, opened=True)
-            _write(self.kept, asdict(opened.in_round(replace(after, earlier=()))))
+            write_kept(self.kept, opened.in_round(replace(after, earlier=())))
         return said
 
     def _check_needed(self, of: SummedUp) -> None:
@@ -352,7 +325,7 @@ class SumRounds:
                 f"{request.task!r} and leave = {str(self.file.leave).lower()} in "
                 f"node.toml. Set it to true, if the client is to leave."
             )
-        self._check_same(_read(self.kept, _memory), own_numbers(lambda: member, request))
+        self._check_same(read_kept(self.kept, _MEMORY, _LOSS), own_numbers(lambda: member, request))
 
     def _check_same(self, memory: SumMemory, own: OwnNumbers) -> None:
         """Refuse other numbers than are in a sum already, as they are taken off again."""

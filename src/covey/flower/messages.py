@@ -5,84 +5,36 @@ Nothing that arrives is believed: every field, shape and number is looked at her
 is not valid raises `InvalidMessageError` with a reason that reveals none of the values.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from io import BytesIO
 from math import inf, prod
-from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 from pydantic import TypeAdapter
-from pydantic_core import to_json
 from torch import Tensor
 
-from covey.algorithms.client_requests import (
-    ClientContext,
-    ClientRequest,
-    ClientResponse,
-    RequestType,
-    SumStep,
-)
+from covey.algorithms.client_requests import ClientContext, ClientRequest, ClientResponse
 from covey.base.errors import CoveyError
 from covey.base.names import ClientName, Handle, Params
-from covey.engine.recipe import Recipe, RecipeNumbers
 from covey.flower.identity import InvalidMessageError
 from covey.heads.sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
 from covey.membership.estimators import EDGES, FOLDS
 from covey.secure_sums.messages import Reason
 
+KIND = "train"
+"""The one kind of message that a covey client app listens to."""
+
 ROOT = "root"
 """What is sent beside a head that the client is in."""
 
-
 LETTER, BYTES = "letter", "bytes"
 """What a message of the protocol of secure sums is called, and its one array."""
-
-
-def lengths_of(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
-    """Return how long the features of each client's records are that sent their sums.
-
-    The root of the mean square, the bias among it.
-    """
-    diagonals = {
-        each.handle: each.sums.gram[diagonal_of(len(each.sums.targets))].double()
-        for each in answers
-        if each.sums is not None
-    }
-    return {h: {"length": (d.sum() / d[-1]).sqrt()} for h, d in diagonals.items()}
-
-
-def with_letter(letter: bytes) -> ArrayRecord:
-    """Return the record that carries these bytes: as an array, which may be long."""
-    return ArrayRecord({BYTES: Array("uint8", (len(letter),), "raw", letter)})
-
-
-def letter_in(content: RecordDict, most: float) -> bytes:
-    """Return the bytes that a message carries, as they are; none if there are none.
-
-    Raises:
-        InvalidMessageError: there are more than `most`, or something else is there.
-    """
-    record = content.get(LETTER)
-    if record is None:
-        return b""
-    if not isinstance(record, ArrayRecord) or list(record) != [BYTES]:
-        raise InvalidMessageError(f"it must hold bytes called {LETTER!r}")
-    letter = record[BYTES].data
-    if len(letter) > most:
-        raise InvalidMessageError(f"it must hold at most {most} bytes")
-    return letter
-
-
-T = TypeVar("T")
-
-KIND = "train"
-"""The one kind of message that a covey client app listens to."""
 
 MAX_COUNT = 10**6
 """The highest count of losses that a client may send, per fold and bin."""
@@ -113,43 +65,33 @@ OF_FEATURES = ("mean", "sum")
 """Tasks whose answers are about a client's features, and about no model."""
 
 Counts = tuple[tuple[int, ...], ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One message to one node, without the models.
+    """One message to one node.
 
     Attributes:
         covey_version: of the server.
         run: names the run, for what a node remembers.
         token: to be sent back; it makes an answer good for this question only.
         name: the client that is asked; empty where the node is asked who it is.
-        task: "hello", or what `Call` says.
+        asked: what of it, and of it alone (`ClientRequest.for_client`).
         classes: how many the federation has; 0: not known yet.
-        offered: which models may be chosen; only the given one is sent if there is one.
-        recipe: the numbers of this round; a node knows the rest from its settings.
-        broadcast: names of what is sent along for clients' objectives.
-        width, features: of heads that are solved (`ClientRequest`).
-        frozen: hash of the model's parameters that do not train.
-        sums: the step of secure sums that is asked for.
     """
 
     covey_version: str
     run: str
     token: str
     name: ClientName
-    task: Literal["hello"] | RequestType
+    asked: ClientRequest
     classes: int = 0
-    offered: tuple[bool, ...] = ()
-    path: tuple[str | int, ...] = ()
-    recipe: RecipeNumbers = field(default_factory=RecipeNumbers)
-    round_index: int = 0
-    slip: ClientContext = field(default_factory=ClientContext)
-    broadcast: tuple[str, ...] = ()
-    width: int = 0
-    features: str = ""
-    frozen: str = ""
-    sums: SumStep | None = None
+
+    @property
+    def context(self) -> ClientContext:
+        """What the client is told of itself."""
+        return self.asked.contexts.get(self.name, ClientContext())
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,54 +147,48 @@ class Hello:
     held_out: int = 0
 
 
-Carried = dict[int, tuple[Params, ArrayRecord]]
-"""Models as messages carry them, by the id of the model, which is kept with them."""
-
-AS_QUESTION = TypeAdapter(Question).validate_json
-AS_REPLY = TypeAdapter(Reply).validate_json
-AS_HELLO = TypeAdapter(Hello).validate_json
-
-
 class PendingQuestion(NamedTuple):
     """What the server remembers of a question until it is answered.
 
     Attributes:
         examples: how many the client said that it trains on.
         held_out: how many it said that it holds out.
-        letter: what the protocol of secure sums sends it.
     """
 
     handle: Handle
     question: Question
-    start: Mapping[int, Params]
-    broadcast: Mapping[str, Params] = MappingProxyType({})
     examples: int = MAX_EXAMPLES
     held_out: int = MAX_EXAMPLES
-    letter: bytes = b""
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {
+    kind: TypeAdapter(kind) for kind in (Question, Reply, Hello)
+}
+_AS_ARRAYS = {"asked": {"models", "roots", "broadcast", "letters"}}
+"""What of a question is no text."""
+
+Carried = dict[tuple[int, bool], tuple[Params, ArrayRecord]]
+"""Models as messages carry them, by the id of the model, which is kept with them."""
 
 
 def make_message(
-    question: Question,
-    models: Mapping[int, Params],
-    node: int,
-    ttl: float,
-    broadcast: Mapping[str, Params] = MappingProxyType({}),
-    *,
-    carried: Carried | None = None,
-    letter: bytes = b"",
+    question: Question, node: int, ttl: float, carried: Carried | None = None
 ) -> Message:
     """Return the message that asks a node.
 
     What several messages of a round carry is held once, in `carried`.
     """
-    content = encode(question, letter=letter)
-    held = {} if carried is None else carried
-    named = {f"model-{j}": model for j, model in models.items()}
-    named |= {f"broadcast-{name}": tensors for name, tensors in broadcast.items()}
-    for name, params in named.items():
-        if id(params) not in held:
-            held[id(params)] = params, arrays(params)
-        content[name] = held[id(params)][1]
+    asked, held = question.asked, {} if carried is None else carried
+    content = encode(question, letter=asked.letters.get(question.name, b""))
+    models = enumerate(asked.models)
+    named = {f"model-{j}": (model, asked.roots.get(j)) for j, model in models if model}
+    named |= {f"broadcast-{name}": (tensors, None) for name, tensors in asked.broadcast.items()}
+    for name, (params, root) in named.items():
+        key = id(params), root is not None
+        if key not in held:
+            whole = params if root is None else {**params, ROOT: root}
+            held[key] = params, arrays(whole)
+        content[name] = held[key][1]
     return Message(content, node, KIND, ttl=ttl)
 
 
@@ -260,7 +196,8 @@ def encode(
     record: Question | Reply | Hello, update: Params | None = None, letter: bytes = b""
 ) -> RecordDict:
     """Return a message's content."""
-    text = to_json(record).decode()
+    omitted = _AS_ARRAYS if isinstance(record, Question) else None
+    text = _ADAPTERS[type(record)].dump_json(record, exclude=omitted).decode()
     content = RecordDict({"covey": ConfigRecord({"json": text})})
     if update is not None:
         content["update"] = arrays(update)
@@ -269,47 +206,40 @@ def encode(
     return content
 
 
-def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
+def question_of(content: RecordDict) -> Question:
     """Return what a server asks, on the node's side.
 
     Raises:
         InvalidMessageError: the message does not fit this version of covey.
     """
-    question = _read(content, AS_QUESTION, inf)  # a node trusts its server
+    question = _read(content, Question, inf)  # a node trusts its server
     if question.covey_version != version("covey"):
         raise InvalidMessageError(f"the server has covey {question.covey_version}")
     # of the models a client gets some, and with heads that it is in their roots
-    names = [f"model-{j}" for j in range(len(question.offered))]
+    names = [f"model-{j}" for j in range(len(question.asked.available))]
     models = [_params(_record(content, name)) if name in content else {} for name in names]
-    roots = {j: model.pop(ROOT) for j, model in enumerate(models) if ROOT in model}
-    request = ClientRequest(
-        task="settle" if question.task == "hello" else question.task,
+    sent = (name.partition("broadcast-") for name in content)
+    asked = replace(
+        question.asked,
+        roots={j: model.pop(ROOT) for j, model in enumerate(models) if ROOT in model},
         models=tuple(models),
-        available=question.offered,
-        path=question.path,
-        contexts={question.name: question.slip},
-        recipe=Recipe().with_numbers(question.recipe),
-        round_index=question.round_index,
         broadcast={
-            name: _params(_record(content, f"broadcast-{name}")) for name in question.broadcast
+            name: _params(_record(content, f"{prefix}{name}"))
+            for before, prefix, name in sent
+            if prefix and not before
         },
-        roots=roots,
-        width=question.width,
-        features=question.features,
-        frozen=question.frozen,
-        sums=question.sums,
         letters={question.name: letter_in(content, inf)},
     )
-    return question, request
+    return replace(question, asked=asked)
 
 
-def hello_of(message: Message, token: str, settings_hash: str) -> Hello:
+def hello_of(content: RecordDict, token: str, settings_hash: str) -> Hello:
     """Return a node's identity.
 
     Raises:
         InvalidMessageError: it cannot take part.
     """
-    hello = _read(message.content, AS_HELLO)
+    hello = _read(content, Hello)
     _check_answer(hello, token)
     if not hello.name:
         raise InvalidMessageError("it has no name: set one in its node.toml")
@@ -334,32 +264,21 @@ def hello_of(message: Message, token: str, settings_hash: str) -> Hello:
     return hello
 
 
-def reply_of(message: Message, pending: PendingQuestion) -> tuple[Reply, ClientResponse]:
+def reply_of(content: RecordDict, pending: PendingQuestion) -> tuple[Reply, ClientResponse]:
     """Return what a node answered, found to be in order.
 
     Raises:
         InvalidMessageError: with what was expected.
     """
-    question = pending.question
-    reply = _read(message.content, AS_REPLY)
+    question, asked = pending.question, pending.question.asked
+    reply = _read(content, Reply)
     _check_answer(reply, question.token)
     if reply.name != question.name:
         raise InvalidMessageError("it answers for another client")
-    return reply, client_response_of(message.content, reply, pending)
-
-
-def client_response_of(
-    content: RecordDict, reply: Reply, pending: PendingQuestion
-) -> ClientResponse:
-    """Return the answer to a question.
-
-    Raises:
-        InvalidMessageError: it does not fit the question.
-    """
-    question, given = pending.question, pending.question.slip.given
-    allowed = [j for j, offered in enumerate(question.offered) if offered]
+    given = question.context.given
+    allowed = [j for j, offered in enumerate(asked.available) if offered]
     allowed = allowed if given is None else [given]
-    allowed = allowed if question.task not in (*OF_FEATURES, "masked") else [0]
+    allowed = allowed if asked.task not in (*OF_FEATURES, "masked") else [0]
     if reply.cluster not in allowed:
         raise InvalidMessageError(f"it must name one of the clusters {allowed}")
     if not (np.isfinite(reply.weight) and reply.weight > 0):
@@ -367,36 +286,69 @@ def client_response_of(
     if reply.accuracy is not None and not 0 <= reply.accuracy <= 1:
         raise InvalidMessageError("its accuracy must lie in [0, 1]")
     answer = ClientResponse(pending.handle, reply.cluster, weight=reply.weight)
-    if question.task in ("choose", "train"):
-        return replace(answer, update=_update(content, pending.start[reply.cluster]))
-    if question.task == "count":
-        return replace(
-            answer,
-            members=_counts(reply.members, pending.examples),
-            held_out=_counts(reply.held_out, pending.held_out),
+    if asked.task in ("choose", "train"):
+        answer = replace(answer, update=_update(content, asked.models[reply.cluster]))
+    elif asked.task == "count":
+        members = _counts(reply.members, pending.examples)
+        answer = replace(
+            answer, members=members, held_out=_counts(reply.held_out, pending.held_out)
         )
-    if question.task == "mean":
-        mean = _update(content, {"mean": _like((question.width,), torch.float64)})["mean"]
+    elif asked.task == "mean":
+        mean = _update(content, {"mean": _like((asked.width,), torch.float64)})["mean"]
         if fault := fault_of_mean(mean):
             raise InvalidMessageError(fault)
-        return replace(answer, mean=mean)
-    if question.task == "sum":
-        return replace(answer, sums=_sums(content, pending))
-    if question.sums is not None:  # the protocol reads what a client sends in a step of it
-        most = 8.0 * question.sums.length + MAX_SHARES
-        return replace(answer, letter=letter_in(content, most))
-    return answer
+        answer = replace(answer, mean=mean)
+    elif asked.task == "sum":
+        answer = replace(answer, sums=_sums(content, pending))
+    elif asked.sums is not None:  # the protocol reads what a client sends in a step of it
+        answer = replace(answer, letter=letter_in(content, 8.0 * asked.sums.length + MAX_SHARES))
+    return reply, answer
+
+
+def lengths_of(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
+    """Return how long the features of each client's records are that sent their sums.
+
+    The root of the mean square, the bias among it.
+    """
+    diagonals = {
+        each.handle: each.sums.gram[diagonal_of(len(each.sums.targets))].double()
+        for each in answers
+        if each.sums is not None
+    }
+    return {h: {"length": (d.sum() / d[-1]).sqrt()} for h, d in diagonals.items()}
+
+
+def with_letter(letter: bytes) -> ArrayRecord:
+    """Return the record that carries these bytes: as an array, which may be long."""
+    return ArrayRecord({BYTES: Array("uint8", (len(letter),), "raw", letter)})
+
+
+def letter_in(content: RecordDict, most: float) -> bytes:
+    """Return the bytes that a message carries, as they are; none if there are none.
+
+    Raises:
+        InvalidMessageError: there are more than `most`, or something else is there.
+    """
+    record = content.get(LETTER)
+    if record is None:
+        return b""
+    if not isinstance(record, ArrayRecord) or list(record) != [BYTES]:
+        raise InvalidMessageError(f"it must hold bytes called {LETTER!r}")
+    letter = record[BYTES].data
+    if len(letter) > most:
+        raise InvalidMessageError(f"it must hold at most {most} bytes")
+    return letter
 
 
 def _sums(content: RecordDict, pending: PendingQuestion) -> Sums:
     """Return a client's sums over records of weight 1."""
-    width, classes = pending.question.width, pending.question.classes
+    width, classes = pending.question.asked.width, pending.question.classes
     expected = {
         "gram": _like((width * (width + 1) // 2,), torch.int64),
         "targets": _like((width, classes), torch.int64),
     }
     sums = Sums(**_update(content, expected))
-    if pending.question.slip.digest not in ("", sums.digest()):
+    if pending.question.context.digest not in ("", sums.digest()):
         raise InvalidMessageError(
             "its sums must be those that it sent before, as they are taken off with them"
         )
@@ -478,11 +430,11 @@ def _counts(counts: Counts | None, most: int) -> np.ndarray:
     return np.array(rows, dtype=np.int64)
 
 
-def _read(content: RecordDict, read: Callable[[str], T], most: float = MAX_TEXT) -> T:
+def _read(content: RecordDict, kind: type[T], most: float = MAX_TEXT) -> T:
     try:
         record = content["covey"]
         text = str(record["json"]) if isinstance(record, ConfigRecord) else ""
-        return read(text if len(text) <= most else "")
+        return _ADAPTERS[kind].validate_json(text if len(text) <= most else "")
     except (KeyError, ValueError, CoveyError):
         raise InvalidMessageError(f"it must be written as covey {version('covey')} does") from None
 
@@ -499,7 +451,7 @@ def _record(content: RecordDict, name: str) -> ArrayRecord:
     return record
 
 
-def _params(record: ArrayRecord) -> dict[str, torch.Tensor]:
+def _params(record: ArrayRecord) -> dict[str, Tensor]:
     try:
         return {
             # what is read from bytes is an array of its own: seldom is a copy needed

@@ -37,7 +37,6 @@ from covey.flower.identity import (
 from covey.flower.messages import (
     MAX_CLASSES,
     MAX_EXAMPLES,
-    ROOT,
     Carried,
     Hello,
     PendingQuestion,
@@ -285,14 +284,9 @@ class FlowerServer:
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Return the answers that came in time and in order, in the cohort's order."""
         at = {hello.name: node for node, hello in self._hellos.items()}
-        # heads as they are sent to clients that are in them
-        rooted = [
-            {**model, ROOT: request.roots[j]} if j in request.roots else model
-            for j, model in enumerate(request.models)
-        ]
         answers = self._received(
             {
-                node: self._question(request, self._hellos[node], client.handle, rooted)
+                node: self._pending(request, self._hellos[node], client.handle)
                 for client in cohort
                 if (node := at.get(client.name)) is not None
             }
@@ -314,13 +308,13 @@ class FlowerServer:
         """Ask nodes to identify themselves."""
         tokens = {node: secrets.token_hex(16) for node in nodes}
         questions = (
-            make_message(self._bare_question("hello", "", token), {}, node, HELLO_SECONDS)
+            make_message(self._question(ClientRequest("hello"), token), node, HELLO_SECONDS)
             for node, token in tokens.items()
         )
         hellos: list[tuple[int, Hello]] = []
         for node, message in self._exchanged(questions, HELLO_SECONDS):
             try:
-                hello = hello_of(message, tokens[node], self._policy.settings_hash)
+                hello = hello_of(message.content, tokens[node], self._policy.settings_hash)
                 hellos.append((node, hello))
             except InvalidMessageError as error:
                 self._reject(node, str(error))
@@ -378,39 +372,17 @@ class FlowerServer:
         self._names.bind(hello.name, identity)
         self._hellos[node] = hello
 
-    def _bare_question(self, task: str, name: ClientName, token: str) -> Question:
-        return Question(version("covey"), self._policy.run, token, name, task)  # type: ignore[arg-type]
-
     def _question(
-        self, request: ClientRequest, hello: Hello, handle: Handle, rooted: Sequence[Params]
-    ) -> PendingQuestion:
-        context = request.contexts[handle]
-        needed = range(len(request.models)) if context.given is None else (context.given,)
-        question = replace(
-            self._bare_question(request.task, hello.name, secrets.token_hex(16)),
-            classes=self.profile.classes,
-            offered=request.available,
-            path=request.paths[context.given or 0] if request.paths else request.path,
-            recipe=request.recipe.numbers,
-            round_index=request.round_index,
-            slip=context,
-            broadcast=tuple(request.broadcast),
-            width=request.width,
-            features=request.features,
-            frozen=request.frozen,
-            sums=request.sums,
-        )
-        met = {j for j, share in enumerate(context.shares) if share * context.weight}
-        models = {j: (rooted if j in met else request.models)[j] for j in needed}
-        return PendingQuestion(
-            handle,
-            question,
-            models,
-            request.broadcast,
-            MAX_EXAMPLES if self._policy.hides_sizes else hello.examples,
-            hello.held_out,
-            request.letters.get(handle, b""),
-        )
+        self, asked: ClientRequest, token: str, name: ClientName = "", classes: int = 0
+    ) -> Question:
+        return Question(version("covey"), self._policy.run, token, name, asked, classes)
+
+    def _pending(self, request: ClientRequest, hello: Hello, handle: Handle) -> PendingQuestion:
+        asked = request.for_client(handle, hello.name)
+        token = secrets.token_hex(16)
+        question = self._question(asked, token, hello.name, self.profile.classes)
+        most = MAX_EXAMPLES if self._policy.hides_sizes else hello.examples
+        return PendingQuestion(handle, question, most, hello.held_out)
 
     def _received(self, pending: Mapping[int, PendingQuestion]) -> list[ClientResponse]:
         """Return the answers that are in order."""
@@ -418,12 +390,7 @@ class FlowerServer:
         timeout = self._policy.timeout
         carried = Carried()  # what several of them carry is held once
         messages = (
-            make_message(
-                *(asked.question, asked.start, node, timeout, asked.broadcast),
-                carried=carried,
-                letter=asked.letter,
-            )
-            for node, asked in pending.items()
+            make_message(each.question, node, timeout, carried) for node, each in pending.items()
         )
         replies = self._exchanged(messages, timeout)
         found: dict[Handle, tuple[Reply, ClientResponse]] = {}
@@ -433,7 +400,7 @@ class FlowerServer:
             try:
                 if handle in found:
                     raise InvalidMessageError("it has answered already")  # noqa: TRY301
-                reply, answer = reply_of(message, pending[node])
+                reply, answer = reply_of(message.content, pending[node])
                 self._check_answer(node, pending[node], answer)
                 found[handle] = reply, answer
             except InvalidMessageError as error:
@@ -441,7 +408,7 @@ class FlowerServer:
         answers = [answer for _, answer in found.values()]
         compared = answers if self._policy.compares_norms else ()
         lengths = _updates(compared) or lengths_of(compared)
-        task = next((asked.question.task for asked in pending.values()), "")
+        task = next((each.question.asked.task for each in pending.values()), "")
         for handle in self._norms.outsized(task, lengths):
             what = "features are" if found[handle][1].sums else "update is"
             reason = f"its {what} far larger than the others'"
@@ -466,9 +433,9 @@ class FlowerServer:
             raise InvalidMessageError(
                 f"its weight must be at most the {pending.examples} examples that it announced"
             )
-        question = pending.question
-        if question.sums is not None and question.sums.step == "keys":
-            terms = Terms(bytes.fromhex(question.slip.session), question.sums.length)
+        question, sums = pending.question, pending.question.asked.sums
+        if sums is not None and sums.step == "keys":
+            terms = Terms(bytes.fromhex(question.context.session), sums.length)
             public = self._identities.get(node, NodeIdentity()).public
             check_keys(question.name, terms, answer.letter, public)
 

@@ -29,10 +29,10 @@ from covey.base.names import ClientName, Params
 from covey.base.rng import Streams
 from covey.build.clients import Overrides
 from covey.components.own_code import no_foreign_code
+from covey.config.node import NodeFile
 from covey.config.settings import load_config
 from covey.data.arrays import read_client
 from covey.data.population import brought_order
-from covey.deploy.node import NodeFile
 from covey.engine.protocol import ScoringJob
 from covey.ledger.store import Ledger
 from covey.membership.references import loss_drop, top_share

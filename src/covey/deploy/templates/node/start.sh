@@ -6,18 +6,14 @@ here=$(cd -- "$(dirname -- "$0")" && pwd)
 
 # Flower starts flwr-clientapp for every message. This one has loaded all that it needs, and
 # forks; it ends with the node. Without it, Flower's own is started: slower, and else the same.
-python3 -P -m covey.flower.fork_server "$here/fork-server" $$ &
+python3 -P -m covey.flower.fork_server serve "$here/fork-server" $$ &
 export PATH="$here/fork-server:$PATH"
 
 # --port: on which this node's own processes meet; two nodes of one machine need two.
 exec flower-supernode \
     --superlink {{ plan.address }} \
-{% if plan.insecure %}
-    --insecure \
-{% else %}
     --root-certificates "$here/ca.crt" \
     --auth-supernode-private-key "$here/key" \
-{% endif %}
     --host 127.0.0.1 --port {{ plan.node_port(name) }} \
     --node-config "file=\"$here/node.toml\"" \
     "$@"

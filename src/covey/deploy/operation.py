@@ -1,0 +1,662 @@
+"""A federation before it is started, while it runs, and all of it once, for a look."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+
+from covey.base.errors import ConfigError, CoveyError, RunError
+from covey.base.files import permissions_of_others, read_bounded
+from covey.build.clients import least_organisations
+from covey.build.training import masks_told, summed_up
+from covey.components.built_ins import DEFAULTS
+from covey.config.node import NodeFile
+from covey.config.settings import Config
+from covey.data.arrays import read_client
+from covey.data.population import read_organisations
+from covey.deploy.folder import (
+    AUTHORITY,
+    CONNECTION,
+    SWITCHES,
+    Declaration,
+    Plan,
+    bounds_newcomers,
+    check_organisations,
+    federation_settings,
+    general_name,
+    write_federation,
+)
+
+FLOWER = ((1, 41), (1, 43))
+"""The first version of Flower that covey is made for, and the first that it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        level: an error keeps the federation from working, or from being what its
+            folder promises; a warning is a choice to be aware of.
+    """
+
+    level: Literal["ok", "warning", "error"]
+    about: str
+    detail: str
+
+
+class _Choice(Exception):  # noqa: N818 - it is none
+    """What a warning says."""
+
+
+def _looked(about: str, look: Callable[[], str]) -> Finding:
+    """Look at something: the function returns what is fine, and raises what is not."""
+    try:
+        return Finding("ok", about, look())
+    except _Choice as choice:
+        return Finding("warning", about, str(choice))
+    except CoveyError as problem:
+        return Finding("error", about, str(problem))
+    except (OSError, ValueError, TypeError) as problem:
+        return Finding("error", about, f"expected a readable file, found: {problem}. {_AGAIN}")
+
+
+def check(folder: Path, now: datetime) -> tuple[Finding, ...]:
+    """Look at all that can be looked at without starting anything.
+
+    Args:
+        folder: of `covey deploy init`, or of one node of it.
+        now: with a time zone.
+
+    Raises:
+        RunError: it is neither.
+    """
+    return tuple(_findings(folder.absolute(), Declaration.read(folder), now))
+
+
+def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Finding]:
+    plan, is_node = declared.plan, bool(declared.node)
+    yield _looked("flwr", _versions)
+    scripts = [
+        _looked(name, partial(_unchanged, folder / name, content))
+        for name, content in declared.files()
+    ]
+    yield from scripts
+    node, config, path = None, None, folder / "covey.toml"
+    try:
+        if is_node:
+            node = NodeFile.read(folder / "node.toml")
+            yield Finding("ok", "node.toml", f"complete, for {node.name}")
+            path = folder / node.config
+        config = Config.of(federation_settings(path))
+        yield Finding("ok", path.name, "the settings are valid")
+    except CoveyError as problem:
+        about = "node.toml" if is_node and node is None else path.name
+        yield Finding("error", about, str(problem))
+    if config is not None:
+        yield from (Finding("warning", *each) for each in _choices(config, is_node=is_node))
+        if protection := masks_told(config):
+            bare = summed_up(config) & {"updates", "counts"}
+            yield Finding("warning" if bare else "ok", "masks", protection)
+        if not is_node and (config.population.organisations or least_organisations(config) > 1):
+            yield _looked("organisations", partial(_organisations, config, plan.nodes))
+    if node is not None:
+        yield _looked("data", partial(_examples, node, config, folder))
+    authority = folder / ("ca.crt" if is_node else AUTHORITY)
+    yield _looked(authority.name, partial(_life, authority, now))
+    if not is_node:
+        yield from server_findings(authority.parent, plan.host, now)
+        if all(each.level == "ok" for each in scripts):
+            yield Finding("ok", "server.sh", _IN_MEMORY)
+            yield _looked("server.sh", partial(_exposed, plan))
+    yield _looked("permissions", partial(_permissions, folder))
+    yield _looked(plan.address, partial(_knock, plan.address, authority, is_node=is_node))
+
+
+_IN_MEMORY = (
+    "the server is in memory, and updates stay off the disk, unless it is started with "
+    "--database: then every client's updates pass through that file, and no denial covers it"
+)
+
+
+def _exposed(plan: Plan) -> str:
+    if not plan.is_local:
+        raise _Choice(
+            f"expected a port that only nodes can reach, found --host {plan.bind}: Flower lets "
+            f"whoever reaches it register keys and start apps. See README.md for a firewall."
+        )
+    return "only this machine can reach the server"
+
+
+def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
+    """Yield settings to be aware of, and what they mean."""
+    if config.secrets.source == "seeded":
+        yield (
+            "covey.toml",
+            "expected secrets.source = 'os', found 'seeded': whoever has these settings, so every "
+            "node, can recompute what hides clients. For experiments only.",
+        )
+    if is_node:
+        return
+    # a cluster is its newcomers' where anybody may enter it
+    if bounds_newcomers(config) and not getattr(config.method, "max_newcomers", 0.0):
+        yield (
+            "method",
+            "expected method.max_newcomers above 0, found 0: nodes that lie can all choose a small "
+            "cluster and be its majority. Leave it out, or trust every node.",
+        )
+    if config.method.subtracts:
+        yield (
+            "method",
+            "expected models that no client moves far, found heads that are solved from sums: who "
+            "announces many examples counts for as many, and no median is taken of sums. Trust "
+            "every node, or know how many examples it may have.",
+        )
+        if not config.privacy.secure_sums:
+            yield (
+                "privacy",
+                "expected privacy.secure_sums = true, found false: the server sees each client's "
+                "own sums, which give the features of few records away. Set it, with "
+                "method.initialisation = 'random' or one cluster, or trust the server.",
+            )
+    # noise on sums needs the mean
+    elif config.aggregation.name == DEFAULTS["aggregation"] and config.privacy.client_noise == 0:
+        yield (
+            "aggregation",
+            "expected a robust aggregation, found aggregation.name = 'mean': a few nodes that lie "
+            "can turn the model round. Leave the section aggregation out for the geometric "
+            "median, or trust every node.",
+        )
+
+
+def _versions() -> str:
+    least, below = (".".join(map(str, numbers)) for numbers in FLOWER)
+    try:
+        found = version("flwr")
+    except PackageNotFoundError:
+        found = "0.0: none"
+    if not FLOWER[0] <= tuple(map(int, found.split(":")[0].split(".")[:2])) < FLOWER[1]:
+        raise RunError(
+            f"expected flwr >= {least}, < {below}, found {found}. Run pip install 'covey[flower]'."
+        )
+    return f"version {found}, with covey {version('covey')}; use the same on every machine"
+
+
+def _unchanged(script: Path, content: bytes) -> str:
+    """Look whether a script is as this covey writes it: of others nothing is known."""
+    found = read_bounded(script) if script.is_file() else None
+    if found != content:
+        raise RunError(
+            f"expected it as covey {version('covey')} writes it, found "
+            f"{'none' if found is None else 'it changed'}: it is not known what it sends to "
+            f"others, who can reach what it starts, and what stays on the disk. Write the folder "
+            f"again with `covey deploy init`; options are words behind the script's name."
+        )
+    return "telemetry, update checks and installation at run time are off"
+
+
+def _organisations(config: Config, nodes: Sequence[str]) -> str:
+    """Look whether the file of organisations says of every node what the aggregation needs."""
+    if path := config.population.organisations:
+        return check_organisations(config, nodes, read_organisations(Path(path)))
+    raise RunError(
+        f"expected population.organisations, as aggregation.min_organisations = "
+        f"{least_organisations(config)} needs it, found none: no node would be let in. Name "
+        f"the file."
+    )
+
+
+def _examples(node: NodeFile, config: Config | None, folder: Path) -> str:
+    """Look for a node's examples; a relative path starts at its folder."""
+    if node.data:
+        path = folder / node.data
+        return f"{len(read_client(path)):,} examples in {path}"
+    # only such data are shared out among clients with numbers for names
+    if config is not None and ":" not in config.data.name and config.data.simulates:
+        last = config.population.clients - 1
+        if node.name not in (f"client-{index:05}" for index in range(last + 1)):
+            raise RunError(
+                f"expected an .npz file, or the name of a simulated client, client-00000 to "
+                f"client-{last:05}, found neither: {node.name!r}. Set data in node.toml."
+            )
+    raise _Choice(
+        f"expected an .npz file, found none named: the node plays the simulated client "
+        f"{node.name!r}. Set data in node.toml for real examples."
+    )
+
+
+def _permissions(folder: Path) -> str:
+    """Look whether anybody but the owner can read what is private and still there."""
+    patterns = ("certificates/*.key", "nodes/*/key", "nodes/*/node.toml", "key", "node.toml")
+    private = [folder, *(path for pattern in patterns for path in folder.glob(pattern))]
+    modes = {str(path): path.stat().st_mode & 0o777 for path in private}
+    if open_ones := {path: m for path, m in modes.items() if permissions_of_others(m)}:
+        found = ", ".join(f"{path} with mode {mode:04o}" for path, mode in open_ones.items())
+        raise RunError(
+            f"expected what is private for its owner alone, found {found}. Run chmod go= "
+            f"{' '.join(open_ones)}; if others may have read it, make a new one."
+        )
+    return f"{len(private)} private files and folders are private"
+
+
+def _knock(address: str, authority: Path, *, is_node: bool) -> str:
+    """Look what answers at the server's address, and whether it is of this authority."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        with socket.create_connection((host, int(port)), timeout=3.0) as plain:
+            context = ssl.create_default_context(cafile=authority)
+            context.wrap_socket(plain, server_hostname=host).close()
+    except (ssl.SSLError, ConnectionResetError) as problem:
+        raise RunError(
+            f"expected the server with a certificate of {authority}, found: {problem}. "
+            f"Another program has the port, or the certificates are of another folder."
+        ) from None
+    except OSError as problem:
+        if is_node:
+            raise _Choice(
+                f"expected the server, found no answer ({problem}). Start it: the node will wait; "
+                f"or correct the host, or this machine's DNS."
+            ) from None
+        return "nothing is there yet: start server.sh"
+    return "the server answers"
+
+
+_AGAIN = "Write a new folder with `covey deploy init`, or replace the file."
+
+
+def server_findings(folder: Path, host: str, now: datetime) -> Iterator[Finding]:
+    """Look at the server's own certificate and key.
+
+    Args:
+        folder: with ca.crt, server.pem and server.key.
+        host: what the nodes call the server.
+        now: with a time zone.
+    """
+    yield _looked("server.pem", partial(_life, folder / "server.pem", now))
+    yield _looked("server.pem", partial(_chain, folder, host, now))
+    yield _looked("server.key", partial(_key, folder))
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(read_bounded(path))
+    except (OSError, ValueError) as problem:
+        raise RunError(f"expected a certificate in {path}, found: {problem}. {_AGAIN}") from None
+
+
+def _life(path: Path, now: datetime) -> str:
+    certificate = _certificate(path)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not begin <= now <= end:
+        raise RunError(
+            f"expected it to hold today, {now:%Y-%m-%d}, found {begin:%Y-%m-%d} to "
+            f"{end:%Y-%m-%d}. Set the clock, or: {_AGAIN}"
+        )
+    life = f"holds until {end:%Y-%m-%d}"
+    if end - now < timedelta(days=30):
+        raise _Choice(f"expected it to hold a month more, {life}. {_AGAIN}")
+    return life
+
+
+def _chain(folder: Path, host: str, now: datetime) -> str:
+    """Look whether nodes, and the server's own processes, believe the server."""
+    authority, server = (_certificate(folder / name) for name in ("ca.crt", "server.pem"))
+    try:
+        server.verify_directly_issued_by(authority)
+        for name in (host, "127.0.0.1"):
+            policy = PolicyBuilder().store(Store([authority])).time(now)
+            policy.build_server_verifier(general_name(name)).verify(server, [])
+    except (VerificationError, InvalidSignature, ValueError) as problem:
+        raise RunError(
+            f"expected that ca.crt signed it for {host}, for the nodes, and 127.0.0.1, for the "
+            f"server's own processes, found: {problem}. {_AGAIN}"
+        ) from None
+    return f"is signed by ca.crt for {host} and 127.0.0.1"
+
+
+def _key(folder: Path) -> str:
+    key = load_pem_private_key(read_bounded(folder / "server.key"), password=None)
+    if key.public_key() != _certificate(folder / "server.pem").public_key():
+        raise RunError(f"expected the key of server.pem, found another. {_AGAIN}")
+    return "is the key of server.pem"
+
+
+class NoAnswerError(RunError):
+    """The server of a federation does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node.
+
+    Attributes:
+        name: None if its key was not registered by register.sh.
+        id: Flower's, for as long as the server knows the key; None: not registered.
+        state: online, offline, registered (never seen) or not registered.
+        since: when that began, UTC; None: not known.
+    """
+
+    name: str | None
+    id: str | None
+    state: str
+    since: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a Flower app; its state is Flower's word."""
+
+    id: str
+    app: str
+    state: str
+    detail: str
+    elapsed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the server says.
+
+    Attributes:
+        problem: why there is no answer; empty if the server answered.
+    """
+
+    address: str
+    problem: str
+    nodes: tuple[Node, ...] = ()
+    runs: tuple[Run, ...] = ()
+
+
+def status_of(folder: Path) -> Status:
+    """Ask the server of a federation for its nodes and runs.
+
+    Raises:
+        RunError: the folder is none that `deploy init` wrote.
+        ConfigError: Flower is not installed here.
+    """
+    address = Declaration.read(folder).plan.address
+    words = ("run-id", "fab-id", "status", "status-details")
+    try:
+        nodes, runs = nodes_of(folder), _ask(folder, "list")["runs"]
+    except NoAnswerError as problem:
+        return Status(address, str(problem))
+    listed = (Run(*(str(run[key]) for key in words), elapsed=float(run["elapsed"])) for run in runs)
+    return Status(address, "", nodes, tuple(listed))
+
+
+def nodes_of(folder: Path) -> tuple[Node, ...]:
+    """Ask the server for its nodes; also named are those that it does not know.
+
+    Raises:
+        NoAnswerError: it does not answer.
+        ConfigError: Flower is not installed here.
+    """
+    names = dict[str, str]()  # by node id, as register.sh kept them
+    for path in (folder / "flwr" / "registered").glob("*.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            names[str(json.loads(read_bounded(path))["node-id"])] = path.stem
+    began = {"online": "online-at", "offline": "offline-at"}
+    nodes: list[Node] = []
+    for listed in _ask(folder, "supernode", "list")["nodes"]:
+        state, number = listed["status"], str(listed["node-id"])
+        since = listed.get(began.get(state, "created-at"))
+        known = None if since in (None, "N/A") else str(since)
+        nodes.append(Node(names.get(number), number, state, known))
+    here = {path.name for path in (folder / "nodes").glob("*") if path.is_dir()}
+    absent = here - {node.name for node in nodes}
+    nodes += [Node(name, None, "not registered", None) for name in absent]
+    return tuple(sorted(nodes, key=lambda node: node.name or "~"))
+
+
+def _ask(folder: Path, *words: str) -> dict[str, Any]:
+    """Return what `flwr` answers, which tells success by its answer alone."""
+    program = shutil.which("flwr") or shutil.which("flwr", path=sysconfig.get_path("scripts"))
+    if program is None:
+        raise ConfigError(
+            "Expected Flower's command flwr, found none. Run pip install 'covey[flower]'."
+        )
+    problem = f"nothing in {_STATUS_SECONDS:.0f} seconds."
+    with suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(  # noqa: S603 - no word is from elsewhere
+            [program, *words, CONNECTION, "--format", "json"],
+            env={**os.environ, **SWITCHES, "FLWR_HOME": str((folder / "flwr").absolute())},
+            capture_output=True,
+            text=True,
+            timeout=_STATUS_SECONDS,
+            check=False,
+        )
+        try:
+            answer = json.loads(done.stdout)
+        except ValueError:
+            problem = done.stderr or done.stdout
+        else:
+            if answer.get("success"):
+                return answer
+            problem = str(answer.get("error-message", answer))
+    *_, last = ["no reason.", *problem.strip().splitlines()]
+    raise NoAnswerError(
+        f"Expected the server at {Declaration.read(folder).plan.address} to answer, found: "
+        f"{last} Start server.sh, or look with `covey deploy check` at what is in its way."
+    )
+
+
+_STATUS_SECONDS = 60.0  # that `flwr` has, most of which it takes to start
+
+
+_TRIED = """
+rounds = 3
+[data]
+name = "npz"
+[model]
+name = "mlp"
+[train]
+local_epochs = 5
+optimizer.momentum = 0.9
+[method]
+name = "fedavg"
+[risk]
+name = "none"
+"""
+_STAYING, _LEAVING = ("alice", "bob"), "carol"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A federation that was played on one machine.
+
+    Attributes:
+        folder: of the federation, its run and its logs.
+        left: the client that was forgotten.
+        proof: of that, which was verified; None: the folder is not kept.
+    """
+
+    folder: Path
+    left: str
+    proof: Path | None
+    seconds: float
+
+
+def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
+    """Play a federation of three nodes over TLS on this machine, of which one leaves.
+
+    Every process that it starts has ended when it returns or raises.
+
+    Args:
+        folder: a new one.
+        report: is told of every step that was taken.
+
+    Raises:
+        ConfigError: there is no Flower, or something in the folder.
+        RunError: a step failed; the logs say more.
+    """
+    if any(find_spec(name) is None for name in ("flwr", "psutil")):
+        raise ConfigError("A trial needs Flower, found none. Run pip install 'covey[flower]'.")
+    if folder.exists():
+        raise ConfigError(f"--out must be a new folder, and {folder} is there. Give another.")
+    began, names = time.monotonic(), (*_STAYING, _LEAVING)
+    port, *node_ports = _free_ports(1 + len(names))
+    (folder / "logs").mkdir(parents=True)
+    (folder / "federation.toml").write_text(_TRIED)
+    plan = Plan(names, port=port)
+    home = write_federation(folder / "federation.toml", folder / "fed", plan, datetime.now(UTC))
+    _share_digits([home / "nodes" / name for name in names])
+    report(f"{home}: settings, certificates, and a folder with a key and data for each node")
+    run = folder / "run"
+    with _Processes(folder) as processes:
+        processes.start("server", home / "server.sh")
+        processes.play("register", home / "register.sh")
+        report(f"the server answers at {plan.address}, and knows the nodes' keys")
+        for name, own in zip(names, node_ports, strict=True):
+            processes.start(name, home / "nodes" / name / "start.sh", "--port", str(own))
+        processes.wait(lambda: {n.state for n in _answered(home)} == {"online"}, "nodes online")
+        report(f"{', '.join(names)} are online")
+        covey = sys.executable, "-m", "covey"
+        processes.play("run", *covey, "run", home / "covey.toml", "--out", run)
+        report("3 rounds are played")
+        processes.play("forget", *covey, "forget", run, _LEAVING, "--basis", "erasure")
+        processes.play("resume", *covey, "resume", run)
+        (proof,) = (run / "proofs").glob("*.json")
+        report(f"{_LEAVING} left: {' and '.join(_STAYING)} played the rounds again without it")
+        processes.play("verify", *covey, "verify", proof, "--ledger", run)
+        report(f"its proof holds: {proof}")
+    report("server and nodes have ended")
+    return Tried(folder, _LEAVING, proof, round(time.monotonic() - began, 1))
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago, all different."""
+    with ExitStack() as held:
+        trials = [held.enter_context(socket.socket()) for _ in range(count)]
+        for trial in trials:
+            trial.bind(("127.0.0.1", 0))
+        return [trial.getsockname()[1] for trial in trials]
+
+
+def _share_digits(nodes: Sequence[Path]) -> None:
+    """Give each node a part of scikit-learn's digits."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    digits: Any = load_digits()
+    for place, node in enumerate(nodes):
+        mine = slice(place, None, len(nodes))
+        images = (digits.images[mine] / 16).astype(np.float32)
+        np.savez(node / "mine.npz", x=images, y=digits.target[mine])
+        file = node / "node.toml"
+        file.write_text(file.read_text().replace('# data = "examples.npz"', 'data = "mine.npz"'))
+
+
+def _answered(home: Path) -> tuple[Node, ...]:
+    with suppress(NoAnswerError):
+        return nodes_of(home)
+    return ()
+
+
+_TRIAL_SECONDS = 600.0  # a trial takes about one minute
+_POLL_SECONDS = 0.2
+
+
+class _Processes:
+    """Processes of one trial, all of which end with it, and all that these have started.
+
+    Each is in a session of its own, so that Ctrl-C reaches this one alone, which ends them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._logs, self._running = folder / "logs", dict[str, subprocess.Popen[bytes]]()
+        self._end = time.monotonic() + _TRIAL_SECONDS
+        programs = (str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
+        path = os.pathsep.join([*programs, os.environ["PATH"]])
+        # nothing is read or written in the user's own folders
+        self._environment = {**os.environ, "PATH": path, "XDG_CONFIG_HOME": str(folder / "config")}
+
+    def __enter__(self) -> "_Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from psutil import NoSuchProcess, Process, wait_procs
+
+        signals = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(each, signal.SIG_IGN) for each in signals]
+        started: list[Process] = []
+        for process in self._running.values():
+            with suppress(NoSuchProcess):
+                started += Process(process.pid).children(recursive=True)
+        for process in reversed(self._running.values()):  # the nodes before the server
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10.0)
+            process.kill()
+            process.wait()
+        left = wait_procs(started, timeout=5.0)[1]
+        for child in left:
+            with suppress(NoSuchProcess):
+                child.kill()
+        wait_procs(left, timeout=5.0)
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+
+    def start(self, name: str, *words: str | Path) -> "subprocess.Popen[bytes]":
+        """Start a process that goes on."""
+        with self._log(name).open("wb") as log:
+            process = subprocess.Popen(  # noqa: S603 - no word is from elsewhere
+                [str(word) for word in words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+        self._running[name] = process
+        return process
+
+    def play(self, name: str, *words: str | Path) -> None:
+        """Start a process, and wait until it has done what it is for."""
+        process = self.start(name, *words)
+        self.wait(lambda: process.poll() is not None, name)
+        del self._running[name]
+
+    def wait(self, is_so: Callable[[], bool], wanted: str) -> None:
+        """Wait until something is so, and nothing has failed."""
+        while True:
+            codes = {name: process.poll() for name, process in self._running.items()}
+            done = is_so()
+            for name, code in codes.items():
+                if code or (code == 0 and not done):
+                    raise self._failed(name, f"found that {name} ended with code {code}")
+            if done:
+                return
+            if time.monotonic() > self._end:
+                raise self._failed("server", f"found nothing in {_TRIAL_SECONDS:.0f} s: {wanted}")
+            time.sleep(_POLL_SECONDS)
+
+    def _failed(self, name: str, found: str) -> RunError:
+        said = self._log(name).read_text(errors="replace").strip().splitlines()[-3:]
+        return RunError(
+            f"Expected a trial of a federation to go through, {found}: {' / '.join(said)}. Look "
+            f"into {self._logs}, and at `covey deploy check {self._logs.parent / 'fed'}`."
+        )
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"

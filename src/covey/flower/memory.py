@@ -1,0 +1,170 @@
+"""What a client keeps of a run in its own folder, and is checked whenever it is read."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote, unquote
+
+import safetensors.torch
+from pydantic import ConfigDict, TypeAdapter
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from covey.base.errors import CoveyError, RunError
+from covey.base.figure import RiskEstimate
+from covey.base.files import check_regular, checked, checked_json, read_bounded, replace_whole
+from covey.base.names import Params
+
+UNREADABLE = (
+    *(SafetensorError, OSError, CoveyError),
+    *(ValueError, TypeError, KeyError, RecursionError),
+)
+EXACT = ConfigDict(extra="forbid")
+T = TypeVar("T")
+
+
+def read_kept(file: Path, kind: TypeAdapter[T], loss: str) -> T:
+    """Return what a file of the client's holds; what is not there yet holds defaults.
+
+    Args:
+        file: as `write_kept` wrote it.
+        kind: of record.
+        loss: what is not known without the file.
+
+    Raises:
+        RunError: it cannot be read.
+    """
+    if not file.is_file():
+        return kind.validate_python({})
+    try:
+        kept = json.loads(checked(read_bounded(file)))
+        del kept["checksum"]
+        return kind.validate_python(kept)
+    except UNREADABLE as error:
+        raise _damaged(file, error, loss) from error
+
+
+def write_kept(file: Path, record: Any) -> None:  # noqa: ANN401 - any dataclass
+    """Keep a record, for the client alone."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    replace_whole(file, checked_json(asdict(record)), mode=0o600)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """What a client stores locally about one run.
+
+    Attributes:
+        risks: what it has found out about each cluster.
+        updates: how many it has sent; replayed rounds and lost answers count.
+        choices_epsilon: spent on its choices so far, sum of 2 / selection_noise each; 0
+            where choices are not hidden by noise.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = EXACT
+
+    risks: tuple[RiskEstimate | None, ...] = ()
+    updates: int = 0
+    choices_epsilon: float = 0.0
+
+
+_MEMORY, _SPENT = TypeAdapter(NodeMemory), "what the client has spent on its choices is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFolder:
+    """What a client keeps of one run, in its own folder.
+
+    What its objective goes on from has a file for every round, and the server says after
+    which one to go on: the latest of which it took the client's update. So a round that is
+    played again begins at the same tensors, and what was made of an update that was lost or
+    refused is never looked at. Only a retraining that is given up half-way leaves the files
+    of the rounds that it had played again as it wrote them.
+
+    Attributes:
+        path: the folder of all runs.
+        run: names this one.
+    """
+
+    path: Path
+    run: str
+
+    def read(self) -> NodeMemory:
+        """Return what the client keeps of the run.
+
+        Raises:
+            RunError: it cannot be read.
+        """
+        return read_kept(self._file, _MEMORY, _SPENT)
+
+    def write(self, memory: NodeMemory) -> None:
+        """Keep it: before anything is sent, so that nothing is spent unnoticed."""
+        write_kept(self._file, memory)
+
+    def read_tensors(self, round_index: int | None) -> Mapping[str, Params]:
+        """Return what the client kept for its objective in a round; None: nothing yet.
+
+        Raises:
+            RunError: it is not there any more, or cannot be read.
+        """
+        if round_index is None:
+            return {}
+        file = self._tensors(round_index)
+        if not file.is_file():
+            raise RunError(
+                f"The server goes on from what this client kept in round {round_index}, "
+                f"which must be in {file}, found no such file. Put it back."
+            )
+        found: dict[str, dict[str, Tensor]] = {}
+        try:
+            tensors = _whole(file)
+        except UNREADABLE as error:
+            raise _damaged(file, error, _SPENT) from error
+        for name, value in tensors.items():
+            key, _, parameter = name.partition("/")
+            found.setdefault(unquote(key), {})[parameter] = value
+        return found
+
+    def write_tensors(self, round_index: int, kept: Mapping[str, Params]) -> None:
+        """Keep what the objective goes on from, should the server take the update."""
+        file = self._tensors(round_index)
+        file.parent.mkdir(mode=0o700, exist_ok=True, parents=True)
+        flat = {
+            f"{quote(key, safe='')}/{name}": value.contiguous().clone()
+            for key, tensors in kept.items()
+            for name, value in tensors.items()
+        }
+        digest = {"sha256": _digest(flat)}
+        replace_whole(file, safetensors.torch.save(flat, digest), mode=0o600)
+
+    @property
+    def _file(self) -> Path:
+        return self.path / f"{self.run}.json"
+
+    def _tensors(self, round_index: int) -> Path:
+        return self.path / self.run / f"{round_index}.safetensors"
+
+
+def _whole(file: Path) -> dict[str, Tensor]:
+    """Return a file's tensors, once their hash is compared."""
+    check_regular(file)
+    with safe_open(file, framework="pt") as opened:
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        known = (opened.metadata() or {}).get("sha256")
+    if known != _digest(tensors):
+        raise ValueError("it was changed: its checksum is another")
+    return tensors
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256(safetensors.torch.save(dict(tensors))).hexdigest()
+
+
+def _damaged(file: Path, error: Exception, loss: str) -> RunError:
+    return RunError(
+        f"{file} must hold what this client keeps, as covey wrote it, but it cannot be "
+        f"read ({type(error).__name__}: {error}). Restore the file; without it {loss}."
+    )
