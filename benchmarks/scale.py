@@ -6,10 +6,14 @@ models; the other bounds are what a machine of two cores should do. Peaks are Li
 """
 
 import math
+import os
 import random
+import shutil
+import subprocess
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +21,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import torch
+from sqlalchemy import create_engine, text
 from torch import Tensor, nn
 
 import covey
@@ -32,11 +37,9 @@ from covey.base.events import (
     ModelsMerged,
     RoundMeasured,
     RunStarted,
-    kind_and_body,
 )
-from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
-from covey.runtime.session import read_events
+from covey.runtime.ledger_record import facts_about, records_of
 from covey.unlearning.participation import participation_of
 from covey.unlearning.plan import AnswerRules, cheapest
 from covey.unlearning.plan import options as answers_of
@@ -166,47 +169,99 @@ def sets_cost(clients: int, parameters: int) -> tuple[float, int]:
 
 
 def _ledger(rounds: int, cohort: int, clients: int) -> list[Quantity]:
-    size = (rounds, cohort, clients)
+    """Measure a ledger in SQLite and, where a server can be started, in PostgreSQL."""
     with TemporaryDirectory() as place:
         path = Path(place) / "ledger.sqlite"
-        append = apart(make_ledger, path, *size)
-        stored = path.stat().st_size / (rounds * cohort)
-        opened, planned = apart(open_ledger, path, *size)
+        found = _ledger_at(str(path), partial(_bytes_of, path), rounds, cohort, clients)
+    with postgres() as server:
+        if server is not None:
+            url, size = server
+            more = _ledger_at(url, size, rounds, cohort, clients)
+            found += [(f"{what}, PostgreSQL", value, bound) for what, value, bound in more]
+    return found
+
+
+def _bytes_of(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _ledger_at(location: str, size: Callable[[], int], *shape: int) -> list[Quantity]:
+    rounds, cohort, _ = shape
+    append = apart(make_ledger, location, *shape)
+    stored = size() / (rounds * cohort)
+    verified, planned = apart(read_ledger, location, *shape)
     return [
-        ("ms to append a late round", 1e3 * append, 150.0),
-        ("seconds to open and verify", opened, 20.0),
-        ("ms to plan an answer", 1e3 * planned, 10.0),
-        ("bytes of a participation", stored, 60.0),
+        (f"seconds to append {cohort:,} rows", append, 0.2),
+        ("seconds of processor to verify the whole", verified, 10.0),
+        ("ms to plan one client", 1e3 * planned, 10.0),
+        ("bytes a row", stored, 60.0),
     ]
 
 
-def make_ledger(path: Path, rounds: int, cohort: int, clients: int) -> float:
+@contextmanager
+def postgres() -> Iterator[tuple[str, Callable[[], int]] | None]:
+    """Start a server of our own, or none where there is no `pg_ctl`.
+
+    Its transactions wait for the disk, as SQLite's do.
+    """
+    control = shutil.which("pg_ctl")
+    if control is None:
+        yield None
+        return
+    # a short path, for its socket, that is open to the user whom PostgreSQL runs as
+    with TemporaryDirectory(prefix="pg-", dir="/tmp") as place:
+        user = None if os.geteuid() else "nobody"
+        if user:
+            shutil.chown(place, user)
+        options = f"-c listen_addresses='' -c unix_socket_directories={place}"
+        command = [control, "-D", f"{place}/data", "-l", f"{place}/log", "-w"]
+        run = partial(subprocess.run, check=True, user=user, cwd=place, stdout=subprocess.DEVNULL)
+        run([*command, "initdb", "-o", "-A trust -U covey -E UTF8 --locale=C"])
+        run([*command, "start", "-o", options])
+        url = f"postgresql://covey@/postgres?host={place}"
+        engine = create_engine(url.replace("postgresql", "postgresql+psycopg", 1))
+        query = text("SELECT pg_database_size('postgres')")
+
+        def size() -> int:
+            with engine.connect() as connection:
+                return connection.scalar(query) or 0
+
+        try:
+            empty = size()
+            yield f"{url}&run=scale", lambda: size() - empty
+        finally:
+            engine.dispose()
+            run([*command, "stop", "-m", "fast"])
+
+
+def make_ledger(location: str, rounds: int, cohort: int, clients: int) -> float:
     """Write a ledger round by round, as a run does; return a late append's seconds."""
     draws, handles, lasted = random.Random(0), _handles(clients), list[float]()
-    with Ledger.create(path, lambda: "2030-01-01T12:00:00Z") as ledger:
+    with Ledger.create(location, lambda: "2030-01-01T12:00:00Z") as ledger:
         ledger.enrol({each: f"client-{i:07d}" for i, each in enumerate(handles)})
         for t in range(rounds):
             events = [*_started(rounds, handles)] if t == 0 else []
             events += _round(draws.sample(handles, cohort), draws)
             began = time.perf_counter()
-            ledger.append(t, [Record(t, *kind_and_body(event)) for event in events])
+            ledger.append(t, records_of(events, t))
             lasted.append(time.perf_counter() - began)
     return median(lasted[-SOME:])
 
 
-def open_ledger(path: Path, rounds: int, cohort: int, clients: int) -> tuple[float, float]:
-    """Return the seconds of opening with verification, and of one leaver's plan."""
-    began, lasted = time.perf_counter(), list[float]()
-    with Ledger.open(path, lambda: "2030-01-01T12:00:00Z") as ledger:
-        opened = time.perf_counter() - began
-        entries = read_events(ledger)
-        found = participation_of((t, each) for t, events in entries for each in events)
+def read_ledger(location: str, rounds: int, cohort: int, clients: int) -> tuple[float, float]:
+    """Return the processor's seconds to verify it all, and the seconds of one leaver's plan."""
+    lasted = list[float]()
     rules = AnswerRules(THRESHOLD, stored_updates=False, restorable=(0,), next_round=rounds)
-    for handle in random.Random(1).sample(_handles(clients), min(PLANS, cohort)):
-        began = time.perf_counter()
-        cheapest(answers_of(found, handle, rules), "auto")
-        lasted.append(time.perf_counter() - began)
-    return opened, median(lasted)
+    with Ledger.read(location) as ledger:
+        began = time.process_time()
+        ledger.verify()
+        verified = time.process_time() - began
+        for handle in random.Random(1).sample(_handles(clients), min(PLANS, cohort)):
+            began = time.perf_counter()
+            found = participation_of(facts_about(ledger, handle))
+            cheapest(answers_of(found, handle, rules), "auto")
+            lasted.append(time.perf_counter() - began)
+    return verified, median(lasted)
 
 
 def _handles(clients: int) -> list[str]:

@@ -181,7 +181,9 @@ def test_a_ledger_of_another_version_is_named(tmp_path: Path, door: Callable[[Pa
     path = written(tmp_path)
     with as_database(path) as database:
         database.execute("UPDATE schema SET version = 7")
-    with pytest.raises(LedgerError, match=r"of format 9, found 7: .* 0\.1 have to be played again"):
+    with pytest.raises(
+        LedgerError, match=r"of format 10, found 7: .* 0\.1 have to be played again"
+    ):
         door(path)
 
 

@@ -161,5 +161,5 @@ def test_settings_of_another_version_are_refused_by_the_format_of_their_ledger(p
         database.execute("UPDATE schema SET version = 7")
         database.commit()
     for door in (load, resume):
-        with pytest.raises(LedgerError, match=r"of format 9, found 7: .* played again"):
+        with pytest.raises(LedgerError, match=r"of format 10, found 7: .* played again"):
             door(folder)

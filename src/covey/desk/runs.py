@@ -256,7 +256,7 @@ def _with_ledger(
 def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
     found = ledger.overview()
     kinds = RunStarted.__name__, RunEndedEarly.__name__
-    seen = [event_of(each.record()) for each in ledger.look(kinds)]
+    seen = [event_of(each.record()) for each in ledger.look(of_kinds=kinds)]
     began = next(of_kinds(seen, RunStarted), None)
     planned = entry.rounds_planned or (began.rounds if began else None)
     ended = next(of_kinds(seen, RunEndedEarly), None)

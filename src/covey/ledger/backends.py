@@ -215,7 +215,7 @@ class SqliteFile:
 
 
 RUN = re.compile(r"[a-z][a-z0-9_]{0,62}")
-HELD = "locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
+HELD = sql.text("SELECT true FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +230,11 @@ class PostgresRun:
     url: URL
     run: str
 
-    remedy: ClassVar[str] = (
-        "Check the URL, the user's rights, and that the server runs and has space."
-    )
+    remedy: ClassVar[str] = "Check the URL, your rights, and that the server runs and has space."
 
     def __str__(self) -> str:
         # the rest of the query could hold a password too
-        shown = self.url.set(drivername="postgresql", query={"run": self.run})
-        return shown.render_as_string(hide_password=True)
+        return self.url.set(drivername="postgresql", query={"run": self.run}).render_as_string()
 
     def exists(self) -> bool:
         """Return True: only the database knows."""
@@ -262,7 +259,7 @@ class PostgresRun:
 
     def _check_held(self, connection: Connection) -> None:
         with suppress(SQLAlchemyError):
-            if connection.scalar(sql.text(f"SELECT true FROM pg_locks WHERE {HELD}")):  # noqa: S608
+            if connection.scalar(HELD):
                 return
         raise LedgerLocked(
             f"Only who holds its lock can write the ledger {self}, but the "
@@ -306,9 +303,9 @@ class PostgresRun:
                 connection.exec_driver_sql(f'VACUUM (FULL) "{self.run}".{table.name}')
 
     def _engine(self, isolation: str, *at_begin: str) -> Engine:
-        path = f'SET search_path = "{self.run}"'
+        begin = f'SET search_path = "{self.run}"', *at_begin
         try:
-            return _engine(self.url, path, *at_begin, isolation_level=isolation)
+            return _engine(self.url, *begin, isolation_level=isolation)
         except ImportError as error:
             raise LedgerUnavailable(
                 f"The ledger {self} needs the package psycopg, but it cannot be loaded "

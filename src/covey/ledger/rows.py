@@ -59,7 +59,7 @@ def add(
             "position": one.position,
             "round_index": one.round_index,
             "kind": one.kind,
-            "body": zlib.compress(one.body.encode()),
+            "body": _compressed(one.body),
             "hash": one.hash,
         }
         for one in sealed
@@ -134,6 +134,12 @@ def read_rewinds(connection: Connection) -> list[tuple[int, int]]:
     between = events.c.round_index.is_(None), events.c.kind == REWIND
     found = ((one.position, rewound_to(one.record())) for one in links(connection, *between))
     return [(position, first) for position, first in found if first is not None]
+
+
+def _compressed(text: str) -> bytes:
+    # handles are drawn at random: chance matches among them would cost more than they save
+    packer = zlib.compressobj(strategy=zlib.Z_FILTERED)
+    return packer.compress(text.encode()) + packer.flush()
 
 
 def _link(cells: tuple[Any, ...]) -> Link:

@@ -209,19 +209,23 @@ class Ledger(ClientTables):
         return [one.record() for one in self.links()]
 
     def look(
-        self, only: Collection[str] | None = None, without: Collection[str] = ()
+        self, of_kinds: Collection[str] | None = None, without: Collection[str] = ()
     ) -> list[Link]:
         """Return what still counts of some kinds of events, fast and not verified."""
-        of_kind = EVENTS.kind.not_in([*without]) if only is None else EVENTS.kind.in_([*only])
+        of_kind = EVENTS.kind.not_in([*without])
+        if of_kinds is not None:
+            of_kind = EVENTS.kind.in_([*of_kinds])
         with self._database.reading() as connection:
             rewinds = rows.read_rewinds(connection)
             links = list(rows.links(connection, of_kind))
         return [one for one in links if counts(rewinds, one.position, one.round_index)]
 
-    def look_at(self, client: Handle) -> tuple[list[Place], list[Link]]:
-        """Return where a client took part, as far as it still counts, and its sets' events.
+    def look_at(
+        self, client: Handle, of_kinds: Collection[str] = ()
+    ) -> tuple[list[Place], list[Link]]:
+        """Return where a client took part, and its sets' events and those of some kinds.
 
-        Fast and not verified.
+        As far as they still count, in order, fast and not verified.
         """
         with self._database.reading() as connection:
             rewinds = rows.read_rewinds(connection)
@@ -230,9 +234,14 @@ class Ledger(ClientTables):
                 for each in rows.places_of(connection, client)
                 if counts(rewinds, each.position, each.round_index)
             ]
-            hidden = {each.position for each in places if each.set_index is not None}
-            forming = (rows.links(connection, EVENTS.position == at) for at in sorted(hidden))
-            return places, list(chain.from_iterable(forming))
+            positions = {each.position for each in places if each.set_index is not None}
+            wanted = [EVENTS.position == at for at in positions]
+            found = [
+                rows.links(connection, where) for where in (EVENTS.kind.in_(of_kinds), *wanted)
+            ]
+            links = [*chain.from_iterable(found)]
+        links = [one for one in links if counts(rewinds, one.position, one.round_index)]
+        return places, sorted(links, key=lambda one: one.position)
 
     def compare(self, round_index: int, records: Sequence[Record]) -> None:
         """Check that a replayed round is the one that counts; nothing is written.

@@ -6,30 +6,16 @@ equal runs must have equal chains. `requests` and `tombstones` are about those w
 `states` and `files` hold SHA-256 of what the run wrote and read beside its ledger.
 """
 
-from sqlalchemy import (
-    DDL,
-    Column,
-    Connection,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    event,
-    insert,
-    inspect,
-    select,
-    update,
-)
+import sqlalchemy as sql
+from sqlalchemy import Column, Connection, Index, Integer, Table, Text, event
 
 from covey.base.errors import LedgerError
 from covey.base.names import another_format
 
-VERSION = 9
+VERSION = 10
 """The format of a ledger: of the layout below, and of what its events say."""
 
-metadata = MetaData()
+metadata = sql.MetaData()
 
 events = Table(
     "events",
@@ -37,9 +23,10 @@ events = Table(
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("round", Integer, key="round_index", nullable=True),
     Column("kind", Text, nullable=False),
-    Column("body", LargeBinary, nullable=False),  # the canonical text, compressed by zlib
+    Column("body", sql.LargeBinary, nullable=False),  # the canonical text, compressed by zlib
     Column("hash", Text, nullable=False),
     Index("events_by_round", "round_index", "position"),
+    Index("events_by_kind", "kind", "position"),
 )
 
 participation = Table(
@@ -60,11 +47,12 @@ clients = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("key", Text),
     Column("organisation", Text),
+    sqlite_with_rowid=False,
 )
 
 # PostgreSQL copies common values into its statistics, where no erasure would find them
 for column in clients.c:
-    keep_out = DDL(f"ALTER TABLE clients ALTER COLUMN {column.name} SET STATISTICS 0")
+    keep_out = sql.DDL(f"ALTER TABLE clients ALTER COLUMN {column.name} SET STATISTICS 0")
     event.listen(clients, "after_create", keep_out.execute_if(dialect="postgresql"))
 
 clock = Table(
@@ -117,7 +105,7 @@ schema = Table("schema", metadata, Column("version", Integer, nullable=False))
 
 def is_laid_out(connection: Connection) -> bool:
     """Return whether some version of a ledger is there."""
-    return inspect(connection).has_table(schema.name)
+    return sql.inspect(connection).has_table(schema.name)
 
 
 def lay_out(connection: Connection, location: str) -> None:
@@ -128,7 +116,7 @@ def lay_out(connection: Connection, location: str) -> None:
             f"Open it to carry it on, or choose another place."
         )
     metadata.create_all(connection, checkfirst=False)  # never takes over a stranger's
-    connection.execute(insert(schema).values(version=VERSION))
+    connection.execute(sql.insert(schema).values(version=VERSION))
 
 
 def check_version(connection: Connection, location: str) -> None:
@@ -137,11 +125,11 @@ def check_version(connection: Connection, location: str) -> None:
         raise LedgerError(
             f"{location} must hold a ledger, but it holds no ledger. Check the place."
         )
-    found = connection.scalar(select(schema.c.version))
+    found = connection.scalar(sql.select(schema.c.version))
     if found != VERSION:
         raise LedgerError(another_format(f"The ledger {location}", found, VERSION))
 
 
 def check_writable(connection: Connection) -> None:
     """Write what is there already: a read-only file fails now, not after a round."""
-    connection.execute(update(schema).values(version=VERSION))
+    connection.execute(sql.update(schema).values(version=VERSION))

@@ -10,6 +10,7 @@ from pathlib import Path
 from covey.base import as_json
 from covey.base.errors import CoveyError, LedgerError, RunError
 from covey.base.files import delete_whole, read_bounded, replace_whole
+from covey.base.history import History
 from covey.config.settings import Config
 from covey.ledger.store import Ledger
 from covey.runtime.copies import copies_of
@@ -82,20 +83,22 @@ def damages(folder: RunFolder) -> Iterator[Damage]:
     yield from proof_damages(folder)
     try:
         with Ledger.read(folder.ledger) as ledger:
-            ledger.verify()
+            history = folder.reader.read(ledger).history
             ledger.check()
-            yield from _of_ledger(folder, config, ledger)
+            yield from _of_ledger(folder, config, ledger, history)
     except CoveyError as error:
         yield Damage(folder.ledger_path, "the ledger", _line(error), COPY)
 
 
-def _of_ledger(folder: RunFolder, config: Config, ledger: Ledger) -> Iterator[Damage]:
+def _of_ledger(
+    folder: RunFolder, config: Config, ledger: Ledger, history: History
+) -> Iterator[Damage]:
     try:
         ledger.check_participation()
     except LedgerError as error:
         what, how = "the table of who took part", "It is made anew of the ledger's events."
         yield Damage(folder.ledger_path, what, _line(error), how, lambda: None)
-    history, marker = folder.reader.read(ledger).history, folder.secret_marker
+    marker = folder.secret_marker
     try:
         check_settings(config, history, folder)
     except RunError:

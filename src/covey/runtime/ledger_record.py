@@ -331,6 +331,16 @@ BULKY = frozenset(
 )
 """Kinds that name a round's clients one by one: most of a large ledger's bytes."""
 
+ANSWERS_REST_ON = (
+    "ClientLeft",
+    "OrganisationsAttested",
+    "PricesSet",
+    "RiskMeasured",
+    "RunEndedEarly",
+    "RunRolledBack",
+)
+"""Kinds that plans rest on, beside where a client took part."""
+
 
 def glance(ledger: Ledger) -> History:
     """Fold what does not name a round's clients one by one; nothing is verified.
@@ -343,3 +353,26 @@ def glance(ledger: Ledger) -> History:
     """
     facts = ((link.round_index, event_of(link.record())) for link in ledger.look(without=BULKY))
     return history_of(by_round(facts))
+
+
+def facts_about(ledger: Ledger, client: Handle) -> list[Fact]:
+    """Return where a client took part, and all else that counts and its answers rest on.
+
+    Nothing is verified: who follows the run has compared the table with the events.
+    """
+    places, links = ledger.look_at(client, ANSWERS_REST_ON)
+    found: list[tuple[int, int | None, Event]] = []
+    for place in places:
+        own = events.ClientsHandedOut((client,))
+        if place.cluster is not None:
+            own = events.ClientsAssigned({client: place.cluster}, "recorded")
+        found.append((place.position, place.round_index, own))
+    found += [(link.position, link.round_index, event_of(link.record())) for link in links]
+    facts: list[Fact] = []
+    formed: tuple[int | None, int] | None = None
+    for _, t, event in sorted(found, key=itemgetter(0)):
+        if isinstance(event, events.AnonymitySetsFormed):
+            formed = t, event.cluster
+        if not isinstance(event, events.OrganisationsAttested) or formed == (t, event.cluster):
+            facts.append((t, event))
+    return facts

@@ -9,7 +9,6 @@ here they are refused.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from statistics import median
 from typing import Never
 
@@ -41,7 +40,7 @@ from covey.runtime.folder import (
     rounds_in,
 )
 from covey.runtime.inputs import Unreachable
-from covey.runtime.ledger_record import BULKY, event_of
+from covey.runtime.ledger_record import facts_about
 from covey.runtime.reading import checked_ledger
 from covey.runtime.requests import Returning, asked_by
 from covey.runtime.session import rounds_of
@@ -181,8 +180,8 @@ def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, Clien
         CoveyError: the ledger or the settings cannot be read.
     """
     with Ledger.read(folder.ledger) as ledger, no_foreign_code():
-        about = list(_about(ledger, handle))
-        held, name = participation_of(about), ledger.names().get(handle, "")
+        about = facts_about(ledger, handle)
+        held, name = participation_of(about), ledger.name_of(handle) or ""
         try:
             config = folder.config()
             ended = (e.rounds for _, e in about if isinstance(e, events.RunEndedEarly))
@@ -192,29 +191,6 @@ def read_client(folder: RunFolder, handle: Handle) -> tuple[Participation, Clien
             return held, ClientPlan(name, (), None, str(error))
         (plan,) = choose_answers(held, [WantedAnswer(handle, client=name)], rules)
         return held, _priced(plan, folder, ledger)
-
-
-def _about(ledger: Ledger, client: Handle) -> Iterator[tuple[int | None, events.Event]]:
-    """Yield what counts and names no round's clients, and where this client took part.
-
-    Nothing is verified here: who follows the run has compared the table with the events.
-    """
-    facts: list[tuple[int, int | None, events.Event]] = []
-    places, forming = ledger.look_at(client)
-    for place in places:
-        own = events.ClientsHandedOut((client,))
-        if place.cluster is not None:
-            own = events.ClientsAssigned({client: place.cluster}, "recorded")
-        facts.append((place.position, place.round_index, own))
-    others = BULKY - {"OrganisationsAttested"} | {"RunStarted"}
-    links = [*ledger.look(without=others), *forming]
-    facts += [(link.position, link.round_index, event_of(link.record())) for link in links]
-    formed: tuple[int | None, int] | None = None
-    for _, t, event in sorted(facts, key=itemgetter(0)):
-        if isinstance(event, events.AnonymitySetsFormed):
-            formed = t, event.cluster
-        if not isinstance(event, events.OrganisationsAttested) or formed == (t, event.cluster):
-            yield t, event
 
 
 NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
