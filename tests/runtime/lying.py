@@ -10,21 +10,22 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from covey.unlearning.tree_head import TreeHead
 from sqlalchemy import delete, insert, update
 
 from covey import LedgerError, verify
 from covey.ledger import rows
-from covey.ledger.chain import Record, consistency_proof, entries_of, root_of
+from covey.ledger.chain import GENESIS, Record, canonical_body, sealed_text
 from covey.ledger.rows import seal_tables
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients, clock, events, participation, requests
+from covey.ledger.tree import LogProof, TreeHead, consistency_proof, entries_of, head_of, root_of
 from covey.runtime.facts import facts, find_answer
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.verification import Verification
 from covey.unlearning.proof import proof_json, read_proof
-from covey.unlearning.signature import SigningKey, fingerprint, sign, signing_key
+from covey.unlearning.signature import COSIGNATURE, SigningKey, key_line, sign, signing_key
 from runtime.left_runs import LEAVER, Left
+from runtime.witnesses import KEY, NAME, cosigned
 
 Entries = list[tuple[str, list[Record]]]
 
@@ -61,7 +62,7 @@ class Forger:
     @property
     def hashes(self) -> list[str]:
         with Ledger.read(self.folder / "ledger.sqlite") as ledger:
-            return [*ledger.hashes()]
+            return [each.hash for each in ledger.links()]
 
     def own_folder(self) -> Path:
         """Return a folder of the run in which anything may be changed."""
@@ -88,23 +89,23 @@ class Forger:
             return
         path.write_bytes(written)
         self.document["receipt"] = sha256(written).hexdigest()
-        size, at = TreeHead.parse(receipt["checkpoint"]).size, self.document["ledger_events"]
-        if 0 < size <= at:
+        at, self.document["consistency"] = self.document["ledger_events"], []
+        with suppress(LedgerError, ValueError):  # it is of no tree that there can be
+            size = TreeHead.parse(receipt["checkpoint"]).size
             grown = consistency_proof(entries_of(self.hashes[:at]), size)
             self.document["consistency"] = [each.hex() for each in grown]
-        else:
-            self.document["consistency"] = []
 
     def witness(self, head: TreeHead, seconds: int = 4_000_000_000, until: str = "") -> None:
-        """Show a head that a witness cosigned then, until some date its key is not revoked."""
-        key = signing_key(self.place / "witness" / "key.pem")
-        name = f"witness-{fingerprint(key.public_key())[:9]}"
-        note = self.place / "seen.checkpoint"
-        note.write_text(head.cosigned(name, key, seconds).note())
-        public = self.place / "witness" / "key.pub.pem"
-        _, begin, pem = public.read_text().partition("-----BEGIN")
-        public.write_text(f"{f'revoked: {until}' if until else ''}\n{begin}{pem}")
-        self.given["witness"] = (note, public)
+        """Show a head in a log that a witness cosigned then; its key is revoked from a date on."""
+        extra = sealed_text(
+            GENESIS, None, "RunHead", canonical_body({"run": "run", "head": head.body})
+        )
+        log = head_of([sha256(extra).hexdigest()]).signed(self.key)
+        seen, key = self.place / "seen.tlog-proof", self.place / "witness.key"
+        seen.write_text(LogProof(extra, 0, (), cosigned(log, NAME, KEY, seconds)).text())
+        line = key_line(NAME, KEY.public_key(), COSIGNATURE)
+        key.write_text(f"revoked: {until}\n{line}\n" if until else f"{line}\n")
+        self.given["witness"] = (seen, key)
 
     def dated(self, **dates: str) -> None:
         """Write dates before the operator's key: since, revoked."""
@@ -231,10 +232,11 @@ def _following(forger: Forger, at: int) -> dict[str, Any]:
     document = forger.document | {"receipt": None, "consistency": []}
     word = read_proof(proof_json(document).encode())
     with Ledger.read(home.ledger) as ledger:
-        record = home.reader.read(ledger)
+        hashes = [each.hash for each in ledger.links()]
         (request,) = [r for r in ledger.requests() if r.id == document["request"]]
-        document |= {"ledger_events": at, "ledger_head": record.hashes[at - 1]}
+        document |= {"ledger_events": at, "ledger_head": hashes[at - 1]}
         with suppress(LedgerError):  # it holds what is no event of this run
+            record = home.reader.read(ledger)
             answer = find_answer(record, ledger.times(), request, at)
             if answer is not None:
                 found = facts(answer, record, home.config(), word)

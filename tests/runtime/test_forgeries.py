@@ -7,16 +7,16 @@ from functools import cache
 from typing import Any
 
 import pytest
-from covey.unlearning.tree_head import TreeHead
 
 from covey import Config, run, verify
-from covey.ledger.chain import EMPTY, Record
+from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
+from covey.ledger.tree import TreeHead, root_of
 from covey.runtime.leaving import forget
 from covey.runtime.loop import run_rounds
 from covey.runtime.session import open_or_create
 from covey.unlearning.proof import Proof, subject_mark
-from covey.unlearning.signature import signing_key
+from covey.unlearning.signature import COSIGNATURE, key_line, signing_key
 from runtime.left_runs import LEAVER, OTHER, SETTINGS
 from runtime.lying import Forger, Liar, entries_in, in_the_ledger, moment, rounds_of
 
@@ -623,9 +623,10 @@ def seen_elsewhere(forger: Forger) -> None:
 
 def seen_by_a_stranger(forger: Forger) -> None:
     forger.witness(forger.head(forger.document["ledger_events"]))
-    note, _ = forger.given["witness"]
-    signing_key(forger.place / "stranger" / "key.pem")
-    forger.given["witness"] = (note, forger.place / "stranger" / "key.pub.pem")
+    seen, known = forger.given["witness"]
+    stranger = signing_key(forger.place / "stranger" / "key.pem").public_key()
+    known.write_text(key_line("stranger.example", stranger, COSIGNATURE) + "\n")
+    forger.given["witness"] = (seen, known)
 
 
 def seen_by_a_receipt(forger: Forger) -> None:
@@ -661,8 +662,8 @@ def receipt_by_a_revoked_key(forger: Forger) -> None:
 ANCHORS: dict[str, tuple[str, Forge, str]] = {
     "a receipt of size 0": (
         "deny",
-        receipt_at(0, EMPTY),
-        "record: receipt: of the one in the run's folder",
+        receipt_at(0, root_of([])),
+        "record: receipt: the run's folder",
     ),
     "a receipt of size -5": ("deny", receipt_at(-5), "receipt: "),
     "a receipt of size 10^30": ("deny", receipt_at(10**30), "receipt: "),
@@ -673,7 +674,7 @@ ANCHORS: dict[str, tuple[str, Forge, str]] = {
         unlinked(receipt=NO_HASH),
         "receipt: the proof refers to another receipt",
     ),
-    "an invented hash, and no receipt": ("deny", put(receipt=NO_HASH), "record: receipt: the one"),
+    "an invented hash, and no receipt": ("deny", put(receipt=NO_HASH), "record: receipt: the run's folder"),
     "a path from an invented tree": (
         "deny",
         unlinked(consistency=[NO_HASH]),
@@ -702,12 +703,12 @@ ANCHORS: dict[str, tuple[str, Forge, str]] = {
     "a receipt without a head": (
         "deny",
         receipt(linked=False, checkpoint="-"),
-        "not a covey receipt",
+        "must be the receipt of a request",
     ),
     "a proof as a receipt": (
         "deny",
         receipt(linked=False, format="covey-proof"),
-        "not a covey receipt",
+        "must be the receipt of a request",
     ),
     "a receipt that was signed again": (
         "deny",
@@ -727,9 +728,9 @@ ANCHORS: dict[str, tuple[str, Forge, str]] = {
         "witness: it holds the request, and is of",
     ),
     "a witness in 1970": ("deny", seen(seconds=0), "witness: it holds the request, and is of 1970"),
-    "a witness of size 0": ("deny", seen(0, root=EMPTY), "witness: it holds 0 events"),
+    "a witness of size 0": ("deny", seen(0, root=root_of([])), "witness: the history that"),
     "a witness of size -5": ("deny", seen(-5), "witness: "),
-    "a witness of size 10^30": ("deny", seen(10**30), "witness: the history that"),
+    "a witness of size 10^30": ("deny", seen(10**30), "witness: "),
     "a witness of an invented tree": ("deny", seen(root=bytes(32)), "witness: the history that"),
     "a witness of another ledger": ("deny", seen_elsewhere, "witness: the head is of another"),
     "a stranger as a witness": ("deny", seen_by_a_stranger, "witness: no key that you trust"),
