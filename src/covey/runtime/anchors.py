@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from covey.base.errors import LedgerError, RunError
 from covey.base.files import read_bounded, read_text, replace_whole
-from covey.config.settings import Config
 from covey.ledger import tree
 from covey.ledger.chain import GENESIS, Link, Record, sealed_text
 from covey.ledger.requests import Request
@@ -48,6 +47,9 @@ from covey.unlearning.signature import (
     sign,
     signing_key,
 )
+
+if TYPE_CHECKING:
+    from covey.config.settings import Config
 
 _FORMAT = "covey-receipt"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, LedgerError)
@@ -72,7 +74,7 @@ class Receipt:
     salt: str = field(repr=False, metadata={"json": "hidden"})
 
 
-def key_of(config: Config) -> SigningKey:
+def key_of(config: "Config") -> SigningKey:
     """Return the key with which a run's documents are signed.
 
     Raises:
