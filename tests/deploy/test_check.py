@@ -410,3 +410,11 @@ def test_the_versions_of_flower_are_those_of_the_package():
     wanted, _ = project["optional-dependencies"]["flower"]
     bounds = re.findall(r"(\d+)\.(\d+)", wanted)
     assert tuple(tuple(map(int, each)) for each in bounds) == FLOWER
+
+
+def test_a_missing_program(federate, now, programs, monkeypatch):
+    (programs / "flower-superexec").unlink()
+    monkeypatch.setenv("PATH", str(programs))
+    (found,) = [each for each in check(federate(), now) if each.about == "PATH"]
+    assert found.level == "error"
+    assert "found no flower-superexec." in found.detail

@@ -674,7 +674,11 @@ ANCHORS: dict[str, tuple[str, Forge, str]] = {
         unlinked(receipt=NO_HASH),
         "receipt: the proof refers to another receipt",
     ),
-    "an invented hash, and no receipt": ("deny", put(receipt=NO_HASH), "record: receipt: the run's folder"),
+    "an invented hash, and no receipt": (
+        "deny",
+        put(receipt=NO_HASH),
+        "record: receipt: the run's folder",
+    ),
     "a path from an invented tree": (
         "deny",
         unlinked(consistency=[NO_HASH]),

@@ -97,6 +97,7 @@ def check(folder: Path, now: datetime) -> tuple[Finding, ...]:
 def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Finding]:
     plan, is_node = declared.plan, bool(declared.node)
     yield _looked("flwr", _versions)
+    yield _looked("PATH", partial(_programs, is_node=is_node))
     scripts = [
         _looked(name, partial(_unchanged, folder / name, content))
         for name, content in declared.files()
@@ -200,6 +201,19 @@ def _versions() -> str:
             f"expected flwr >= {least}, < {below}, found {found}. Run pip install 'covey[flower]'."
         )
     return f"version {found}, with covey {version('covey')}; use the same on every machine"
+
+
+def _programs(*, is_node: bool) -> str:
+    """Look for what the scripts start."""
+    programs = ("flower-supernode", "flower-superexec", "flwr-clientapp")
+    if not is_node:
+        programs = ("flower-superlink", "flower-superexec", "flwr-serverapp", "flwr")
+    if missing := [name for name in programs if shutil.which(name) is None]:
+        raise RunError(
+            f"expected Flower's programs, found no {', '.join(missing)}. Activate the "
+            f"environment that covey is installed in before the scripts are started."
+        )
+    return f"{', '.join(programs)} are there"
 
 
 def _unchanged(script: Path, content: bytes) -> str:
