@@ -251,8 +251,8 @@ def test_what_is_broken_on_a_node(name, federate, now):
     ("arrays", "level", "said"),
     [
         ({"x": np.zeros((2, 3)), "y": np.arange(2)}, "ok", "2 examples"),
-        ({"x": np.zeros((2, 3)), "y": np.arange(3)}, "error", "one row per label"),
-        ({"x": np.zeros((0, 3)), "y": np.arange(0)}, "error", "at least one"),
+        ({"x": np.zeros((2, 3)), "y": np.arange(3)}, "error", "found (2, 3) and (3,)"),
+        ({"x": np.zeros((0, 3)), "y": np.arange(0)}, "error", "must bring an example"),
         ({"inputs": np.zeros((2, 3))}, "error", "arrays x and y"),
         ({"x": np.array([{}]), "y": np.arange(1)}, "error", "plain arrays"),
     ],

@@ -23,6 +23,8 @@ from covey.ledger.requests import ClientTables
 from covey.ledger.rows import FileHashes, Place
 
 EVENTS = tables.events.c
+AT_ONCE = 1_000
+"""How many positions one query names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +236,10 @@ class Ledger(ClientTables):
                 for each in rows.places_of(connection, client)
                 if counts(rewinds, each.position, each.round_index)
             ]
-            positions = {each.position for each in places if each.set_index is not None}
-            wanted = [EVENTS.position == at for at in positions]
-            found = [
-                rows.links(connection, where) for where in (EVENTS.kind.in_(of_kinds), *wanted)
-            ]
+            sets = sorted({each.position for each in places if each.set_index is not None})
+            some = [sets[i : i + AT_ONCE] for i in range(0, len(sets), AT_ONCE)]
+            wanted = [EVENTS.kind.in_(of_kinds), *(EVENTS.position.in_(each) for each in some)]
+            found = [rows.links(connection, where) for where in wanted]
             links = [*chain.from_iterable(found)]
         links = [one for one in links if counts(rewinds, one.position, one.round_index)]
         return places, sorted(links, key=lambda one: one.position)
