@@ -29,7 +29,6 @@ from covey.desk.register import (
     run_handle,
     text_handle,
 )
-from covey.desk.runs import OPEN
 from covey.desk.search import Holdings, by_hand, search_runs, searched
 from covey.ledger.store import Ledger
 from covey.runs.parts import wanted_answer
@@ -419,7 +418,7 @@ class _InRun:
         folder = RunFolder(Path(self.place))
         queued = {each.client for each in folder.queued_requests()}
         with Ledger.read(folder.ledger) as ledger:
-            waiting = {r.handle for r in ledger.requests() if r.state in OPEN}
+            waiting = {r.handle for r in ledger.requests() if r.is_open}
             there = {name for handle, name in ledger.names().items() if handle not in waiting}
         for each in requesters:
             if each.name in there - queued:
@@ -456,5 +455,5 @@ def _owes_answers(path: Path) -> bool:
     """Say whether requests wait in a run's ledger, or with the process that plays it."""
     folder = RunFolder(path)
     with Ledger.read(folder.ledger) as ledger:
-        waits = any(each.state in OPEN for each in ledger.requests())
+        waits = any(each.is_open for each in ledger.requests())
     return waits or any(folder.queued_requests())

@@ -156,9 +156,6 @@ VERIFIED_BYTES = 64 * 2**20
 CONNECT_SECONDS = "5"
 """How long a database may take to answer: one that is away must not stop the list."""
 
-OPEN = ("pending", "serving")
-"""States of a request to leave that is not answered yet."""
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -262,7 +259,7 @@ def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
     ended = next(of_kinds(seen, RunEndedEarly), None)
     rounds = ended.rounds if ended else planned
     played = 0 if found.last_round is None else found.last_round + 1
-    waiting = [each for each in ledger.requests() if each.state in OPEN]
+    waiting = [each for each in ledger.requests() if each.is_open]
     entry = replace(
         entry,
         method=entry.method or (began.method if began else ""),

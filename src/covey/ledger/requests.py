@@ -63,6 +63,11 @@ class Request:
     basis: Basis = "none"
     sealed: str | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not answered yet."""
+        return self.state in ("pending", "serving")
+
     def being_served(self) -> Served:
         """Return what is known of it while it is served.
 

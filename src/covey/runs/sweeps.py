@@ -176,7 +176,7 @@ def repair(path: Path) -> Examination:
                 mend()
     with Ledger.read(folder.ledger) as ledger:
         lost, last = missing_state(folder, ledger), ledger.last_round()
-        waiting = any(r.state in ("pending", "serving") for r in ledger.requests())
+        waiting = any(each.is_open for each in ledger.requests())
     if lost is not None and last is not None:  # these rounds are played, and no other
         run = playable(folder, Overrides(), "resume()")
         if run.client_backend is not None or waiting:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+from covey.base.as_json import HIDDEN
 from covey.base.errors import LedgerError, RunError
 from covey.base.files import read_bounded, read_text, replace_whole
 from covey.ledger import tree
@@ -69,9 +70,9 @@ class Receipt:
         salt: hex; with its name it tells the requester its own receipt and proof.
     """
 
-    request: str = field(metadata={"json": "hidden"})
+    request: str = field(metadata=HIDDEN)
     path: Path
-    salt: str = field(repr=False, metadata={"json": "hidden"})
+    salt: str = field(repr=False, metadata=HIDDEN)
 
 
 def key_of(config: "Config") -> SigningKey:

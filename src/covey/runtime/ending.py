@@ -106,7 +106,7 @@ def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
     handles |= session.ledger.stopped()
     before = session.ledger.requests()
     ever = {each.handle for each in before}
-    waiting = {each.handle for each in before if each.state in ("pending", "serving")}
+    waiting = {each.handle for each in before if each.is_open}
     own = [QueuedRequest(name, default_answer(session.run.config)) for name in leaving]
     new = [each for each in own if handles.get(each.client) not in ever]
     for name, wanted, basis in (*new, *session.folder.take_requests()):

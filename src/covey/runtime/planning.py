@@ -304,9 +304,7 @@ def unplayed_reason(folder: RunFolder) -> str:
         last, requests = ledger.last_round(), ledger.requests()
         newest = newest_whole_state(folder.checkpoints, ledger)
         rounds = rounds_of(config, folder.reader.read(ledger).history)
-    if any(each.state in ("pending", "serving") for each in requests) or any(
-        folder.queued_requests()
-    ):
+    if any(each.is_open for each in requests) or any(folder.queued_requests()):
         return "earlier requests to leave it are not answered yet"
     state = load_state(newest)[0].round_index if newest else 0
     if last is None or state < min(last + 1, rounds):
