@@ -111,7 +111,7 @@ def test_while_somebody_plays_a_request_is_put_down(build, answer, covey):
         code, _, err = covey("forget", run, "nobody", "--answer", "auto")
     assert told == [{"client": LEAVER, "answer": "pending"}]
     assert code == 2
-    assert "has no client 'nobody'" in sentence(err)
+    assert "knows no client 'nobody'" in sentence(err)
     assert answered(run) == []
     federation.play(nodes=6)
     ((_, wanted, state),) = answered(run)

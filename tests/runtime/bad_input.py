@@ -112,7 +112,7 @@ BAD: dict[str, Bad] = {
         "none that requires",
     ),
     "outputs": (lambda: of(model=nn.Linear(4, 3)), ModelError, "2 outputs"),
-    "inputs": (lambda: of(model=nn.Linear(5, 2)), ModelError, "Linear failed"),
+    "inputs": (lambda: of(model=nn.Linear(5, 2)), ModelError, "Linear raised RuntimeError"),
     "later": (lambda: of(model=lambda: Raises(4, 2)), ModelError, "c0: .*Raises.*row 2"),
     "detached": (lambda: of(model=lambda: Detached(4, 2)), ModelError, "of c0: a step of training"),
     "squeezed": (
@@ -150,7 +150,7 @@ BAD: dict[str, Bad] = {
     "shapes": (
         lambda: of([points()["c0"], (torch.ones(4, 5), [0, 1, 0, 1])]),
         DataError,
-        "must have one shape",
+        "must be of one kind",
     ),
     "no such threshold": (
         lambda: of(thresholds={"zoe": 0.5}),

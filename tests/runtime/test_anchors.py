@@ -269,19 +269,20 @@ def test_only_one_process_at_a_time_adds_to_a_log(copy):
 
 def test_a_witness_that_saw_an_answer_before_it_was_asked_for_is_refused(copy):
     log_heads(copy, {"run": RunFolder(copy / "run")})
-    told = checks(copy, ledger=copy / "run", witness=(dated(copy, 10**9), copy / "witness.key"))
-    assert told["witness"].ok is False
-    assert "before it was asked for" in told["witness"].detail
-    assert "Nothing is anchored" in told["operator"].detail
+    seen = dated(copy, 10**9), copy / "witness.key"
+    found = verified(copy, ledger=copy / "run", witness=seen)
+    (told,) = found.failed
+    assert "before it was made" in told.detail
+    assert not found.anchored
     # what was seen before the request holds the history before it fast, and nothing more
     (copy / "heads.sqlite").unlink()
     (copy / "run").rename(copy / "after")
     (copy / "before").rename(copy / "run")
     early = dated(copy, 10**9)
-    told = checks(copy, ledger=copy / "after", witness=(early, copy / "witness.key"))
-    assert told["witness"].ok
-    assert "is later" in told["witness"].detail
-    assert "What the ledger says after that" in told["operator"].detail
+    found = verified(copy, ledger=copy / "after", witness=(early, copy / "witness.key"))
+    assert found.valid
+    assert [each.by for each in found.anchored] == ["witness"]
+    assert {"history", "dates"} <= {*found.operator}
 
 
 @pytest.mark.parametrize("kind", ["index", "path", "entry", "another event", "another run", "size"])
@@ -298,9 +299,9 @@ def test_what_a_log_does_not_hold_anchors_nothing(copy, kind):
         "size": replace(proof, head=replace(proof.head, size=2**63 - 1)),
     }[kind]
     path.write_text(changed.text())
-    told = checks(copy, ledger=copy / "run", witness=(path, key))
-    assert told["witness"].ok is False
-    assert "Nothing is anchored" in told["operator"].detail
+    found = verified(copy, ledger=copy / "run", witness=(path, key))
+    assert [each.name for each in found.failed] == ["witness"]
+    assert not found.anchored
 
 
 FORGED: dict[str, tuple[dict[str, Any], str]] = {
@@ -336,11 +337,11 @@ def test_a_receipt_of_an_invented_tree_is_refused(copy, head):
     (copy / "proof.json").write_text(proof_json(sign(signing_key(), proof)))
     (copy / "forged.json").write_bytes(written)
     for place in (None, copy / "run"):
-        told = checks(copy, receipt=copy / "forged.json", ledger=place)
-        assert told["receipt"].ok is False
-        assert "Nothing is anchored" in told["operator"].detail
-    assert told["record"].ok is False
-    assert "receipt: the run's folder holds another" in told["record"].detail
+        found = verified(copy, receipt=copy / "forged.json", ledger=place)
+        assert "receipt" in [each.name for each in found.failed]
+        assert not found.anchored
+    (record,) = (each for each in found.failed if each.name == "record")
+    assert "receipt: the run's folder holds another" in record.detail
     # the same file in the run's folder
     (kept,) = (copy / "run" / "receipts").glob("*.json")
     kept.write_bytes(written)

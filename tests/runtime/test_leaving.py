@@ -531,7 +531,7 @@ def test_who_has_a_model_of_its_own_is_stopped_and_no_other_model_changes(play, 
         held.forget("client-00002", basis="erasure")
     (left,) = held.forget("client-00002", basis="objection")
     assert left.answered.option.answer == "stop"
-    assert all(each.ok is not False for each in verify(left.answered.proof, run=held.folder))
+    assert verify(left.answered.proof, run=held.folder).valid
     resume(held.folder)
     ended = load(held.folder)
     assert ended.explain("client-00002").rounds_trained == (0,)

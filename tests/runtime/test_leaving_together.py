@@ -267,7 +267,7 @@ def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
 
 def test_who_asks_twice_before_anybody_answers_is_answered_once(folder):
     handle = load(folder).names[ONE]
-    with Ledger.open(RunFolder(folder).ledger, lambda: "2030-01-01T00:00") as ledger:
+    with Ledger.open(RunFolder(folder).ledger, lambda: "2030-01-01T00:00:00.000+00:00") as ledger:
         for wanted in ("retrain", "deny"):
             ledger.ask_all([NewRequest(handle, wanted)])
     resume(folder)

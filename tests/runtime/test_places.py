@@ -113,7 +113,7 @@ def sought(world: Path, name: str) -> SearchTarget:
     with Ledger.read(folder.ledger) as ledger:
         handles = {name: handle for handle, name in ledger.names().items()}
     where, known = str(folder.ledger_path), frozenset(NAMES)
-    return SearchTarget(folder, folder.config(), where, name, handles[name], known, 0)
+    return SearchTarget(folder, folder.settings(), where, name, handles[name], known, 0)
 
 
 def found(world: Path, name: str) -> Search:

@@ -103,5 +103,5 @@ def deployed_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     stored = save_checkpoint(updates, 1, {"h-1/w": torch.ones(2)}, {})
     yield "updates", kept(stored, lambda: load_checkpoint(stored), of_safetensors)
     declared = folder / "deploy.toml"
-    written(declared, Declaration(Plan(("a", "b")), {"server.sh": "0" * 64}, "/fed").toml())
+    written(declared, dumps(asdict(Declaration(Plan(("a", "b")), str(folder.absolute())))))
     yield "deploy.toml", kept(declared, lambda: Declaration.read(folder), of_toml)

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from covey.base.errors import ConfigError, CoveyError, RunError
-from covey.base.files import permissions_of_others, read_bounded
+from covey.base.files import permissions_of_others, read_bounded, read_text
 from covey.build.clients import least_organisations
 from covey.build.training import masks_told, summed_up
 from covey.components.built_ins import DEFAULTS
@@ -578,7 +578,7 @@ def _share_digits(nodes: Sequence[Path]) -> None:
         images = (digits.images[mine] / 16).astype(np.float32)
         np.savez(node / "mine.npz", x=images, y=digits.target[mine])
         file = node / "node.toml"
-        file.write_text(file.read_text().replace('# data = "examples.npz"', 'data = "mine.npz"'))
+        file.write_text(read_text(file).replace('# data = "examples.npz"', 'data = "mine.npz"'))
 
 
 def _answered(home: Path) -> tuple[Node, ...]:
@@ -666,7 +666,7 @@ class _Processes:
             time.sleep(_POLL_SECONDS)
 
     def _failed(self, name: str, found: str) -> RunError:
-        said = self._log(name).read_text(errors="replace").strip().splitlines()[-3:]
+        said = read_bounded(self._log(name)).decode(errors="replace").strip().splitlines()[-3:]
         return RunError(
             f"Expected a trial of a federation to go through, {found}: {' / '.join(said)}. Look "
             f"into {self._logs}, and at `covey deploy check {self._logs.parent / 'fed'}`."

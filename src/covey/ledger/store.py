@@ -76,8 +76,15 @@ class Ledger(ClientTables):
             return ledger
 
     @classmethod
-    def open(cls, location: str | Path, clock: Callable[[], str]) -> "Ledger":
-        """Open a ledger to carry it on, once its whole chain is verified.
+    def open(
+        cls, location: str | Path, clock: Callable[[], str], after: Link | None = None
+    ) -> "Ledger":
+        """Open a ledger to carry it on, once its chain is verified.
+
+        Args:
+            location: a file, or the URL of a database.
+            clock: says when something is written.
+            after: the end of what whoever opens it has verified; None: nothing.
 
         Raises:
             LedgerError: there is no ledger, or it is broken or cannot be written.
@@ -90,7 +97,7 @@ class Ledger(ClientTables):
                 tables.check_writable(connection)
                 backend.check(connection)
                 rows.check_tables(connection)
-            ledger.verify()
+            ledger.verify(after)
             return ledger
 
     @classmethod
@@ -197,13 +204,13 @@ class Ledger(ClientTables):
         """Yield the whole chain in order, each piece once it is verified."""
         return chain.from_iterable(self.pieces())
 
-    def verify(self) -> None:
-        """Check the whole chain.
+    def verify(self, after: Link | None = None) -> None:
+        """Check the whole chain, or what follows a verified link.
 
         Raises:
             LedgerError: it is broken; the message names the first bad position.
         """
-        for _ in self.pieces():
+        for _ in self.pieces(after):
             pass
 
     def replay(self) -> list[Record]:

@@ -29,6 +29,7 @@ from covey.base.files import (
 from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle
 from covey.components.own_code import origins_of
+from covey.components.parts import PASSED
 from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import LedgerReader
@@ -229,9 +230,10 @@ class RunFolder:
         Raises:
             CoveyError: as of `config`.
         """
+        written = tomllib.loads(self._text())
         with suppress(LedgerError), Ledger.read(self.ledger_path) as ledger:
             if self.is_checked(ledger):
-                return tomllib.loads(self._text())
+                return written
         return self.config().model_dump(mode="json")
 
     def is_checked(self, ledger: Ledger) -> bool:
@@ -245,8 +247,10 @@ class RunFolder:
             RunError: they cannot be read.
             LedgerError: another version of covey wrote the run.
         """
+        written = self._text()
         with self._same_format():
-            return _config_of(self._text())
+            # parts that a program passed may have been passed since it was read
+            return (_read if PASSED in written else _read_once)(written)
 
     def checked_config(self) -> "Config":
         """Read the settings back to play with them: a user's components are imported.
@@ -285,12 +289,13 @@ class RunFolder:
             return written
 
 
-@lru_cache(maxsize=16)
-def _config_of(written: str) -> "Config":
-    """Return the settings that stand in a file; the same ones are read once."""
+def _read(written: str) -> "Config":
     from covey.config.settings import Config  # which loads what learns
 
     return Config.read(tomllib.loads(written))
+
+
+_read_once = lru_cache(maxsize=16)(_read)
 
 
 def checkpoint_path(folder: Path, round_index: int) -> Path:

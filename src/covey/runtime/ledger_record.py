@@ -281,7 +281,8 @@ class LedgerReader:
         """
         self._places = places
         self._events = EventReader()
-        self._last: Link | None = None
+        self.last: Link | None = None
+        """The end of what was read and verified."""
         self._hashes: list[str] = []
         self._facts: list[Fact] = []
         self._record = LedgerRecord()
@@ -297,11 +298,11 @@ class LedgerReader:
         Raises:
             LedgerError: the chain is broken, or is not the one that was read before.
         """
-        for links in ledger.pieces(self._last, places=self._places):
+        for links in ledger.pieces(self.last, places=self._places):
             for link in links:
                 self._facts.append((link.round_index, self._events.read(link.record())))
                 self._hashes.append(link.hash)
-                self._last = link
+                self.last = link
             yield self.position
 
     def read(self, ledger: Ledger) -> LedgerRecord:

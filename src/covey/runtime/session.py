@@ -334,7 +334,7 @@ TRACES = (
 def _ledger(run: BuiltRun, folder: RunFolder) -> Ledger:
     where = run.config.ledger.url or folder.ledger_path
     if Ledger.exists(where):
-        return Ledger.open(where, now)
+        return Ledger.open(where, now, folder.reader.last)
     if left := [each for each in TRACES if (folder.path / each).exists()]:
         raise RunError(
             f"The ledger of {folder.path} is gone: {left[0]} is there and was written "
