@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import tomli_w
 import torch
+from pydantic import TypeAdapter
 
 from checkpoint_files import newest_checkpoint
 from covey import RiskEstimate, Streams, run, verify
@@ -103,5 +105,8 @@ def deployed_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     stored = save_checkpoint(updates, 1, {"h-1/w": torch.ones(2)}, {})
     yield "updates", kept(stored, lambda: load_checkpoint(stored), of_safetensors)
     declared = folder / "deploy.toml"
-    written(declared, dumps(asdict(Declaration(Plan(("a", "b")), str(folder.absolute())))))
+    said = TypeAdapter(Declaration).dump_python(
+        Declaration(Plan(("a", "b")), str(folder.absolute())), mode="json"
+    )
+    written(declared, tomli_w.dumps(said))
     yield "deploy.toml", kept(declared, lambda: Declaration.read(folder), of_toml)
