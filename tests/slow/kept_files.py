@@ -108,5 +108,5 @@ def deployed_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     said = TypeAdapter(Declaration).dump_python(
         Declaration(Plan(("a", "b")), str(folder.absolute())), mode="json"
     )
-    written(declared, tomli_w.dumps(said))
+    written(declared, tomli_w.dumps(said).encode())
     yield "deploy.toml", kept(declared, lambda: Declaration.read(folder), of_toml)
