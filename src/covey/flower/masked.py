@@ -105,7 +105,8 @@ class OpenedSums:
         )
 
 
-_MEMORY, _OPENED = TypeAdapter(SumMemory), TypeAdapter(OpenedSums)
+_memory_of = TypeAdapter(SumMemory).validate_python
+_opened_of = TypeAdapter(OpenedSums).validate_python
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +155,13 @@ class SumGuard:
         with ExitStack() as held:
             for file in self.files:
                 held.enter_context(_lock(file))
-            known = [read_kept(file, _OPENED, _LOSS).sums for file in self.files]
+            known = [read_kept(file, _opened_of, _LOSS).sums for file in self.files]
             yield OpenedSums(tuple(dict.fromkeys(s for sums in known for s in sums)))
 
     def add(self, opened: OpenedSum) -> None:
         """Keep that a sum is opened, before anything is sent."""
         for file in self.files:
-            known = read_kept(file, _OPENED, _LOSS).sums
+            known = read_kept(file, _opened_of, _LOSS).sums
             if opened not in known:
                 write_kept(file, OpenedSums((*known, opened)))
 
@@ -233,7 +234,7 @@ class SumRounds:
         self._check_needed(asked.of)
         identities, name = identities_in(self.folder), self.file.name
         with _lock(self.kept):
-            memory = read_kept(self.kept, _MEMORY, _LOSS)
+            memory = read_kept(self.kept, _memory_of, _LOSS)
             if asked.step == "keys":
                 least = max(self.config.privacy.min_cohort, self.file.min_cohort or 0)
                 terms = Terms.new(asked.length, least, bytes.fromhex(session))
@@ -325,7 +326,9 @@ class SumRounds:
                 f"{request.task!r} and leave = {str(self.file.leave).lower()} in "
                 f"node.toml. Set it to true, if the client is to leave."
             )
-        self._check_same(read_kept(self.kept, _MEMORY, _LOSS), own_numbers(lambda: member, request))
+        self._check_same(
+            read_kept(self.kept, _memory_of, _LOSS), own_numbers(lambda: member, request)
+        )
 
     def _check_same(self, memory: SumMemory, own: OwnNumbers) -> None:
         """Refuse other numbers than are in a sum already, as they are taken off again."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -26,23 +26,23 @@ EXACT = ConfigDict(extra="forbid")
 T = TypeVar("T")
 
 
-def read_kept(file: Path, kind: TypeAdapter[T], loss: str) -> T:
+def read_kept(file: Path, read: Callable[[object], T], loss: str) -> T:
     """Return what a file of the client's holds; what is not there yet holds defaults.
 
     Args:
         file: as `write_kept` wrote it.
-        kind: of record.
+        read: makes the record of JSON values.
         loss: what is not known without the file.
 
     Raises:
         RunError: it cannot be read.
     """
     if not file.is_file():
-        return kind.validate_python({})
+        return read({})
     try:
         kept = json.loads(checked(read_bounded(file)))
         del kept["checksum"]
-        return kind.validate_python(kept)
+        return read(kept)
     except UNREADABLE as error:
         raise _damaged(file, error, loss) from error
 
@@ -71,7 +71,8 @@ class NodeMemory:
     choices_epsilon: float = 0.0
 
 
-_MEMORY, _SPENT = TypeAdapter(NodeMemory), "what the client has spent on its choices is not known"
+_memory_of = TypeAdapter(NodeMemory).validate_python
+_SPENT = "what the client has spent on its choices is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class MemoryFolder:
         Raises:
             RunError: it cannot be read.
         """
-        return read_kept(self._file, _MEMORY, _SPENT)
+        return read_kept(self._file, _memory_of, _SPENT)
 
     def write(self, memory: NodeMemory) -> None:
         """Keep it: before anything is sent, so that nothing is spent unnoticed."""
