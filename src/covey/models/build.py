@@ -72,7 +72,7 @@ class ModelFactory(Component):
         """
         raise NotImplementedError
 
-    def build_for(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:  # noqa: ARG002
+    def build_for(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> Any:  # noqa: ANN401, ARG002
         """Return a freshly initialised network of the run with this seed.
 
         Override it where all of the run's models have something in common that is drawn.
@@ -139,7 +139,7 @@ def model_outputs(
     module: Callable[[Tensor], object],
     inputs: Shaped[Tensor, "batch ..."],
     call: Callable[[Tensor], object] | None = None,
-) -> Float[Tensor, "batch *outputs"]:
+) -> Shaped[Tensor, "batch *outputs"]:
     """Return a model's outputs: a row per example, or a row per token of each.
 
     Args:
@@ -438,7 +438,7 @@ class ModelFunction(ModelFactory, OwnFunction):
     "multiclass" only; for others the last layer, log-softmax, is left off.
     """
 
-    def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    def build(self, input_shape: tuple[int, ...], num_classes: int) -> Any:  # noqa: ANN401 - what a user returned is looked at next
         """Return a freshly initialised network."""
         factory, sizes = self.function, (input_shape, num_classes)
         if inspect.isclass(factory) and issubclass(factory, ImageNetwork):

@@ -330,7 +330,7 @@ def risk_figure(history: History) -> Figure:
     return figure
 
 
-def _crosses(axes: Axes, places: Sequence[float] | ndarray) -> None:
+def _crosses(axes: Axes, places: Sequence[float | int] | ndarray) -> None:
     """Mark at the foot of the axes what has no figure."""
     heights = [0.03] * len(places)
     axes.plot(places, heights, "x", color=MISSING, transform=axes.get_xaxis_transform())
