@@ -60,18 +60,6 @@ def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> Built
         return recorded_run(folder, reason=str(error))
 
 
-def readable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
-    """Return a run as its folder records it; before anything is recorded, its parts.
-
-    Raises:
-        CoveyError: nothing is recorded yet, and its parts cannot be had.
-    """
-    try:
-        return recorded_run(folder, reason=_to_pass_again(folder, (), call))
-    except RunError:
-        return playable(folder, overrides, call)
-
-
 def check_answerable(run: BuiltRun, folder: RunFolder, plan: ClientPlan) -> None:
     """Refuse, before anything is done, an answer for which rounds cannot be played here.
 
@@ -143,10 +131,9 @@ def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
 
 
 def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> str:
-    what = missing or ("model", "clients", *_missing_parts(folder))
-    passed = ", ".join(f"{each}=..." for each in what)
+    passed = ", ".join(f"{each}=..." for each in missing)
     return (
-        f"This needs the run's {' and '.join(what)}, which came from a program: call "
+        f"This needs the run's {' and '.join(missing)}, which came from a program: call "
         f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started with what "
         f"can be imported records it as package.module:function, and needs no program."
     )

@@ -5,13 +5,12 @@ Nothing is written, and neither the run's model nor anybody's data are needed.
 
 from dataclasses import dataclass
 
-from covey.base.errors import RunError
 from covey.base.events import RecordsChanged, RunStarted
 from covey.base.names import Basis, ClientName, Handle
 from covey.components.own_code import no_foreign_code
 from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.places import Place, SearchTarget, search_places
-from covey.runtime.reading import checked_ledger
+from covey.runtime.reading import checked_ledger, unknown_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +87,7 @@ def explain_client(folder: RunFolder, client: ClientName) -> Explanation:
         requests, location = ledger.requests(), ledger.location
     handle = next((h for h, name in names.items() if name == client), None)
     if handle is None:
-        raise RunError(
-            f"Clients are asked for by the names that {folder.path} knows, but it knows no "
-            f"client {client!r}: it never did, or not any more. Check the spelling."
-        )
+        raise unknown_client(folder, client)
     thresholds: list[float | None] = []
     for _, event in record.events:
         if isinstance(event, RunStarted):

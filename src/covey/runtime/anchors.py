@@ -242,7 +242,8 @@ def log_heads(place: Path, runs: Mapping[str, RunFolder]) -> list[Link]:
     """
     path = place / _LOG
     with (Ledger.open if Ledger.exists(path) else Ledger.create)(path, now) as ledger:
-        known = dict(map(_run_head, ledger.links()))
+        links = [*ledger.links()]
+        known = dict(map(_run_head, links))
         grown: list[Record] = []
         for name, run in runs.items():
             if not Ledger.exists(run.ledger):
@@ -262,7 +263,8 @@ def log_heads(place: Path, runs: Mapping[str, RunFolder]) -> list[Link]:
                 grown.append(Record(None, _RUN_HEAD, {"run": name, "head": head_of(hashes).body}))
         if grown:
             ledger.append_between(grown)
-        if not (links := [*ledger.links()]):
+            links = [*ledger.links()]
+        if not links:
             raise RunError(f"A log holds the heads of runs, but no run in {place} has any yet.")
         return links
 

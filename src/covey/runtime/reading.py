@@ -4,6 +4,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from covey.base.errors import RunError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.ledger.store import Ledger
@@ -26,6 +27,14 @@ def checked_ledger(folder: RunFolder) -> Generator[Ledger]:
         if not folder.is_checked(ledger):
             check_settings(folder.config(), history, folder)
         yield ledger
+
+
+def unknown_client(folder: RunFolder, name: ClientName, more: str = "") -> RunError:
+    """Return what is raised where a run knows no client of a name."""
+    return RunError(
+        f"Clients are asked for by the names that {folder.path} knows, but it knows no client "
+        f"{name!r}: it never did, or not any more. Check the spelling{more}."
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

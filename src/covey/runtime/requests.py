@@ -11,6 +11,7 @@ from covey.ledger.store import Ledger
 from covey.runtime.anchors import Receipt, key_of, sign_receipt
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import records_of
+from covey.runtime.reading import unknown_client
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
 from covey.unlearning.plan import WantedAnswer
@@ -51,12 +52,8 @@ def asked_by(
         name = each.client if back else each
         handle = _unsealed_handle(ledger, each) if back else handles.get(name)
         if handle is None:
-            raise RunError(
-                f"Clients are asked for by the names that {folder.path} knows, but "
-                f"it knows no client {name!r}: it never did, or not any more. Check the "
-                f"spelling; who left comes back with --salt and the salt of the last "
-                f"answer, unless that was a retraining."
-            )
+            more = "; who left comes back with --salt and the salt of the last answer, unless that "
+            raise unknown_client(folder, name, f"{more}was a retraining")
         found[name] = WantedAnswer(handle, wanted, basis, name)
     return [*found.values()]
 
