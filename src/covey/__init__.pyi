@@ -69,8 +69,8 @@ from .membership.truth import Target
 from .models.build import ModelFactory
 from .models.features import FeatureMap
 from .runs.run import Run
+from .runtime.evaluation import PlayedRound
 from .runtime.requests import Returning
-from .runtime.session import PlayedRound
 from .runtime.verification import verify
 from .trackers import Figures, TrackedRun, Tracker
 

@@ -13,7 +13,7 @@ from covey.base.errors import ConfigError, DataError
 from covey.base.history import History
 from covey.base.names import ClientName
 from covey.build.clients import Overrides
-from covey.build.run import build_run
+from covey.build.run import BuiltRun, build_run
 from covey.build.training import user_function
 from covey.components.parts import reference
 from covey.config.sections import Figure, StoppingConfig
@@ -23,12 +23,12 @@ from covey.desk.search import delete_run
 from covey.models.build import PassedModel
 from covey.runs.pages import in_notebook, live_line
 from covey.runs.parts import reference_of
-from covey.runs.run import Run, run_to_end
+from covey.runs.run import Run
 from covey.runs.sweeps import Sweep, check_variant, concluded_sweep, variants_of
 from covey.runtime.auditing import is_finished
+from covey.runtime.evaluation import OnRound
 from covey.runtime.folder import RunFolder
-from covey.runtime.loop import Observer
-from covey.runtime.session import OnRound
+from covey.runtime.session import Observer
 
 
 class EarlyStopping(StoppingConfig):
@@ -104,12 +104,8 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     named, overrides = _recorded_as(model, clients, settings)
     stated = replace(overrides, thresholds=thresholds, risk_weights=risk_weights)
     assembled = build_run(named, stated)
-    folder = _folder(Path(out), assembled.config, exist)
-    observe = _watched(observe, folder.path.name, progress)
-    answered = run_to_end(assembled, folder, observe, on_round=on_round)
-    made = Run(folder.path, overrides)
-    made.answered = answered
-    return made
+    made = _run_in(Path(out), assembled, overrides, exist)
+    return made.resume(_watched(observe, made.folder.name, progress), on_round=on_round)
 
 
 def sweep(
@@ -212,8 +208,8 @@ def _watched(observe: Observer, title: str, progress: bool | None) -> Observer: 
     return both
 
 
-def _folder(path: Path, config: Config, exist: Exist) -> RunFolder:
-    """Return the folder to play in.
+def _run_in(path: Path, parts: BuiltRun, overrides: Overrides, exist: Exist) -> Run:
+    """Return the run of a folder, a new one unless one is there to be carried on.
 
     Raises:
         RunError: something is there that must stay.
@@ -225,10 +221,10 @@ def _folder(path: Path, config: Config, exist: Exist) -> RunFolder:
             f"for example exist='resume'."
         )
     if exist == "resume" and RunFolder(path).config_path.is_file():
-        return RunFolder.existing(path)
+        return Run(path, overrides, parts)
     if exist == "overwrite":
         delete_run(path)
-    return RunFolder.create(path, config)
+    return Run.begin(path, parts, overrides)
 
 
 def _overrides(model: Model | None, clients: Clients | None) -> Overrides:

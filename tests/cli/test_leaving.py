@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from covey import Config, load, run
-from covey.build.run import build_run
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import ForgetResult, forget
+from covey.runtime.leaving import ForgetResult
 from covey.unlearning.plan import ANSWERS
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import sign, signing_key
@@ -86,9 +85,7 @@ def denied(leaving):
 
 def without(folder: Path, *clients: str) -> tuple[ForgetResult, ...]:
     """Let clients leave, with no report afterwards."""
-    existing = RunFolder.existing(folder)
-    run = build_run(existing.config())
-    return forget(run, existing, clients, "retrain")[1]
+    return load(folder).forget(clients, "retrain")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

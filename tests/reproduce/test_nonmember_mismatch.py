@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from covey import Config
+from covey import Config, load
 from covey.build.run import build_run
 from covey.membership.truth import blind_risk, true_risk
-from covey.runtime.auditing import load_completed
 from covey.runtime.folder import RunFolder
 from covey_papers.reproduce.federations import MEASURES, Seen
 from covey_papers.reproduce.mixtures import KINDS, attacked
@@ -37,22 +36,22 @@ def test_every_group_is_attacked_in_every_way(of):
 @pytest.mark.parametrize("group", ["minority", "majority"])
 def test_matched_non_members_are_those_of_the_audit(path, of, group):
     run = build_run(RunFolder.existing(path).config())
-    found = load_completed(run, RunFolder.existing(path), "A test")
-    clients = found.run.population.clients
+    held = load(path)
+    clients, models = run.population.clients, [held.params(j) for j in range(run.num_clusters)]
     which = ["minority", "majority"].index(group)
-    chosen = found.history.assignment
-    own = [chosen[each.handle] for each in clients if each.group == which]
+    chosen = held.history.assignment
+    own = [chosen[held.names[each.name]] for each in clients if each.group == which]
     home = max(sorted(set(own)), key=own.count)
-    members = [each for each in clients if chosen[each.handle] == home]
+    members = [each for each in clients if chosen[held.names[each.name]] == home]
     streams = run.streams.at("non-members of other kinds", home)
     sides = members, run.reference, streams
-    told = true_risk(run.engine, found.models[home], *sides)
+    told = true_risk(run.engine, models[home], *sides)
     blind = blind_risk(*sides)
     assert told is not None
     assert blind is not None
     assert of["matched", group].risk == told.risk
     assert of["matched", group].blind == blind.risk
-    audited = found.history.audits[home]
+    audited = held.history.audits[home]
     assert f"{told.members} members against {told.non_members} matched" in audited.truth.reason
     # it splits the same records into other folds
     assert audited.truth.risk == pytest.approx(told.risk, abs=4 * told.standard_error)

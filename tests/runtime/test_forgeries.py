@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from covey import Config, run, verify
+from covey import Config, Run, resume, run, verify
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.ledger.tree import TreeHead, root_of
-from covey.runtime.leaving import forget
-from covey.runtime.loop import run_rounds
-from covey.runtime.session import open_or_create
 from covey.unlearning.proof import Proof, subject_mark
 from covey.unlearning.signature import COSIGNATURE, key_line, signing_key
 from runtime.left_runs import LEAVER, OTHER, SETTINGS
@@ -806,11 +803,10 @@ def requested_at(forger: Forger) -> int:
 def test_a_proof_from_before_the_first_round_holds_and_claims_no_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     config, place = Config.of(SETTINGS), tmp_path / "run"
-    made, folder = open_or_create(place, config)
-    one = forget(made, folder, [LEAVER])[1][0].answered
+    one = Run.begun(place, config).forget(LEAVER, "auto")[0].answered
     for rounds in (0, 3):
         if rounds:
-            run_rounds(*open_or_create(place, config))
+            resume(place)
         found = verify(one.proof, place, name_and_salt=(LEAVER, one.salt))
         assert found.failed == ()
         assert ("deniability_threshold" in found.operator) == (not rounds)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey import Config, ReferenceEngine, RunError, Streams, load, resume, run, verify
+from covey import Config, ReferenceEngine, Run, RunError, Streams, load, resume, run, verify
 from covey.base.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunStarted
 from covey.build.algorithms import has_independent_clusters
 from covey.build.run import build_run
@@ -17,7 +17,6 @@ from covey.ledger.store import Ledger
 from covey.models.build import ModelFunction, build_model
 from covey.models.networks import Mlp
 from covey.runtime.folder import RunFolder, rounds_in
-from covey.runtime.leaving import forget
 from covey.runtime.planning import client_plans
 from covey.runtime.session import read_events
 from covey.runtime.states import read_updates
@@ -49,9 +48,8 @@ def small(settings):
 
 def left(folder: Path, *clients: str, answer: str = "auto"):
     """Let clients leave a run."""
-    existing = RunFolder.existing(folder)
-    run_again = build_run(existing.config())
-    return [forget(run_again, existing, [client], answer)[1][0] for client in clients]
+    held = load(folder)
+    return [held.forget(client, answer)[0] for client in clients]
 
 
 def hash_of(folder: Path) -> str:
@@ -99,15 +97,10 @@ def test_retraining_ends_where_a_run_without_the_client_ends(small, tmp_path, se
 
 
 PROGRAM = """
-from pathlib import Path
-from covey.runtime.verification import verify
-from covey.build.run import build_run
-from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import forget
+from covey import load
 
 folder, answer, client = words
-existing = RunFolder.existing(Path(folder))
-forget(build_run(existing.config()), existing, [client], answer)
+load(folder).forget(client, answer)
 """
 
 
@@ -428,16 +421,15 @@ def test_isolated_clusters_are_trained_alone_and_to_the_same_story(apart, tmp_pa
     ]
     assert len({j for *_, j in others}) == 3
 
-    existing = RunFolder.existing(folder)
     engine = Recording(build_model(ModelFunction(function=Mlp), (1, 8, 8), 10, Streams(0)))
-    watched = replace(build_run(existing.config()), engine=engine)
-    history, _ = forget(watched, existing, [LEAVER], "retrain")
+    watched = Run(folder, parts=replace(build_run(RunFolder(folder).config()), engine=engine))
+    watched.forget(LEAVER, "retrain")
 
     own = first.history.assignment[first.names[LEAVER]]
     assert sorted(engine.trained) == sorted(
         (t, name) for t, name, j in others if j == own or t not in stored
     )
-    assert history.finished is not None
+    assert watched.history.finished is not None
     assert not (folder / "superseded").exists()
     assert rounds_of(folder) == rounds_of(never.folder)
 

@@ -11,12 +11,11 @@ import pytest
 from covey import Config, Returning, RunError, load, resume, run, verify
 from covey.base.events import ClientLeft, RunRolledBack
 from covey.base.names import Basis
-from covey.build.run import build_run
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.access import explain_client
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import ForgetResult, enqueue_requests, forget
+from covey.runtime.leaving import ForgetResult, put_down_requests
 from covey.runtime.planning import client_plans
 from covey.runtime.session import read_events
 
@@ -68,8 +67,7 @@ def folder(config, copied, tmp_path):
 
 
 def left(folder: Path, *clients, answer="auto", basis: Basis = "none"):
-    existing = RunFolder.existing(folder)
-    return forget(build_run(existing.config()), existing, clients, answer, basis)[1]
+    return load(folder).forget(clients, answer, basis)
 
 
 def hash_of(folder: Path) -> str:
@@ -140,15 +138,11 @@ def test_one_that_cannot_be_answered_keeps_all_of_them(folder):
 
 PROGRAM = """
 from pathlib import Path
-from covey.build.run import build_run
-from covey.runtime.requests import Returning
-from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import forget
+from covey import Returning, load
 
 folder, answer, *clients = words
 clients = [Returning(*c.split("+")) if "+" in c else c for c in clients]
-existing = RunFolder.existing(Path(folder))
-forget(build_run(existing.config()), existing, clients, answer)
+load(folder).forget(clients, answer)
 """
 
 
@@ -239,7 +233,7 @@ def test_the_others_go_on_after_a_denial_and_count_on_it(denied, without):
     assert hash_of(folder) == without(*PAIR)
 
 
-@pytest.mark.slow  # by default: `enqueue_requests`, which leaves what such a kill leaves
+@pytest.mark.slow  # by default: `put_down_requests`, which leaves what such a kill leaves
 @pytest.mark.parametrize(("where", "calls"), [("before serve", 0), ("after append", 1)])
 def test_a_kill_while_a_denied_client_is_retrained_needs_no_name(
     denied, without, killed, where, calls
@@ -258,9 +252,8 @@ def test_a_kill_while_a_denied_client_is_retrained_needs_no_name(
 
 def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
     folder, first = denied
-    existing = RunFolder.existing(folder)
-    back = Returning(ONE, first.answered.salt)
-    enqueue_requests(build_run(existing.config()), existing, [back], basis="erasure")
+    with load(folder).open() as session:
+        put_down_requests(session, [Returning(ONE, first.answered.salt)], basis="erasure")
     assert hash_of(folder) != without(ONE)
     assert resume(folder).summary.model_hash == without(ONE)
 

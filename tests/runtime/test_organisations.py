@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from covey import ConfigError, RunError, resume, run, verify
+from covey import ConfigError, RunError, load, resume, run, verify
 from covey.base.events import AnonymitySetsFormed, ClusterWaited, OrganisationsAttested
-from covey.build.run import build_run
 from covey.data.population import read_organisations
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import forget
 from covey.runtime.planning import client_plans
 from covey.runtime.session import read_events
 
@@ -80,7 +78,7 @@ def test_who_leaves_takes_its_organisation_along(hidden, tmp_path):
     out = tmp_path / "run"
     run(config=hidden(WHOSE, min_organisations=3), out=out)
     existing = RunFolder.existing(out)
-    forget(build_run(existing.config()), existing, [NAMES[7]], "auto")
+    load(out).forget(NAMES[7], "auto")
     assert b"org 07" not in existing.ledger_path.read_bytes()
     assert b"org 08" in existing.ledger_path.read_bytes()
 
@@ -89,7 +87,7 @@ def test_a_denial_that_counts_organisations_is_proved(hidden, tmp_path):
     out = tmp_path / "run"
     run(config=hidden(WHOSE, min_organisations=3), out=out)
     existing = RunFolder.existing(out)
-    forget(build_run(existing.config()), existing, [NAMES[7]], "deny")
+    load(out).forget(NAMES[7], "deny")
     (proof,) = existing.proofs.glob("*.json")
     assert verify(proof, out).valid
     rounds = json.loads(proof.read_text())["rounds"]
@@ -123,9 +121,8 @@ def test_a_run_goes_on_with_the_organisations_that_it_began_with(hidden, tmp_pat
     out = tmp_path / "run"
     run(config=hidden(WHOSE, min_organisations=3), out=out)
     written(tmp_path / "organisations.csv", {**WHOSE, NAMES[0]: "another"})
-    existing = RunFolder.existing(out)
     with pytest.raises(RunError, match="Put the file back"):
-        forget(build_run(existing.config()), existing, [NAMES[7]], "retrain")
+        load(out).forget(NAMES[7], "retrain")
     written(tmp_path / "organisations.csv", WHOSE)
     assert resume(out).summary.rounds
     assert not [e for e in told(out) if isinstance(e, ClusterWaited)]

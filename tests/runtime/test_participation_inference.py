@@ -10,8 +10,8 @@ import torch
 from covey import Config, Examples, RunError, api, run
 from covey.build.run import build_run
 from covey.membership.truth import Reference
+from covey.runtime.auditing import finished_session
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import forget
 from covey.runtime.participation_game import play_game
 
 LEARNT_BY_HEART = {
@@ -44,7 +44,9 @@ def learnt(tmp_path_factory, settings):
 def played(folder, **changed):
     """Play the game; `changed` are parts of the assembled run."""
     existing = RunFolder.existing(folder)
-    return play_game(replace(build_run(existing.config()), **changed), existing)
+    with finished_session(build_run(existing.config()), existing, "A test") as session:
+        run, whole = (replace(each, **changed) for each in (session.run, session.whole))
+        return play_game(replace(session, run=run, whole=whole))
 
 
 @pytest.mark.slow
@@ -68,8 +70,7 @@ def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
 def test_who_left_is_asked_about_apart(learnt, tmp_path):
     folder = tmp_path / "left"
     shutil.copytree(learnt, folder)
-    existing = RunFolder.existing(folder)
-    forget(build_run(existing.config()), existing, ["client-00003"], "retrain")
+    api.load(folder).forget("client-00003", "retrain")
     before, after = played(learnt), played(folder)
     assert (after.participants, after.reserved) == (11, before.reserved)
     assert after.left is not None
@@ -105,11 +106,10 @@ def test_too_few_non_members_are_refused_with_how_many_it_takes(learnt, count, s
     ids=["pooled", "per-client"],
 )
 def test_settings_that_make_reserved_clients_unlike_real_ones_are_refused(
-    settings, tmp_path, sections, said
+    settings, learnt, sections, said
 ):
-    assembled = build_run(settings(**sections))
     with pytest.raises(RunError, match=said):
-        play_game(assembled, RunFolder(tmp_path))
+        played(learnt, config=settings(**sections))
 
 
 class StopError(Exception):

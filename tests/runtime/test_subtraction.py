@@ -17,7 +17,6 @@ from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, rounds_in
-from covey.runtime.leaving import forget
 from covey.runtime.states import load_state
 from runtime.solved_runs import POOLING, SOLVED, model_of, recorded
 
@@ -41,9 +40,7 @@ def folder(config, copied, tmp_path):
 
 
 def left(folder: Path, *clients, answer="subtract", **options):
-    existing = RunFolder.existing(folder)
-    built = build_run(existing.config())
-    return forget(built, existing, clients, answer, **options)[1]
+    return load(folder).forget(clients, answer, **options)
 
 
 def computed(folder: Path, whole: Path, *gone: str) -> str:
@@ -184,14 +181,10 @@ def test_a_run_that_is_not_over_goes_on_without_the_client(config, cut, tmp_path
 
 
 PROGRAM = """
-from pathlib import Path
-from covey.build.run import build_run
-from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import forget
+from covey import load
 
 folder, *clients = words
-existing = RunFolder.existing(Path(folder))
-forget(build_run(existing.config()), existing, clients, "subtract")
+load(folder).forget(clients, "subtract")
 """
 SLOW = pytest.mark.slow
 

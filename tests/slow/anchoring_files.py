@@ -11,7 +11,7 @@ from covey.components.own_code import only_from
 from covey.data.population import read_organisations
 from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
 from covey.runtime.folder import RunFolder
-from covey.runtime.reading import read_run_record
+from covey.runtime.reading import read_record
 from covey.runtime.secrets import unacknowledged
 from covey.unlearning.signature import (
     fingerprint,
@@ -29,7 +29,7 @@ def anchoring_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     home, key = RunFolder(folder / "run"), signing_key()
     (proof,), (receipt,) = home.proofs.glob("*.json"), home.receipts.glob("*.json")
     yield "receipts", kept(receipt, _changed_fails(proof, receipt), of_json)
-    yield "receipts of a run", kept(receipt, lambda: read_run_record(home), of_json)
+    yield "receipts of a run", kept(receipt, lambda: read_record(home), of_json)
     (salt,) = home.unacknowledged.iterdir()
     yield "unacknowledged salts", kept(salt, lambda: unacknowledged(home, key))
     yield from _witnesses(folder, home, proof)

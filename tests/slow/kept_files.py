@@ -15,7 +15,7 @@ from covey.deploy.folder import Declaration, Plan
 from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of
 from covey.runtime.folder import FederationMetadata, RunFolder
-from covey.runtime.reading import read_run_record
+from covey.runtime.reading import read_record
 from covey.runtime.secrets import secrets_of
 from covey.runtime.states import load_checkpoint, load_state, save_checkpoint
 from covey.unlearning.signature import key_records, signing_key
@@ -48,7 +48,7 @@ def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield "proofs, with a ledger", Reader(proof, honest, checked(path), of_json)
     yield ("public keys", Reader(public, public.read_bytes(), lambda: key_records(public)))
     yield "signing key", Reader(own, own.read_bytes(), lambda: signing_key(own))
-    yield "ledger", kept(home.ledger_path, lambda: read_run_record(home))
+    yield "ledger", kept(home.ledger_path, lambda: read_record(home))
     yield "config.toml of a run", kept(home.config_path, home.config, of_toml)
     (record, *_) = home.copies.glob("*.json")
     yield "copies", kept(record, lambda: copies_of(home), of_json)

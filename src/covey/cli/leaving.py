@@ -207,8 +207,7 @@ def leave(
     """
     from covey.runs.parts import wanted_answer
     from covey.runtime.folder import FederationMetadata, RunFolder
-    from covey.runtime.inputs import rebuilt_run
-    from covey.runtime.leaving import enqueue_requests
+    from covey.runtime.leaving import put_down_requests
     from covey.runtime.requests import Returning
 
     if again or received:
@@ -256,7 +255,8 @@ def leave(
         if salt is None:
             _queue(held, folder, names, wanted, known_basis)
         else:
-            enqueue_requests(rebuilt_run(folder), folder, who, wanted, known_basis)
+            with held.open(plays=False) as session:
+                put_down_requests(session, who, wanted, known_basis)
         yield Queued(run, list(map(PendingAnswer, names)), folder.proofs)
         return
     try:

@@ -19,7 +19,7 @@ from covey.cli.app import console
 
 if TYPE_CHECKING:
     from covey.base.history import History, RoundRow
-    from covey.runtime.loop import Observer
+    from covey.runtime.session import Observer
 
 log = logging.getLogger("covey.run")
 

@@ -28,13 +28,11 @@ from covey.components.built_ins import BASELINE, REFERENCES
 if TYPE_CHECKING:
     from covey.base.figure import RiskEstimate
     from covey.base.history import History
-    from covey.build.run import BuiltRun
     from covey.config.rules import Idle
     from covey.config.settings import Config
     from covey.desk.pruning import Retention
     from covey.desk.runs import RunEntry
     from covey.report.summary import ClusterSummary, Summary
-    from covey.runtime.folder import RunFolder
 
 DEFAULT_ROOT = "runs"
 """Where `covey run` puts runs."""
@@ -145,7 +143,6 @@ def run(
     """
     from covey.build.run import build_run
     from covey.config.settings import Config, idle_settings, load_config
-    from covey.runtime.folder import RunFolder
 
     with as_file(files("covey") / "embedded.toml") as embedded:
         settings = load_config(config or embedded, overrides or [])
@@ -154,21 +151,21 @@ def run(
     if config is not None and settings.engine.is_remote:
         place = out or _free_name(settings)
         _submit(config.parent, place, overrides or [])
-        yield from _concluded(covey.load(place), None, began)
+        yield from _concluded(covey.load(place), began)
         return
-    assembled, fedavg = build_run(settings), None
+    parts, fedavg = build_run(settings), None
     if with_baseline:
         changed = settings.naming(method=BASELINE).model_dump()
         changed["ledger"]["url"] = ""  # a ledger holds one run
         fedavg = build_run(Config.of(changed))
-    folder = RunFolder.create(out or _free_name(settings), settings)
-    beside = folder.path / "baseline"  # made first: `covey resume` plays it as well
-    inner = fedavg and RunFolder.create(beside, fedavg.config)
-    with stoppable(folder.path):
-        _play(assembled, folder)
-        if fedavg is not None and inner is not None:
-            _play(fedavg, inner)
-    yield from _concluded(covey.load(folder.path), assembled, began)
+    played = covey.Run.begin(out or _free_name(settings), parts)
+    # made before anything is played: `covey resume` plays it as well
+    beside = fedavg and covey.Run.begin(played.folder / "baseline", fedavg)
+    with stoppable(played.folder):
+        _play(played)
+        if beside is not None:
+            _play(beside)
+    yield from _concluded(played, began)
 
 
 @app.command(rich_help_panel=RUNS)
@@ -179,22 +176,19 @@ def resume(run: Path) -> Iterator[RunConcluded]:
         run: The folder of a run that was started.
     """
     from covey.runtime.folder import FederationMetadata, RunFolder
-    from covey.runtime.session import open_or_create
 
     folder = RunFolder.existing(run)
     began = time.monotonic()
     if (roster := FederationMetadata.of(folder)) is not None:
         _submit(Path(roster.home) if roster.home else None, run)
-        yield from _concluded(covey.load(run), None, began)
+        yield from _concluded(covey.load(run), began)
         return
     result = covey.load(run)
     with stoppable(run):
-        with shown(run.name) as observe:
-            result.resume(observe, lambda done: errors.print(done.message, soft_wrap=True))
-        baseline = run / "baseline"
-        if (baseline / "config.toml").is_file():
-            _play(*open_or_create(baseline, folder.config()))
-    yield from _concluded(result, None, began)
+        _play(result)
+        if ((baseline := run / "baseline") / "config.toml").is_file():
+            _play(covey.load(baseline))
+    yield from _concluded(result, began)
 
 
 def _free_name(settings: Config) -> Path:
@@ -209,12 +203,10 @@ def _note(unused: Iterable[Idle]) -> None:
         console.print(f"note: {each.sentence}", style="yellow", soft_wrap=True)
 
 
-def _play(assembled: BuiltRun, folder: RunFolder) -> None:
-    """Run to the end and show progress."""
-    from covey.runs.run import run_to_end
-
-    with shown(folder.path.name) as observe:
-        run_to_end(assembled, folder, observe)
+def _play(run: covey.Run) -> None:
+    """Run to the end, and show progress and what was answered."""
+    with shown(run.folder.name) as observe:
+        run.resume(observe, lambda done: errors.print(done.message, soft_wrap=True))
 
 
 def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None:
@@ -249,18 +241,16 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
         )
 
 
-def _concluded(
-    result: covey.Run, assembled: BuiltRun | None, began: float
-) -> Iterator[RunConcluded]:
+def _concluded(result: covey.Run, began: float) -> Iterator[RunConcluded]:
     """Write the report and yield the answer; fail then if a model diverged."""
     from covey.config.settings import idle_settings
     from covey.report.comparison import comparison
     from covey.runs.pages import reported
     from covey.runtime.folder import RunFolder
 
-    page = result.report(population=assembled.population if assembled else None)
+    page = result.report()
     folder = RunFolder.existing(result.folder)
-    unused = idle_settings(assembled.config if assembled else folder.config())
+    unused = idle_settings(folder.config())
     seconds = round(time.monotonic() - began, 1)
     name, baseline = folder.path.name, folder.path / "baseline"
     beside: dict[str, History] = {}
@@ -387,7 +377,6 @@ def sweep(
     from covey.runs.sweeps import check_variant, concluded_sweep, variants_of
     from covey.runtime.auditing import is_finished
     from covey.runtime.folder import RunFolder
-    from covey.runtime.session import open_or_create
 
     axes = list(map(_axis, over))
 
@@ -405,10 +394,10 @@ def sweep(
         path = root / name
         check_variant(RunFolder(path), settings)
         if not is_finished(path):
-            assembled, folder = open_or_create(path, settings)
+            run = covey.Run.begun(path, settings)
             console.print(f"{index}/{len(variants)} {name}", highlight=False)
             with stoppable(path, f"the same `covey sweep`, which resumes {path}"):
-                _play(assembled, folder)
+                _play(run)
     done = concluded_sweep(root, variants, [key for key, _ in axes])
     yield Swept(
         runs=[root / name for name in variants],

@@ -35,9 +35,9 @@ from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
 from covey.runtime.anchors import Receipt
 from covey.runtime.folder import RunFolder
-from covey.runtime.loop import Observer
 from covey.runtime.requests import Returning
 from covey.runtime.secrets import Handover
+from covey.runtime.session import Observer
 from covey.unlearning.plan import AFTERWARDS, ClientPlan
 from covey.unlearning.proof import subject_mark
 

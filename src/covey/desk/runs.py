@@ -21,7 +21,7 @@ from covey.ledger.store import Ledger
 from covey.report.summary import early_end_told
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerReader, event_of
-from covey.runtime.reading import read_run_record
+from covey.runtime.reading import read_record
 
 RunState = Literal["running", "waiting", "finished", "damaged", "unreadable"]
 """running: a process holds the right to write it; waiting: not at its end, and nobody
@@ -288,7 +288,7 @@ def _verified(
     if not reading.whole and _is_long(ledger, entry, reading.verify_bytes):
         reason = "not looked at: the ledger is long. `covey runs show` reads it whole"
         return replace(entry, guarantee_reason=reason)
-    record = read_run_record(folder) if folder else LedgerReader().read(ledger)
+    record = read_record(folder)[0] if folder else LedgerReader().read(ledger)
     return replace(entry, is_verified=True, **_guarantees(record.history))
 
 

@@ -26,10 +26,7 @@ from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
 from covey.runs.run import Run
-from covey.runs.sweeps import tracked
 from covey.runtime.folder import FederationMetadata, RunFolder
-from covey.runtime.loop import continue_run
-from covey.runtime.session import open_session
 
 log = logging.getLogger("covey.flower")
 
@@ -111,11 +108,9 @@ class Federated:
         fewest = hiding.min_anonymity if hiding and roster.profile is None else 1
         federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
         replace(roster, profile=federation.profile).write(folder)
-        run = build_run(config, Overrides(model=self.model, client_backend=federation))
-        with open_session(run, folder) as session, tracked(folder, _report) as told:
-            continue_run(
-                session, config.rounds, told, on_answer=lambda done: log.info("%s", done.message)
-            )
+        parts = build_run(config, Overrides(model=self.model, client_backend=federation))
+        run = Run(folder.path, parts=parts)
+        run.resume(_report, on_answer=lambda done: log.info("%s", done.message))
         log.info("Finished. `covey report %s` shows it.", folder.path)
         return load(folder.path)
 

@@ -21,8 +21,9 @@ from covey.report.page import write_report
 from covey.report.queries import Reported, round_line
 from covey.runtime.copies import on_record
 from covey.runtime.folder import RunFolder
-from covey.runtime.loop import Observer
-from covey.runtime.reading import RunRecord, read_run_record
+from covey.runtime.ledger_record import LedgerRecord
+from covey.runtime.reading import read_record
+from covey.runtime.session import Observer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +36,7 @@ def page_of(
     folder: RunFolder,
     population: Population | None = None,
     out: Path | None = None,
-    record: RunRecord | None = None,
+    record: LedgerRecord | None = None,
 ) -> Path:
     """Write one run's page; without its data it has no sample images."""
     with no_foreign_code():
@@ -56,15 +57,15 @@ def page_over(paths: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def reported(
-    folder: RunFolder, samples: dict[str, Tensor] | None = None, record: RunRecord | None = None
+    folder: RunFolder, samples: dict[str, Tensor] | None = None, record: LedgerRecord | None = None
 ) -> Reported:
     """Read all that a report shows of one run, and of the FedAvg run beside it."""
-    events = record or read_run_record(folder)
+    events = record or read_record(folder)[0]
     return Reported(
         name=folder.path.name,
         history=events.history,
         config_toml=without_passwords(read_text(folder.config_path)),
-        ledger_head=events.ledger_head,
+        ledger_head=events.head,
         samples=samples,
         baseline=baseline_of(folder.path),
     )
@@ -73,7 +74,7 @@ def reported(
 def baseline_of(path: Path) -> History | None:
     """Return the history of the FedAvg run beside a run, if there is one."""
     beside = RunFolder(path / "baseline")
-    return read_run_record(beside).history if beside.ledger_path.is_file() else None
+    return read_record(beside)[0].history if beside.ledger_path.is_file() else None
 
 
 def _population(folder: RunFolder) -> Population | None:

@@ -20,6 +20,7 @@ from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.runtime.inputs import rebuilt_run
 from covey.runtime.planning import RecordedRun, recorded_run, unplayed_reason
 from covey.runtime.requests import Returning
+from covey.runtime.session import Session
 from covey.runtime.states import load_state, newest_whole_state
 from covey.unlearning.plan import ANSWERS, ClientPlan
 
@@ -60,12 +61,13 @@ def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> Built
         return recorded_run(folder, reason=str(error))
 
 
-def check_answerable(run: BuiltRun, folder: RunFolder, plan: ClientPlan) -> None:
+def check_answerable(session: Session, plan: ClientPlan) -> None:
     """Refuse, before anything is done, an answer for which rounds cannot be played here.
 
     Raises:
         RunError: naming what has to be passed, or done first.
     """
+    run, folder = session.run, session.folder
     replays = plan.chosen is not None and plan.chosen.first_replayed_round is not None
     if run.client_backend is not None and replays:
         raise RunError(

@@ -1,7 +1,8 @@
 """A run on disk, and everything that can be asked of it or done with it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -10,9 +11,9 @@ from covey.base.errors import ConfigError, RunError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params
 from covey.build.clients import Overrides
-from covey.build.run import BuiltRun
+from covey.build.run import BuiltRun, build_run
 from covey.components.own_code import no_foreign_code
-from covey.data.population import Population
+from covey.config.settings import Config
 from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Scorer
@@ -37,20 +38,27 @@ from covey.runs.sweeps import tracked
 from covey.runtime.access import Explanation, explain_client
 from covey.runtime.anchors import key_of
 from covey.runtime.answers import AnsweredRequest
-from covey.runtime.auditing import DEFAULT_ATTACKS, Audit, audit_run, record_attacks
+from covey.runtime.auditing import (
+    DEFAULT_ATTACKS,
+    Audit,
+    audit_run,
+    finished_session,
+    record_attacks,
+)
 from covey.runtime.changing import ChangedRecords, NewRecords, change_records, join_run
 from covey.runtime.copies import Copy
-from covey.runtime.evaluation import BestRound
+from covey.runtime.evaluation import BestRound, OnRound
 from covey.runtime.exports import best_kept_round, export_model, latest_model
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import ForgetResult, finish_requests, forget
-from covey.runtime.loop import Observer, OnAnswer, continue_run
+from covey.runtime.ledger_record import LedgerRecord
+from covey.runtime.loop import OnAnswer, play
 from covey.runtime.participation_game import Game, play_game
 from covey.runtime.planning import client_plans
-from covey.runtime.reading import RunRecord, read_run_record
+from covey.runtime.reading import read_record
 from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
-from covey.runtime.session import OnRound, open_session
+from covey.runtime.session import Observer, Session, open_session, quiet
 from covey.runtime.verification import Verification, verify
 from covey.unlearning.plan import ClientPlan
 
@@ -58,15 +66,11 @@ if TYPE_CHECKING:
     from covey.runtime.dp_audit import CanaryAudit
 
 
-def quiet(*_: object) -> None:
-    """Watch nothing."""
-
-
 class Run:
-    """A run on disk: what its events tell, and what can be done with it.
+    """A run on disk: what its events say, and what can be done with it.
 
-    Explaining, planning, denying, verifying, reporting and exporting read the folder
-    alone; explaining tells a little more where the data are at hand. What plays rounds or
+    It is a reader of its folder; `open` is the one way to write it. Explaining, planning,
+    denying, verifying, reporting and exporting read the folder alone. What plays rounds or
     measures models needs the model and the data too: from the settings, or as they were
     passed when the run was started or loaded.
 
@@ -76,23 +80,50 @@ class Run:
             Hand their salts to the requesters, then `acknowledge` them.
     """
 
-    def __init__(self, folder: Path, overrides: Overrides | None = None) -> None:
+    def __init__(
+        self, folder: Path, overrides: Overrides | None = None, parts: BuiltRun | None = None
+    ) -> None:
         """Find a run that was started, and read what its ledger says now.
 
         Args:
             folder: the run's.
             overrides: the model and the clients, if a program has them.
+            parts: all that the run is made of, if it was built already.
 
         Raises:
             RunError: there is none.
         """
-        self._folder = RunFolder.existing(folder)
+        self._use(RunFolder.existing(folder), overrides, parts)
+
+    def _use(self, folder: RunFolder, overrides: Overrides | None, parts: BuiltRun | None) -> None:
+        self._folder = folder
         self._overrides = overrides or Overrides()
-        begun = Ledger.exists(self._folder.ledger)
-        self._record = read_run_record(self._folder) if begun else None
-        self._population: Population | None = None
-        self.folder = folder
+        self._parts = parts
+        self._seen = read_record(folder) if Ledger.exists(folder.ledger) else None
+        self.folder = folder.path
         self.answered: tuple[AnsweredRequest, ...] = ()
+
+    @classmethod
+    def begin(cls, folder: Path, parts: BuiltRun, overrides: Overrides | None = None) -> "Run":
+        """Make the folder of a new run, of which nothing is played yet.
+
+        Raises:
+            RunError: something is there already.
+        """
+        run = cls.__new__(cls)
+        run._use(RunFolder.create(folder, parts.config), overrides, parts)
+        return run
+
+    @classmethod
+    def begun(cls, folder: Path, config: Config) -> "Run":
+        """Return the run of a folder, or a new one in it, with nothing played.
+
+        Raises:
+            CoveyError: some part does not fit; data that are missing leave no folder.
+        """
+        if (folder / "config.toml").is_file():
+            return cls(folder)
+        return cls.begin(folder, build_run(config))
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
@@ -129,17 +160,17 @@ class Run:
     @property
     def history(self) -> History:
         """The run's story, as it was when this object last read or wrote the run."""
-        return self._current_record().history
+        return self._as_seen()[0].history
 
     @property
     def ledger_head(self) -> str:
         """The hash that seals the whole ledger."""
-        return self._current_record().ledger_head
+        return self._as_seen()[0].head
 
     @property
     def names(self) -> Mapping[ClientName, Handle]:
         """The handle of every client that has not left."""
-        return self._current_record().names
+        return self._as_seen()[1]
 
     @property
     def summary(self) -> Summary:
@@ -255,11 +286,10 @@ class Run:
                 answer cannot be given; nothing was done.
         """
         wanted, clients = wanted_answer(answer, basis), listed(names)
-        run = available_parts(self._folder, self._overrides, "forget(...)")
-        check = partial(check_answerable, run, self._folder)
-        with self._writing(run, observe) as told:
-            args = (told, on_answer, check, on_receipt)
-            return forget(run, self._folder, clients, *wanted, *args)[1]
+        with self.open(observe, "forget(...)", plays=False) as session:
+            check = partial(check_answerable, session)
+            callbacks = {"on_answer": on_answer, "on_receipt": on_receipt, "check": check}
+            return forget(session, clients, *wanted, **callbacks)
 
     def finish_requests(
         self, observe: Observer = quiet, on_answer: OnAnswer = quiet
@@ -269,9 +299,8 @@ class Run:
         Raises:
             CoveyError: rounds would have to be played that cannot be played here.
         """
-        run = available_parts(self._folder, self._overrides, "finish_requests()")
-        with self._writing(run, observe) as told:
-            return finish_requests(run, self._folder, told, on_answer)
+        with self.open(observe, "finish_requests()", plays=False) as session:
+            return finish_requests(session, on_answer)
 
     def join(
         self,
@@ -297,7 +326,8 @@ class Run:
             CoveyError: nobody can join this run, or the name or the data do not fit.
         """
         new = NewRecords(name, examples_in(data), risk_threshold=threshold, risk_weight=risk_weight)
-        return self._with_records(join_run, new, "join(...)", observe)
+        with self.open(observe, "join(...)") as session:
+            return join_run(session, new)
 
     def update(
         self,
@@ -320,19 +350,46 @@ class Run:
                 fit.
         """
         new = NewRecords(name, examples_in(data), add=add)
-        return self._with_records(change_records, new, "update(...)", observe)
+        with self.open(observe, "update(...)") as session:
+            return change_records(session, new)
 
-    def _with_records(
-        self, change: Callable[..., ChangedRecords], new: NewRecords, call: str, observe: Observer
-    ) -> ChangedRecords:
-        run = playable(self._folder, self._overrides, call)
-        with self._writing(run, observe) as told:
-            return change(run, self._folder, new, told)
+    @contextmanager
+    def open(
+        self, observe: Observer = quiet, call: str = "resume()", *, plays: bool = True
+    ) -> Generator[Session]:
+        """Open the run to be written: its lock is held, and its trackers follow it.
 
-    def _writing(self, run: BuiltRun, observe: Observer) -> AbstractContextManager[Observer]:
-        """Follow the run while it is written; what was read of it is read again next."""
-        self._record, self._population = None, run.population
-        return tracked(self._folder, observe)
+        Args:
+            observe: called with the history before the first round and after each.
+            call: what is asked of the run, as an error repeats it.
+            plays: whether it needs the model and the data; without them a run can still
+                record requests, and answers that play no round.
+
+        Raises:
+            CoveyError: these are missing or are others, or another process plays the run.
+        """
+        run = self._playable(call) if plays else self._available(call)
+        try:
+            with (
+                open_session(run, self._folder) as session,
+                tracked(self._folder, observe) as observed,
+            ):
+                yield replace(session, observe=observed)
+        finally:
+            self._seen = None  # it is read again when it is wanted
+
+    @contextmanager
+    def _finished(self, call: str, purpose: str) -> Generator[Session]:
+        with finished_session(self._playable(call), self._folder, purpose) as session:
+            yield session
+
+    def _playable(self, call: str) -> BuiltRun:
+        if self._parts is None:
+            self._parts = playable(self._folder, self._overrides, call)
+        return self._parts
+
+    def _available(self, call: str) -> BuiltRun:
+        return self._parts or available_parts(self._folder, self._overrides, call)
 
     @property
     def unacknowledged(self) -> tuple[Handover, ...]:
@@ -392,18 +449,11 @@ class Run:
         with no_foreign_code():
             return export_model(self._folder, j, path, recipient, after)
 
-    def report(
-        self,
-        out: str | Path | None = None,
-        population: Population | None = None,
-        *,
-        sign: bool = False,
-    ) -> Path:
+    def report(self, out: str | Path | None = None, *, sign: bool = False) -> Path:
         """Write the run's page anew: report.html in its folder, with figures/.
 
         Args:
             out: another place.
-            population: the run's, if it is at hand, for samples of the data.
             sign: whether its figures and the hash of the page are signed, in a file beside
                 it that ends in `.json`, for `covey verify`. No client is named in it.
 
@@ -411,9 +461,9 @@ class Run:
             CoveyError: there is no ledger, it is broken, or the key cannot be used.
         """
         place = Path(out) if out else None
-        self._record = read_run_record(self._folder)
-        shown = population or self._population
-        page = page_of(self._folder, shown, place, self._record)
+        self._seen = read_record(self._folder)
+        population = self._parts.population if self._parts else None
+        page = page_of(self._folder, population, place, self._seen[0])
         if sign:
             write_signed(self._folder, page)
         return page
@@ -439,10 +489,10 @@ class Run:
         Raises:
             CoveyError: something does not fit.
         """
-        run = playable(self._folder, self._overrides, "audit(...)")
-        found = audit_run(run, self._folder, attacks, references, observe)
+        with self._finished("audit(...)", "An audit") as session:
+            found = audit_run(session, attacks, references, observe)
         record_attacks(self._folder, self.history, found)
-        self._record = read_run_record(self._folder)
+        self._seen = None
         write_audit(found, self.folder)
         return found
 
@@ -462,8 +512,7 @@ class Run:
         """
         from covey.runtime.dp_audit import audit_noise
 
-        run = playable(self._folder, self._overrides, "audit_epsilon(...)")
-        return audit_noise(run, draws)
+        return audit_noise(self._playable("audit_epsilon(...)"), draws)
 
     def game(self, *, control: bool = False, observe: Observer = quiet) -> Game:
         """Play the participation game on a finished run: who can tell who took part?
@@ -480,8 +529,8 @@ class Run:
         Raises:
             CoveyError: something does not fit.
         """
-        run = playable(self._folder, self._overrides, "game(...)")
-        return play_game(run, self._folder, control=control, observe=observe)
+        with self._finished("game(...)", "The game") as session:
+            return play_game(session, control=control, observe=observe)
 
     def resume(
         self,
@@ -496,26 +545,11 @@ class Run:
         Raises:
             CoveyError: the run cannot be played here, or is not the one that began.
         """
-        run = playable(self._folder, self._overrides, "resume()")
-        self._record = None
-        self.answered += run_to_end(run, self._folder, observe, on_answer, on_round)
+        with self.open(observe) as session:
+            self.answered += play(session, on_answer=on_answer, on_round=on_round)
         return self
 
-    def _current_record(self) -> RunRecord:
-        if self._record is None:
-            self._record = read_run_record(self._folder)
-        return self._record
-
-
-def run_to_end(
-    run: BuiltRun,
-    folder: RunFolder,
-    observe: Observer = quiet,
-    on_answer: OnAnswer = quiet,
-    on_round: OnRound | None = None,
-) -> tuple[AnsweredRequest, ...]:
-    """Run to the end; return the requests that were answered meanwhile."""
-    with open_session(run, folder) as session, tracked(folder, observe) as told:
-        return continue_run(
-            session, run.config.rounds, told, on_answer=on_answer, on_round=on_round
-        )[1]
+    def _as_seen(self) -> tuple[LedgerRecord, Mapping[ClientName, Handle]]:
+        if self._seen is None:
+            self._seen = read_record(self._folder)
+        return self._seen

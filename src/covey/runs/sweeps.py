@@ -29,8 +29,8 @@ from covey.runs.pages import page_over, reported
 from covey.runs.parts import playable
 from covey.runtime.damage import Damage, damages
 from covey.runtime.folder import RunFolder, now
-from covey.runtime.loop import Observer, continue_run
-from covey.runtime.session import open_session
+from covey.runtime.loop import play
+from covey.runtime.session import Observer, open_session
 from covey.runtime.states import missing_state
 from covey.trackers import Background, TrackedRun, Tracker
 
@@ -186,7 +186,7 @@ def repair(path: Path) -> Examination:
                 f"answer. Everything else is repaired."
             )
         with open_session(run, folder) as session:
-            continue_run(session, min(last + 1, run.config.rounds))
+            play(session, min(last + 1, run.config.rounds))
     after = tuple(damages(folder))
     return Examination(after, tuple(each for each in before if each not in after))
 

@@ -1,6 +1,7 @@
 """Auditing a finished run: every cluster model, against its real members."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -8,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from covey.base.errors import ConfigError, RunError
-from covey.base.events import CohortSampled, ModelAttacked
+from covey.base.events import ModelAttacked
 from covey.base.history import History
-from covey.base.names import Handle, Params
+from covey.base.names import Params
 from covey.build.run import BuiltRun
 from covey.build.training import user_function
 from covey.components.built_ins import USUAL_ATTACKS
@@ -26,24 +27,8 @@ from covey.membership.weights_attack import MAX_POOL
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.head_attacks import weights_attacks
 from covey.runtime.ledger_record import records_of
-from covey.runtime.session import read_history, reading_session, rounds_of
+from covey.runtime.session import Session, read_history, reading_session, rounds_of
 from covey.runtime.states import checked_state
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CompletedRun:
-    """What is left of a run.
-
-    Attributes:
-        run: with the clients that have not left, under their handles.
-        participants: everybody who was ever in a cohort.
-        models: the final cluster models.
-    """
-
-    run: BuiltRun
-    history: History
-    participants: frozenset[Handle]
-    models: tuple[Params, ...]
 
 
 def is_finished(path: Path) -> bool:
@@ -55,8 +40,9 @@ def is_finished(path: Path) -> bool:
         return read_history(ledger).finished is not None
 
 
-def load_completed(run: BuiltRun, folder: RunFolder, purpose: str) -> CompletedRun:
-    """Read a finished run.
+@contextmanager
+def finished_session(run: BuiltRun, folder: RunFolder, purpose: str) -> Generator[Session]:
+    """Open a finished run to look at it; nothing is written.
 
     Args:
         run: as its settings make it, those who left included.
@@ -66,38 +52,29 @@ def load_completed(run: BuiltRun, folder: RunFolder, purpose: str) -> CompletedR
     Raises:
         RunError: the run is not finished, or its settings or data are others now.
     """
-    if not Ledger.exists(folder.ledger):
-        raise _unfinished(folder, purpose)
-    with reading_session(run, folder) as session:
-        record = session.record()
-        participants = frozenset(
-            handle
-            for _, event in record.events
-            if isinstance(event, CohortSampled)
-            for handle in event.handles
+    if is_finished(folder.path):
+        with reading_session(run, folder) as session:
+            yield session
+    else:
+        raise RunError(
+            f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
+            f"`covey resume {folder.path}`."
         )
-        models = final_models(folder, record.history, purpose)
-        return CompletedRun(session.run, record.history, participants, models)
 
 
-def final_models(folder: RunFolder, history: History, purpose: str) -> tuple[Params, ...]:
-    """Return the cluster models that a run ended with.
+def final_models(session: Session) -> tuple[Params, ...]:
+    """Return the cluster models that a finished run ended with.
 
     Raises:
-        RunError: it has not ended, and `purpose` needs it to; or its state is damaged.
+        RunError: its state is gone or damaged.
     """
-    with Ledger.read(folder.ledger) as ledger:
-        state = checked_state(folder, ledger) if history.finished else None
+    state = checked_state(session.folder, session.ledger)
     if state is None:
-        raise _unfinished(folder, purpose)
+        raise RunError(
+            f"The final models of {session.folder.path} are gone from its folder. Restore its "
+            f"newest checkpoint from a copy, or make it anew: covey resume {session.folder.path}"
+        )
     return state.clusters
-
-
-def _unfinished(folder: RunFolder, purpose: str) -> RunError:
-    return RunError(
-        f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
-        f"`covey resume {folder.path}`."
-    )
 
 
 DEFAULT_ATTACKS = USUAL_ATTACKS
@@ -144,8 +121,7 @@ class Audit:
 
 
 def audit_run(
-    run: BuiltRun,
-    folder: RunFolder,
+    session: Session,
     attacks: Sequence[str | Scorer],
     references: int,
     observe: Callable[[int, int], None],
@@ -153,8 +129,7 @@ def audit_run(
     """Attack every final cluster model of a run; all randomness is the run's seed's.
 
     Args:
-        run: as its settings make it, those who left included.
-        folder: the run's.
+        session: the run, finished and open to be read.
         attacks: names of attacks, "fedmia", "source", "weights", a user's own as
             `package.module:name`, or attacks themselves.
         references: federations played again per cluster.
@@ -162,7 +137,7 @@ def audit_run(
 
     Raises:
         ConfigError: an attack is unknown, or there are too few references.
-        RunError: the run is not finished, or its settings or data are others now.
+        RunError: the final models are gone.
     """
     if references < 2:
         raise ConfigError(
@@ -171,8 +146,7 @@ def audit_run(
         )
     by_answers = [each for each in attacks if each not in NOT_BY_ANSWERS]
     named = dict(map(named_attack, by_answers))
-    found = load_completed(run, folder, "An audit")
-    run, targets = found.run, _targets(found)
+    run, targets = session.run, _targets(session)
     references = references if set(attacks) - {WEIGHTS} else 0
     auditor = Auditor(
         attacks=named,
@@ -289,9 +263,9 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
             ledger.append_between(records_of(new))
 
 
-def _targets(found: CompletedRun) -> list[Target]:
+def _targets(session: Session) -> list[Target]:
     """Return each cluster model with the clients that use it and trained it."""
-    run, history = found.run, found.history
+    run, history = session.run, session.record().history
     rounds = rounds_of(run.config, history)
 
     def of(j: int, params: Params) -> Target:
@@ -306,7 +280,7 @@ def _targets(found: CompletedRun) -> list[Target]:
         none = known.reason if known else no_better_than_guessing(run.engine, params, clients)
         return Target(j, params, clients, rounds, diverged=none)
 
-    return [of(j, params) for j, params in enumerate(found.models)]
+    return [of(j, params) for j, params in enumerate(final_models(session))]
 
 
 def _source(run: BuiltRun, targets: Sequence[Target]) -> Attribution | None:

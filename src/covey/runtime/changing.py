@@ -23,10 +23,10 @@ from covey.runtime.exports import exported_hashes
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import input_hashes, keep_records
 from covey.runtime.ledger_record import LedgerRecord, records_of
-from covey.runtime.loop import Observer, continue_run
+from covey.runtime.loop import play
 from covey.runtime.planning import unplayed_reason
 from covey.runtime.record_changes import keep_subtracted, owed_change
-from covey.runtime.session import Session, open_session
+from covey.runtime.session import Session, reopened
 from covey.runtime.states import checked_state, whole_models
 from covey.unlearning.participation import latest_models, latest_sums
 
@@ -185,9 +185,7 @@ class ChangedRecords:
     exported: tuple[str, ...] = ()
 
 
-def join_run(
-    run: BuiltRun, folder: RunFolder, brought: NewRecords, observe: Observer = lambda _: None
-) -> ChangedRecords:
+def join_run(session: Session, new: NewRecords) -> ChangedRecords:
     """Let a client join with records of its own, and solve the models with them.
 
     It chooses among models that never met it; the others stay where they are.
@@ -195,37 +193,29 @@ def join_run(
     Raises:
         CoveyError: nobody can join, the name was there before, or the data do not fit.
     """
-    return _changed(run, folder, brought, joining_client, observe)
+    return _changed(session, new, joining_client)
 
 
-def change_records(
-    run: BuiltRun, folder: RunFolder, brought: NewRecords, observe: Observer = lambda _: None
-) -> ChangedRecords:
+def change_records(session: Session, new: NewRecords) -> ChangedRecords:
     """Replace a client's records, or add to them, and solve the models with them.
 
     Raises:
         CoveyError: the run's models are not solved from sums, the client is not known,
             or the data do not fit.
     """
-    return _changed(run, folder, brought, changing_client, observe)
-
-
-_Prepare = Callable[[Session, ServerState, NewRecords], Change]
+    return _changed(session, new, changing_client)
 
 
 def _changed(
-    run: BuiltRun, folder: RunFolder, brought: NewRecords, prepare: _Prepare, observe: Observer
+    session: Session, new: NewRecords, prepare: Callable[[Session, ServerState, NewRecords], Change]
 ) -> ChangedRecords:
-    began = time.monotonic()
-    with open_session(run, folder) as session:
-        state = _state(session)
-        change, before = prepare(session, state, brought), session.record()
-        _record(session, state, change)
-    with open_session(run, folder) as session:
-        owed = owed_change(session)
-        until = owed.event.until if owed else 0
-        continue_run(session, until, observe)
-        exported, after = _superseded(session), session.record()
+    state = _state(session)
+    change, before = prepare(session, state, new), session.record()
+    _record(session, state, change)
+    session = reopened(session)
+    owed = owed_change(session)
+    play(session, owed.event.until if owed else 0)
+    after = session.record()
     return ChangedRecords(
         client=change.client.name,
         handle=change.client.handle,
@@ -235,8 +225,8 @@ def _changed(
         sums_after=_sums(after, change.cluster),
         model_before=latest_models(before.events),
         model_hash=latest_models(after.events),
-        seconds=time.monotonic() - began,
-        exported=exported,
+        seconds=time.monotonic() - session.began,
+        exported=_superseded(session),
     )
 
 

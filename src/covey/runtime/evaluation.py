@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,12 +18,13 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from covey.algorithms.state import ServerState, personal_models
+from covey.algorithms.state import Cohort, ServerState, personal_models
 from covey.base.errors import ConfigError
 from covey.base.events import MetricMeasured, RoundMeasured, RunEndedEarly
+from covey.base.figure import Figure
 from covey.base.history import History, RoundRow
 from covey.base.metrics import ByModel, Judged
-from covey.base.names import Handle, Params
+from covey.base.names import ClientName, Handle, Params
 from covey.build.training import user_function
 from covey.config.settings import Config
 from covey.data.examples import Client
@@ -370,3 +372,99 @@ FIGURES: Mapping[str, tuple[Callable[[RoundRow], float | None], int]] = {
     "over": (lambda row: None if row.over is None else float(row.over), -1),
 }
 """How each figure is read off a round, and whether more of it is better (1) or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientValues:
+    """What is known of one client after a round; None: it is not known here.
+
+    Attributes:
+        cluster: the one that it chose last.
+        risk: the estimate of its cluster's model that is in force.
+        threshold: the highest risk that it accepts.
+        loss: of its training in this round, in nats: the mean over the batches of its last
+            epoch. It is recorded nowhere, and not known of clients that are apart, of
+            those that did not train now, and where their gradients are private.
+    """
+
+    cluster: int | None
+    risk: float | None
+    risk_standard_error: float | None
+    threshold: float | None
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRound:
+    """One round that was just recorded; figures that are not known are None.
+
+    Attributes:
+        round: its number, from 0.
+        participants: how many clients took part.
+        loss: of training, in nats: the mean over the clients of whom it is known.
+        clients: per cluster, how many clients chose it last.
+        risks: per cluster, the risk in force with its standard error.
+        moved: how many of the participants changed their cluster.
+        over: how many clients are in a cluster whose risk is above what they accept.
+        again: whether the round was played before, and rolled back as a client left.
+        values: what is known of each client that has not left, by name.
+    """
+
+    round: int
+    participants: int
+    accuracy: float | None
+    accuracy_by_group: Mapping[str, float]
+    squared_error: float | None
+    squared_error_by_group: Mapping[str, float]
+    loss: float | None
+    clients: tuple[int, ...]
+    risks: tuple[Figure, ...]
+    moved: int
+    over: int | None
+    again: bool
+    values: Mapping[ClientName, ClientValues]
+
+
+OnRound = Callable[[PlayedRound], None]
+"""Called once with each round that is recorded, and never with one that was before.
+
+What it raises stops the run, which can be resumed: the round is kept.
+"""
+
+
+def played_round(
+    clients: Cohort, history: History, losses: Mapping[Handle, float], *, again: bool
+) -> PlayedRound:
+    """Return the newest round of a run, with the losses of those who trained in it."""
+    row = history.rounds[-1]
+    return PlayedRound(
+        round=row.round_index,
+        participants=row.participants,
+        accuracy=row.accuracy,
+        accuracy_by_group=row.accuracy_by_group,
+        squared_error=row.squared_error,
+        squared_error_by_group=row.squared_error_by_group,
+        loss=fmean(losses.values()) if losses else None,
+        clients=row.clients,
+        risks=row.risks,
+        moved=row.moved,
+        over=row.over,
+        again=again,
+        values={
+            client.name: _values(client.handle, history, losses.get(client.handle))
+            for client in clients
+        },
+    )
+
+
+def _values(handle: Handle, history: History, loss: float | None) -> ClientValues:
+    cluster = history.assignment.get(handle)
+    found = None if cluster is None else history.figures.get(cluster)
+    thresholds = history.started.risk_thresholds if history.started else {}
+    return ClientValues(
+        cluster=cluster,
+        risk=found.risk if found else None,
+        risk_standard_error=found.standard_error if found else None,
+        threshold=thresholds.get(handle),
+        loss=loss,
+    )

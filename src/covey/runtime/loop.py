@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from itertools import compress
@@ -41,14 +41,16 @@ from covey.runtime.ending import (
 )
 from covey.runtime.evaluation import (
     ModelsInUse,
+    OnRound,
     accuracies,
     best_round,
     early_end,
+    played_round,
     round_measured,
     squared_errors,
     with_fewer_tests,
 )
-from covey.runtime.folder import RunFolder, settings_hash
+from covey.runtime.folder import settings_hash
 from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import (
     Replay,
@@ -57,7 +59,7 @@ from covey.runtime.record_changes import (
     solved_again,
     subtracted_state,
 )
-from covey.runtime.session import OnRound, Session, open_session, played_round, rounds_of
+from covey.runtime.session import Session, quiet, rounds_of
 from covey.runtime.states import (
     checkpoint_of,
     load_state,
@@ -73,12 +75,6 @@ log = logging.getLogger(__name__)
 TESTS_PER_ROUND = 2_000
 """Test images per group for the curve over rounds; the end is judged by all of them."""
 
-Observer = Callable[[History], None]
-"""Called with the story so far: before the first round, after every one, and at the end.
-
-After rounds that are only read again or replayed, too; see `OnRound` for one that is not.
-"""
-
 OnAnswer = Callable[[AnsweredRequest], None]
 """Called with an answer that was signed, before its salt is forgotten."""
 
@@ -86,92 +82,61 @@ BeforeAnswer = Callable[[Session, Request], None]
 """Called before a request is served, while everything on the disk is as it was."""
 
 
-def run_rounds(
-    run: BuiltRun,
-    folder: RunFolder,
-    observe: Observer = lambda _: None,
-    before_answer: BeforeAnswer = lambda _, __: None,
-) -> History:
-    """Play a run to its end, from its newest checkpoint if there is one.
+def play(
+    session: Session,
+    until: int | None = None,
+    *,
+    before_answer: BeforeAnswer = quiet,
+    on_answer: OnAnswer = quiet,
+    on_round: OnRound | None = None,
+) -> tuple[AnsweredRequest, ...]:
+    """Serve pending requests and play rounds, up to the round `until` or the run's end.
 
     A round's events reach the ledger before its state is used. What the ledger holds
     and no checkpoint does is played again and compared, never recorded twice. Requests
     to leave are served between rounds.
 
-    Raises:
-        RunError: the settings or the data are not those that began the run.
-        LedgerMismatch: a replayed round is not the recorded one.
-        LedgerLocked: another process is playing this run.
-    """
-    with open_session(run, folder) as session:
-        return continue_run(session, run.config.rounds, observe, before_answer)[0]
-
-
-def continue_run(
-    session: Session,
-    until: int,
-    observe: Observer = lambda _: None,
-    before_answer: BeforeAnswer = lambda _, __: None,
-    on_answer: OnAnswer = lambda _: None,
-    on_round: OnRound | None = None,
-) -> tuple[History, tuple[AnsweredRequest, ...]]:
-    """Serve pending requests and run rounds, up to the round `until` or a run's end.
-
     Args:
-        session: the run.
-        until: the round before which to stop.
-        observe: called with every new state of the story.
+        session: the run, open to be written.
+        until: the round before which to stop; None: its end.
         before_answer: called before a request is served.
         on_answer: called with each answer as it is signed, however long the replays of
             others still take; its salt is forgotten right afterwards.
         on_round: called once with each round that is recorded.
 
     Returns:
-        The story, and the requests that were answered.
+        The requests that were answered.
+
+    Raises:
+        LedgerMismatch: a replayed round is not the recorded one.
     """
     answered: list[AnsweredRequest] = []
     leavers: dict[str, Client | None] = {}
+    until = session.run.config.rounds if until is None else until
     while True:
-        segment = _play_segment(session, until, observe, on_round)
-        session = segment.desk
-        if segment.served is not None:
-            leaver = leavers.get(segment.served.id)
-            done = finish_request(session, segment.served, segment.state, leaver)
+        session, state = _play_until_request(session, until, on_round)
+        served, pending = _due_requests(session, state.round_index)
+        if served is not None:
+            done = finish_request(session, served, state, leavers.get(served.id))
             on_answer(done)
             session.ledger.answered(done.request, done.option.answer)
             log.info("request of %s answered: %s", done.handle, done.option.answer)
             answered.append(done)
-        elif segment.pending:
-            for each in segment.pending:
+        elif pending:
+            for each in pending:
                 before_answer(session, each)
                 leavers[each.id] = session.client(each.handle)
-            session = serve_requests(session, segment.pending, segment.state)
+            session = serve_requests(session, pending, state)
         else:
             if answered:
                 session.ledger.scrub()  # of the salts as well
-            return segment.history, tuple(answered)
+            return tuple(answered)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Segment:
-    """The rounds run until a request had to be answered, or to the end.
-
-    Attributes:
-        pending: the requests that come next, in order.
-        served: a request whose rounds have all been played again.
-    """
-
-    desk: Session
-    state: ServerState
-    history: History
-    pending: Sequence[Request] = ()
-    served: Request | None = None
-
-
-def _play_segment(
-    session: Session, until: int, observe: Observer, on_round: OnRound | None
-) -> Segment:
-    """Replay rounds without a checkpoint, then run on until a request is due."""
+def _play_until_request(
+    session: Session, until: int, on_round: OnRound | None
+) -> tuple[Session, ServerState]:
+    """Replay rounds without a checkpoint, then play on until a request is due, or to the end."""
     cleanup(session)
     queue_requests(session, ())
     state, on_disk = _restored(session)
@@ -181,17 +146,16 @@ def _play_segment(
     test_sample = with_fewer_tests(session.run.population, TESTS_PER_ROUND)
     record, finished = session.record(), last == session.rounds == state.round_index
     history = record.history if finished else record.history_before(state.round_index)
-    observe(history)
+    session.observe(history)
     while True:
         t = state.round_index
         is_end = t == rounds_of(session.run.config, history)
         waits = replay is not None and replay.waits(t)
         if not waits and (t >= recorded or is_end):
-            served, pending = _next_requests(session, t)
-            if served or pending:
+            if any(_due_requests(session, t)):
                 if not on_disk:
                     _save(session, state)
-                return Segment(session, state, history, pending, served)
+                return session, state
             goes_on = t < until and (replay is None or t >= replay.until)
             may_end = goes_on and history.rounds and not history.ended_early
             if may_end and (ended := early_end(history, session.run.config)):
@@ -206,10 +170,10 @@ def _play_segment(
         )
         history = _record(session, t, played.events, recorded, history)
         on_disk = _store_round(session, played, replay, history)
-        observe(history)
+        session.observe(history)
         if on_round is not None and t >= recorded:
-            again = replay is not None and t < replay.until
-            on_round(played_round(session, history, played.losses, again=again))
+            clients, again = session.run.population.clients, replay is not None and t < replay.until
+            on_round(played_round(clients, history, played.losses, again=again))
         state = played.state
     if t == rounds_of(session.run.config, history) and last != t:
         # every client chooses once more
@@ -217,8 +181,8 @@ def _play_segment(
         events = finalize(session.run, state, history, streams).events
         history = _record(session, t, events, recorded, history)
         session.secrets.forget_before(t + 1)
-        observe(history)
-    return Segment(session, state, history)
+        session.observe(history)
+    return session, state
 
 
 def _next_round(
@@ -240,7 +204,7 @@ def _next_round(
     return session, replay, played.preceded_by(new)
 
 
-def _next_requests(session: Session, t: int) -> tuple[Request | None, Sequence[Request]]:
+def _due_requests(session: Session, t: int) -> tuple[Request | None, Sequence[Request]]:
     """Return a request whose rounds are all played again, or else those to serve."""
     requests = session.ledger.requests()
     for each in requests:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from covey.base.errors import RunError
+from covey.base.events import CohortSampled
 from covey.base.names import Params
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of
@@ -24,10 +25,10 @@ from covey.membership.references import (
     reserved_clients,
 )
 from covey.membership.truth import blind_risk, has_finite_examples, mismatch
-from covey.runtime.auditing import final_models, load_completed
+from covey.runtime.auditing import final_models
 from covey.runtime.folder import RunFolder
-from covey.runtime.loop import Observer, run_rounds
-from covey.runtime.session import rounds_of
+from covey.runtime.loop import play
+from covey.runtime.session import Observer, Session, open_session, quiet, rounds_of
 
 MAX_CONTROL_CLIENTS = 5
 """Participants that the control run does without."""
@@ -117,40 +118,35 @@ class _Comparison:
         )
 
 
-def play_game(
-    run: BuiltRun, folder: RunFolder, *, control: bool = False, observe: Observer = lambda _: None
-) -> Game:
+def play_game(session: Session, *, control: bool = False, observe: Observer = quiet) -> Game:
     """Ask about every client of a finished run, against clients that never took part.
 
     Args:
-        run: as its settings make it, those who left included.
-        folder: the run's; nothing is written to it.
+        session: the run, finished and open to be read.
         control: play the run once more, in a temporary folder, without up to 5 randomly
             drawn participants.
         observe: called after every round of the control.
 
     Raises:
-        RunError: the run is not finished or not this one, or no reserved clients like
-            the real ones can be made.
+        RunError: no reserved clients like the real ones can be made.
     """
+    run, record = session.run, session.record()
     _check_alike(run.config)
-    all_clients = run.population.clients
-    found = load_completed(run, folder, GAME)
-    run, models = found.run, found.models
+    all_clients, models = session.whole.population.clients, final_models(session)
+    sampled = (event for _, event in record.events if isinstance(event, CohortSampled))
+    took_part = {handle for event in sampled for handle in event.handles}
     streams = run.streams.at("participation game")
     reserved = reserved_clients(all_clients, run.reference, streams.at("reserved"))
     comparison = _Comparison(run.engine, reserved, streams)
     participants = [
         client
         for client in run.population.clients
-        if client.handle in found.participants
-        and client.group in reserved
-        and has_finite_examples(client)
+        if client.handle in took_part and client.group in reserved and has_finite_examples(client)
     ]
     met = comparison.outcome(models, participants, "participants")
     if met is None:
         raise RunError(_too_few(run, all_clients))
-    if gone := found.history.diverged:
+    if gone := record.history.diverged:
         j, why = next(iter(sorted(gone.items())))
         raise RunError(
             f"The game asks what models show of clients, and the model of cluster {j} is "
@@ -163,7 +159,7 @@ def play_game(
     gone = [client for client in all_clients if client.name not in stay]
     left = comparison.outcome(models, gone, "left")
     asked = _control_clients(run, participants, streams) if control else []
-    rounds = rounds_of(run.config, found.history)
+    rounds = rounds_of(run.config, record.history)
     return Game(
         auc=met.auc,
         low=met.low,
@@ -226,8 +222,9 @@ def _control(
     without = replace(run, config=Config.of(settings)).with_clients(rest)
     with TemporaryDirectory(prefix="covey-control-") as place:
         folder = RunFolder.create(Path(place), without.config)
-        history = run_rounds(without, folder, observe)
-        without_them = final_models(folder, history, GAME)
+        with open_session(without, folder) as control:
+            play(replace(control, observe=observe))
+            without_them = final_models(control)
         never_met = comparison.outcome(without_them, clients, "control")
     met = comparison.outcome(models, clients, "asked")
     assert never_met is not None  # noqa: S101 - all asked have reserved clients

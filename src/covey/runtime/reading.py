@@ -2,14 +2,13 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from covey.base.errors import RunError
-from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.ledger.store import Ledger
 from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, check_settings
+from covey.runtime.ledger_record import LedgerRecord
 
 
 @contextmanager
@@ -37,26 +36,12 @@ def unknown_client(folder: RunFolder, name: ClientName, more: str = "") -> RunEr
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RunRecord:
-    """A run as its events tell it.
-
-    Attributes:
-        names: the handle of every client that has not left.
-    """
-
-    history: History
-    ledger_head: str
-    names: Mapping[ClientName, Handle]
-
-
-def read_run_record(folder: RunFolder) -> RunRecord:
-    """Read a run's ledger, without its data.
+def read_record(folder: RunFolder) -> tuple[LedgerRecord, Mapping[ClientName, Handle]]:
+    """Read a run's ledger, without its data, and the handles of who has not left.
 
     Raises:
         CoveyError: as of `checked_ledger`.
     """
     with checked_ledger(folder) as ledger:
         names = {name: handle for handle, name in ledger.names().items()}
-        record = folder.reader.read(ledger)
-        return RunRecord(record.history, record.head, names)
+        return folder.reader.read(ledger), names

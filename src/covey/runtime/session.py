@@ -1,22 +1,21 @@
 """An open run that can be continued: its parts, folder, ledger and secrets."""
 
+import gc
 import hashlib
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from pathlib import Path
-from statistics import fmean
 
 from covey.base.errors import LedgerError, RunError
 from covey.base.events import ComponentsUsed, ThresholdChanged
-from covey.base.figure import Figure
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.build.aggregators import anonymity_of
 from covey.build.clients import KnowsKeys
-from covey.build.run import BuiltRun, build_run, data_hash
-from covey.components.own_code import ForeignCodeError, only_from
+from covey.build.run import BuiltRun, data_hash
+from covey.components.own_code import ForeignCodeError
 from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.ledger.store import Ledger
@@ -29,20 +28,37 @@ from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
 from covey.unlearning.plan import WantedAnswer
 
+Observer = Callable[[History], None]
+"""Called with the history so far: before the first round, after every one, and at the end.
+
+After rounds that are only read again or replayed, too; see `OnRound` for one that is not.
+"""
+
+
+def quiet(*_: object) -> None:
+    """Watch nothing."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """Everything needed to write one run; the ledger's lock is held.
+    """One run whose ledger is open, to be written (its lock is then held) or to be read.
 
     Attributes:
+        whole: the run as its settings or a program bring it, with those who have left.
+        run: the same with those who have not, under their handles.
+        observe: who watches the rounds.
+        began: when it began to be opened, by `time.monotonic`.
         returned: clients that left and ask for a stronger answer, and those that were answered
             with a stop, as far as their data are still there; they take part in nothing.
     """
 
+    whole: BuiltRun
     run: BuiltRun
     folder: RunFolder
     ledger: Ledger
     secrets: Secrets
+    observe: Observer = quiet
+    began: float = 0.0
     returned: Mapping[Handle, Client] = field(default_factory=dict[Handle, Client])
 
     @property
@@ -59,17 +75,12 @@ class Session:
         present = (c for c in self.run.population.clients if c.handle == handle)
         return next(present, self.returned.get(handle))
 
-    def with_data_of(self, run: BuiltRun, asked: Iterable[WantedAnswer]) -> "Session":
-        """Return the same run, in which the data are at hand of those who ask, if any are there.
-
-        Args:
-            run: with the data of those who left as well.
-            asked: who asks, by name and under its handle.
-        """
+    def with_data_of(self, asked: Iterable[WantedAnswer]) -> "Session":
+        """Return the same run, in which the data are at hand of those who ask, if any are there."""
         handles = {each.client: each.handle for each in asked}
         returned = {
             handles[client.name]: replace(client, handle=handles[client.name])
-            for client in run.population.clients
+            for client in self.whole.population.clients
             if client.name in handles
         }
         return replace(self, returned={**self.returned, **returned})
@@ -94,22 +105,9 @@ class Session:
         return replace(self, run=self.run.with_clients(stay))
 
 
-def open_or_create(path: Path, config: Config) -> tuple[BuiltRun, RunFolder]:
-    """Return the run of a folder, or a new one in it, with nothing played.
-
-    Raises:
-        CoveyError: some part does not fit; data that are missing leave no folder.
-    """
-    if (path / "config.toml").is_file():
-        folder = RunFolder.existing(path)
-        with only_from(folder.origins()):
-            return build_run(folder.checked_config()), folder
-    return build_run(config), RunFolder.create(path, config)
-
-
 @contextmanager
 def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
-    """Open a run, with the clients that have not left, under their handles.
+    """Open a run to be written, with the clients that have not left, under their handles.
 
     A start that fails before anything was recorded leaves no folder behind.
 
@@ -117,10 +115,10 @@ def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
         RunError: the settings or the data are not those that began the run.
         LedgerLocked: another process is playing this run.
     """
-    is_open = False
+    is_open, began = False, time.monotonic()
     try:
-        with _ledger(run, folder) as ledger:
-            session = _session(run, folder, ledger)
+        with _data_set_aside(), _ledger(run, folder) as ledger:
+            session = replace(_session(run, folder, ledger), began=began)
             is_open = True
             yield session
     except Exception:
@@ -135,17 +133,30 @@ def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
 def reading_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
     """Open a run to look at it, even while another process plays it; nothing is written.
 
-    Before anything is recorded, `open_session` begins its ledger.
-
     Raises:
         RunError: the settings or the data are not those that began the run.
     """
-    if not Ledger.exists(run.config.ledger.url or folder.ledger_path):
-        with open_session(run, folder) as session:
-            yield session
-    else:
-        with Ledger.read(folder.ledger) as ledger:
-            yield _checked(run, folder, ledger)[0]
+    with Ledger.read(folder.ledger) as ledger:
+        yield _checked(run, folder, ledger)[0]
+
+
+def reopened(session: Session) -> Session:
+    """Return a run that is open to be written as it is now that its records are others."""
+    again = _session(session.whole, session.folder, session.ledger)
+    return replace(again, observe=session.observe, began=session.began)
+
+
+@contextmanager
+def _data_set_aside() -> Generator[None]:
+    """Look for garbage among what is made meanwhile, not among all clients' data too."""
+    if gc.get_freeze_count():  # a program did it by itself
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
@@ -174,6 +185,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
 def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session, Mapping[str, str]]:
     """Return the recorded run, and the hashes of its inputs; nothing is written."""
     check_anchors(folder, ledger)
+    whole = run
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
     run = with_changed_records(run, folder, ledger)
@@ -202,7 +214,7 @@ def _checked(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> tuple[Session,
         for client in run.population.clients
         if client.name in stopped
     }
-    return Session(active, folder, ledger, secrets, returned), inputs
+    return Session(whole, active, folder, ledger, secrets, returned=returned), inputs
 
 
 def rounds_of(config: Config, history: History) -> int:
@@ -343,99 +355,3 @@ def _ledger(run: BuiltRun, folder: RunFolder) -> Ledger:
             f"is touched. Or start a new run, with another --out."
         )
     return Ledger.create(where, now)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientValues:
-    """What is known of one client after a round; None: it is not known here.
-
-    Attributes:
-        cluster: the one that it chose last.
-        risk: the estimate of its cluster's model that is in force.
-        threshold: the highest risk that it accepts.
-        loss: of its training in this round, in nats: the mean over the batches of its last
-            epoch. It is recorded nowhere, and not known of clients that are apart, of
-            those that did not train now, and where their gradients are private.
-    """
-
-    cluster: int | None
-    risk: float | None
-    risk_standard_error: float | None
-    threshold: float | None
-    loss: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PlayedRound:
-    """One round that was just recorded; figures that are not known are None.
-
-    Attributes:
-        round: its number, from 0.
-        participants: how many clients took part.
-        loss: of training, in nats: the mean over the clients of whom it is known.
-        clients: per cluster, how many clients chose it last.
-        risks: per cluster, the risk in force with its standard error.
-        moved: how many of the participants changed their cluster.
-        over: how many clients are in a cluster whose risk is above what they accept.
-        again: whether the round was played before, and rolled back as a client left.
-        values: what is known of each client that has not left, by name.
-    """
-
-    round: int
-    participants: int
-    accuracy: float | None
-    accuracy_by_group: Mapping[str, float]
-    squared_error: float | None
-    squared_error_by_group: Mapping[str, float]
-    loss: float | None
-    clients: tuple[int, ...]
-    risks: tuple[Figure, ...]
-    moved: int
-    over: int | None
-    again: bool
-    values: Mapping[ClientName, ClientValues]
-
-
-OnRound = Callable[[PlayedRound], None]
-"""Called once with each round that is recorded, and never with one that was before.
-
-What it raises stops the run, which can be resumed: the round is kept.
-"""
-
-
-def played_round(
-    session: Session, history: History, losses: Mapping[Handle, float], *, again: bool
-) -> PlayedRound:
-    """Return the newest round of a story, with the losses of those who trained in it."""
-    row = history.rounds[-1]
-    return PlayedRound(
-        round=row.round_index,
-        participants=row.participants,
-        accuracy=row.accuracy,
-        accuracy_by_group=row.accuracy_by_group,
-        squared_error=row.squared_error,
-        squared_error_by_group=row.squared_error_by_group,
-        loss=fmean(losses.values()) if losses else None,
-        clients=row.clients,
-        risks=row.risks,
-        moved=row.moved,
-        over=row.over,
-        again=again,
-        values={
-            client.name: _values(client.handle, history, losses.get(client.handle))
-            for client in session.run.population.clients
-        },
-    )
-
-
-def _values(handle: Handle, history: History, loss: float | None) -> ClientValues:
-    cluster = history.assignment.get(handle)
-    found = None if cluster is None else history.figures.get(cluster)
-    thresholds = history.started.risk_thresholds if history.started else {}
-    return ClientValues(
-        cluster=cluster,
-        risk=found.risk if found else None,
-        risk_standard_error=found.standard_error if found else None,
-        threshold=thresholds.get(handle),
-        loss=loss,
-    )

@@ -23,10 +23,11 @@ from covey.build.aggregators import anonymity_of
 from covey.config.settings import Config
 from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
+from covey.runs.run import Run
 from covey.runtime.folder import RunFolder
-from covey.runtime.loop import run_rounds
+from covey.runtime.loop import play
 from covey.runtime.planning import current_rules
-from covey.runtime.session import Session, open_or_create, read_history
+from covey.runtime.session import Session, read_history
 from covey.unlearning.plan import cheapest, options
 from covey_papers.reproduce.specification import in_layers
 
@@ -111,7 +112,7 @@ def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
 
 def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> Outcome:
     """Play one setting to its end; settings that part from it start from its folder."""
-    run, folder = open_or_create(path, config)
+    run = Run.begun(path, config)
 
     def before_answer(desk: Session, request: Request) -> None:
         hidden = anonymity_of(config)
@@ -120,8 +121,9 @@ def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> O
             if not other.exists() and _answer(desk, request, x) != own:
                 _fork(path, other, x)
 
-    run_rounds(run, folder, before_answer=before_answer)
-    return _outcome(folder, config)
+    with run.open() as session:
+        play(session, before_answer=before_answer)
+    return _outcome(RunFolder(path), config)
 
 
 def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:

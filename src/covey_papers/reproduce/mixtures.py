@@ -31,9 +31,9 @@ from covey.engine.protocol import ScoredOnce
 from covey.ledger.store import Ledger
 from covey.membership.truth import Reference, blind_risk, true_risk
 from covey.report.queries import group_sizes
-from covey.runtime.auditing import CompletedRun, load_completed
+from covey.runtime.auditing import final_models, finished_session
 from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_events
+from covey.runtime.session import Session, read_events
 from covey.runtime.states import kept_state
 from covey_papers.reproduce.record import Shelf, note
 
@@ -328,24 +328,26 @@ def _measured(path: Path) -> list[Attacked]:
         ).reference
         for kind in KINDS
     }
-    found = load_completed(replace(run, engine=ScoredOnce(run.engine)), folder, "An audit")
-    return [
-        _against(found, reference, kind, group)
-        for kind, reference in references.items()
-        for group in group_sizes(found.history)
-    ]
+    scored = replace(run, engine=ScoredOnce(run.engine))
+    with finished_session(scored, folder, "An audit") as session:
+        return [
+            _against(session, reference, kind, group)
+            for kind, reference in references.items()
+            for group in group_sizes(session.record().history)
+        ]
 
 
-def _against(found: CompletedRun, reference: Reference, kind: NonMembers, group: str) -> Attacked:
-    run, assignment = found.run, found.history.assignment
+def _against(session: Session, reference: Reference, kind: NonMembers, group: str) -> Attacked:
+    run, history = session.run, session.record().history
+    assignment = history.assignment
     index = [each.name for each in run.population.groups].index(group)
     own = [assignment[c.handle] for c in run.population.clients if c.group == index]
     home = max(sorted(set(own)), key=own.count)
     members = [c for c in run.population.clients if assignment[c.handle] == home]
-    if home in found.history.diverged:
+    if home in history.diverged:
         return Attacked(kind, group, None, None)
     streams = run.streams.at("non-members of other kinds", home)
-    model = found.models[home]
+    model = final_models(session)[home]
     risk = true_risk(run.engine, model, members, reference, streams)
     blind = blind_risk(members, reference, streams)
     return Attacked(kind, group, risk.figure.value, blind.risk if blind else None)

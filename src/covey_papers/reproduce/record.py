@@ -22,9 +22,9 @@ from scipy.stats import t as student
 from covey.base.files import num_cores, replace_whole
 from covey.build.aggregators import anonymity_of
 from covey.config.settings import Config, idle_settings, that_matter
+from covey.runs.run import Run
 from covey.runtime.auditing import is_finished
-from covey.runtime.loop import Observer, run_rounds
-from covey.runtime.session import open_or_create
+from covey.runtime.session import Observer
 
 
 @cache
@@ -256,9 +256,9 @@ class Shelf:
         path = self.folder / digest(config)
         if is_finished(path):
             return path
-        run, folder = open_or_create(path, config)
+        run = Run.begun(path, config)
         with self.timed(path, title) as observe:
-            run_rounds(run, folder, observe)
+            run.resume(observe)
         return path
 
     @contextmanager
