@@ -1,6 +1,7 @@
 """The pack that is handed over to a person: a statement in plain words, and what proves it.
 
-A folder and a zip file of `statement.html`, `annex.json`, and the proofs and receipts. Every
+A folder and a zip file of `statement.html`, `annex.json`, and the proofs, the receipts and what
+a witness saw of the runs. Every
 proof is verified first. Every sentence of the statement is chosen by a fact; its words stand in
 one template per language.
 """
@@ -131,14 +132,16 @@ def _written(
                 "salt": salt,
                 "proof": proof,
             }
-            path, receipt = (
-                proof_path(Path(place), given.run_request),
-                _receipt(place, given.run_request),
-            )
-            inside = {"proof": path, "page": path.with_suffix(".html"), "receipt": receipt}
+            path, run = proof_path(Path(place), given.run_request), RunFolder(Path(place))
+            inside = {
+                "proof": path,
+                "page": path.with_suffix(".html"),
+                "receipt": run.receipts / path.name,
+                "witnessed": run.witnessed,
+            }
             for kind, file in inside.items():
                 if file.is_file():
-                    files[f"{kind}-{file.name}"] = read_bounded(file)
+                    files[f"{kind}-{given.run_request}{file.suffix}"] = read_bounded(file)
         else:
             why: Said = given.ended or "holds"
             statements.append(_of_held(place, why, holds))
@@ -213,10 +216,6 @@ def _verified(place: str, given: RunOfRequest, load: Load) -> tuple[dict[str, An
         )
     salts = (each.salt for each in run.unacknowledged if each.request == given.run_request)
     return json.loads(written), next(salts, "")
-
-
-def _receipt(place: str, request: str) -> Path:
-    return RunFolder(Path(place)).receipts / f"{request}.json"
 
 
 SAYS: Mapping[str, Said] = {
