@@ -41,7 +41,6 @@ NOBODY = Question(VERSION, "run", "token", "", ClientRequest("hello"))
 
 names = st.text(max_size=9)
 shares = st.floats(0, 1)
-real = st.floats(allow_nan=False)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -73,7 +72,7 @@ slips = st.fixed_dictionaries(
 recipes = st.fixed_dictionaries(
     {
         "local_epochs": st.integers(),
-        "learning_rate": real,
+        "learning_rate": finite,
         "record_clip": st.floats(0.1, 9),
         "record_noise": shares,
     }

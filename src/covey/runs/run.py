@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from covey.base.errors import ConfigError, RunError
+from covey.base.errors import ConfigError, CoveyError, RunError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params
 from covey.build.clients import Overrides
@@ -93,14 +93,12 @@ class Run:
         Raises:
             RunError: there is none.
         """
-        self._use(RunFolder.existing(folder), overrides, parts)
-
-    def _use(self, folder: RunFolder, overrides: Overrides | None, parts: BuiltRun | None) -> None:
-        self._folder = folder
+        self._folder = RunFolder.existing(folder)
         self._overrides = overrides or Overrides()
         self._parts = parts
-        self._seen = read_record(folder) if Ledger.exists(folder.ledger) else None
-        self.folder = folder.path
+        begun = Ledger.exists(self._folder.ledger)
+        self._seen = read_record(self._folder) if begun else None
+        self.folder = folder
         self.answered: tuple[AnsweredRequest, ...] = ()
 
     @classmethod
@@ -110,8 +108,13 @@ class Run:
         Raises:
             RunError: something is there already.
         """
-        run = cls.__new__(cls)
-        run._use(RunFolder.create(folder, parts.config), overrides, parts)
+        made = RunFolder.create(folder, parts.config)
+        try:
+            run = cls(folder, overrides, parts)
+        except CoveyError:
+            made.discard()
+            raise
+        run._folder = made
         return run
 
     @classmethod
@@ -368,15 +371,11 @@ class Run:
         Raises:
             CoveyError: these are missing or are others, or another process plays the run.
         """
-        run = self._playable(call) if plays else self._available(call)
-        try:
-            with (
-                open_session(run, self._folder) as session,
-                tracked(self._folder, observe) as observed,
-            ):
-                yield replace(session, observe=observed)
-        finally:
-            self._seen = None  # it is read again when it is wanted
+        run, folder = self._playable(call) if plays else self._available(call), self._folder
+        self._seen, self._folder = None, replace(folder, created=None)  # it is kept from now on
+        with open_session(run, folder) as session, tracked(folder, observe) as observed:
+            yield replace(session, observe=observed)
+        self._seen = read_record(self._folder)
 
     @contextmanager
     def _finished(self, call: str, purpose: str) -> Generator[Session]:
