@@ -70,7 +70,7 @@ from .models.build import ModelFactory
 from .models.features import FeatureMap
 from .runs.run import Run
 from .runtime.evaluation import PlayedRound
-from .runtime.requests import Returning
+from .runtime.planning import Returning
 from .runtime.verification import verify
 from .trackers import Figures, TrackedRun, Tracker
 

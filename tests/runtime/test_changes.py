@@ -17,7 +17,7 @@ from covey.build.run import build_run
 from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS
-from covey.runtime.damage import damages
+from covey.runs.repair import damages
 from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.states import load_state
 from runtime import solved_runs as runs

@@ -8,8 +8,7 @@ import pytest
 
 from covey import LedgerError, RunError, load, resume, run, verify
 from covey.ledger.store import Ledger
-from covey.runs.sweeps import examine, repair
-from covey.runtime.damage import proof_damages
+from covey.runs.repair import examine, proof_damages, repair
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import secrets_of
 from covey.runtime.states import state_problem, updates_problem

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import covey
 from covey import CoveyError, ModelError, RunError
 from covey.models.build import exchanged_params, frozen_params, initial_params, set_params
-from covey.runtime.damage import damages
+from covey.runs.repair import damages
 from covey.runtime.folder import RunFolder
 from runtime.conftest import tiny
 

@@ -13,9 +13,9 @@ from covey.base.events import ClientLeft, RunRolledBack
 from covey.base.names import Basis
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
-from covey.runtime.access import explain_client
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import ForgetResult, put_down_requests
+from covey.runtime.places import explain_client
 from covey.runtime.planning import client_plans
 from covey.runtime.session import read_events
 

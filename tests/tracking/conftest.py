@@ -9,7 +9,7 @@ import pytest
 
 from covey import Run, Tracker, run
 from covey.components.parts import create
-from covey.runs.sweeps import Follower
+from covey.runs.tracking import Follower
 from covey.runtime.folder import RunFolder
 
 LINES = "plugins.tracker_lines:Lines"

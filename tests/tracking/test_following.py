@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import covey
 from covey import Config, ConfigError, load, resume
 from covey import trackers as background
-from covey.runs.sweeps import Follower
+from covey.runs.tracking import Follower
 from covey.runtime.folder import RunFolder, settings_hash
 from covey.trackers import Background
 from plugins.tracker_lines import Lines

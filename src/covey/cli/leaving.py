@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from covey.runtime.changing import ChangedRecords
     from covey.runtime.folder import RunFolder
     from covey.runtime.leaving import ForgetResult
-    from covey.runtime.requests import Returning
+    from covey.runtime.planning import Returning
     from covey.runtime.secrets import Handover
 
 NOTHING = "nothing"
@@ -208,7 +208,7 @@ def leave(
     from covey.runs.parts import wanted_answer
     from covey.runtime.folder import FederationMetadata, RunFolder
     from covey.runtime.leaving import put_down_requests
-    from covey.runtime.requests import Returning
+    from covey.runtime.planning import Returning
 
     if again or received:
         held = covey.load(run)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from covey.config.problems import Problem
     from covey.config.rules import Idle
     from covey.deploy.operation import Finding, Status, Tried
-    from covey.runs.sweeps import Examination
+    from covey.runs.repair import Examination
 
 PORT = 8765
 NICENESS = 5
@@ -248,7 +248,7 @@ def doctor(
         run: The folder of a run.
         mend: Recover what can be: delete damaged states and play their rounds again.
     """
-    from covey.runs.sweeps import examine, repair
+    from covey.runs.repair import examine, repair
 
     found = repair(run) if mend else examine(run)
     yield found

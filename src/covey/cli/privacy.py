@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from covey.auditor.result import ModelAudit
     from covey.dp.current_guarantee import Guarantee
     from covey.runs.own_records import ExposedRecords
-    from covey.runtime.access import Explanation
     from covey.runtime.auditing import Audit
     from covey.runtime.dp_audit import CanaryAudit
     from covey.runtime.participation_game import Game
+    from covey.runtime.places import Explanation
 
 PARTICIPATION = "participation"
 ATTACKED = ("AUC", "balanced accuracy", "advantage", "TPR at 1% FPR", "at 0.1%")
@@ -498,7 +498,7 @@ def _of_the_paper(
     return NoiseGuarantee("paper", rounds, claimed, delivered, noise / 2, noise)
 
 
-@text_of("covey.runtime.access.Explanation")
+@text_of("covey.runtime.places.Explanation")
 def lines_of_explanation(held: Explanation) -> Iterator[Line]:
     """Yield what is held, the places by who has to act, and what was not searched."""
     for key, value in facts_of(held):
@@ -561,8 +561,8 @@ def explain(
             f"covey explain takes a run and a client's name, found {run} alone. Name the client, "
             f"or give --records with the folder of its node."
         )
-    from covey.runtime.access import explain_client
     from covey.runtime.folder import RunFolder
+    from covey.runtime.places import explain_client
 
     held = explain_client(RunFolder.existing(run), client)
     if page is not None:

@@ -35,7 +35,7 @@ from covey.runs.parts import wanted_answer
 from covey.runs.run import Run
 from covey.runtime.anchors import Receipt
 from covey.runtime.folder import RunFolder
-from covey.runtime.requests import Returning
+from covey.runtime.planning import Returning
 from covey.runtime.secrets import Handover
 from covey.runtime.session import Observer
 from covey.unlearning.plan import AFTERWARDS, ClientPlan

@@ -26,10 +26,9 @@ from covey.desk.register import (
 )
 from covey.desk.runs import RunEntry, found_runs, reader_url
 from covey.ledger.store import Ledger
-from covey.runtime.access import explain_client
 from covey.runtime.copies import BASELINE
 from covey.runtime.folder import RunFolder
-from covey.runtime.places import YOU
+from covey.runtime.places import YOU, explain_client
 from covey.runtime.secrets import secrets_of
 
 

@@ -21,8 +21,8 @@ from covey.report.clients import diverged_sentences
 from covey.report.comparison import comparison, labels, means, with_baselines
 from covey.report.queries import Reported, group_sizes, metrics_csv, utility, utility_of
 from covey.report.summary import PROMISE, Summary, by_attacks, happenings, spread, summary
-from covey.runtime.access import Explanation
 from covey.runtime.auditing import Audit
+from covey.runtime.places import Explanation
 
 
 def write_report(reported: Sequence[Reported], out: Path) -> Path:

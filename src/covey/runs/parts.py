@@ -18,8 +18,7 @@ from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.runtime.inputs import rebuilt_run
-from covey.runtime.planning import RecordedRun, recorded_run, unplayed_reason
-from covey.runtime.requests import Returning
+from covey.runtime.planning import RecordedRun, Returning, recorded_run, unplayed_reason
 from covey.runtime.session import Session
 from covey.runtime.states import load_state, newest_whole_state
 from covey.unlearning.plan import ANSWERS, ClientPlan

@@ -34,10 +34,9 @@ from covey.runs.parts import (
     playable,
     wanted_answer,
 )
-from covey.runs.sweeps import tracked
-from covey.runtime.access import Explanation, explain_client
+from covey.runs.tracking import tracked
 from covey.runtime.anchors import key_of
-from covey.runtime.answers import AnsweredRequest
+from covey.runtime.answers import AnsweredRequest, OnReceipt
 from covey.runtime.auditing import (
     DEFAULT_ATTACKS,
     Audit,
@@ -54,9 +53,9 @@ from covey.runtime.leaving import ForgetResult, finish_requests, forget
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.loop import OnAnswer, play
 from covey.runtime.participation_game import Game, play_game
-from covey.runtime.planning import client_plans
+from covey.runtime.places import Explanation, explain_client
+from covey.runtime.planning import Returning, client_plans
 from covey.runtime.reading import read_record
-from covey.runtime.requests import OnReceipt, Returning
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import Observer, Session, open_session, quiet
 from covey.runtime.verification import Verification, verify

@@ -1,12 +1,9 @@
-"""Several settings and seeds; trackers that follow a run; repairing a run's folder."""
+"""Several settings and seeds, each a run, compared pair by pair."""
 
 import csv
 import json
-import logging
 import re
-import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import product
@@ -15,181 +12,14 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from covey.base.errors import ConfigError, RunError
-from covey.base.files import make_folder, read_text, replace_whole
+from covey.base.errors import ConfigError
+from covey.base.files import replace_whole
 from covey.base.history import History
-from covey.build.clients import Overrides
-from covey.components.own_code import only_from
-from covey.components.parts import Component, create
+from covey.components.parts import Component
 from covey.config.settings import Config, flat, idle_settings, take_strange
-from covey.ledger.store import Ledger
 from covey.report.comparison import comparison, frame_of, means
-from covey.report.queries import final_figures, replays, round_figures, told_settings
 from covey.runs.pages import page_over, reported
-from covey.runs.parts import playable
-from covey.runtime.damage import Damage, damages
-from covey.runtime.folder import RunFolder, now
-from covey.runtime.loop import play
-from covey.runtime.session import Observer, open_session
-from covey.runtime.states import missing_state
-from covey.trackers import Background, TrackedRun, Tracker
-
-log = logging.getLogger(__name__)
-
-
-@contextmanager
-def tracked(folder: RunFolder, observe: Observer) -> Generator[Observer]:
-    """Tell the trackers that a run's settings name of every round, beside `observe`.
-
-    None of them delays a round or stops the run: each has a thread of its own, one that
-    fails is dropped with a warning, and one that hangs keeps the end waiting for a few
-    seconds.
-    """
-    config = folder.config()
-    if not config.tracking:
-        yield observe
-        return
-    threads = [
-        _in_background(folder, tracker.name, tracker.own_settings()) for tracker in config.tracking
-    ]
-
-    def tell(history: History) -> None:
-        for each in threads:
-            each.tell(history)
-        observe(history)
-
-    with ExitStack() as ending:
-        for each in threads:
-            ending.callback(each.wait)
-        for each in threads:
-            ending.callback(each.stop)  # all of them, before the first is waited for
-        yield tell
-
-
-def _in_background(folder: RunFolder, name: str, options: Mapping[str, Any]) -> Background[History]:
-    def make() -> Tracker:
-        with only_from(folder.origins()):  # of this thread alone
-            return create("tracker", {"name": name, **options}, "tracking", Tracker)
-
-    def failed(why: str) -> None:
-        log.warning(
-            "The tracker %s was dropped: %s. The run goes on without it", *(name, why.rstrip("."))
-        )
-
-    follower = Follower(folder, name, make)
-    return Background(follower.follow, follower.close, failed)
-
-
-class Follower:
-    """One tracker, and what it was told so far."""
-
-    def __init__(self, folder: RunFolder, name: str, make: Callable[[], Tracker]) -> None:
-        self._folder, self._name, self._make = folder, name, make
-        make_folder(folder.tracking)
-        identity = folder.tracking / "id"  # tells this run from all others
-        if not identity.exists():
-            replace_whole(identity, secrets.token_hex(6).encode())
-        self._id = read_text(identity)
-        self._tracker: Tracker | None = None
-        self._replays = self._next = 0
-        self._ended = False
-
-    def follow(self, history: History) -> Iterator[bool]:
-        """Tell what the tracker does not hold; yield often, True for a round told.
-
-        After a roll back, all rounds that count are told anew.
-        """
-        if not history.rounds:
-            return
-        tracker, count = self._tracker, replays(history)
-        if tracker is None or count != self._replays:
-            tracker = self._tracker = tracker or self._make()
-            place = (self._folder.tracking / self._name.replace(":", "-")).resolve()
-            make_folder(place)
-            run = TrackedRun(
-                name=self._folder.path.resolve().name,
-                id=self._id,
-                replays=count,
-                folder=place,
-                settings=told_settings(self._folder.config()),
-            )
-            self._next = tracker.begin(run)
-            self._replays, self._ended = count, False
-            yield False
-        for t, figures in round_figures(history, self._next):
-            tracker.log(t, figures)
-            self._next = t + 1
-            yield True
-        if history.finished and not self._ended:
-            tracker.end(final_figures(history))
-            self._ended = True
-
-    def close(self) -> None:
-        """Close the tracker, if it was opened."""
-        if self._tracker is not None:
-            self._tracker.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Examination:
-    """What is damaged in a run's folder, and what was repaired.
-
-    Attributes:
-        damaged: now.
-        repaired: was damaged before.
-    """
-
-    damaged: tuple[Damage, ...]
-    repaired: tuple[Damage, ...] = ()
-
-
-def examine(path: Path) -> Examination:
-    """Look at every file that a run reads again; nothing is written.
-
-    Raises:
-        RunError: there is no run.
-    """
-    return Examination(tuple(damages(RunFolder.existing(path))))
-
-
-def repair(path: Path) -> Examination:
-    """Recover what can be recovered: rounds without a state are played again.
-
-    Raises:
-        CoveyError: another process is playing the run, or its rounds cannot be played
-            here.
-    """
-    folder = RunFolder.existing(path)
-    before = tuple(damages(folder))
-    mendable = [each.repair for each in before if each.repair is not None]
-    of_ledger = [each for each in before if each.path == folder.ledger_path]
-    if mendable and any(each.repair is None for each in of_ledger):
-        raise RunError(
-            f"{folder.ledger_path} must be whole before anything is repaired by it: "
-            f"restore it from a copy first."
-        )
-    if mendable:
-        with Ledger.open(folder.ledger, now) as ledger:  # so nobody else writes the run
-            if of_ledger:
-                ledger.rebuild_participation()
-            for mend in mendable:
-                mend()
-    with Ledger.read(folder.ledger) as ledger:
-        lost, last = missing_state(folder, ledger), ledger.last_round()
-        waiting = any(each.is_open for each in ledger.requests())
-    if lost is not None and last is not None:  # these rounds are played, and no other
-        run = playable(folder, Overrides(), "resume()")
-        if run.client_backend is not None or waiting:
-            raise RunError(
-                f"The rounds after the last whole state are played by `covey resume "
-                f"{folder.path}`: its clients are apart, or requests to leave wait for an "
-                f"answer. Everything else is repaired."
-            )
-        with open_session(run, folder) as session:
-            play(session, min(last + 1, run.config.rounds))
-    after = tuple(damages(folder))
-    return Examination(after, tuple(each for each in before if each not in after))
-
+from covey.runtime.folder import RunFolder
 
 Axis = tuple[str, Sequence[Any]]
 """A setting as `section.key`, and the values that it takes."""

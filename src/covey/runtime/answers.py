@@ -7,22 +7,23 @@ plays the rounds again, once for all, and signs a proof for each.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 from covey.algorithms.state import ServerState
 from covey.base.as_json import HIDDEN, INLINE
-from covey.base.events import AnswerRefused, ClientLeft, Event, RunRolledBack
+from covey.base.errors import LedgerError, RunError
+from covey.base.events import AnswerRefused, ClientLeft, Event, LeaveRequested, RunRolledBack
 from covey.base.files import delete_whole
-from covey.base.names import Basis, Handle, Params
+from covey.base.names import Basis, ClientName, Handle, Params
 from covey.build.aggregators import anonymity_of, sums_of
 from covey.build.algorithms import has_independent_clusters
 from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.ledger.requests import NewRequest, Request, ServedRequest
-from covey.runtime.anchors import key_of
+from covey.runtime.anchors import Receipt, key_of, sign_receipt
 from covey.runtime.copies import (
     RENDERED,
     CopyOutcome,
@@ -36,7 +37,6 @@ from covey.runtime.ledger_record import records_of
 from covey.runtime.planning import current_rules
 from covey.runtime.proofs import served_request, write_proof
 from covey.runtime.record_changes import is_subtracting, keep_subtracted, tend_change
-from covey.runtime.requests import mark_of, put_down, unrecorded
 from covey.runtime.secrets import Handover, keep_handover
 from covey.runtime.session import Session
 from covey.runtime.states import (
@@ -50,7 +50,10 @@ from covey.runtime.states import (
     whole_models,
 )
 from covey.unlearning.plan import Option, WantedAnswer, replay_kind
-from covey.unlearning.proof import Served
+from covey.unlearning.proof import Mark, Served
+
+OnReceipt = Callable[[ClientName, Receipt], None]
+"""Called with a client's name and its receipt, before it is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,80 @@ class AnsweredRequest:
             *outcome_lines(self.copies),
         )
         return "\n".join(lines)
+
+
+def ask(session: Session, wanted: Sequence[WantedAnswer]) -> list[Request]:
+    """Put requests in the ledger's queue, all of them or none, and sign their receipts.
+
+    Their marks are made now: the receipt holds them, and nobody but the requester knows
+    the name of who left, so that a request that a crash cuts off is served without it.
+
+    Raises:
+        CoveyError: the signing key cannot be used, or the ledger cannot be written;
+            nothing was done.
+    """
+    key = key_of(session.run.config)
+    marks = {each.handle: Mark.fresh(each.handle, each.client) for each in wanted}
+    requests = put_down(
+        session,
+        [
+            NewRequest(each.handle, each.wanted, basis=each.basis, mark=marks[each.handle])
+            for each in wanted
+        ],
+    )
+    hashes = session.record().hashes
+    for request in requests:
+        mark = marks[request.handle]
+        keep_handover(session.folder, key, Handover(request.id, mark.salt))
+        if hashes:  # before anything was recorded there is no tree to sign
+            sign_receipt(session.folder, key, request, mark.subject, hashes)
+    return requests
+
+
+def put_down(session: Session, new: Sequence[NewRequest]) -> list[Request]:
+    """Put requests in the ledger's queue, and in its chain what they ask for.
+
+    Before anything is recorded there is no chain: then they enter it with their answers.
+    """
+    records = records_of(map(_event, new)) if session.record().hashes else ()
+    return session.ledger.ask_all(new, records)
+
+
+def unrecorded(session: Session, requests: Sequence[Request]) -> Iterator[LeaveRequested]:
+    """Yield what is still to be recorded of requests: what the chain does not hold.
+
+    Raises:
+        LedgerError: the chain has one of them otherwise.
+    """
+    events = (event for _, event in session.record().events)
+    known = {each.request: each for each in events if isinstance(each, LeaveRequested)}
+    for request in requests:
+        event, recorded = _event(request), known.get(request.id)
+        if recorded is None:
+            yield event
+        elif recorded != event:
+            raise LedgerError(
+                f"A request is answered as it was asked, but of {request.id} the table of "
+                f"requests says {event}, and the chain {recorded}: the table was changed. "
+                f"Restore the ledger from a copy."
+            )
+
+
+def _event(request: Request | NewRequest) -> LeaveRequested:
+    subject = request.mark.subject if request.mark else ""
+    return LeaveRequested(request.id, request.handle, request.wanted, request.basis, subject)
+
+
+def mark_of(request: Request, name: ClientName | None) -> Mark:
+    """Return the requester's marks; new ones, unless it has left already."""
+    if request.mark is not None:
+        return request.mark
+    if name is None:
+        raise RunError(
+            f"Who is served must be known by name, or have left marks with its request, "
+            f"but nobody is known behind the handle {request.handle}. Ask again."
+        )
+    return Mark.fresh(request.handle, name)
 
 
 def simulated_request(session: Session, t: int) -> Request | None:

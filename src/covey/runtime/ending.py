@@ -24,7 +24,7 @@ from covey.membership.truth import (
     has_finite_examples,
     no_better_than_guessing,
 )
-from covey.runtime.answers import default_answer
+from covey.runtime.answers import ask, default_answer
 from covey.runtime.evaluation import (
     Accuracies,
     ModelsInUse,
@@ -39,7 +39,6 @@ from covey.runtime.folder import QueuedRequest
 from covey.runtime.head_attacks import head_attacks
 from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import is_subtracting
-from covey.runtime.requests import ask
 from covey.runtime.session import Session
 from covey.unlearning.plan import WantedAnswer
 

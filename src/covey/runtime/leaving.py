@@ -9,11 +9,10 @@ from covey.base.errors import RunError
 from covey.base.names import Basis, ClientName
 from covey.ledger.requests import Request
 from covey.runtime.anchors import Receipt, receipts_of
-from covey.runtime.answers import AnsweredRequest
+from covey.runtime.answers import AnsweredRequest, OnReceipt, ask
 from covey.runtime.copies import erase_from_copies
 from covey.runtime.loop import OnAnswer, play
-from covey.runtime.planning import plans_for
-from covey.runtime.requests import OnReceipt, Returning, ask, asked_by
+from covey.runtime.planning import Returning, asked_by, plans_for
 from covey.runtime.session import Session, quiet
 from covey.unlearning.plan import ClientPlan, WantedAnswer
 

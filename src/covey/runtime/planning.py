@@ -8,7 +8,7 @@ here they are refused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Never
 
@@ -41,12 +41,62 @@ from covey.runtime.folder import (
 )
 from covey.runtime.inputs import Unreachable
 from covey.runtime.ledger_record import facts_about
-from covey.runtime.reading import checked_ledger
-from covey.runtime.requests import Returning, asked_by
+from covey.runtime.reading import checked_ledger, unknown_client
 from covey.runtime.session import rounds_of
 from covey.runtime.states import load_state, newest_whole_state
 from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import AnswerRules, ClientPlan, Option, WantedAnswer, choose_answers
+from covey.unlearning.proof import unsealed
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """A client that has left, and comes back for a stronger answer.
+
+    Attributes:
+        salt: hex; the one that it was given with its last answer.
+    """
+
+    client: ClientName
+    salt: str = field(repr=False)
+
+
+def asked_by(
+    ledger: Ledger,
+    folder: RunFolder,
+    clients: Sequence[ClientName | Returning],
+    wanted: str,
+    basis: Basis = "none",
+) -> list[WantedAnswer]:
+    """Return what clients ask for, each once, under the handles that a ledger knows them by.
+
+    Raises:
+        RunError: a client is not known to the run.
+    """
+    handles = {name: handle for handle, name in ledger.names().items()}
+    found: dict[ClientName, WantedAnswer] = {}  # who is named twice asks once
+    for each in clients:
+        back = isinstance(each, Returning)
+        name = each.client if back else each
+        handle = _unsealed_handle(ledger, each) if back else handles.get(name)
+        if handle is None:
+            more = "; who left comes back with --salt and the salt of the last answer, unless that "
+            raise unknown_client(folder, name, f"{more}was a retraining")
+        found[name] = WantedAnswer(handle, wanted, basis, name)
+    return [*found.values()]
+
+
+def _unsealed_handle(ledger: Ledger, returning: Returning) -> Handle | None:
+    try:
+        salt = bytes.fromhex(returning.salt)
+    except ValueError as error:
+        raise RunError(
+            f"A salt is hexadecimal digits, as the answer printed them, but: {error}. "
+            f"Copy it again."
+        ) from error
+    records = [each.sealed for each in ledger.requests() if each.sealed]
+    opened = (unsealed(record, returning.client, salt) for record in records)
+    return next((handle for handle in opened if handle is not None), None)
 
 
 def client_plans(

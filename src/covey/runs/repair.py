@@ -11,19 +11,24 @@ from covey.base import as_json
 from covey.base.errors import CoveyError, LedgerError, RunError
 from covey.base.files import delete_whole, read_bounded, replace_whole
 from covey.base.history import History
+from covey.build.clients import Overrides
 from covey.config.settings import Config
 from covey.ledger.store import Ledger
+from covey.runs.parts import playable
 from covey.runtime.copies import copies_of
 from covey.runtime.folder import (
     RunFolder,
     check_settings,
     checkpoint_path,
     checkpoint_paths,
+    now,
     round_of,
     rounds_in,
 )
 from covey.runtime.inputs import record_problems
+from covey.runtime.loop import play
 from covey.runtime.secrets import lost_secret, restored_marker
+from covey.runtime.session import open_session
 from covey.runtime.states import frozen_problem, missing_state, state_problem, updates_problem
 from covey.unlearning.proof import check_proof, read_proof
 from covey.unlearning.proof_text import proof_page
@@ -166,3 +171,64 @@ def proof_damages(folder: RunFolder) -> Iterator[Damage]:
 
 def _line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What is damaged in a run's folder, and what was repaired.
+
+    Attributes:
+        damaged: now.
+        repaired: was damaged before.
+    """
+
+    damaged: tuple[Damage, ...]
+    repaired: tuple[Damage, ...] = ()
+
+
+def examine(path: Path) -> Examination:
+    """Look at every file that a run reads again; nothing is written.
+
+    Raises:
+        RunError: there is no run.
+    """
+    return Examination(tuple(damages(RunFolder.existing(path))))
+
+
+def repair(path: Path) -> Examination:
+    """Recover what can be recovered: rounds without a state are played again.
+
+    Raises:
+        CoveyError: another process is playing the run, or its rounds cannot be played
+            here.
+    """
+    folder = RunFolder.existing(path)
+    before = tuple(damages(folder))
+    mendable = [each.repair for each in before if each.repair is not None]
+    of_ledger = [each for each in before if each.path == folder.ledger_path]
+    if mendable and any(each.repair is None for each in of_ledger):
+        raise RunError(
+            f"{folder.ledger_path} must be whole before anything is repaired by it: "
+            f"restore it from a copy first."
+        )
+    if mendable:
+        with Ledger.open(folder.ledger, now) as ledger:  # so nobody else writes the run
+            if of_ledger:
+                ledger.rebuild_participation()
+            for mend in mendable:
+                mend()
+    with Ledger.read(folder.ledger) as ledger:
+        lost, last = missing_state(folder, ledger), ledger.last_round()
+        waiting = any(each.is_open for each in ledger.requests())
+    if lost is not None and last is not None:  # these rounds are played, and no other
+        run = playable(folder, Overrides(), "resume()")
+        if run.client_backend is not None or waiting:
+            raise RunError(
+                f"The rounds after the last whole state are played by `covey resume "
+                f"{folder.path}`: its clients are apart, or requests to leave wait for an "
+                f"answer. Everything else is repaired."
+            )
+        with open_session(run, folder) as session:
+            play(session, min(last + 1, run.config.rounds))
+    after = tuple(damages(folder))
+    return Examination(after, tuple(each for each in before if each not in after))
