@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import permutations
 from operator import methodcaller
 
 import numpy as np
@@ -246,15 +247,16 @@ def test_a_round_is_deterministic(strategy: Playing, world: World):
     assert first[0].assignment == again[0].assignment
 
 
-def test_another_seed_is_another_run(
+def test_another_seed_is_another_run_unless_models_follow_from_the_records_alone(
     strategy: Playing, world: World, request: pytest.FixtureRequest
 ):
     name = request.node.callspec.id
-    if name in BUILT_INS["algorithm"] and trains_none(name):
-        pytest.skip("its models follow from the records alone")
+    drawn = name not in BUILT_INS["algorithm"] or not trains_none(name)
     one, _ = played(strategy, [world.population] * 2)
     other, _ = played(strategy, [world.population] * 2, seed=1)
-    assert not same_bits(one.clusters, other.clusters)
+    # of heads only the numbers of clusters are drawn
+    renumbered = permutations(other.clusters)
+    assert any(same_bits(one.clusters, each) for each in renumbered) != drawn
 
 
 def test_every_participant_and_nobody_else_is_in_the_events(strategy: Playing, world: World):
