@@ -6,7 +6,7 @@ import torch
 import covey
 from covey import Adam, Config, ConfigError, Recipe, Sgd, Streams
 from covey.build.run import build_run
-from covey.config.rules import recipe_of
+from covey.config.sections import recipe_of
 from covey.engine.cpu import ParallelEngine
 from covey.engine.recipe import OwnSchedule
 from plugins.loss_generalized import GeneralizedCrossEntropy

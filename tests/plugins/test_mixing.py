@@ -9,8 +9,7 @@ import covey
 from covey.aggregation.mean import Mean
 from covey.aggregation.robust import Median
 from covey.aggregation.server import NoServerOptimizer
-from covey.build.aggregators import mixes_clusters
-from covey.config.rules import keeps_clusters_apart
+from covey.build.aggregators import isolates_clusters, mixes_clusters
 from plugins.aggregation_mixing import Mixing
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.fedavgm import FedAvgM
@@ -84,10 +83,14 @@ def test_a_users_own_code_mixes_unless_it_says_that_it_does_not(
     assert mixes_clusters(covey.Config.of(settings)) is mixes
 
 
+def apart(merge: object) -> covey.Config:
+    return covey.Config.of({"aggregation": merge, "method": ApartAlgorithm()})
+
+
 def test_nothing_is_spared_in_a_replay_for_what_is_only_inherited():
     for merge in (ByInheritance(), {"server_optimizer": QuietStep()}):
-        assert not keeps_clusters_apart(covey.Config.of({"aggregation": merge}))
-    assert keeps_clusters_apart(covey.Config.of({"aggregation": Declared()}))
+        assert not isolates_clusters(apart(merge))
+    assert isolates_clusters(apart(Declared()))
 
 
 @pytest.mark.parametrize("name", ["aggregation that mixes", "server optimizer"])

@@ -27,7 +27,6 @@ from covey.base.rng import Streams
 from covey.build.own_algorithm import user_aggregator, user_server_step
 from covey.components.own_code import source_hash
 from covey.components.parts import Component, OwnFunction, components_in
-from covey.config.rules import keeps_clusters_apart
 from covey.config.sections import Sections
 from covey.config.settings import CHANGES_NOTHING, Config
 from covey.heads.perturbed import HeadNoise
@@ -186,7 +185,8 @@ def mixes_clusters(config: Config) -> bool:
 
 def isolates_clusters(config: Config) -> bool:
     """Say whether algorithm and aggregation keep every cluster to its own clients."""
-    return config.method.vouches_for("keeps_clusters_apart") and keeps_clusters_apart(config)
+    parts = config.method, config.aggregation, config.aggregation.server_optimizer
+    return all(each.vouches_for("keeps_clusters_apart") for each in parts)
 
 
 def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:

@@ -39,7 +39,7 @@ from covey.build.aggregators import (
 from covey.build.own_algorithm import OwnAlgorithm, user_selection
 from covey.build.risk import Components, risk_measurement
 from covey.build.training import GlobalRandomness, masks_told, own_parts
-from covey.config.rules import recipe_of
+from covey.config.sections import recipe_of
 from covey.config.settings import Config
 from covey.data.population import Population
 from covey.engine.protocol import Engine

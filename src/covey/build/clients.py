@@ -21,7 +21,7 @@ from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, noise_on_clients
 from covey.build.training import GlobalRandomness, user_function
 from covey.components.parts import Unread
-from covey.config.rules import OF_DATA
+from covey.config.rules import of_data, refusals
 from covey.config.settings import Config
 from covey.data.clients import PopulationRequest
 from covey.data.examples import Preference, ShiftRange, to_floats
@@ -367,7 +367,8 @@ def population_and_notes(
     """
     source = source_of(config, given)
     request = request_of(config, streams)
-    if refused := [each.message for rule in OF_DATA for each in rule(config, source)]:
+    rules = (partial(of_data, source=source),)
+    if refused := [each.message for each in refusals(config, rules)]:
         raise ConfigError(" ".join(refused))
     population, notes = population_from(source, config, request)
     if config.data.normalise == "image":

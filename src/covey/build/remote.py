@@ -30,7 +30,7 @@ from covey.base.rng import Streams
 from covey.build.algorithms import selection_config
 from covey.build.risk import client_assessment_of
 from covey.build.training import summed_up
-from covey.config.rules import recipe_of
+from covey.config.sections import recipe_of
 from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords

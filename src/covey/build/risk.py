@@ -18,7 +18,7 @@ from covey.base.names import Handle, Params
 from covey.base.rng import Streams
 from covey.build.aggregators import noise_on_clients, transformed_aggregator_of
 from covey.build.training import user_function
-from covey.config.rules import recipe_of
+from covey.config.sections import recipe_of
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population

@@ -42,7 +42,7 @@ from covey.build.clients import (
 from covey.build.remote import ClientRuntime
 from covey.build.risk import Components, retrain_recipe
 from covey.build.training import check_trains
-from covey.config.rules import recipe_of
+from covey.config.sections import recipe_of
 from covey.config.settings import Config
 from covey.data.clients import brought_population
 from covey.data.examples import Client, Examples, Layout, Preference

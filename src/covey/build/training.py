@@ -21,7 +21,7 @@ from covey.base.rng import Streams
 from covey.components.own_code import raised_at
 from covey.components.parts import components_in
 from covey.config.problems import kind_at
-from covey.config.rules import recipe_of
+from covey.config.sections import recipe_of
 from covey.config.settings import Config
 from covey.data.examples import Client, Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob, used_examples

@@ -9,14 +9,13 @@ from difflib import get_close_matches
 from functools import cache
 from itertools import groupby
 from textwrap import fill
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from pydantic import BaseModel, ValidationError
 
 from covey.base.errors import ConfigError
 from covey.components.built_ins import DEFAULTS
 from covey.components.parts import (
-    Component,
     Part,
     described,
     described_in,
@@ -30,14 +29,20 @@ from covey.config.sections import Sections
 Spec = Mapping[str, Any]
 """What a JSON schema says of one value."""
 
-BOUNDS = (
+_BOUNDS = (
     ("exclusiveMinimum", "greater than"),
     ("minimum", "greater than or equal to"),
     ("exclusiveMaximum", "less than"),
     ("maximum", "less than or equal to"),
 )
-PLAIN = {"string": "a string", "boolean": "true or false", "object": "a table"}
-MANY = {"string": "strings", "object": "tables"}
+_ONE = {
+    "string": "a string",
+    "boolean": "true or false",
+    "object": "a table",
+    "integer": "an integer",
+    "number": "a number",
+}
+_MANY = {"string": "strings", "object": "tables"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ def _settings_of(section: str, cls: type[BaseModel]) -> Iterator[Setting]:
         kind, spec = _kind(field.metadata), specs["properties"][name]
         if kind:
             yield from _settings_of_part(section, name, kind, told.get(name, ""))
-        elif inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
+        elif _is_section(field.annotation):
             yield from _settings_of(name, field.annotation)
         else:
             yield Setting(section, name, spec["default"], told[name], in_words(spec))
@@ -102,22 +107,17 @@ def _settings_of_part(
     here = (section, name) if section else (name, "name")
     text = f"{about}. {described(kind)}" if section else described(kind)
     yield Setting(*here, DEFAULTS[kind], text, in_words(name_spec), of)
-    cls_of = {each: find(kind, each, kind) for each in settings_of_kind(kind)}
-    keys = dict.fromkeys(key for fields in settings_of_kind(kind).values() for key in fields)
-    for key in keys:
-        owners = [n for n, fields in settings_of_kind(kind).items() if key in fields]
-        first = cls_of[owners[0]]
-        inner = _kind(first.model_fields[key].metadata)
-        meaning = described_in(first).get(key, "")
-        shared = key in shared_settings(kind)
-        prefix = "" if shared else f"{', '.join(f'`{each}`' for each in owners)}: "
-        of_these = () if shared else tuple(owners)
-        if inner:
-            yield from _settings_of_part(within, key, inner, f"{prefix}{meaning}", of_these)
-            continue
-        spec = settings_of_kind(kind)[owners[0]][key]
-        text = f"{prefix}{meaning}"
-        yield Setting(within, key, spec["default"], text, in_words(spec), of_these)
+    every, shared = settings_of_kind(kind), shared_settings(kind)
+    for key in dict.fromkeys(key for fields in every.values() for key in fields):
+        having = tuple(n for n, fields in every.items() if key in fields)
+        cls, spec = find(kind, having[0], kind), every[having[0]][key]
+        owners = () if key in shared else having
+        prefix = f"{', '.join(f'`{each}`' for each in owners)}: " if owners else ""
+        text = f"{prefix}{described_in(cls).get(key, '')}"
+        if inner := _kind(cls.model_fields[key].metadata):
+            yield from _settings_of_part(within, key, inner, text, owners)
+        else:
+            yield Setting(within, key, spec["default"], text, in_words(spec), owners)
 
 
 def _kind(metadata: Iterable[object]) -> str:
@@ -132,11 +132,13 @@ def kind_at(path: Sequence[str]) -> str:
     for part in path:
         fields = [cls.model_fields[part] for cls in classes if part in cls.model_fields]
         kind = next(filter(None, (_kind(field.metadata) for field in fields)), "")
-        plain = [f.annotation for f in fields if inspect.isclass(f.annotation)]
-        classes = [cls for cls in plain if issubclass(cls, BaseModel)]
-        if kind:
-            classes = [find(kind, name, kind) for name in settings_of_kind(kind)]
+        inner = [find(kind, name, kind) for name in settings_of_kind(kind)] if kind else []
+        classes = inner or [f.annotation for f in fields if _is_section(f.annotation)]
     return kind
+
+
+def _is_section(annotation: object) -> TypeGuard[type[BaseModel]]:
+    return inspect.isclass(annotation) and issubclass(annotation, BaseModel)
 
 
 def known_settings(section: Sequence[str], name: str) -> frozenset[str] | None:
@@ -148,9 +150,7 @@ def known_settings(section: Sequence[str], name: str) -> frozenset[str] | None:
         found = find(kind, name, kind)
     except ConfigError:
         return None
-    if inspect.isclass(found) and issubclass(found, Component):
-        return frozenset(found.model_fields)
-    return shared_settings(kind)
+    return frozenset(found.model_fields) if _is_section(found) else shared_settings(kind)
 
 
 def spec_of(path: Sequence[str | int]) -> Spec | None:
@@ -160,18 +160,14 @@ def spec_of(path: Sequence[str | int]) -> Spec | None:
     """
     spec: Spec | None = schema()
     for part in path:
-        spec = None if spec is None else _inner(spec, part)
+        if isinstance(part, str):
+            inner = _table(spec).get("properties", {}).get(part)
+        else:
+            inner = dict(enumerate(spec.get("prefixItems", ()))).get(part, spec.get("items"))
+        if inner is None:
+            return None
+        spec = _resolved(inner)
     return spec
-
-
-def _inner(spec: Spec, part: str | int) -> Spec | None:
-    if isinstance(part, str):
-        found = _table(spec).get("properties", {}).get(part)
-    elif "prefixItems" in spec:
-        found = spec["prefixItems"][part] if part < len(spec["prefixItems"]) else None
-    else:
-        found = spec.get("items")
-    return None if found is None else _resolved(found)
 
 
 def _table(spec: Spec) -> Spec:
@@ -198,21 +194,15 @@ def in_words(spec: Spec) -> str:
     if words := choices(spec):
         others = (each for each in spec.get("anyOf", ()) if "properties" not in each)
         rest = [in_words(each) for each in others if not choices(each)]
-        return " or ".join([_one_of(words), *rest])
+        several = "one of " if len(words) > 1 else ""
+        return " or ".join([f"{several}{', '.join(map(repr, words))}", *rest])
     if "properties" in spec:
         return f"a table of {', '.join(spec['properties'])}"
     if spec["type"] == "array":
         return _list_in_words(spec)
-    if spec["type"] in ("integer", "number"):
-        kind = "an integer" if spec["type"] == "integer" else "a number"
-        bounds = [f"{words} {spec[key]:g}" for key, words in BOUNDS if key in spec]
-        return f"{kind} {' and '.join(bounds)}".strip()
-    return "package.module:name" if "pattern" in spec else PLAIN[spec["type"]]
-
-
-def _one_of(words: Sequence[str]) -> str:
-    told = ", ".join(map(repr, words))
-    return told if len(words) == 1 else f"one of {told}"
+    bounds = [f"{words} {spec[key]:g}" for key, words in _BOUNDS if key in spec]
+    kind = "package.module:name" if "pattern" in spec else _ONE[spec["type"]]
+    return f"{kind} {' and '.join(bounds)}".strip()
 
 
 def _list_in_words(spec: Spec) -> str:
@@ -227,16 +217,11 @@ def _list_in_words(spec: Spec) -> str:
     if item["type"] == "array":
         return f"a list of {_list_in_words(item)}"
     inside = f" of {', '.join(item['properties'])}" if "properties" in item else ""
-    return f"a list of {MANY[item['type']]}{inside}"
+    return f"a list of {_MANY[item['type']]}{inside}"
 
-
-HERE = "{key}"
-"""Stands for the setting in an error about a component, which does not know it."""
 
 Path = tuple[str | int, ...]
 Error = Mapping[str, Any]
-LONGEST = 80
-"""Characters of a value that a message repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +318,7 @@ def _problem(path: Path, errors: Sequence[Error], given: Mapping[str, Any]) -> P
     if kind == "extra_forbidden":
         return _unknown(path, value, given)
     if kind == "component":
-        told: str = errors[0]["ctx"]["why"].replace(HERE, key)
+        told: str = errors[0]["ctx"]["why"].replace("{key}", key)  # that it does not know itself
         message = told if told.startswith(key) else f"{key} {told}"
         return Problem(message, key, value, in_words(spec_of(path) or {}))
     if kind == "value_error":  # a component's own sentence
@@ -428,7 +413,7 @@ def _name_meant(path: Path, known: Sequence[str]) -> str | None:
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def _sayable(value: object) -> object:
@@ -439,8 +424,7 @@ def _sayable(value: object) -> object:
     return value
 
 
-WIDTH = 88
-HEAD = (
+_HEAD = (
     "Every setting of a covey run, at its default: change what you need, and leave out "
     "what you do not change. `covey config check FILE` tells what is wrong with it, and "
     "what in it does nothing."
@@ -452,7 +436,7 @@ def template() -> str:
 
     What only components have that are not the default stands there as a comment.
     """
-    parts = [_comment(HEAD)]
+    parts = [_comment(_HEAD)]
     usual = {each.key: each.default for each in settings()}
     for section, own in groupby(settings(), key=lambda each: each.section.partition(".")[0]):
         if section:
@@ -475,4 +459,4 @@ def about(section: str) -> str:
 
 
 def _comment(text: str) -> str:
-    return fill(text, WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+    return fill(text, 88, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)

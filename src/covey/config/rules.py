@@ -1,4 +1,4 @@
-"""What settings cannot be had together, and what of them does nothing: one function per rule.
+"""What settings cannot be had together, and what of them does nothing: one function per subject.
 
 A rule looks at settings that are fine one by one, and yields `Refusal(keys, message)`: the
 settings that it is about, and what must be, what was found and what to do.
@@ -15,10 +15,19 @@ from covey.algorithms.algorithm import Clustered, Subtractable
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import Keeping
 from covey.algorithms.solved import Solved
-from covey.config.sections import Sections
+from covey.config.sections import Sections, is_solved, recipe_of
 from covey.data.partition import Dirichlet
 from covey.data.source import DataSource
-from covey.engine.recipe import Objective, Recipe
+from covey.engine.recipe import Objective
+
+CLASSES = "labels that are classes"
+ONE_CLASS = "one class per example"
+EVERYBODYS_DATA = "to see every client's data"
+KNOWN_FROM_START = "to know all clients from the start"
+SIMULATED_HERE = "clients that are simulated here"
+SHARED_MODELS = "models that several clients share"
+SINGLE_UPDATES = "the server to see single updates"
+BARE_SUMS = "sums without noise"
 
 
 class Refusal(NamedTuple):
@@ -33,10 +42,26 @@ class Refusal(NamedTuple):
     message: str
 
 
-Rule = Callable[[Sections], Iterator[Refusal]]
+class Clash(NamedTuple):
+    """One setting needs what another rules out, where this holds."""
+
+    holds: bool
+    key: str
+    needs: str
+    other: str
+    remedy: str = "Change one of the two."
+
+    def refusal(self, config: Sections) -> Refusal:
+        """Return it with what is set."""
+        key, other = (_stated(config, each) for each in (self.key, self.other))
+        message = f"{key} needs {self.needs}, but {other} rules it out. {self.remedy}"
+        return Refusal((self.key, self.other), message)
 
 
-def stated(config: Sections, key: str) -> str:
+Found = Iterator[Refusal | Clash]
+
+
+def _stated(config: Sections, key: str) -> str:
     """Return a setting as messages have it: `section.key = value`."""
     found: object = config
     for part in key.split("."):
@@ -44,41 +69,8 @@ def stated(config: Sections, key: str) -> str:
     return f"{key} = {getattr(found, 'name', found)!r}"
 
 
-def clash(config: Sections, needy: str, needs: str, other: str, remedy: str) -> Refusal:
-    """Return that one setting needs what another rules out."""
-    message = f"{stated(config, needy)} needs {needs}, but {stated(config, other)} rules it out"
-    return Refusal((needy, other), f"{message}. {remedy}")
-
-
-def is_solved(config: Sections) -> bool:
-    """Say whether the method's models depend on data through sums, which noise hides."""
-    return config.method.subtracts and not config.method.is_own
-
-
-def recipe_of(config: Sections) -> Recipe:
-    """Return how clients train; `Recipe.at` is how they do in one round."""
-    train, privacy = config.train, config.privacy
-    return Recipe(
-        local_epochs=train.local_epochs,
-        local_steps=train.local_steps,
-        batch_size=train.batch_size,
-        learning_rate=train.learning_rate,
-        drop_last=train.drop_last,
-        record_clip=privacy.record_clip,
-        record_noise=privacy.record_noise if privacy.record_clip else 0.0,
-        optimizer=train.optimizer,
-        schedule=train.schedule,
-        loss=train.loss,
-        objective=config.method.objective or train.objective,
-        personal=config.method.personal,
-        max_gradient_norm=train.max_gradient_norm,
-        keep_losses=train.keep_losses,
-        own_layers=bool(config.model.personal),
-    )
-
-
-def ranges(config: Sections) -> Iterator[Refusal]:
-    """[low, high] are in this order, and groups are all clients."""
+def _population(config: Sections) -> Found:
+    """[low, high] are in this order, groups are all clients, and images of each differ."""
     population = config.population
     for name in ("minority", "majority", "thresholds"):
         low, high = getattr(population, name)
@@ -94,53 +86,59 @@ def ranges(config: Sections) -> Iterator[Refusal]:
             ("population.groups",),
             f"The shares in population.groups must add up to 1, found {shares:g}. Correct them.",
         )
-
-
-def images_of_groups(config: Sections) -> Iterator[Refusal]:
-    """The same images for every group take a shift that tells groups apart."""
-    shift = config.population.shift
-    if config.population.images == "per-group" and shift.changes_nothing:
+    if population.images == "per-group" and population.shift.changes_nothing:
         yield Refusal(
             ("population.images", "population.shift"),
-            f"population.images = 'per-group' gives every group the same images, each in its "
-            f"own transform, found population.shift = {shift.name!r}. Choose a shift, or "
+            f"population.images = 'per-group' gives every group the same images, each in its own "
+            f"transform, found population.shift = {population.shift.name!r}. Choose a shift, or "
             f"images = 'disjoint'.",
         )
 
 
-def drawn_data(config: Sections, source: DataSource | None = None) -> Iterator[Refusal]:
+def of_data(config: Sections, source: DataSource | None = None) -> Found:
+    """Where examples come from has what settings ask of it.
+
+    A program's own clients may stand in place of the settings' source, and are looked at then.
+    """
+    source, risk, key = source or config.data, config.risk, "risk.name"
+    numbers = config.model.task == "regression"
+    if source.is_drawn:
+        yield from _drawn_data(config)
+    yield from _known_groups(config, source)
+    missing = "engine.name" if config.engine.is_remote else "data.name"
+    yield Clash(
+        risk.needs_client_data and config.engine.is_remote, key, EVERYBODYS_DATA, "engine.name"
+    )
+    if risk.needs_pool:
+        pool = config.engine.is_remote or not source.has_pool
+        yield Clash(pool, key, "data on the server that are like the clients'", missing)
+        yield Clash(numbers, key, CLASSES, "model.task")
+
+
+def _drawn_data(config: Sections) -> Found:
     """Numbers that are drawn have no images, no classes, and no set to deal out."""
-    source = source or config.data
-    population = config.population
-    if not source.is_drawn:
-        return
-    needs = "one data set out of which clients' examples are dealt"
-    for key, needed in (
+    population, shifts = config.population, not config.population.shift.changes_nothing
+    for key, found in (
         ("population.images", population.images != "disjoint"),
         ("population.partition", population.partition.needs_data_set),
         ("audit.non_members", config.audit.non_members != "matched"),
     ):
-        if needed:
-            yield clash(config, key, needs, "data.name", "Leave it at its default.")
-    if not population.shift.changes_nothing:
-        remedy = "Set population.shift = 'none'."
-        yield clash(config, "population.shift", "images", "data.name", remedy)
-    if config.model.task != "regression":
-        remedy = "Set model.task = 'regression'."
-        yield clash(config, "model.task", "labels that are classes", "data.name", remedy)
+        needs = "one data set out of which clients' examples are dealt"
+        yield Clash(found, key, needs, "data.name", "Leave it at its default.")
+    remedy = "Set population.shift = 'none'."
+    yield Clash(shifts, "population.shift", "images", "data.name", remedy)
+    remedy = "Set model.task = 'regression'."
+    yield Clash(config.model.task != "regression", "model.task", CLASSES, "data.name", remedy)
 
 
-def groups_known(config: Sections, source: DataSource | None = None) -> Iterator[Refusal]:
+def _known_groups(config: Sections, source: DataSource) -> Found:
     """Starting from the true groups takes knowing them, and one cluster for each."""
-    method, source = config.method, source or config.data
+    method, key, remote = config.method, "method.initialisation", config.engine.is_remote
     if not (isinstance(method, Clustered) and method.initialisation == "groups"):
         return
-    key, remedy = "method.initialisation", "Set it to 'warm' or 'random'."
-    needs = "to know every client's group"
-    if config.engine.is_remote:
-        yield clash(config, key, needs, "engine.name", remedy)
-    elif not source.knows_groups:
-        yield clash(config, key, needs, "data.name", remedy)
+    needs, remedy = "to know every client's group", "Set it to 'warm' or 'random'."
+    missing = "engine.name" if remote else "data.name"
+    yield Clash(remote or not source.knows_groups, key, needs, missing, remedy)
     groups = len(config.population.groups) or 2
     if source.simulates and method.num_clusters != groups:
         yield Refusal(
@@ -151,9 +149,9 @@ def groups_known(config: Sections, source: DataSource | None = None) -> Iterator
         )
 
 
-def kept_shares(config: Sections) -> Iterator[Refusal]:
+def _kept_shares(config: Sections) -> Found:
     """A share of the clients that every cluster keeps, which fits and moves newcomers."""
-    method, choice = config.method, config.method.choice
+    method, choice, remote = config.method, config.method.choice, config.engine.is_remote
     if not isinstance(choice, Keeping):
         return
     key, share, most = "method.selection", choice.target_share, 1 / (method.num_models or 1)
@@ -178,110 +176,79 @@ def kept_shares(config: Sections) -> Iterator[Refusal]:
             f"bounds who enters them, found {share:g} and {method.max_newcomers:g}. Set one of "
             f"the two to 0.",
         )
-    if config.engine.is_remote or config.privacy.secure_sums:
-        other = "engine.name" if config.engine.is_remote else "privacy.secure_sums"
-        needs = "to know what every client measured"
-        yield clash(config, key, needs, other, "Choose another selection.")
+    needs, remedy = "to know what every client measured", "Choose another selection."
+    other = "engine.name" if remote else "privacy.secure_sums"
+    yield Clash(remote or config.privacy.secure_sums, key, needs, other, remedy)
 
 
-def held_out(config: Sections) -> Iterator[Refusal]:
+def _held_out(config: Sections) -> Found:
     """What looks at examples that clients hold out needs some."""
-    if config.population.holdout > 0:
-        return
-    remedy = "Reserve some (population.holdout = 0.2), or change the other."
-    needs = "clients to hold examples out"
-    if config.risk.needs_holdout:
-        yield clash(config, "risk.name", needs, "population.holdout", remedy)
-    if config.method.compares_on[0] == "holdout":
-        yield clash(config, "method.select_on", needs, "population.holdout", remedy)
+    for key, looks in (
+        ("risk.name", config.risk.needs_holdout),
+        ("method.select_on", config.method.compares_on[0] == "holdout"),
+    ):
+        bare = looks and config.population.holdout == 0
+        remedy = "Reserve some (population.holdout = 0.2), or change the other."
+        yield Clash(bare, key, "clients to hold examples out", "population.holdout", remedy)
 
 
-def risk_measured(config: Sections, source: DataSource | None = None) -> Iterator[Refusal]:
-    """What a measurement of risk rests on is there."""
-    risk, source = config.risk, source or config.data
-    key, remedy = "risk.name", "Change one of the two."
-    if risk.needs_client_data and config.engine.is_remote:
-        yield clash(config, key, "to see every client's data", "engine.name", remedy)
-    if not risk.needs_pool:
-        return
-    needs = "data on the server that are like the clients'"
-    if config.engine.is_remote:
-        yield clash(config, key, needs, "engine.name", remedy)
-    elif not source.has_pool:
-        yield clash(config, key, needs, "data.name", remedy)
-    if config.model.task == "regression":
-        yield clash(config, key, "labels that are classes", "model.task", remedy)
-
-
-def tasks(config: Sections) -> Iterator[Refusal]:
+def _tasks(config: Sections) -> Found:
     """Labels are what losses, heads and remote clients take them for."""
-    task, remedy = config.model.task, "Change one of the two."
-    if task not in config.train.loss.tasks:
-        of = {"multiclass": "one class per example", "regression": "labels that are numbers"}
-        needs = of[config.train.loss.tasks[0]]
-        yield clash(config, "train.loss", needs, "model.task", remedy)
-    if task != "multiclass":
-        needs = "one class per example"
-        if is_solved(config):
-            yield clash(config, "method.name", needs, "model.task", remedy)
-        if config.engine.is_remote:
-            yield clash(config, "engine.name", needs, "model.task", remedy)
-    if task == "tokens" and isinstance(config.population.partition, Dirichlet):
-        needs = "classes of examples"
-        yield clash(config, "population.partition", needs, "model.task", remedy)
+    task, tasks, other = config.model.task, config.train.loss.tasks, "model.task"
+    needs = {"multiclass": ONE_CLASS, "regression": "labels that are numbers"}
+    yield Clash(task not in tasks, "train.loss", needs.get(tasks[0], ""), other)
+    yield Clash(task != "multiclass" and is_solved(config), "method.name", ONE_CLASS, other)
+    remote = task != "multiclass" and config.engine.is_remote
+    yield Clash(remote, "engine.name", ONE_CLASS, other)
+    classes = task == "tokens" and isinstance(config.population.partition, Dirichlet)
+    yield Clash(classes, "population.partition", "classes of examples", other)
 
 
-def pooled(config: Sections) -> Iterator[Refusal]:
+def _pooled(config: Sections) -> Found:
     """Pooled models are weighed by how many examples each client holds, all being known."""
-    method = config.method
+    method, key = config.method, "method.pooling"
     if not (isinstance(method, Ifca) and method.pooling != 0):
         return
-    key, remedy = "method.pooling", "Set method.pooling = 0, or use privacy.record_noise."
-    if config.engine.is_remote:
-        yield clash(config, key, "to know all clients from the start", "engine.name", remedy)
-    needs = "to know how many examples each client holds"
-    if config.privacy.client_noise > 0:
-        yield clash(config, key, needs, "privacy.client_noise", remedy)
-    if isinstance(config.aggregation, AnonymitySets) and config.aggregation.noise == "sound":
-        yield clash(config, key, needs, "aggregation.noise", remedy)
+    remedy = "Set method.pooling = 0, or use privacy.record_noise."
+    yield Clash(config.engine.is_remote, key, KNOWN_FROM_START, "engine.name", remedy)
+    noise, sizes = config.privacy.client_noise > 0, "to know how many examples each client holds"
+    yield Clash(noise, key, sizes, "privacy.client_noise", remedy)
+    yield Clash(_is_sound(config), key, sizes, "aggregation.noise", remedy)
     if method.pooling == "risk":
-        if not config.risk.measures:
-            yield clash(config, key, "a measured risk", "risk.name", "Set a share.")
-        if config.model.task == "regression":
-            yield clash(config, key, "a loss with a known bound", "model.task", "Set a share.")
+        measured, numbers = config.risk.measures, config.model.task == "regression"
+        yield Clash(not measured, key, "a measured risk", "risk.name", "Set a share.")
+        yield Clash(numbers, key, "a loss with a known bound", "model.task", "Set a share.")
 
 
-def many_models(config: Sections) -> Iterator[Refusal]:
-    """Who has a model of its own shares none, and is known from the start."""
-    method, remedy = config.method, "Change one of the two."
+def _is_sound(config: Sections) -> bool:
+    """Say whether anonymity sets have noise that is accounted for."""
+    return isinstance(config.aggregation, AnonymitySets) and config.aggregation.noise == "sound"
+
+
+def _aggregations(config: Sections) -> Found:
+    """Who has a model of its own shares none; where clients count alike, no example weighs."""
+    method, aggregation, key = config.method, config.aggregation, "aggregation.name"
+    alone = method.one_client_each
     absent = method.reads_population and not isinstance(method, Ifca | Subtractable)
-    if (method.one_client_each or absent) and config.engine.is_remote:
-        needs = "to know all clients from the start"
-        yield clash(config, "method.name", needs, "engine.name", remedy)
-    if config.aggregation.needs_shared_models and method.one_client_each:
-        needs = "models that several clients share"
-        yield clash(config, "aggregation.name", needs, "method.name", remedy)
-    if config.aggregation.sees_updates and not method.trains:
-        needs = "to see single updates that clients train"
-        yield clash(config, "aggregation.name", needs, "method.name", remedy)
-
-
-def weights_alike(config: Sections) -> Iterator[Refusal]:
-    """Where clients count alike, examples do not weigh them."""
-    if config.aggregation.weights == "equal":
+    unknown = (alone or absent) and config.engine.is_remote
+    yield Clash(unknown, "method.name", KNOWN_FROM_START, "engine.name")
+    yield Clash(aggregation.needs_shared_models and alone, key, SHARED_MODELS, "method.name")
+    solved = aggregation.sees_updates and not method.trains
+    yield Clash(solved, key, "to see single updates that clients train", "method.name")
+    if aggregation.weights == "equal":
         return
-    remedy = "Set aggregation.weights = 'equal'."
-    needs = "clients to count alike, however many examples they hold"
-    sound = isinstance(config.aggregation, AnonymitySets) and config.aggregation.noise == "sound"
-    if config.aggregation.needs_equal_weights or sound:
-        yield clash(config, "aggregation.name", needs, "aggregation.weights", remedy)
-    if config.privacy.client_noise > 0:
-        yield clash(config, "privacy.client_noise", needs, "aggregation.weights", remedy)
+    for needy, alike in (
+        (key, aggregation.needs_equal_weights or _is_sound(config)),
+        ("privacy.client_noise", config.privacy.client_noise > 0),
+    ):
+        needs = "clients to count alike, however many examples they hold"
+        remedy = "Set aggregation.weights = 'equal'."
+        yield Clash(alike, needy, needs, "aggregation.weights", remedy)
 
 
-def noise_on_clients(config: Sections) -> Iterator[Refusal]:
+def _noise_on_clients(config: Sections) -> Found:
     """A sum is hidden, and not what its terms are: noise on sums takes sums, and a clip."""
-    privacy, key = config.privacy, "privacy.client_noise"
+    privacy, method, key = config.privacy, config.method, "privacy.client_noise"
     if privacy.client_noise == 0:
         if privacy.client_clip:
             yield Refusal(
@@ -297,102 +264,89 @@ def noise_on_clients(config: Sections) -> Iterator[Refusal]:
             "update, found client_clip = 0. Set it, for example to 1.",
         )
     remedy = "Remove the noise, or use privacy.record_noise."
-    if config.aggregation.sees_updates:
-        yield clash(config, "aggregation.name", "the server to see single updates", key, remedy)
-    if is_solved(config) and config.engine.is_remote:
-        needs = "clients that are simulated here"
-        yield clash(config, key, needs, "engine.name", remedy)
-    if isinstance(config.method, Solved) and config.method.keep_sums:
-        yield clash(config, "method.keep_sums", "sums without noise", key, "Set it to false.")
-    one = config.method.num_models == 1 and config.method.trains
-    if config.train.participation < 1 and not one:
-        needs = "one model for everybody, that clients train"
-        yield clash(
-            config,
-            "train.participation",
-            needs,
-            "method.name",
-            "Set train.participation = 1: with privacy.client_noise it is secret who came, "
-            "which the sizes of several clusters tell.",
-        )
+    sees = config.aggregation.sees_updates
+    yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
+    apart = is_solved(config) and config.engine.is_remote
+    yield Clash(apart, key, SIMULATED_HERE, "engine.name", remedy)
+    yield Clash(_keeps_sums(config), "method.keep_sums", BARE_SUMS, key, "Set it to false.")
+    one = method.num_models == 1 and method.trains
+    yield Clash(
+        config.train.participation < 1 and not one,
+        "train.participation",
+        "one model for everybody, that clients train",
+        "method.name",
+        "Set train.participation = 1: with privacy.client_noise it is secret who came, which "
+        "the sizes of several clusters tell.",
+    )
 
 
-def noise_on_records(config: Sections) -> Iterator[Refusal]:
+def _keeps_sums(config: Sections) -> bool:
+    return isinstance(config.method, Solved) and config.method.keep_sums
+
+
+def _noise_on_records(config: Sections) -> Found:
     """DP-SGD clips every example's gradient by itself; heads hide records at the server."""
-    privacy, key = config.privacy, "privacy.record_clip"
-    if privacy.record_noise > 0 and privacy.record_clip == 0:
-        yield Refusal(
-            (key, "privacy.record_noise"),
-            "privacy.record_noise hides an example only if its gradient is clipped, found "
-            "privacy.record_clip = 0. Set it, for example to 1.0.",
-        )
-    if privacy.record_noise > 0 and config.engine.is_remote:
+    privacy, clip, noise = config.privacy, "privacy.record_clip", "privacy.record_noise"
+    remote = config.engine.is_remote
+    if privacy.record_noise > 0:
+        if privacy.record_clip == 0:
+            yield Refusal(
+                (clip, noise),
+                "privacy.record_noise hides an example only if its gradient is clipped, found "
+                "privacy.record_clip = 0. Set it, for example to 1.0.",
+            )
         remedy = "Set privacy.record_noise = 0."
-        needs = "to see every client's data"
-        yield clash(config, "privacy.record_noise", needs, "engine.name", remedy)
-    if isinstance(config.method, Solved) and config.method.keep_sums and privacy.record_noise:
+        yield Clash(remote, noise, EVERYBODYS_DATA, "engine.name", remedy)
         remedy = "Set method.keep_sums = false."
-        needs = "sums without noise"
-        yield clash(config, "method.keep_sums", needs, "privacy.record_noise", remedy)
+        yield Clash(_keeps_sums(config), "method.keep_sums", BARE_SUMS, noise, remedy)
     if privacy.record_clip == 0:
         return
+    if is_solved(config):  # noise is on sums, for clients, or on heads, for records
+        if privacy.client_noise > 0:
+            yield Refusal(
+                ("privacy.client_noise", clip),
+                f"Noise is on sums, for clients, or on heads, for records, found "
+                f"privacy.client_noise = {privacy.client_noise} and privacy.record_clip = "
+                f"{privacy.record_clip}. Noise that hides a client hides each of its records, "
+                f"too: remove privacy.record_clip and privacy.record_noise.",
+            )
+        elif privacy.record_noise == 0:
+            yield Refusal(
+                (clip, noise),
+                "privacy.record_clip bounds what noise on heads hides, found "
+                "privacy.record_noise = 0. Set the noise, or remove the clip.",
+            )
+        yield Clash(remote, clip, SIMULATED_HERE, "engine.name", "Remove it.")
+    rounded = getattr(config.engine, "precision", "float32") != "float32"
     remedy = "Leave engine.precision at its default, and choose another engine."
-    if getattr(config.engine, "precision", "float32") != "float32":
-        yield clash(config, key, "training in float32", "engine.precision", remedy)
+    yield Clash(rounded, clip, "training in float32", "engine.precision", remedy)
     for part in recipe_of(config).by_batch:
         name = "method.name" if part == "personal" else f"train.{part}"
         needs = "the gradient of a batch's mean loss"
-        yield clash(config, name, needs, key, "Set privacy.record_clip = 0.")
+        remedy = "Set privacy.record_clip = 0."
+        yield Clash(privacy.record_clip > 0, name, needs, clip, remedy)
 
 
-def noise_on_sums(config: Sections) -> Iterator[Refusal]:
-    """Noise on ridge heads is on sums, for clients, or on heads, for records."""
-    privacy = config.privacy
-    if not is_solved(config):
-        return
-    if privacy.client_noise > 0 and privacy.record_clip > 0:
-        yield Refusal(
-            ("privacy.client_noise", "privacy.record_clip"),
-            f"Noise is on sums, for clients, or on heads, for records, found "
-            f"privacy.client_noise = {privacy.client_noise} and privacy.record_clip = "
-            f"{privacy.record_clip}. Noise that hides a client hides each of its records, "
-            f"too: remove privacy.record_clip and privacy.record_noise.",
-        )
-    elif privacy.record_clip > 0 and privacy.record_noise == 0:
-        yield Refusal(
-            ("privacy.record_clip", "privacy.record_noise"),
-            "privacy.record_clip bounds what noise on heads hides, found "
-            "privacy.record_noise = 0. Set the noise, or remove the clip.",
-        )
-    if config.engine.is_remote and privacy.record_clip > 0:
-        needs, remedy = "clients that are simulated here", "Remove it."
-        yield clash(config, "privacy.record_clip", needs, "engine.name", remedy)
-
-
-def noisy_choices(config: Sections) -> Iterator[Refusal]:
+def _noisy_choices(config: Sections) -> Found:
     """Report-noisy-min is for choices by the lowest cost, whose loss is bounded."""
     method, key, remedy = config.method, "privacy.selection_noise", "Set it to 0."
     if config.privacy.selection_noise == 0:
         return
-    if not method.chooses_clusters:
-        yield clash(config, key, "clients that choose their cluster", "method.name", remedy)
-    elif method.starts_warm:
-        needs = "choices by the lowest cost of a round"
-        remedy = "Set method.initialisation = 'random'."
-        yield clash(config, key, needs, "method.initialisation", remedy)
-    elif not method.choice.minimises:
-        other = "method.selection" if hasattr(method, "selection") else "method.name"
-        yield clash(config, key, "choices by the lowest cost of a round", other, remedy)
-    if config.model.task == "regression":
-        yield clash(config, key, "a loss with a known bound", "model.task", remedy)
+    lowest, chooses = "choices by the lowest cost of a round", method.chooses_clusters
+    yield Clash(not chooses, key, "clients that choose their cluster", "method.name", remedy)
+    warm, cold = chooses and method.starts_warm, "Set method.initialisation = 'random'."
+    yield Clash(warm, key, lowest, "method.initialisation", cold)
+    other = "method.selection" if hasattr(method, "selection") else "method.name"
+    yield Clash(chooses and not warm and not method.choice.minimises, key, lowest, other, remedy)
+    numbers = config.model.task == "regression"
+    yield Clash(numbers, key, "a loss with a known bound", "model.task", remedy)
 
 
-def stopping_under_noise(config: Sections) -> Iterator[Refusal]:
+def _stopping_under_noise(config: Sections) -> Found:
     """A run may not end where its models say, as its noise is accounted for beforehand."""
     privacy, figure = config.privacy, config.stopping.figure
     noise = privacy.client_noise or privacy.record_noise or privacy.selection_noise
-    sound = isinstance(config.aggregation, AnonymitySets) and config.aggregation.noise == "sound"
-    if figure != "none" and (noise or sound):
+    if figure != "none" and (noise or _is_sound(config)):
         yield Refusal(
             ("stopping.figure",),
             f"stopping.figure = {figure!r} lets the models decide how many rounds are "
@@ -401,93 +355,78 @@ def stopping_under_noise(config: Sections) -> Iterator[Refusal]:
         )
 
 
-def masked_sums(config: Sections) -> Iterator[Refusal]:
+def _masked_sums(config: Sections) -> Found:
     """Under masks clients send nothing but sums."""
-    key, remedy = "privacy.secure_sums", "Set privacy.secure_sums = false."
+    method, key, remedy = config.method, "privacy.secure_sums", "Set privacy.secure_sums = false."
     if not config.privacy.secure_sums:
         return
-    if not config.method.sends_sums_alone:
-        sums = config.method.vouches_for("sends_sums")
-        other = "method.initialisation" if sums and config.method.starts_warm else "method.name"
-        if isinstance(config.method, Solved) and config.method.keep_sums:
-            other = "method.keep_sums"
-        yield clash(config, key, "clients to send nothing but sums", other, remedy)
-    if config.aggregation.sees_updates:
-        yield clash(config, "aggregation.name", "the server to see single updates", key, remedy)
+    other = "method.name"
+    if _keeps_sums(config):
+        other = "method.keep_sums"
+    elif method.vouches_for("sends_sums") and method.starts_warm:
+        other = "method.initialisation"
+    needs = "clients to send nothing but sums"
+    yield Clash(not method.sends_sums_alone, key, needs, other, remedy)
+    sees = config.aggregation.sees_updates
+    yield Clash(sees, "aggregation.name", SINGLE_UPDATES, key, remedy)
 
 
-def stored_updates(config: Sections) -> Iterator[Refusal]:
-    """Updates are kept and calibrated where one model is their mean, and nothing more."""
+def _leaving(config: Sections) -> Found:
+    """Updates are calibrated where one model is their mean; who is simulated leaves by chance."""
     method, train, optimizer = config.method, config.train, config.aggregation.server_optimizer
-    if config.leaving.store_updates == 0:
-        return
-    rules_out = {
-        "method.name": not method.calibrates or method.personal is not None,
-        "aggregation.server_optimizer": not isinstance(optimizer, NoServerOptimizer),
-        "train.objective": (method.objective or train.objective).remembers,
-        "model.personal": bool(config.model.personal),
-        "engine.name": config.engine.is_remote,
-        "train.cohort_size": train.cohort_size > 0,
-        "privacy.secure_sums": config.privacy.secure_sums,
-    }
-    needs = "clients' updates to be kept and calibrated"
-    remedy = "Set leaving.store_updates = 0."
-    for other, found in rules_out.items():
-        if found:
-            yield clash(config, "leaving.store_updates", needs, other, remedy)
+    if config.leaving.store_updates > 0:
+        key, remedy = "leaving.store_updates", "Set leaving.store_updates = 0."
+        for other, found in (
+            ("method.name", not method.calibrates or method.personal is not None),
+            ("aggregation.server_optimizer", not isinstance(optimizer, NoServerOptimizer)),
+            ("train.objective", (method.objective or train.objective).remembers),
+            ("model.personal", bool(config.model.personal)),
+            ("engine.name", config.engine.is_remote),
+            ("train.cohort_size", train.cohort_size > 0),
+            ("privacy.secure_sums", config.privacy.secure_sums),
+        ):
+            needs = "clients' updates to be kept and calibrated"
+            yield Clash(found, key, needs, other, remedy)
+    if config.leaving.request_probability > 0:
+        key = "leaving.request_probability"
+        remedy = "Set it to 0: clients ask for themselves, or their own model is deleted."
+        yield Clash(config.engine.is_remote, key, SIMULATED_HERE, "engine.name", remedy)
+        yield Clash(method.one_client_each, key, SHARED_MODELS, "method.name", remedy)
 
 
-def leaving_by_chance(config: Sections) -> Iterator[Refusal]:
-    """Clients that are simulated ask to leave at random, where models are shared."""
-    key = "leaving.request_probability"
-    remedy = "Set it to 0: clients ask for themselves, or their own model is deleted."
-    if config.leaving.request_probability == 0:
-        return
-    if config.engine.is_remote:
-        yield clash(config, key, "clients that are simulated here", "engine.name", remedy)
-    if config.method.one_client_each:
-        yield clash(config, key, "models that several clients share", "method.name", remedy)
-
-
-def trained_apart(config: Sections) -> Iterator[Refusal]:
+def _trained_apart(config: Sections) -> Found:
     """An engine that trains clients as one tensor has no client, and no example, by itself."""
-    if not config.engine.batches_clients:
-        return
     for part in recipe_of(config).apart:
         section = "privacy" if part == "record_clip" else "train"
         key = "method.name" if part == "personal" else f"{section}.{part}"
         needs = "every client to be trained by itself, with the gradient of every example"
-        yield clash(config, key, needs, "engine.name", "Change it, or choose another engine.")
+        remedy = "Change it, or choose another engine."
+        yield Clash(config.engine.batches_clients, key, needs, "engine.name", remedy)
 
 
-def personal_layers(config: Sections) -> Iterator[Refusal]:
-    """Entries that stay with clients stand in one model that all of them train."""
-    key, remedy = "model.personal", "Set model.personal = []."
-    if not config.model.personal:
-        return
-    method, own = config.method, config.method.personal is not None
-    if not method.trains or method.chooses_clusters or method.one_client_each or own:
-        yield clash(config, key, "one shared model that clients train", "method.name", remedy)
-    if (method.objective or config.train.objective).remembers:
-        needs = "clients to keep these entries alone"
-        yield clash(config, key, needs, "train.objective", remedy)
-    if config.train.keep_losses:
-        needs = "clients to keep these entries alone"
-        yield clash(config, key, needs, "train.keep_losses", remedy)
-
-
-def one_objective(config: Sections) -> Iterator[Refusal]:
-    """An algorithm's own objective stands in no other's place."""
-    named = config.train.objective
-    if config.method.objective is not None and type(named) is not Objective:
+def _objectives(config: Sections) -> Found:
+    """Entries that stay with clients are in one model; an algorithm's objective stands alone."""
+    method, named = config.method, config.train.objective
+    if config.model.personal:
+        key, remedy = "model.personal", "Set model.personal = []."
+        several = method.chooses_clusters or method.one_client_each
+        own = several or not method.trains or method.personal is not None
+        yield Clash(own, key, "one shared model that clients train", "method.name", remedy)
+        needs, remembers = (
+            "clients to keep these entries alone",
+            (method.objective or named).remembers,
+        )
+        yield Clash(remembers, key, needs, "train.objective", remedy)
+        yield Clash(config.train.keep_losses, key, needs, "train.keep_losses", remedy)
+    if method.objective is not None and type(named) is not Objective:
         yield Refusal(
             ("train.objective",),
-            f"method.name = {config.method.name!r} has an objective of its own, found "
+            f"method.name = {method.name!r} has an objective of its own, found "
             f"train.objective = {named.name!r} beside it. Leave one of the two at its default.",
         )
 
 
-def fixed_cohorts(config: Sections) -> Iterator[Refusal]:
+def _fixed_cohorts(config: Sections) -> Found:
     """Cohorts of a fixed size are no independent draws, and change with who is there."""
     train, privacy, key = config.train, config.privacy, "train.cohort_size"
     if train.cohort_size == 0:
@@ -506,17 +445,15 @@ def fixed_cohorts(config: Sections) -> Iterator[Refusal]:
             f"under masks is ever opened, found {train.cohort_size}. Raise it.",
         )
     remedy = f"Set {key} = 0, and train.participation for a share of the clients."
-    if privacy.client_noise > 0:
-        needs = "cohorts of a fixed size"
-        yield clash(config, key, needs, "privacy.client_noise", remedy)
-    if isinstance(config.aggregation, AnonymitySets):
-        yield clash(config, "aggregation.name", "independent draws of clients", key, remedy)
-    if config.method.subtracts:
-        needs = "the cohorts of the others to stay as they are when a client leaves"
-        yield clash(config, "method.name", needs, key, remedy)
+    noise, needs = privacy.client_noise > 0, "cohorts of a fixed size"
+    yield Clash(noise, key, needs, "privacy.client_noise", remedy)
+    sets, needs = isinstance(config.aggregation, AnonymitySets), "independent draws of clients"
+    yield Clash(sets, "aggregation.name", needs, key, remedy)
+    needs = "the cohorts of the others to stay as they are when a client leaves"
+    yield Clash(config.method.subtracts, "method.name", needs, key, remedy)
 
 
-def metrics_measured(config: Sections) -> Iterator[Refusal]:
+def _metrics(config: Sections) -> Found:
     """Metrics are measured here, by answers that fit the task, each once."""
     key, task, labels = "metrics", config.model.task, [each.label for each in config.metrics]
     if len(set(labels)) < len(labels):
@@ -538,45 +475,37 @@ def metrics_measured(config: Sections) -> Iterator[Refusal]:
         )
 
 
-OF_DATA = (drawn_data, groups_known, risk_measured)
-"""Rules that a program's own clients may change: they are checked again with these."""
-
-RULES: Sequence[Rule] = (
-    ranges,
-    images_of_groups,
-    *OF_DATA,
-    kept_shares,
-    held_out,
-    tasks,
-    pooled,
-    many_models,
-    weights_alike,
-    noise_on_clients,
-    noise_on_records,
-    noise_on_sums,
-    noisy_choices,
-    stopping_under_noise,
-    masked_sums,
-    stored_updates,
-    leaving_by_chance,
-    trained_apart,
-    personal_layers,
-    one_objective,
-    fixed_cohorts,
-    metrics_measured,
+RULES: Sequence[Callable[[Sections], Found]] = (
+    _population,
+    of_data,
+    _kept_shares,
+    _held_out,
+    _tasks,
+    _pooled,
+    _aggregations,
+    _noise_on_clients,
+    _noise_on_records,
+    _noisy_choices,
+    _stopping_under_noise,
+    _masked_sums,
+    _leaving,
+    _trained_apart,
+    _objectives,
+    _fixed_cohorts,
+    _metrics,
 )
 
 
-def refusals(config: Sections) -> Iterator[Refusal]:
+def refusals(
+    config: Sections, rules: Sequence[Callable[[Sections], Found]] = RULES
+) -> Iterator[Refusal]:
     """Yield why these settings cannot be had together."""
-    for rule in RULES:
-        yield from rule(config)
-
-
-def keeps_clusters_apart(config: Sections) -> bool:
-    """Say whether a cluster's next model hangs on its own clients alone, aggregation and all."""
-    parts = config.aggregation, config.aggregation.server_optimizer
-    return all(each.vouches_for("keeps_clusters_apart") for each in parts)
+    for rule in rules:
+        for found in rule(config):
+            if isinstance(found, Refusal):
+                yield found
+            elif found.holds:
+                yield found.refusal(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -597,86 +526,64 @@ class Idle:
         return f"{self.key} = {self.value!r} does nothing: {self.reason}."
 
 
-DRAWS = ("participation", "cohort_size")
-"""Settings of `train` that are for clients that train nothing, too."""
-
-SIMULATED = (
-    "population.clients",
-    "population.examples_per_client",
-    "population.shift",
-    "population.shift_per",
-    "population.minority_share",
-    "population.minority",
-    "population.majority",
-    "population.groups",
-    "population.partition",
-    "population.images",
-    "population.audit_examples",
-    "audit.non_members",
+_OF_TWO_GROUPS = ("minority_share", "minority", "majority", "examples_per_client")
+_OF_SIMULATION = (
+    *("population.clients", "population.shift", "population.shift_per", "population.groups"),
+    *("population.partition", "population.images", "population.audit_examples"),
+    *("audit.non_members", *(f"population.{each}" for each in _OF_TWO_GROUPS)),
 )
 """What makes clients out of a data set."""
 
 
 def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
     """Yield keys, whether nothing comes of them, and why: sections count as all their keys."""
-    data, population, method = config.data, config.population, config.method
-    train, risk, privacy = config.train, config.risk, config.privacy
-    aggregation = config.aggregation
+    data, method, train, risk = config.data, config.method, config.train, config.risk
+    population, shift, privacy = config.population, config.population.shift, config.privacy
+    aggregation, noise = config.aggregation, getattr(config.aggregation, "noise", "")
+    drawn = ("participation", "cohort_size")  # of clients that train nothing, too
+    of_training = (f"train.{each}" for each in type(train).model_fields if each not in drawn)
+    no_files = not data.reads_files and not data.is_own
+    yield ("data.dir",), no_files, f"data.name = {data.name!r} reads no files of this folder"
     yield (
-        ("data.dir",),
-        not data.reads_files and not data.is_own,
-        f"data.name = {data.name!r} reads no files of this folder",
-    )
-    yield (
-        SIMULATED,
+        _OF_SIMULATION,
         not data.simulates,
         f"the clients of data.name = {data.name!r} bring their own examples",
     )
     yield (
-        (
-            "population.examples_per_client",
-            "population.minority_share",
-            "population.minority",
-            "population.majority",
-        ),
+        tuple(f"population.{each}" for each in _OF_TWO_GROUPS),
         bool(population.groups),
         "population.groups is there instead",
     )
     yield (
         ("population.shift_per", "population.minority", "population.majority"),
-        population.shift.changes_nothing,
-        f"population.shift = {population.shift.name!r} shifts nothing",
+        shift.changes_nothing,
+        f"population.shift = {shift.name!r} shifts nothing",
     )
-    weighs = method.chooses_clusters and method.choice.weighs
     yield (
         ("population.risk_weight",),
-        not weighs,
+        not (method.chooses_clusters and method.choice.weighs),
         "it is for method.selection = 'weighted', where clients choose by it",
     )
-    yield (
-        ("population.risk_weight",),
-        not risk.measures,
-        f"risk.name = {risk.name!r} leaves no risk to weigh",
-    )
+    unmeasured, key = not risk.measures, f"risk.name = {risk.name!r}"
+    yield ("population.risk_weight",), unmeasured, f"{key} leaves no risk to weigh"
+    yield ("risk.every",), unmeasured and not aggregation.waits, f"{key} measures nothing"
     yield (
         ("method.max_newcomers",),
         isinstance(method, Clustered) and method.num_clusters == 1,
         "method.num_clusters = 1 leaves nobody to move",
     )
-    of_training = (f"train.{each}" for each in type(train).model_fields if each not in DRAWS)
     yield (
         (*of_training, "aggregation"),
         not method.trains,
         f"method.name = {method.name!r} solves its models from sums, and trains none",
     )
-    if isinstance(aggregation, AnonymitySets):
-        for key, noises in (("radius", ("paper", "sound")), ("delta", ("sound",))):
-            names = " and ".join(map(repr, noises))
-            yield (
-                (f"aggregation.{key}",),
-                aggregation.noise not in noises,
-                f"it is for aggregation.noise = {names}, found {aggregation.noise!r}",
-            )
+    for key, noises in (("radius", ("paper", "sound")), ("delta", ("sound",))):
+        names = " and ".join(map(repr, noises))
+        yield (
+            (f"aggregation.{key}",),
+            isinstance(aggregation, AnonymitySets) and noise not in noises,
+            f"it is for aggregation.noise = {names}, found {noise!r}",
+        )
     yield (
         ("aggregation.max_norm",),
         isinstance(aggregation, NormBounded) and aggregation.max_relative_norm > 0,
@@ -687,17 +594,9 @@ def reasons(config: Sections) -> Iterator[tuple[Sequence[str], bool, str]]:
         train.local_steps > 0,
         f"train.local_steps = {train.local_steps} counts steps instead of epochs",
     )
-    yield (
-        ("risk.every",),
-        not risk.measures and not aggregation.waits,
-        f"risk.name = {risk.name!r} measures nothing",
-    )
     yield ("stopping",), config.rounds == 1, "rounds = 1 leaves nothing to end early"
-    yield (
-        ("stopping",),
-        config.stopping.figure == "none",
-        "stopping.figure = 'none' ends no run early",
-    )
+    never = config.stopping.figure == "none"
+    yield ("stopping",), never, "stopping.figure = 'none' ends no run early"
     yield (
         ("privacy.delta",),
         not (privacy.client_noise or privacy.record_noise or privacy.selection_noise),

@@ -36,7 +36,7 @@ from covey.engine.kinds import Auto
 from covey.engine.metrics import Metric
 from covey.engine.optimizers import Optimizer, Sgd
 from covey.engine.protocol import EngineFactory
-from covey.engine.recipe import Constant, Loss, Objective, Schedule, TaskLoss
+from covey.engine.recipe import Constant, Loss, Objective, Recipe, Schedule, TaskLoss
 from covey.membership.estimators import FederatedEstimator, RiskEstimator
 from covey.models.build import ModelFactory, ModelFunction
 from covey.models.networks import MnistCnn
@@ -366,3 +366,30 @@ class Sections(SettingsSection):
     def is_unread(self) -> bool:
         """Whether a user's own code that it names was not imported, to be read alone."""
         return any(isinstance(each, Unread) for _, each in components_in(self))
+
+
+def is_solved(config: Sections) -> bool:
+    """Say whether the method's models depend on data through sums, which noise hides."""
+    return config.method.subtracts and not config.method.is_own
+
+
+def recipe_of(config: Sections) -> Recipe:
+    """Return how clients train; `Recipe.at` is how they do in one round."""
+    train, privacy = config.train, config.privacy
+    return Recipe(
+        local_epochs=train.local_epochs,
+        local_steps=train.local_steps,
+        batch_size=train.batch_size,
+        learning_rate=train.learning_rate,
+        drop_last=train.drop_last,
+        record_clip=privacy.record_clip,
+        record_noise=privacy.record_noise if privacy.record_clip else 0.0,
+        optimizer=train.optimizer,
+        schedule=train.schedule,
+        loss=train.loss,
+        objective=config.method.objective or train.objective,
+        personal=config.method.personal,
+        max_gradient_norm=train.max_gradient_norm,
+        keep_losses=train.keep_losses,
+        own_layers=bool(config.model.personal),
+    )

@@ -198,36 +198,32 @@ def config_of(given: object) -> Config:
             f"{type(given).__name__}. A file's settings are covey.load_config(path)."
         )
     settings: dict[str, Any] = {}
-    _put_all(settings, given, [])
+    seen: set[tuple[str, ...]] = set()
+    for path, value in _pairs(cast("Mapping[Any, Any]", given)):
+        if path in seen:
+            raise ConfigError(
+                f"config sets {'.'.join(path)} twice, nested and with a dot. Remove one."
+            )
+        seen.update(path[:depth] for depth in range(1, len(path) + 1))
+        _put(settings, path, value)
     return Config.of(settings)
 
 
-def _put_all(settings: dict[str, Any], given: Any, above: list[str]) -> None:  # noqa: ANN401
+def _pairs(
+    given: Mapping[Any, Any], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield where each value stands, and it; numbers of numpy or torch become Python's."""
     for key, value in given.items():
         if not isinstance(key, str):
             raise ConfigError(
                 f"config must have names of settings as keys, found {key!r}. Write for "
                 f"example {{'train.local_epochs': 5}}."
             )
-        path = [*above, *key.split(".")]
+        path = (*above, *key.split("."))
         if isinstance(value, Mapping):
-            _put_all(settings, value, path)
-        elif _is_put(settings, path):
-            raise ConfigError(
-                f"config sets {'.'.join(path)} twice, nested and with a dot. Remove one."
-            )
+            yield from _pairs(cast("Mapping[Any, Any]", value), path)
         else:
-            # numbers of numpy or torch become Python's
-            plain = hasattr(value, "tolist")
-            _put(settings, path, value.tolist() if plain else value)
-
-
-def _is_put(settings: Any, path: list[str]) -> bool:  # noqa: ANN401 - nested, as far as it goes
-    for part in path:
-        if not isinstance(settings, Mapping) or part not in settings:
-            return False
-        settings = settings[part]
-    return True
+            yield path, value.tolist() if hasattr(value, "tolist") else value
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
@@ -249,8 +245,17 @@ def read_settings(
     Raises:
         ConfigError: there is no such file, or it is no TOML.
     """
-    settings = {} if path is None else _read(Path(path))
+    settings: dict[str, Any] = {}
     problems: list[Problem] = []
+    try:
+        settings = {} if path is None else tomllib.loads(read_text(Path(path)))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"There is no config file {path}. Give the path of a TOML file, or none at "
+            f"all to run the embedded example."
+        ) from None
+    except (ValueError, RecursionError, OSError) as error:
+        raise ConfigError(f"{path} is not a readable TOML file: {error}.") from None
     for pair in sorted(overrides, key=_names_first):
         try:
             put(settings, pair)
@@ -276,7 +281,7 @@ def swept_settings(
 
 
 def put(settings: dict[str, Any], pair: str) -> None:
-    """Put a `section.key=value` into nested settings.
+    """Put a `section.key=value` into nested settings: a TOML value, or a bare word.
 
     Raises:
         ConfigError: it is no such pair, or the section is a value.
@@ -287,10 +292,18 @@ def put(settings: dict[str, Any], pair: str) -> None:
             f"--set takes section.key=value, found {pair!r}. "
             f"Write for example --set train.local_epochs=5."
         )
-    replace_setting(settings, key.strip().split("."), _value(text.strip()))
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"--set takes a value that TOML can hold, but: {error}. Shorten it."
+        ) from None
+    replace_setting(settings, key.strip().split("."), value)
 
 
-def replace_setting(settings: dict[str, Any], path: list[str], value: object) -> None:
+def replace_setting(settings: dict[str, Any], path: Sequence[str], value: object) -> None:
     """Put a value into nested settings; of a component's name, forget what was another's."""
     *section, key = path
     inner: Any = settings
@@ -312,17 +325,13 @@ def take_strange(settings: dict[str, Any], keys: Sequence[str]) -> dict[str, str
             missing = holder_missing(path[:depth], settings)
             if missing and ":" not in missing[1]:  # what a user's own has is not known here
                 found[key] = f"it is a setting of {missing[0]}, found {missing[1]!r}"
-                _take(settings, path[:depth])
+                inner: Any = settings
+                for part in path[: depth - 1]:
+                    inner = inner.get(part) if isinstance(inner, dict) else None
+                if isinstance(inner, dict):
+                    inner.pop(path[depth - 1], None)
                 break
     return found
-
-
-def _take(settings: dict[str, Any], path: list[str]) -> None:
-    inner: Any = settings
-    for part in path[:-1]:
-        inner = inner.get(part) if isinstance(inner, dict) else None
-    if isinstance(inner, dict):
-        inner.pop(path[-1], None)
 
 
 def _names_first(pair: str) -> tuple[bool, int]:
@@ -331,31 +340,7 @@ def _names_first(pair: str) -> tuple[bool, int]:
     return not key.endswith(".name"), key.count(".")
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_text(path))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"There is no config file {path}. Give the path of a TOML file, or none at "
-            f"all to run the embedded example."
-        ) from None
-    except (ValueError, RecursionError, OSError) as error:
-        raise ConfigError(f"{path} is not a readable TOML file: {error}.") from None
-
-
-def _value(text: str) -> Any:  # noqa: ANN401 - whatever TOML can say
-    """Return a TOML value, and bare words as strings."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"--set takes a value that TOML can hold, but: {error}. Shorten it."
-        ) from None
-
-
-def _put(settings: dict[str, Any], path: list[str], value: object) -> None:
+def _put(settings: dict[str, Any], path: Sequence[str], value: object) -> None:
     *sections, key = path
     inner: Any = settings
     for depth, section in enumerate(sections, 1):
