@@ -18,10 +18,9 @@ from scipy.stats import spearmanr
 import covey
 from benchmarks.playing import note
 from covey import Examples, Params
-from covey.algorithms.redteam import targets
+from covey.algorithms.redteam import RedTeamed, targets
 from covey.base.figure import RiskEstimate
-from covey.build.algorithms import algorithm_of, clients_of, setup_of
-from covey.build.risk import Components, red_team_of
+from covey.build.risk import risk_measurement
 from covey.build.run import BuiltRun, build_run
 from covey.membership.controls import negative_control, positive_control
 from covey.membership.intervals import MIN_RECORDS
@@ -167,16 +166,13 @@ def looked(settings: Settings, rounds: Sequence[int]) -> tuple[list[Look], list[
     """Play a federation, and look at all clusters before these rounds, without acting."""
     run = build_run(_with_source(settings, "shadow"))  # with a pool, as shadows need one
 
-    def parts(source: str) -> Components:
-        config = _with_source(settings, source)
-        return Components(config, run.population, run.engine, run.init)
+    def parts(source: str) -> BuiltRun:
+        return replace(run, config=_with_source(settings, source))
 
-    blind = parts("none")
-    setup = setup_of(blind)
-    algorithm = algorithm_of(blind, setup)
-    clients = clients_of(blind, setup).among(run.population.clients)
+    blind = parts("none").with_clients(run.population.clients)
+    algorithm, clients = blind.algorithm, blind.nobody.among(run.population.clients)
     state, found = algorithm.init(run.streams), list[Look]()
-    teams = {source: red_team_of(parts(source), state.clusters) for source in SOURCES}
+    teams = {source: risk_measurement(parts(source), state.clusters) for source in SOURCES}
     for t in range(max(rounds)):
         state = algorithm.round(state, clients, run.streams.at("round", t)).state
         for target in targets(state, {c.handle: c for c in run.population.clients}):
@@ -185,7 +181,7 @@ def looked(settings: Settings, rounds: Sequence[int]) -> tuple[list[Look], list[
             told: dict[str, RiskEstimate] = {}
             streams = run.streams.at("round", target.round_index, "red team")
             for source, team in teams.items():
-                assert team is not None
+                assert isinstance(team, RedTeamed)
                 seen = replace(target, states=state.states)
                 assessment = team.look(seen, streams.at(target.cluster))
                 told[source] = assessment.estimate

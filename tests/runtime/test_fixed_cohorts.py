@@ -1,6 +1,7 @@
 """Cohorts of a fixed size: who is drawn, how often, and what leaving changes."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations, compress
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.stats import chisquare
 
 from covey.base.events import CohortSampled
 from covey.build.algorithms import has_independent_clusters
-from covey.build.risk import Components, retrain_recipe
+from covey.build.risk import retrain_recipe
 from covey.build.run import build_run
 from covey.config.sections import TrainConfig
 from covey.ledger.store import Ledger
@@ -86,7 +87,7 @@ def test_shadows_and_references_draw_the_same_way(sets, drawn):
     """So many of all; of a part of the clients, which have others beside them, their share."""
     run = build_run(tiny(method={"name": "fedavg"}, train={"cohort_size": 2}))
     engine = Counting(run.engine)
-    recipe = retrain_recipe(Components(run.config, run.population, engine, run.init))
+    recipe = retrain_recipe(replace(run, engine=engine))
     clients = (*run.population.clients, *run.population.clients)[:sets]
     params, examples = run.init(run.streams), tuple(client.train for client in clients)
     sizes = []

@@ -10,8 +10,7 @@ import pytest
 from covey import Config, Engine, ModelError, Params, Scored, ScoringJob, TrainingJob
 from covey.base.events import Event, StepsPerturbed
 from covey.base.params import model_hash
-from covey.build.algorithms import ReplayOptions, algorithm_of, clients_of, setup_of
-from covey.build.risk import Components
+from covey.build.algorithms import ReplayOptions
 from covey.build.run import build_run
 from covey.engine.protocol import num_steps
 from covey.ledger.store import Ledger
@@ -67,9 +66,8 @@ def test_the_events_tell_the_steps_that_the_engine_was_asked_for(settings, metho
     )
     run = build_run(config)
     witness = Witness(run.engine)
-    components = Components(config, run.population, witness, run.init)
-    setup = setup_of(components)
-    algorithm, clients = algorithm_of(components, setup), clients_of(components, setup)
+    watched = replace(run, engine=witness).with_clients(run.population.clients)
+    algorithm, clients = watched.algorithm, watched.nobody
     state = algorithm.init(run.streams)
     for t in range(3):
         cohort = run.population.clients[t % 2 :]

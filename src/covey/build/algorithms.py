@@ -1,6 +1,6 @@
 """From settings to an algorithm in its run: the steps of its rounds, and its red team."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -98,17 +98,11 @@ class RunAlgorithm:
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Play one round with these clients."""
-        with self.randomness.watched():
-            found = self._measured(state, clients, streams, last=False)
-            played = self.algorithm.round(found.state, clients, streams)
-        return played.preceded_by(found.events)
+        return self._measured(self.algorithm.round, state, clients, streams, last=False)
 
     def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         """Let every client choose for the last time, without training."""
-        with self.randomness.watched():
-            found = self._measured(state, clients, streams, last=True)
-            played = self.algorithm.finalize(found.state, clients, streams)
-        return played.preceded_by(found.events)
+        return self._measured(self.algorithm.finalize, state, clients, streams, last=True)
 
     def without(self, state: ServerState, leavers: Clients) -> ServerState:
         """Return the state in which the sums lack what these clients added."""
@@ -130,47 +124,47 @@ class RunAlgorithm:
         return self.algorithm
 
     def _measured(
-        self, state: ServerState, clients: Clients, streams: Streams, *, last: bool
+        self,
+        play: Callable[[ServerState, Clients, Streams], RoundResult],
+        state: ServerState,
+        clients: Clients,
+        streams: Streams,
+        *,
+        last: bool,
     ) -> RoundResult:
-        if self.risk is None:
-            return RoundResult(state, ())
-        return self.risk.measured(state, clients.cohort, streams, last=last)
+        """Play after the risk is measured."""
+        with self.randomness.watched():
+            found = RoundResult(state, ())
+            if self.risk is not None:
+                found = self.risk.measured(state, clients.cohort, streams, last=last)
+            return play(found.state, clients, streams).preceded_by(found.events)
 
 
-def setup_of(components: Components) -> Setup:
-    """Return what an algorithm may know of the run that it is part of."""
-    config, population = components.config, components.population
-    model = components.init(Streams(config.seed).at("initial model", 0))
-    return Setup(
-        draw_model=components.init,
-        population=population.clients,
-        rounds=config.rounds,
-        layers=layers_of(model),
-        chance_loss=_chance_loss(config, population.num_classes),
-        min_cohort=config.privacy.min_cohort if config.privacy.secure_sums else 0,
-    )
-
-
-def algorithm_of(components: Components, setup: Setup) -> RunAlgorithm:
+def algorithm_of(components: Components) -> RunAlgorithm:
     """Return the algorithm in its run, with whoever measures risk.
 
     Raises:
         ConfigError: it does not fit the model, or is no algorithm.
     """
     config, algorithm = components.config, components.config.method
+    setup = Setup(
+        draw_model=components.init,
+        population=components.population.clients,
+        rounds=config.rounds,
+        layers=layers_of(components.init(Streams(config.seed).at("initial model", 0))),
+        chance_loss=_chance_loss(config, components.population.num_classes),
+        min_cohort=config.privacy.min_cohort if config.privacy.secure_sums else 0,
+    )
     checked = OwnAlgorithm.of(algorithm, setup) if algorithm.is_own else algorithm
     start = checked.init(setup, Streams(config.seed)).clusters
     risk = risk_measurement(components, start)
     return RunAlgorithm(checked, setup, risk, GlobalRandomness(own_parts(config)))
 
 
-def clients_of(
-    components: Components, setup: Setup, replay: ReplayOptions = NO_REPLAY, round_index: int = 0
-) -> Clients:
-    """Return how clients are asked in a round, with nobody in its cohort yet."""
+def clients_of(components: Components, setup: Setup) -> Clients:
+    """Return how clients are asked in the first round, with nobody in its cohort yet."""
     config, population = components.config, components.population
-    recipe = recipe_of(config).at(round_index, config.rounds)
-    federation = _federation(components, recipe, replay.stored_updates)
+    federation = federation_of(components, recipe_of(config).at(0, config.rounds))
     if config.privacy.secure_sums and not config.method.subtracts:
         aggregate = masked_aggregator_of(config)
     else:
@@ -186,17 +180,21 @@ def clients_of(
         transforms=transforms_of(config),
         stores_updates=config.leaving.store_updates > 0,
         patience=config.risk.every,
-        recorded=replay.recorded,
         dp_accounted=noise_on_clients(config),
         server_step=server_step_of(config),
-        frozen=replay.frozen_models,
     )
 
 
-def _federation(
-    components: Components, recipe: Recipe, stored: Mapping[Handle, Params] | None
+def federation_of(
+    components: Components, recipe: Recipe, stored: Mapping[Handle, Params] | None = None
 ) -> Federation:
-    """Return how clients are reached: here, or by messages."""
+    """Return how clients are reached: here, or by messages.
+
+    Args:
+        components: of the run.
+        recipe: how they train in a round.
+        stored: the updates that they calibrate in it; None: they train.
+    """
     config, records = components.config, components.records
     if components.send is not None:
         masked = config.privacy.secure_sums

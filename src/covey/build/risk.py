@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, starmap
 
+from torch import nn
+
 from covey.aggregation.base import finite_updates
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
@@ -17,6 +19,7 @@ from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
 from covey.build.aggregators import noise_on_clients, transformed_aggregator_of
+from covey.build.clients import ClientBackend
 from covey.build.training import user_function
 from covey.config.sections import recipe_of
 from covey.config.settings import Config
@@ -24,9 +27,10 @@ from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine
-from covey.membership.estimators import Count, CountAll, RiskContext, masked_loss_counter
+from covey.membership.estimators import Count, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.truth import Assessment, Reference, SelfAssessment, Target, divergence
+from covey.models.build import held_hash
 
 Assess = Callable[[Target, RiskContext, Streams], Assessment]
 Judged = dict[Handle, list[RiskEstimate | None]]
@@ -86,13 +90,14 @@ def _checked(name: str, found: object) -> RiskEstimate:
     return replace(found, figure=Figure(float(risk), float(error)), auc=auc)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Components:
-    """What a method is composed of, beside its own steps.
+    """What a run is composed of, beside the steps of its method.
 
     Attributes:
         init: draws a fresh model.
-        send: how clients are asked that are remote; None: a simulation.
+        module: the architecture, and what is frozen in it; its other weights are nobody's.
+        client_backend: where the clients are remote, the way to them.
         records: clients' records as fixed features, where the model has them; where they
             are remote, what is known of these features.
     """
@@ -101,8 +106,18 @@ class Components:
     population: Population
     engine: Engine
     init: Callable[[Streams], Params]
-    send: Send | None = None
+    module: nn.Module | None = None
+    client_backend: ClientBackend | None = None
     records: LocalRecords | None = None
+
+    @property
+    def send(self) -> Send | None:
+        """How remote clients are asked, whose frozen parameters are the server's; None: not."""
+        if self.client_backend is None:
+            return None
+        ask, personal = self.client_backend.ask, self.config.model.personal
+        frozen = held_hash(self.module, personal) if self.module else ""
+        return lambda request, cohort: ask(replace(request, frozen=frozen), cohort)
 
 
 def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskMeasurement | None:
@@ -111,32 +126,23 @@ def risk_measurement(components: Components, start: tuple[Params, ...]) -> RiskM
     Remote clients measure by themselves where it is theirs to measure. `start` are the
     models that the run begins with.
     """
-    config = components.config
-    if not config.risk.on_clients:
-        return red_team_of(components, start)
-    if components.send is not None:
+    config, estimator, engine = components.config, components.config.risk, components.engine
+    remote, hidden = components.send, components.config.privacy.secure_sums
+    if not estimator.measures or (estimator.on_clients and remote is not None):
         return None
-    assess = client_assessment_of(config, _context(components, start))
-    return SelfAssessed(assess, config.risk.every)
-
-
-def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeamed | None:
-    """Return the server's red team; None where it has none.
-
-    `start` are the models that the run begins with.
-    """
-    config, estimator = components.config, components.config.risk
-    if estimator.on_clients or not estimator.measures:
-        return None
-    context, engine = _context(components, start), components.engine
+    context = _context(components, start)
+    if estimator.on_clients:
+        return SelfAssessed(client_assessment_of(config, context), estimator.every)
     assess = estimator.assess
     if estimator.is_own:
         assess = user_assessment(estimator.name, estimator.assess)
+    # remote clients of all clusters count at once, where they count in the open
+    at_once = remote is not None and estimator.counts and not hidden
     return RedTeamed(
         attack=lambda target, streams: assess(target, context, streams),
         every=estimator.every,
         members={client.handle: client for client in components.population.clients},
-        count=_count_all(components),
+        count=loss_counter(remote) if remote and at_once else None,
         source=estimator.name,
         divergence=lambda target: divergence(engine, target, start, config.rounds),
     )
@@ -169,24 +175,14 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
 
 def _count(components: Components) -> Count | None:
     """Return how clients count their losses, where it is not in the open, and here."""
-    privacy = components.config.privacy
-    if components.send is not None and privacy.secure_sums:
-        return masked_counts(components.send, privacy.min_cohort)
-    if components.send is not None:
-        count_all = loss_counter(components.send)
-        return lambda target, streams: count_all([target], lambda _: streams)[0]
-    if not privacy.secure_sums:
-        return None
-    return masked_loss_counter(components.engine, privacy.min_cohort)
-
-
-def _count_all(components: Components) -> CountAll | None:
-    """Return how remote clients of all clusters count at once, where they are to."""
-    hidden = components.config.privacy.secure_sums
-    counts = components.config.risk.counts
-    if components.send is None or hidden or not counts:
-        return None
-    return loss_counter(components.send)
+    privacy, send = components.config.privacy, components.send
+    if send is None:
+        masked = masked_loss_counter(components.engine, privacy.min_cohort)
+        return masked if privacy.secure_sums else None
+    if privacy.secure_sums:
+        return masked_counts(send, privacy.min_cohort)
+    count_all = loss_counter(send)
+    return lambda target, streams: count_all([target], lambda _: streams)[0]
 
 
 def retrain_recipe(components: Components) -> RetrainRecipe:
@@ -197,7 +193,7 @@ def retrain_recipe(components: Components) -> RetrainRecipe:
 
 def _round_of(components: Components) -> PlayRound:
     """Return a round of this run's own steps, for data that the server holds."""
-    config, population, engine = (components.config, components.population, components.engine)
+    config, population, engine = components.config, components.population, components.engine
     records, algorithm = components.records, config.method
     own = isinstance(algorithm, Subtractable) and records and algorithm.reference_round(records)
     if own:

@@ -1,20 +1,19 @@
 """From settings to everything that a run is made of."""
 
 import hashlib
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
 
-from covey.algorithms.client_requests import Send
 from covey.algorithms.clients import Clients
 from covey.algorithms.state import Cohort
 from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed
-from covey.base.names import ClientName, Params
+from covey.base.names import ClientName
 from covey.base.rng import Streams
 from covey.build.aggregators import anonymity_of, components_used, head_noise_of, sum_noise_of
 from covey.build.algorithms import (
@@ -23,12 +22,11 @@ from covey.build.algorithms import (
     RunAlgorithm,
     algorithm_of,
     clients_of,
+    federation_of,
     notes,
     num_clusters,
-    setup_of,
 )
 from covey.build.clients import (
-    ClientBackend,
     Overrides,
     check_preference_names,
     model_of,
@@ -52,7 +50,7 @@ from covey.engine.protocol import CompletingEngine, Engine
 from covey.engine.recipe import TASKS
 from covey.membership.references import RetrainRecipe
 from covey.membership.truth import Reference
-from covey.models.build import NETWORKS, held_hash, held_params, initial_params, personal_params
+from covey.models.build import NETWORKS, held_params, initial_params, personal_params
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -113,29 +111,20 @@ def _add(digest: "_Hash", client: Client) -> None:
             digest.update(np.ascontiguousarray(examples.labels.numpy()).data)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BuiltRun:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BuiltRun(Components):
     """Everything that a run is made of.
 
     Attributes:
-        init: draws a fresh model.
+        nobody: how clients are asked in the first round, with none in its cohort yet.
         notes: what a reader of the results must know: oracles in use, missing files.
-        components_used: what the ledger is told of components; one fact, or none.
-        nobody: how clients are asked in a round, with none in its cohort yet.
         data_hash: over every client's examples; None: they are not at hand.
-        client_backend: where the clients are remote, the way to them.
+        components_used: what the ledger is told of components; one fact, or none.
         replay: how rounds that were played before are played again.
-        module: the architecture, and what is frozen in it; its other weights are nobody's.
-        records: clients' records as fixed features, where the model has them; where they
-            are remote, what is known of these features.
         data_hashes: makes the next `data_hash` of the same run without some client.
     """
 
-    config: Config
     streams: Streams
-    population: Population
-    engine: Engine
-    init: Callable[[Streams], Params]
     algorithm: RunAlgorithm
     nobody: Clients
     num_clusters: int
@@ -143,11 +132,8 @@ class BuiltRun:
     retrain_recipe: RetrainRecipe
     notes: tuple[str, ...]
     data_hash: str | None
-    client_backend: ClientBackend | None = None
     components_used: tuple[ComponentsUsed, ...] = ()
     replay: ReplayOptions = NO_REPLAY
-    records: LocalRecords | None = None
-    module: nn.Module | None = None
     data_hashes: DataHashes = field(default_factory=DataHashes)
 
     def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
@@ -162,37 +148,28 @@ class BuiltRun:
 
     def with_clients(self, clients: tuple[Client, ...]) -> "BuiltRun":
         """Return the same run with these clients instead of its own."""
-        population = replace(self.population, clients=clients)
-        components = replace(self._components(), population=population)
-        setup = replace(self.algorithm.setup, population=clients)
+        run = replace(self, population=replace(self.population, clients=clients))
+        algorithm = algorithm_of(run)
         return replace(
-            self,
-            population=population,
-            algorithm=algorithm_of(components, setup),
-            nobody=clients_of(components, setup),
-            retrain_recipe=retrain_recipe(components),
-            data_hash=self.data_hashes.of(population),
+            run,
+            algorithm=algorithm,
+            nobody=clients_of(run, algorithm.setup),
+            retrain_recipe=retrain_recipe(run),
+            data_hash=self.data_hashes.of(run.population),
             replay=NO_REPLAY,
         )
 
     def for_replay(self, options: ReplayOptions) -> "BuiltRun":
         """Return the same run for rounds that were played before."""
-        nobody = clients_of(self._components(), self.algorithm.setup, options)
-        return replace(self, nobody=nobody, replay=options)
+        return replace(self, replay=options)
 
     def clients(self, cohort: Cohort, round_index: int = 0) -> Clients:
         """Return these clients, as they train in a round."""
         first, now = (recipe_of(self.config).at(t, self.config.rounds) for t in (0, round_index))
-        if now == first:
-            return self.nobody.among(cohort)
-        setup = self.algorithm.setup
-        changed = clients_of(self._components(), setup, self.replay, round_index)
-        return changed.among(cohort)
-
-    def _components(self) -> Components:
-        send = _sender(self.config, self.client_backend, self.module)
-        of_clients = self.config, self.population
-        return Components(*of_clients, self.engine, self.init, send, self.records)
+        asked, replay = self.nobody.among(cohort), self.replay
+        if now != first or replay.stored_updates is not None:
+            asked = replace(asked, federation=federation_of(self, now, replay.stored_updates))
+        return replace(asked, recorded=replay.recorded, frozen=replay.frozen_models)
 
 
 def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
@@ -212,31 +189,32 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     if simulated:  # where more may come, too few wait
         _check_min_anonymity(config, population)
     module, init = model_of(config, overrides, population)
-    send = _sender(config, overrides.client_backend, module)
     engine, records = _engine(config, module, population)
-    components = Components(config, population, engine, init, send, records)
+    components = Components(
+        config=config,
+        population=population,
+        engine=engine,
+        init=init,
+        module=module,
+        client_backend=overrides.client_backend,
+        records=records,
+    )
     own = config.train.loss.is_own or config.train.objective.is_own
     if own or overrides.model is not None or config.model.name not in NETWORKS:
-        check_trains(config, components.engine, initial_params(module), population.clients)
-    data_hashes, setup = DataHashes(), setup_of(components)
+        check_trains(config, engine, initial_params(module), population.clients)
+    data_hashes, algorithm = DataHashes(), algorithm_of(components)
     return BuiltRun(
-        config=config,
+        **{each.name: getattr(components, each.name) for each in fields(Components)},
         streams=streams,
-        population=population,
-        engine=components.engine,
-        init=init,
-        algorithm=algorithm_of(components, setup),
-        nobody=clients_of(components, setup),
+        algorithm=algorithm,
+        nobody=clients_of(components, algorithm.setup),
         num_clusters=num_clusters(config, population),
         reference=Reference(population.non_members),
         retrain_recipe=retrain_recipe(components),
         notes=(*of_data, *notes_of_model(overrides), *notes(config)),
         data_hash=data_hashes.of(population),
         data_hashes=data_hashes,
-        client_backend=overrides.client_backend,
         components_used=components_used(config, module),
-        records=records,
-        module=module,
     )
 
 
@@ -327,14 +305,6 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
             f"aggregation.min_anonymity (k) is how many clients hide together, so at most as "
             f"many as there are, {clients}, found {k}. Lower k."
         )
-
-
-def _sender(config: Config, backend: ClientBackend | None, module: nn.Module | None) -> Send | None:
-    """Return the way to remote clients, whose frozen parameters must be the server's."""
-    if backend is None:
-        return None
-    ask, frozen = backend.ask, held_hash(module, config.model.personal) if module else ""
-    return lambda request, cohort: ask(replace(request, frozen=frozen), cohort)
 
 
 def _engine(
