@@ -20,11 +20,11 @@ from benchmarks.playing import note
 from covey import Examples, Params
 from covey.algorithms.redteam import RedTeamed, targets
 from covey.base.figure import RiskEstimate
-from covey.build.risk import risk_measurement
-from covey.build.run import BuiltRun, build_run
 from covey.membership.controls import negative_control, positive_control
 from covey.membership.intervals import MIN_RECORDS
 from covey.membership.truth import true_risk
+from covey.settings.risk import risk_measurement
+from covey.settings.run import BuiltRun, build_run
 
 Settings = Mapping[str, Any]
 SOURCES = ("shadow", "federated")

@@ -28,9 +28,9 @@ import covey
 from benchmarks.playing import note, played
 from covey import Params, ScoringJob
 from covey.base.params import model_hash
-from covey.build.clients import Overrides
-from covey.build.run import BuiltRun, build_run
 from covey.membership.attacks import auc, logit
+from covey.settings.clients import Overrides
+from covey.settings.run import BuiltRun, build_run
 
 Settings = dict[str, Any]
 LEAVER, LABEL = "client-00003", 5

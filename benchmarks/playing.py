@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from covey import ServerState, Streams
-from covey.build.run import BuiltRun
+from covey.settings.run import BuiltRun
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")

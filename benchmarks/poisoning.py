@@ -30,9 +30,9 @@ from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import SelectionResult
 from covey.base.names import Handle
 from covey.base.params import add, norm, scale
-from covey.build.run import BuiltRun, build_run
 from covey.components.parts import Part, reference
 from covey.data.examples import Client
+from covey.settings.run import BuiltRun, build_run
 
 Settings = Mapping[str, Any]
 LONGEST = 5.0

@@ -23,11 +23,11 @@ from benchmarks.playing import next_round, note
 from covey import ScoringJob
 from covey.algorithms.state import ClientMemory, loss_trace
 from covey.base.files import replace_whole
-from covey.build.run import BuiltRun, build_run
 from covey.data.examples import Client, Preference
 from covey.membership.attacks import lira_online, logit
 from covey.membership.references import halves, loss_drop, top_share
 from covey.membership.truth import Candidates, strata_of
+from covey.settings.run import BuiltRun, build_run
 
 
 def precision_at(scores: np.ndarray, vulnerable: np.ndarray, share: float) -> float:

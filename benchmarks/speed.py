@@ -29,11 +29,11 @@ from torch import Tensor, nn
 import covey
 from benchmarks.playing import next_round, note
 from covey.base.files import num_cores
-from covey.build.clients import Overrides
-from covey.build.run import build_run
 from covey.components.parts import create
 from covey.data.examples import to_floats
 from covey.models.build import ModelFactory, build_model
+from covey.settings.clients import Overrides
+from covey.settings.run import build_run
 
 Images = tuple[Tensor, Tensor]
 Work = Callable[[], object]

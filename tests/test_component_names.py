@@ -49,7 +49,7 @@ ORDINARY = {
 ALLOWED = {("covey.engine.recipe", "isinstance Sgd")}
 """`Recipe(momentum=...)` is short for an option of the optimizer that it has by default."""
 
-RULES = "covey.config.rules"
+RULES = "covey.settings.rules"
 """Where components are held against each other, by their classes."""
 
 

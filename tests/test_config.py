@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Config, ConfigError, load_config
-from covey.config.settings import flat
+from covey.settings.load import flat
 
 DOCUMENTED = """
 seed = 0

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from covey.cli.commands import all_commands, loaded
-from covey.config.problems import settings
+from covey.settings.reference import settings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

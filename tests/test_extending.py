@@ -10,7 +10,7 @@ import pytest
 import covey
 from covey import Config
 from covey.components.built_ins import BUILT_INS
-from covey.config.settings import replace_setting
+from covey.settings.load import replace_setting
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 SECTIONS = {

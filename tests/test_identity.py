@@ -3,7 +3,7 @@
 import pytest
 
 from covey import Config
-from covey.config.settings import flat, that_matter
+from covey.settings.load import flat, that_matter
 
 
 def test_the_defaults_are_nothing_to_remember():

@@ -10,7 +10,7 @@ import pytest
 import covey
 from covey.base.events import Event
 from covey.cli.commands import all_commands, loaded
-from covey.config.problems import settings
+from covey.settings.reference import settings
 from covey_site.accessible import accessible
 from covey_site.assemble import DOCS, assemble, written_pages
 from covey_site.check import problems

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from covey.config.problems import Setting, about, settings
+from covey.settings.reference import Setting, about, settings
 from covey_site.markdown import hidden_tree
 
 __all__ = ["overview", "setting_pages"]

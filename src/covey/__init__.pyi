@@ -38,7 +38,6 @@ from .base.names import Params, __version__
 from .base.rng import Streams
 from .components.parts import Component
 from .components.state import ComponentState, States, keep, kept
-from .config.settings import Config, load_config
 from .data.clients import ClientData, PopulationRequest
 from .data.examples import Examples, Shift, Source
 from .data.partition import Partition
@@ -72,6 +71,7 @@ from .runs.run import Run
 from .runtime.evaluation import PlayedRound
 from .runtime.planning import Returning
 from .runtime.verification import verify
+from .settings.load import Config, load_config
 from .trackers import Figures, TrackedRun, Tracker
 
 __all__ = [

@@ -12,12 +12,8 @@ from torch import nn
 from covey.base.errors import ConfigError, DataError
 from covey.base.history import History
 from covey.base.names import ClientName
-from covey.build.clients import Overrides
-from covey.build.run import BuiltRun, build_run
-from covey.build.training import user_function
 from covey.components.parts import reference
-from covey.config.sections import Figure, StoppingConfig
-from covey.config.settings import Config, config_of
+from covey.components.user_code import user_function
 from covey.data.sets import PassedClients
 from covey.desk.search import delete_run
 from covey.models.build import PassedModel
@@ -29,6 +25,10 @@ from covey.runtime.auditing import is_finished
 from covey.runtime.evaluation import OnRound
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import Observer
+from covey.settings.clients import Overrides
+from covey.settings.load import Config, config_of
+from covey.settings.run import BuiltRun, build_run
+from covey.settings.schema import Figure, StoppingConfig
 
 
 class EarlyStopping(StoppingConfig):

@@ -9,7 +9,7 @@ from covey import ClientUpdate, ConfigError, ModelError, Streams, mean_per_clust
 from covey.aggregation.mean import LARGEST, Mean, masked_mean
 from covey.algorithms.fedavg import FedAvg
 from covey.base.events import ClusterWaited
-from covey.build.run import build_run
+from covey.settings.run import build_run
 
 START = ({"w": torch.zeros(3, 4), "b": torch.zeros(2)},) * 2
 HERE = Streams(0)

@@ -27,6 +27,7 @@ from covey import (
     select_weighted,
 )
 from covey.algorithms.clients import Clients
+from covey.algorithms.own_algorithm import user_selection
 from covey.algorithms.redteam import RedTeamed, SelfAssessed
 from covey.algorithms.selection import Selection, SelectionConfig
 from covey.algorithms.simulated import Simulated
@@ -42,7 +43,6 @@ from covey.base.events import (
 from covey.base.figure import Figure
 from covey.base.history import history_of
 from covey.base.names import Handle
-from covey.build.own_algorithm import user_selection
 from covey.data.examples import Client
 from covey.membership.truth import Assessment, RedTeam
 

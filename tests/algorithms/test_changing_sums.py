@@ -11,11 +11,11 @@ from covey import Config, Examples
 from covey.algorithms.sums import Asked, OwnSums, counted_sums, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
-from covey.build.run import BuiltRun, build_run
 from covey.data.examples import Client
 from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
 from covey.heads.sums import Sums
+from covey.settings.run import BuiltRun, build_run
 from runtime.solved_runs import SOLVED
 
 SEQUENCES, CLUSTERS = 200, 3

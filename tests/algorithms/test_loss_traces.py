@@ -23,7 +23,6 @@ from covey import (
 )
 from covey.algorithms.state import ClientMemory, first_losses, loss_trace
 from covey.base.params import model_hash
-from covey.build.run import BuiltRun, build_run
 from covey.engine.cpu import ParallelEngine
 from covey.engine.recipe import REGRESSION
 from covey.engine.vmap import VmapEngine
@@ -31,6 +30,7 @@ from covey.ledger.store import Ledger
 from covey.membership.references import loss_drop
 from covey.runs.own_records import exposed_records
 from covey.runtime.states import load_state
+from covey.settings.run import BuiltRun, build_run
 
 SMALL: dict[str, Any] = {
     "rounds": 6,

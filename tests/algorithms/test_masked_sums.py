@@ -13,12 +13,12 @@ from covey.algorithms.sum_moves import SumParts, with_waiting_moves
 from covey.algorithms.sums import masked_sums
 from covey.base.events import ClientsAssigned, MovesWaited, SumPerturbed
 from covey.base.params import model_hash
-from covey.build.algorithms import ReplayOptions
-from covey.build.run import BuiltRun, build_run
 from covey.dp.run_guarantees import is_known_fact
 from covey.heads.state import ClusterSums
 from covey.heads.sums import Sums
 from covey.secure_sums.messages import RoundGivenUpError
+from covey.settings.algorithm import ReplayOptions
+from covey.settings.run import BuiltRun, build_run
 from secure_sums.playing import smallest_part
 
 SOLVED: dict[str, Any] = {

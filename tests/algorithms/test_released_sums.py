@@ -11,11 +11,11 @@ from covey import Config, ConfigError, RoundResult, ServerState
 from covey.algorithms.releases import Release, ReleasedSums, release_of
 from covey.base.events import ClientsAssigned, Event, HeadsSolved, SumPerturbed
 from covey.base.params import model_hash
-from covey.build.run import BuiltRun, build_run
 from covey.dp.accountant import gaussian_epsilon
 from covey.dp.run_guarantees import guarantees
 from covey.heads.state import ClusterSums, SumNoise
 from covey.heads.sums import Sums
+from covey.settings.run import BuiltRun, build_run
 
 NOISY = {
     "rounds": 3,

@@ -12,9 +12,9 @@ from covey import ConfigError, RoundResult, ServerState, load_config
 from covey.algorithms.solved import Solved
 from covey.base.events import ClientsAssigned, HeadsSolved, ModelsMerged
 from covey.base.params import model_hash
-from covey.build.run import BuiltRun, build_run
 from covey.heads.state import ClusterSums
 from covey.heads.sums import FEATURE_STEPS, Sums
+from covey.settings.run import BuiltRun, build_run
 
 FEATURES = {"filters": 8, "size": 3, "pool": 2}
 SOLVED: dict[str, Any] = {

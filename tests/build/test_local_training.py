@@ -5,10 +5,10 @@ import torch
 
 import covey
 from covey import Adam, Config, ConfigError, Recipe, Sgd, Streams
-from covey.build.run import build_run
-from covey.config.sections import recipe_of
 from covey.engine.cpu import ParallelEngine
 from covey.engine.recipe import OwnSchedule
+from covey.settings.run import build_run
+from covey.settings.schema import recipe_of
 from plugins.loss_generalized import GeneralizedCrossEntropy
 
 TINY = {

@@ -3,7 +3,7 @@
 import pytest
 
 from covey import Config, DataError, Streams
-from covey.build.clients import population_and_notes
+from covey.settings.clients import population_and_notes
 from data.layouts import write_celeba, write_leaf, written
 
 

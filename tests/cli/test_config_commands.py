@@ -4,7 +4,7 @@ import json
 import tomllib
 
 from covey import Config
-from covey.config.problems import settings
+from covey.settings.reference import settings
 
 WRONG = """
 rounds = "10"

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from covey import Config, run
-from covey.config.problems import settings
-from covey.config.rules import reasons
-from covey.config.settings import flat, idle_settings
+from covey.settings.load import flat, idle_settings
+from covey.settings.reference import settings
+from covey.settings.rules import reasons
 
 SMALL = {
     "rounds": 3,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from covey import Config, ConfigError
-from covey.config.settings import replace_setting
+from covey.settings.load import replace_setting
 
 REFUSED = """
 data.name = "linear-mixture"

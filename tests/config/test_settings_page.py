@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from covey import Config
-from covey.config.problems import schema, settings
-from covey.config.settings import flat
+from covey.settings.load import flat
+from covey.settings.reference import schema, settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from covey import Config
-from covey.config.problems import settings
+from covey.settings.reference import settings
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDERS = ("docs", "examples", "benchmarks", "src", "tests")

@@ -30,11 +30,11 @@ from covey import (
     TrainingJob,
 )
 from covey.components.parts import create
-from covey.config.settings import that_matter
 from covey.engine import ray as on_ray
 from covey.engine.cpu import ParallelEngine, Precision
 from covey.engine.ray import RayEngine
 from covey.engine.recipe import MULTICLASS, OwnLoss
+from covey.settings.load import that_matter
 
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]

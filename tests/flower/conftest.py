@@ -18,7 +18,6 @@ from flwr.proto.node_pb2 import NodeInfo
 import covey
 from covey import Config, Examples, Run
 from covey.base.events import Event
-from covey.config.settings import replace_setting
 from covey.deploy.folder import NodeKey
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
@@ -26,6 +25,7 @@ from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events
+from covey.settings.load import replace_setting
 from flower.inprocess import InProcessGrid
 
 E = TypeVar("E", bound=Event)

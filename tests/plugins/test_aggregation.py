@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from covey import Config, ConfigError, resume, run
-from covey.build.aggregators import server_step_of
 from covey.components.state import decoded, encoded
+from covey.settings.aggregation import server_step_of
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.server_optimizer_fedavgm import Nesterov
 

@@ -9,7 +9,7 @@ import covey
 from covey.aggregation.mean import Mean
 from covey.aggregation.robust import Median
 from covey.aggregation.server import NoServerOptimizer
-from covey.build.aggregators import isolates_clusters, mixes_clusters
+from covey.settings.aggregation import isolates_clusters, mixes_clusters
 from plugins.aggregation_mixing import Mixing
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.fedavgm import FedAvgM

@@ -20,11 +20,11 @@ from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.solved import Solved
 from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, Event, ModelsMerged
 from covey.base.params import add, scale
-from covey.build.aggregators import sums_of
 from covey.cli.app import main
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_events
+from covey.settings.aggregation import sums_of
 
 E = TypeVar("E", bound=Event)
 

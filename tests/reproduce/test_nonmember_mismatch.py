@@ -5,9 +5,9 @@ import json
 import pytest
 
 from covey import Config, load
-from covey.build.run import build_run
 from covey.membership.truth import blind_risk, true_risk
 from covey.runtime.folder import RunFolder
+from covey.settings.run import build_run
 from covey_papers.reproduce.federations import MEASURES, Seen
 from covey_papers.reproduce.mixtures import KINDS, attacked
 from covey_papers.reproduce.record import digest

@@ -13,13 +13,13 @@ import torch
 from covey import Config, CoveyError, DataError, Examples, Run, RunError, load, resume, run, verify
 from covey.base.events import ClientsAssigned, HeadsSolved, RecordsChanged, RunRolledBack
 from covey.base.params import model_hash
-from covey.build.run import build_run
 from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS
 from covey.runs.repair import damages
 from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.states import load_state
+from covey.settings.run import build_run
 from runtime import solved_runs as runs
 from runtime.solved_runs import LAMBDA, POOLING, model_of, recorded
 

@@ -5,12 +5,12 @@ import pytest
 from covey import RunError
 from covey.aggregation import mean as private
 from covey.base import rng
-from covey.build.run import build_run
 from covey.dp.accountant import gaussian_epsilon
 from covey.engine import descent as steps
 from covey.heads import state as noisy
 from covey.heads.state import SumNoise
 from covey.runtime.dp_audit import audit_noise
+from covey.settings.run import build_run
 
 DRAWS = 2_000
 CLIENT = {"privacy": {"client_clip": 1.0, "client_noise": 2.0}}

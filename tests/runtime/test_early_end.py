@@ -15,12 +15,12 @@ from covey import Config, ConfigError, EarlyStopping, History, RunError
 from covey.base.figure import Figure
 from covey.base.history import RoundRow
 from covey.cli.app import app
-from covey.config.sections import StoppingConfig
-from covey.config.settings import idle_settings
 from covey.desk.runs import Reading, entry_of_folder
 from covey.ledger.store import Ledger
 from covey.runtime.evaluation import best_round, early_end
 from covey.runtime.folder import RunFolder
+from covey.settings.load import idle_settings
+from covey.settings.schema import StoppingConfig
 from runtime.test_on_round import SETTINGS, clients, model
 
 STOP = EarlyStopping(patience=2)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from covey.base.events import CohortSampled
-from covey.build.algorithms import has_independent_clusters
-from covey.build.risk import retrain_recipe
-from covey.build.run import build_run
-from covey.config.sections import TrainConfig
 from covey.ledger.store import Ledger
 from covey.runtime.session import read_events
+from covey.settings.algorithm import has_independent_clusters
+from covey.settings.risk import retrain_recipe
+from covey.settings.run import build_run
+from covey.settings.schema import TrainConfig
 from runtime.conftest import tiny
 
 DRAWS = st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=12)

@@ -6,11 +6,11 @@ import torch
 
 from covey import RiskEstimate, RunError, load
 from covey.base.figure import Figure
-from covey.config.settings import that_matter
 from covey.data.source import DataProfile
 from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of, record_copy
 from covey.runtime.folder import FederationMetadata, RunFolder
+from covey.settings.load import that_matter
 from runtime.flips import changed_silently
 
 

@@ -16,10 +16,10 @@ from torch.utils.data import TensorDataset
 
 import covey
 from covey import Config, ConfigError, Run, Streams
-from covey.build.clients import Overrides
-from covey.build.run import build_run
 from covey.data.examples import Preference
 from covey.membership.truth import Reference, beats_chance, blind_risk
+from covey.settings.clients import Overrides
+from covey.settings.run import build_run
 from runtime.bad_input import BAD, Reader, net, points, texts
 
 SETTINGS: dict[str, Any] = {

@@ -10,8 +10,6 @@ import torch
 
 from covey import Config, ReferenceEngine, Run, RunError, Streams, load, resume, run, verify
 from covey.base.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunStarted
-from covey.build.algorithms import has_independent_clusters
-from covey.build.run import build_run
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.models.build import ModelFunction, build_model
@@ -20,6 +18,8 @@ from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.planning import client_plans
 from covey.runtime.session import read_events
 from covey.runtime.states import read_updates
+from covey.settings.algorithm import has_independent_clusters
+from covey.settings.run import build_run
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from covey import Config, Examples, RunError, api, run
-from covey.build.run import build_run
 from covey.membership.truth import Reference
 from covey.runtime.auditing import finished_session
 from covey.runtime.folder import RunFolder
 from covey.runtime.participation_game import play_game
+from covey.settings.run import build_run
 
 LEARNT_BY_HEART = {
     "rounds": 4,

@@ -10,11 +10,11 @@ import pytest
 from covey import Config, Engine, ModelError, Params, Scored, ScoringJob, TrainingJob
 from covey.base.events import Event, StepsPerturbed
 from covey.base.params import model_hash
-from covey.build.algorithms import ReplayOptions
-from covey.build.run import build_run
 from covey.engine.protocol import num_steps
 from covey.ledger.store import Ledger
 from covey.runtime.session import read_events
+from covey.settings.algorithm import ReplayOptions
+from covey.settings.run import build_run
 
 PRIVATE = {"record_clip": 1.0, "record_noise": 0.5}
 

@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 
 from covey import Config, ConfigError, LedgerError, RunError, load, resume, run
-from covey.config.settings import without_passwords
 from covey.ledger.store import Ledger
 from covey.runtime.folder import settings_hash
+from covey.settings.load import without_passwords
 
 SECRET = "pa55-for-the-ledger"  # noqa: S105 - of no ledger
 

@@ -9,9 +9,9 @@ import torch
 from covey import Config, ConfigError, DataError, RunError, load, run
 from covey.base.events import ClientsAssigned, CohortSampled
 from covey.base.history import pooled_clusters
-from covey.build.algorithms import notes
 from covey.ledger.store import Ledger
 from covey.runtime.session import read_events
+from covey.settings.algorithm import notes
 
 
 def test_every_participant_is_recorded_by_handle_and_never_by_name(play):

@@ -21,8 +21,9 @@ from covey import (
     resume,
     run,
 )
-from covey.build.clients import Overrides, population_and_notes
-from covey.build.run import ClientSecrets, build_run, client_runtime_of, data_hash
+from covey.flower.client_runtime import ClientSecrets, client_runtime_of
+from covey.settings.clients import Overrides, population_and_notes
+from covey.settings.run import build_run, data_hash
 
 SETTINGS: Mapping[str, Any] = {
     "rounds": 4,

@@ -11,13 +11,13 @@ import torch
 from covey import Config, Returning, RunError, load, resume, run, verify
 from covey.base.events import ClientsAssigned, HeadsSolved, RunRolledBack
 from covey.base.params import model_hash
-from covey.build.run import build_run
 from covey.engine.fixed_features import params_of
 from covey.heads.state import ClusterSums
 from covey.heads.sums import WEIGHT_STEPS
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.states import load_state
+from covey.settings.run import build_run
 from runtime.solved_runs import POOLING, SOLVED, model_of, recorded
 
 ONE, OTHER, THIRD = "client-00003", "client-00005", "client-00001"

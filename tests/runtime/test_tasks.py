@@ -24,7 +24,6 @@ from covey import (
     run,
 )
 from covey.base.metrics import fairness
-from covey.build.clients import population_and_notes
 from covey.data.examples import NoShift, Preference, ShiftRange
 from covey.data.population import Group, PopulationSpec, build_population
 from covey.engine.recipe import MULTILABEL, TOKENS
@@ -34,6 +33,7 @@ from covey.report.summary import Utility
 from covey.runs.pages import page_of
 from covey.runtime.evaluation import ModelsInUse, accuracies, labelled_predictions
 from covey.runtime.folder import RunFolder
+from covey.settings.clients import population_and_notes
 
 MIXTURE = {
     "rounds": 3,

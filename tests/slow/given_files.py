@@ -13,7 +13,6 @@ import tomli_w
 from PIL import Image
 
 from covey import Config, load_config
-from covey.config.node import NodeFile
 from covey.data.arrays import read_client
 from covey.data.formats import (
     parse_attributes,
@@ -25,6 +24,7 @@ from covey.data.formats import (
 )
 from covey.data.population import read_preferences
 from covey.data.source import Publication
+from covey.deploy.node import NodeFile
 from slow.mutations import of_json, of_toml
 from slow.reading import Reader, written
 

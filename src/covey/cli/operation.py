@@ -37,10 +37,10 @@ from covey.cli.runs import DEFAULT_ROOT, SetOption
 from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
-    from covey.config.problems import Problem
-    from covey.config.rules import Idle
     from covey.deploy.operation import Finding, Status, Tried
     from covey.runs.repair import Examination
+    from covey.settings.problems import Problem
+    from covey.settings.rules import Idle
 
 PORT = 8765
 NICENESS = 5
@@ -291,8 +291,8 @@ def check(file: Path, *, overrides: SetOption = None) -> Iterator[ConfigChecked]
         file: Settings in TOML.
         overrides: Override section.key; repeatable.
     """
-    from covey.config.problems import together
-    from covey.config.settings import Config, idle_settings, read_settings
+    from covey.settings.load import Config, idle_settings, read_settings
+    from covey.settings.problems import together
 
     settings, of_pairs = read_settings(file, overrides or [])
     problems = (*of_pairs, *Config.problems(settings))
@@ -338,7 +338,7 @@ def schema(*, out: Path | None = None) -> SchemaPrinted | SettingsFile:
     Args:
         out: A new file; default: standard output.
     """
-    from covey.config.problems import schema as schema_of_settings
+    from covey.settings.reference import schema as schema_of_settings
 
     printed = schema_of_settings()
     if out is None:
@@ -353,7 +353,7 @@ def init(*, out: Path | None = None) -> SettingsFile:
     Args:
         out: A new file; default: standard output.
     """
-    from covey.config.problems import template
+    from covey.settings.reference import template
 
     return _written(out, template())
 

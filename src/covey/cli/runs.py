@@ -28,11 +28,11 @@ from covey.components.built_ins import BASELINE, REFERENCES
 if TYPE_CHECKING:
     from covey.base.figure import RiskEstimate
     from covey.base.history import History
-    from covey.config.rules import Idle
-    from covey.config.settings import Config
     from covey.desk.pruning import Retention
     from covey.desk.runs import RunEntry
     from covey.report.summary import ClusterSummary, Summary
+    from covey.settings.load import Config
+    from covey.settings.rules import Idle
 
 DEFAULT_ROOT = "runs"
 """Where `covey run` puts runs."""
@@ -141,8 +141,8 @@ def run(
         overrides: Override section.key; repeatable.
         with_baseline: Play FedAvg beside it, on the same data.
     """
-    from covey.build.run import build_run
-    from covey.config.settings import Config, idle_settings, load_config
+    from covey.settings.load import Config, idle_settings, load_config
+    from covey.settings.run import build_run
 
     with as_file(files("covey") / "embedded.toml") as embedded:
         settings = load_config(config or embedded, overrides or [])
@@ -243,10 +243,10 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
 
 def _concluded(result: covey.Run, began: float) -> Iterator[RunConcluded]:
     """Write the report and yield the answer; fail then if a model diverged."""
-    from covey.config.settings import idle_settings
     from covey.report.comparison import comparison
     from covey.runs.pages import reported
     from covey.runtime.folder import RunFolder
+    from covey.settings.load import idle_settings
 
     page = result.report()
     folder = RunFolder.existing(result.folder)
@@ -373,10 +373,10 @@ def sweep(
         overrides: Override section.key; repeatable.
         out: Default: sweeps/NAME.
     """
-    from covey.config.settings import idle_settings, swept_settings
     from covey.runs.sweeps import check_variant, concluded_sweep, variants_of
     from covey.runtime.auditing import is_finished
     from covey.runtime.folder import RunFolder
+    from covey.settings.load import idle_settings, swept_settings
 
     axes = list(map(_axis, over))
 

@@ -35,12 +35,12 @@ from pydantic import TypeAdapter
 from covey.algorithms.algorithm import Clustered
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
-from covey.build.clients import least_organisations
 from covey.components.built_ins import DEFAULTS, NEWCOMERS, ROBUST
 from covey.components.parts import reference
-from covey.config.settings import Config, load_config
 from covey.data.population import read_organisations
 from covey.engine.kinds import FlowerNodes
+from covey.settings.clients import least_organisations
+from covey.settings.load import Config, load_config
 
 CONNECTION = "covey"
 """What `flwr` calls the connection to the server."""

@@ -27,11 +27,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 
 from covey.base.errors import ConfigError, CoveyError, RunError
 from covey.base.files import permissions_of_others, read_bounded, read_text
-from covey.build.clients import least_organisations
-from covey.build.training import masks_told, summed_up
 from covey.components.built_ins import DEFAULTS
-from covey.config.node import NodeFile
-from covey.config.settings import Config
 from covey.data.arrays import read_client
 from covey.data.population import read_organisations
 from covey.deploy.folder import (
@@ -46,6 +42,10 @@ from covey.deploy.folder import (
     general_name,
     write_federation,
 )
+from covey.deploy.node import NodeFile
+from covey.settings.aggregation import masks_told, summed_up
+from covey.settings.clients import least_organisations
+from covey.settings.load import Config
 
 FLOWER = ((1, 41), (1, 43))
 """The first version of Flower that covey is made for, and the first that it is not."""

@@ -14,12 +14,8 @@ from covey.api import load
 from covey.base.errors import ConfigError
 from covey.base.history import History
 from covey.base.names import ClientName, round_number
-from covey.build.aggregators import anonymity_of, noise_on_clients
-from covey.build.clients import Overrides, attested_organisations
-from covey.build.run import build_run
 from covey.components.own_code import only_from
 from covey.components.parts import reference
-from covey.config.settings import Config, load_config
 from covey.engine.kinds import FlowerNodes
 from covey.flower.client import shared_settings_hash
 from covey.flower.server import AdmissionPolicy, FlowerServer
@@ -27,6 +23,10 @@ from covey.ledger.store import Ledger
 from covey.models.build import PassedModel
 from covey.runs.run import Run
 from covey.runtime.folder import FederationMetadata, RunFolder
+from covey.settings.aggregation import anonymity_of, noise_on_clients
+from covey.settings.clients import Overrides, attested_organisations
+from covey.settings.load import Config, load_config
+from covey.settings.run import build_run
 
 log = logging.getLogger("covey.flower")
 

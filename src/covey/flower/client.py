@@ -26,16 +26,18 @@ from covey.algorithms.selection import choice_epsilon
 from covey.algorithms.state import LAYERS, OWN_RECORDS, PERSONAL, with_final_losses
 from covey.base.errors import ConfigError
 from covey.base.names import Params
-from covey.build.clients import Overrides
-from covey.build.remote import ClientRuntime, ClusterChoice
-from covey.build.run import ClientSecrets, client_runtime_of
 from covey.components.parts import reference
-from covey.config.node import NodeFile
-from covey.config.settings import Config, load_config
 from covey.data.arrays import read_client
 from covey.data.clients import examples_of
 from covey.data.examples import Examples
+from covey.deploy.node import NodeFile
 from covey.engine.kinds import FlowerNodes
+from covey.flower.client_runtime import (
+    ClientRuntime,
+    ClientSecrets,
+    ClusterChoice,
+    client_runtime_of,
+)
 from covey.flower.identity import InvalidMessageError
 from covey.flower.masked import SumRounds, own_numbers
 from covey.flower.memory import MemoryFolder, NodeMemory
@@ -52,6 +54,8 @@ from covey.flower.messages import (
 from covey.membership.controls import copied
 from covey.models.build import PassedModel
 from covey.secure_sums.messages import RefusedError
+from covey.settings.clients import Overrides
+from covey.settings.load import Config, load_config
 
 log = logging.getLogger(__name__)
 

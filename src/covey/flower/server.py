@@ -24,7 +24,6 @@ from covey.base.errors import RunError
 from covey.base.events import AnswerRefused, AnswersMissing, ClientsReported, Event, WeightReduced
 from covey.base.names import ClientName, Handle, Params
 from covey.base.params import norm
-from covey.build.clients import ClientReports
 from covey.data.source import DataProfile
 from covey.flower.identity import (
     InvalidMessageError,
@@ -48,6 +47,7 @@ from covey.flower.messages import (
     reply_of,
 )
 from covey.secure_sums.messages import Terms
+from covey.settings.clients import ClientReports
 
 SLOWER = 3.0
 """How many times as long as the faster half a node may take."""

@@ -15,10 +15,10 @@ from torch import Tensor
 from covey.base.events import ClusterAudited, RunFinished, RunRolledBack
 from covey.base.figure import number
 from covey.base.history import History, RoundRow, of_kinds
-from covey.config.problems import choices, spec_of
-from covey.config.settings import Config, flat
 from covey.report.clients import client_groups, diverged_sentences
 from covey.report.summary import Utility, deniability, summary
+from covey.settings.load import Config, flat
+from covey.settings.reference import choices, spec_of
 
 OVERALL = "all clients"
 

@@ -13,9 +13,7 @@ from torch import Tensor
 from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
-from covey.build.run import build_run
 from covey.components.own_code import no_foreign_code
-from covey.config.settings import without_passwords
 from covey.data.population import Population
 from covey.report.page import write_report
 from covey.report.queries import Reported, round_line
@@ -24,6 +22,8 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.reading import read_record
 from covey.runtime.session import Observer
+from covey.settings.load import without_passwords
+from covey.settings.run import build_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

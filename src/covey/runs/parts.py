@@ -8,11 +8,8 @@ from typing import Any
 
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
 from covey.base.names import BASES, Basis, ClientName
-from covey.build.clients import Overrides
-from covey.build.run import BuiltRun
 from covey.components.own_code import only_from
 from covey.components.parts import PASSED, Component, Unread, components_in, is_missing, pass_again
-from covey.config.settings import Config
 from covey.data.arrays import read_client
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS
@@ -21,6 +18,9 @@ from covey.runtime.inputs import rebuilt_run
 from covey.runtime.planning import RecordedRun, Returning, recorded_run, unplayed_reason
 from covey.runtime.session import Session
 from covey.runtime.states import load_state, newest_whole_state
+from covey.settings.clients import Overrides
+from covey.settings.load import Config
+from covey.settings.run import BuiltRun
 from covey.unlearning.plan import ANSWERS, ClientPlan
 
 

@@ -11,8 +11,6 @@ from covey.base import as_json
 from covey.base.errors import CoveyError, LedgerError, RunError
 from covey.base.files import delete_whole, read_bounded, replace_whole
 from covey.base.history import History
-from covey.build.clients import Overrides
-from covey.config.settings import Config
 from covey.ledger.store import Ledger
 from covey.runs.parts import playable
 from covey.runtime.copies import copies_of
@@ -30,6 +28,8 @@ from covey.runtime.loop import play
 from covey.runtime.secrets import lost_secret, restored_marker
 from covey.runtime.session import open_session
 from covey.runtime.states import frozen_problem, missing_state, state_problem, updates_problem
+from covey.settings.clients import Overrides
+from covey.settings.load import Config
 from covey.unlearning.proof import check_proof, read_proof
 from covey.unlearning.proof_text import proof_page
 

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from covey.base.errors import ConfigError, CoveyError, RunError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params
-from covey.build.clients import Overrides
-from covey.build.run import BuiltRun, build_run
 from covey.components.own_code import no_foreign_code
-from covey.config.settings import Config
 from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Scorer
@@ -59,6 +56,9 @@ from covey.runtime.reading import read_record
 from covey.runtime.secrets import Handover, acknowledge, unacknowledged
 from covey.runtime.session import Observer, Session, open_session, quiet
 from covey.runtime.verification import Verification, verify
+from covey.settings.clients import Overrides
+from covey.settings.load import Config
+from covey.settings.run import BuiltRun, build_run
 from covey.unlearning.plan import ClientPlan
 
 if TYPE_CHECKING:

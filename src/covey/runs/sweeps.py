@@ -16,10 +16,10 @@ from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
 from covey.base.history import History
 from covey.components.parts import Component
-from covey.config.settings import Config, flat, idle_settings, take_strange
 from covey.report.comparison import comparison, frame_of, means
 from covey.runs.pages import page_over, reported
 from covey.runtime.folder import RunFolder
+from covey.settings.load import Config, flat, idle_settings, take_strange
 
 Axis = tuple[str, Sequence[Any]]
 """A setting as `section.key`, and the values that it takes."""

@@ -50,7 +50,7 @@ from covey.unlearning.signature import (
 )
 
 if TYPE_CHECKING:
-    from covey.config.settings import Config
+    from covey.settings.load import Config
 
 _FORMAT = "covey-receipt"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, LedgerError)

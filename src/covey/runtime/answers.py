@@ -18,9 +18,6 @@ from covey.base.errors import LedgerError, RunError
 from covey.base.events import AnswerRefused, ClientLeft, Event, LeaveRequested, RunRolledBack
 from covey.base.files import delete_whole
 from covey.base.names import Basis, ClientName, Handle, Params
-from covey.build.aggregators import anonymity_of, sums_of
-from covey.build.algorithms import has_independent_clusters
-from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.ledger.requests import NewRequest, Request, ServedRequest
 from covey.runtime.anchors import Receipt, key_of, sign_receipt
@@ -49,6 +46,9 @@ from covey.runtime.states import (
     state_problem,
     whole_models,
 )
+from covey.settings.aggregation import anonymity_of, sums_of
+from covey.settings.algorithm import has_independent_clusters
+from covey.settings.load import Config
 from covey.unlearning.plan import Option, WantedAnswer, replay_kind
 from covey.unlearning.proof import Mark, Served
 

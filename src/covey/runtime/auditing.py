@@ -12,10 +12,9 @@ from covey.base.errors import ConfigError, RunError
 from covey.base.events import ModelAttacked
 from covey.base.history import History
 from covey.base.names import Params
-from covey.build.run import BuiltRun
-from covey.build.training import user_function
 from covey.components.built_ins import USUAL_ATTACKS
 from covey.components.parts import create, known_names
+from covey.components.user_code import user_function
 from covey.data.examples import Examples
 from covey.engine.protocol import ScoringJob
 from covey.ledger.store import Ledger
@@ -29,6 +28,7 @@ from covey.runtime.head_attacks import weights_attacks
 from covey.runtime.ledger_record import records_of
 from covey.runtime.session import Session, read_history, reading_session, rounds_of
 from covey.runtime.states import checked_state
+from covey.settings.run import BuiltRun
 
 
 def is_finished(path: Path) -> bool:

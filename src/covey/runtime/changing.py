@@ -14,8 +14,6 @@ from covey.algorithms.state import Cohort, ServerState
 from covey.base import events
 from covey.base.errors import ConfigError, RunError
 from covey.base.names import ClientName, Handle
-from covey.build.aggregators import sums_of
-from covey.build.run import BuiltRun, brought_client
 from covey.data.examples import Client, Examples
 from covey.data.population import weight_from_threshold
 from covey.runtime.copies import copies_of
@@ -28,6 +26,8 @@ from covey.runtime.planning import unplayed_reason
 from covey.runtime.record_changes import keep_subtracted, owed_change
 from covey.runtime.session import Session, reopened
 from covey.runtime.states import checked_state, whole_models
+from covey.settings.aggregation import sums_of
+from covey.settings.run import BuiltRun, brought_client
 from covey.unlearning.participation import latest_models, latest_sums
 
 

@@ -17,8 +17,8 @@ from covey.base import events
 from covey.base.errors import RunError
 from covey.base.events import kind_and_body
 from covey.base.names import ClientName, Handle
-from covey.config.settings import Config
 from covey.runtime.facts import Answer, Events
+from covey.settings.load import Config
 from covey.unlearning.facts import Facts
 from covey.unlearning.participation import latest_sums, participation_of
 from covey.unlearning.plan import check_basis

@@ -23,14 +23,6 @@ from covey.algorithms.releases import theta_alone
 from covey.base.errors import RunError
 from covey.base.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed, SumPerturbed
 from covey.base.rng import Streams
-from covey.build.aggregators import (
-    anonymity_of,
-    head_noise_of,
-    sum_noise_of,
-    transformed_aggregator_of,
-)
-from covey.build.run import BuiltRun
-from covey.config.settings import Config
 from covey.data.examples import Examples
 from covey.dp.accountant import RefutedEpsilon, least_epsilon, least_success
 from covey.dp.run_guarantees import guarantees
@@ -40,6 +32,14 @@ from covey.engine.recipe import Recipe
 from covey.heads.perturbed import HeadNoise
 from covey.heads.state import SumNoise
 from covey.heads.sums import FEATURE_STEPS, MAX_NORM, Rows, Sums, sums_of, target_norm
+from covey.settings.aggregation import (
+    anonymity_of,
+    head_noise_of,
+    sum_noise_of,
+    transformed_aggregator_of,
+)
+from covey.settings.load import Config
+from covey.settings.run import BuiltRun
 
 COORDINATES = 10
 CLASSES = 2

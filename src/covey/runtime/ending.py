@@ -14,8 +14,6 @@ from covey.base.metrics import fairness
 from covey.base.names import ClientName, Handle
 from covey.base.params import model_hash
 from covey.base.rng import Streams
-from covey.build.clients import ClientReports
-from covey.build.run import BuiltRun
 from covey.data.examples import Client
 from covey.engine.protocol import ScoredOnce
 from covey.membership.truth import (
@@ -40,6 +38,8 @@ from covey.runtime.head_attacks import head_attacks
 from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import is_subtracting
 from covey.runtime.session import Session
+from covey.settings.clients import ClientReports
+from covey.settings.run import BuiltRun
 from covey.unlearning.plan import WantedAnswer
 
 

@@ -25,12 +25,12 @@ from covey.base.figure import Figure
 from covey.base.history import History, RoundRow
 from covey.base.metrics import ByModel, Judged
 from covey.base.names import ClientName, Handle, Params
-from covey.build.training import user_function
-from covey.config.settings import Config
+from covey.components.user_code import user_function
 from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.metrics import Metric
 from covey.engine.protocol import Engine, Scored, ScoringJob
+from covey.settings.load import Config
 
 T = TypeVar("T")
 

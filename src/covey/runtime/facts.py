@@ -14,14 +14,14 @@ from covey.base.errors import RunError
 from covey.base.events import ClientLeft, Event, LeaveRequested, RunRolledBack, RunStarted
 from covey.base.history import History, of_kinds
 from covey.base.names import Handle
-from covey.build.aggregators import anonymity_of
-from covey.build.algorithms import depends_on_population
-from covey.config.settings import Config
 from covey.dp.current_guarantee import Guarantee, head_bounds
 from covey.dp.status import guarantee_status
 from covey.ledger.requests import Request
 from covey.ledger.tree import entries_of, inclusion_proof, root_of
 from covey.runtime.ledger_record import LedgerRecord
+from covey.settings.aggregation import anonymity_of
+from covey.settings.algorithm import depends_on_population
+from covey.settings.load import Config
 from covey.unlearning.facts import (
     WORD,
     Facts,

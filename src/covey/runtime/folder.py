@@ -35,7 +35,7 @@ from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import LedgerReader
 
 if TYPE_CHECKING:
-    from covey.config.settings import Config
+    from covey.settings.load import Config
 
 _STATE = re.compile(r"round-(\d{5,})\.safetensors")
 _OWN = re.compile(r'"((?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)"')
@@ -258,7 +258,7 @@ class RunFolder:
         Raises:
             ConfigError: they do not go with each other, or cannot be imported.
         """
-        from covey.config.settings import Config
+        from covey.settings.load import Config
 
         with self._same_format():
             return Config.recorded(tomllib.loads(self._text()))
@@ -290,7 +290,7 @@ class RunFolder:
 
 
 def _read(written: str) -> "Config":
-    from covey.config.settings import Config  # which loads what learns
+    from covey.settings.load import Config  # which loads what learns
 
     return Config.read(tomllib.loads(written))
 
@@ -320,7 +320,7 @@ def rounds_in(folder: Path) -> tuple[int, ...]:
 
 def settings_hash(config: "Config") -> str:
     """Hash the settings that can change a result: not how many workers found it."""
-    from covey.config.settings import that_matter
+    from covey.settings.load import that_matter
 
     return hashlib.sha256(repr(sorted(that_matter(config).items())).encode()).hexdigest()
 

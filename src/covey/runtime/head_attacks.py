@@ -21,7 +21,6 @@ from covey.base.history import History, of_kinds
 from covey.base.names import Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
-from covey.build.run import BuiltRun
 from covey.data.examples import Client, Examples
 from covey.dp.current_guarantee import head_bounds
 from covey.engine.fixed_features import LocalRecords
@@ -40,6 +39,7 @@ from covey.membership.weights_attack import (
     membership_weights,
     population_scores,
 )
+from covey.settings.run import BuiltRun
 
 BOUND = "bound"
 """What no attack at all does better than, by the weight of a client's records."""

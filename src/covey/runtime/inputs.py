@@ -34,12 +34,12 @@ from covey.base.files import (
 )
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.build.clients import ClientReports, Overrides
-from covey.build.run import BuiltRun, build_run
 from covey.data.examples import Client, Examples, Preference
 from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
 from covey.runtime.folder import FederationMetadata, RunFolder
+from covey.settings.clients import ClientReports, Overrides
+from covey.settings.run import BuiltRun, build_run
 
 PREFERENCES = "input:preferences"
 

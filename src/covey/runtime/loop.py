@@ -15,10 +15,6 @@ from covey.base.events import ClientsAssigned, CohortSampled, Event, ModelDiverg
 from covey.base.history import History, with_entries
 from covey.base.names import Handle
 from covey.base.rng import Streams
-from covey.build.aggregators import anonymity_of
-from covey.build.algorithms import ReplayOptions
-from covey.build.clients import ClientReports
-from covey.build.run import BuiltRun
 from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.protocol import ScoredOnce
@@ -69,6 +65,10 @@ from covey.runtime.states import (
     thin,
     write_updates,
 )
+from covey.settings.aggregation import anonymity_of
+from covey.settings.algorithm import ReplayOptions
+from covey.settings.clients import ClientReports
+from covey.settings.run import BuiltRun
 
 log = logging.getLogger(__name__)
 

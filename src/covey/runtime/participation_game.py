@@ -12,9 +12,6 @@ from covey.base.errors import RunError
 from covey.base.events import CohortSampled
 from covey.base.names import Params
 from covey.base.rng import Streams
-from covey.build.aggregators import anonymity_of
-from covey.build.run import BuiltRun
-from covey.config.settings import Config
 from covey.data.examples import Client, Examples
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.references import (
@@ -29,6 +26,9 @@ from covey.runtime.auditing import final_models
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import play
 from covey.runtime.session import Observer, Session, open_session, quiet, rounds_of
+from covey.settings.aggregation import anonymity_of
+from covey.settings.load import Config
+from covey.settings.run import BuiltRun
 
 MAX_CONTROL_CLIENTS = 5
 """Participants that the control run does without."""

@@ -20,11 +20,7 @@ from covey.base import events
 from covey.base.errors import ConfigError, RunError
 from covey.base.names import Basis, ClientName, Handle, Params
 from covey.base.rng import Streams
-from covey.build.aggregators import anonymity_of, sums_of
-from covey.build.algorithms import ReplayOptions, RunAlgorithm, depends_on_population
-from covey.build.run import BuiltRun
 from covey.components.own_code import no_foreign_code, only_from
-from covey.config.settings import Config
 from covey.data.examples import Client, Examples, Preference
 from covey.data.population import absent_population
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
@@ -44,6 +40,10 @@ from covey.runtime.ledger_record import facts_about
 from covey.runtime.reading import checked_ledger, unknown_client
 from covey.runtime.session import rounds_of
 from covey.runtime.states import load_state, newest_whole_state
+from covey.settings.aggregation import anonymity_of, sums_of
+from covey.settings.algorithm import ReplayOptions, RunAlgorithm, depends_on_population
+from covey.settings.load import Config
+from covey.settings.run import BuiltRun
 from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import AnswerRules, ClientPlan, Option, WantedAnswer, choose_answers
 from covey.unlearning.proof import unsealed

@@ -23,9 +23,6 @@ from covey.base import events
 from covey.base.errors import RunError
 from covey.base.files import delete_whole, file_hash
 from covey.base.names import Handle
-from covey.build.algorithms import ReplayOptions
-from covey.build.clients import ClientReports
-from covey.build.run import BuiltRun
 from covey.runtime.copies import RENDERED
 from covey.runtime.folder import checkpoint_paths, round_of
 from covey.runtime.inputs import drop_old_records
@@ -40,6 +37,9 @@ from covey.runtime.states import (
     set_aside_from,
     state_problem,
 )
+from covey.settings.algorithm import ReplayOptions
+from covey.settings.clients import ClientReports
+from covey.settings.run import BuiltRun
 
 _NAME = "subtracted"
 """What the ledger calls the state's file."""

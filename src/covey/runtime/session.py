@@ -12,11 +12,7 @@ from covey.base.errors import LedgerError, RunError
 from covey.base.events import ComponentsUsed, ThresholdChanged
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.build.aggregators import anonymity_of
-from covey.build.clients import KnowsKeys
-from covey.build.run import BuiltRun, data_hash
 from covey.components.own_code import ForeignCodeError
-from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
@@ -26,6 +22,10 @@ from covey.runtime.inputs import check_inputs, with_changed_records
 from covey.runtime.ledger_record import Entry, LedgerReader, LedgerRecord, by_round, records_of
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
+from covey.settings.aggregation import anonymity_of
+from covey.settings.clients import KnowsKeys
+from covey.settings.load import Config
+from covey.settings.run import BuiltRun, data_hash
 from covey.unlearning.plan import WantedAnswer
 
 Observer = Callable[[History], None]

@@ -15,12 +15,12 @@ from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
 from covey.components.own_code import no_foreign_code
-from covey.config.settings import without_passwords
 from covey.desk.runs import Reading, RunEntry, entry_of_folder, run_folders
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerReader, Noted, glance
+from covey.settings.load import without_passwords
 
 READERS = 4
 """Runs that are read at the same time."""

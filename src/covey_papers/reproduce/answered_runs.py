@@ -19,8 +19,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from covey.build.aggregators import anonymity_of
-from covey.config.settings import Config
 from covey.ledger.requests import Request
 from covey.ledger.store import Ledger
 from covey.runs.run import Run
@@ -28,6 +26,8 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.loop import play
 from covey.runtime.planning import current_rules
 from covey.runtime.session import Session, read_history
+from covey.settings.aggregation import anonymity_of
+from covey.settings.load import Config
 from covey.unlearning.plan import cheapest, options
 from covey_papers.reproduce.specification import in_layers
 

@@ -15,9 +15,9 @@ from covey.base.history import History
 from covey.base.metrics import GAPS
 from covey.base.params import norm, subtract
 from covey.components.built_ins import LOSS
-from covey.config.settings import Config
 from covey.report.queries import OVERALL, accuracies, group_sizes, home_of, utility_lines
 from covey.report.summary import Summary, summary, violations
+from covey.settings.load import Config
 from covey_papers.reproduce.answered_runs import Leaving, Outcome, outcomes
 from covey_papers.reproduce.mixtures import KINDS, Attacked, attacked
 from covey_papers.reproduce.record import (

@@ -23,8 +23,6 @@ from covey.algorithms.state import ServerState
 from covey.base.errors import RunError
 from covey.base.events import ClientsAssigned
 from covey.base.params import flatten
-from covey.build.run import BuiltRun, build_run
-from covey.config.settings import Config
 from covey.data.examples import Client
 from covey.data.sets import LinearMixture
 from covey.engine.protocol import ScoredOnce
@@ -35,6 +33,8 @@ from covey.runtime.auditing import final_models, finished_session
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import Session, read_events
 from covey.runtime.states import kept_state
+from covey.settings.load import Config
+from covey.settings.run import BuiltRun, build_run
 from covey_papers.reproduce.record import Shelf, note
 
 Method = Literal["ifca", "ifca-mir"]

@@ -20,11 +20,11 @@ from pydantic import TypeAdapter
 from scipy.stats import t as student
 
 from covey.base.files import num_cores, replace_whole
-from covey.build.aggregators import anonymity_of
-from covey.config.settings import Config, idle_settings, that_matter
 from covey.runs.run import Run
 from covey.runtime.auditing import is_finished
 from covey.runtime.session import Observer
+from covey.settings.aggregation import anonymity_of
+from covey.settings.load import Config, idle_settings, that_matter
 
 
 @cache

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
-from covey.build.run import build_run
-from covey.config.problems import together
-from covey.config.settings import Config, read_settings
 from covey.report.figures import samples_figure, svg
+from covey.settings.load import Config, read_settings
+from covey.settings.problems import together
+from covey.settings.run import build_run
 from covey_papers.reproduce.federations import federations, leaving
 from covey_papers.reproduce.figures import as_csv, drawn
 from covey_papers.reproduce.record import (

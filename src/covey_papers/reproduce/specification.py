@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError
 
 from covey.base.errors import ConfigError
 from covey.components.parts import Section
-from covey.config.settings import Config, replace_setting, take_strange
+from covey.settings.load import Config, replace_setting, take_strange
 from covey_papers.reproduce.record import Printed
 
 Settings = Mapping[str, Any]

@@ -1,17 +1,15 @@
-"""All that is wrong with settings at once; the template and the schema of a settings file."""
+"""What settings there are: each with its meaning and range, as a schema, and as a file."""
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from itertools import groupby
 from textwrap import fill
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from covey.base.errors import ConfigError
 from covey.components.built_ins import DEFAULTS
@@ -23,11 +21,11 @@ from covey.components.parts import (
     settings_of_kind,
     shared_settings,
 )
-from covey.config.rules import Refusal
-from covey.config.sections import Sections
+from covey.settings.schema import Sections
 
 Spec = Mapping[str, Any]
 """What a JSON schema says of one value."""
+
 
 _BOUNDS = (
     ("exclusiveMinimum", "greater than"),
@@ -35,6 +33,8 @@ _BOUNDS = (
     ("exclusiveMaximum", "less than"),
     ("maximum", "less than or equal to"),
 )
+
+
 _ONE = {
     "string": "a string",
     "boolean": "true or false",
@@ -42,6 +42,8 @@ _ONE = {
     "integer": "an integer",
     "number": "a number",
 }
+
+
 _MANY = {"string": "strings", "object": "tables"}
 
 
@@ -161,7 +163,7 @@ def spec_of(path: Sequence[str | int]) -> Spec | None:
     spec: Spec | None = schema()
     for part in path:
         if isinstance(part, str):
-            inner = _table(spec).get("properties", {}).get(part)
+            inner = table_of(spec).get("properties", {}).get(part)
         else:
             inner = dict(enumerate(spec.get("prefixItems", ()))).get(part, spec.get("items"))
         if inner is None:
@@ -170,7 +172,7 @@ def spec_of(path: Sequence[str | int]) -> Spec | None:
     return spec
 
 
-def _table(spec: Spec) -> Spec:
+def table_of(spec: Spec) -> Spec:
     """Return of a setting that may be a name or a table what the table is."""
     return next((each for each in spec.get("anyOf", ()) if "properties" in each), spec)
 
@@ -218,210 +220,6 @@ def _list_in_words(spec: Spec) -> str:
         return f"a list of {_list_in_words(item)}"
     inside = f" of {', '.join(item['properties'])}" if "properties" in item else ""
     return f"a list of {_MANY[item['type']]}{inside}"
-
-
-Path = tuple[str | int, ...]
-Error = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with settings.
-
-    Attributes:
-        message: a sentence, or a few, for a person: what, why, and the remedy.
-        key: the setting; None where settings that are fine one by one disagree.
-        value: what stands there, as JSON can say it.
-        expected: what it may be, in words.
-        did_you_mean: the name or the value that was probably meant.
-    """
-
-    message: str
-    key: str | None = None
-    value: object = None
-    expected: str | None = None
-    did_you_mean: str | None = None
-
-
-def together(problems: Sequence[Problem]) -> str:
-    """Return one message of them all."""
-    if len(problems) == 1:
-        return problems[0].message
-    lines = "\n".join(f"- {each.message}" for each in problems)
-    return f"{len(problems)} mistakes in the settings:\n{lines}"
-
-
-def problems_of(
-    given: Mapping[str, Any], disagreements: Callable[[Sections], Iterable[Refusal]]
-) -> tuple[Problem, ...]:
-    """Return all that is wrong with nested settings; none: they can be played.
-
-    What must hold between settings is asked of those that are fine one by one: a
-    disagreement with one that is not is no news.
-    """
-    found: list[Problem] = []
-    wrong: set[str] = set()
-    settings: Mapping[str, Any] = given
-    for _ in range(2):  # what else is wrong with a component shows once its name is right
-        try:
-            sections = Sections.model_validate(settings)
-            break
-        except ValidationError as error:
-            by_path: dict[Path, list[Error]] = {}  # a choice between types makes several of each
-            for each in error.errors():
-                by_path.setdefault(_path(each), []).append(cast("Error", each))
-            found.extend(_problem(path, errors, given) for path, errors in by_path.items())
-            wrong |= {".".join(map(str, path[:2])) for path in by_path}
-            settings = _without(settings, list(by_path))
-    else:
-        return tuple(found)
-    for refusal in disagreements(sections):
-        if not wrong.intersection(refusal.keys):
-            found.append(Problem(refusal.message, refusal.keys[0]))
-    return tuple(found)
-
-
-def _without(given: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
-    """Leave out settings that are wrong, whole: a group of clients with all others."""
-    wrong, tops = {path[:2] for path in paths}, {path[0] for path in paths}
-    return {
-        name: {
-            key: each
-            for key, each in cast("Mapping[str, Any]", value).items()
-            if (name, key) not in wrong
-        }
-        if isinstance(value, Mapping)
-        else value
-        for name, value in given.items()
-        if (name,) not in wrong and (isinstance(value, Mapping) or name not in tops)
-    }
-
-
-def _path(error: Mapping[str, Any]) -> Path:
-    """Return where an error is, without the names of types that may stand at its end."""
-    *above, last = error["loc"]
-    short = error["type"] == "missing" and isinstance(last, int)
-    path: Path = ()
-    # a list that lacks something is wrong as a whole
-    for part in above if short else error["loc"]:
-        spec = spec_of(path)
-        if spec is None or _table(spec).get("type") not in ("object", "array"):
-            break
-        path = (*path, part)
-    return path
-
-
-def _problem(path: Path, errors: Sequence[Error], given: Mapping[str, Any]) -> Problem:
-    value, kind = errors[0]["input"], errors[0]["type"]
-    nested = len(path) > 2 and path[-1] == "name"
-    key = ".".join(map(str, path[:-1] if nested else path))
-    if kind == "extra_forbidden":
-        return _unknown(path, value, given)
-    if kind == "component":
-        told: str = errors[0]["ctx"]["why"].replace("{key}", key)  # that it does not know itself
-        message = told if told.startswith(key) else f"{key} {told}"
-        return Problem(message, key, value, in_words(spec_of(path) or {}))
-    if kind == "value_error":  # a component's own sentence
-        return Problem(f"{key}: {errors[0]['ctx']['error']}", key)
-    own = ":" in _named_at([str(part) for part in path[:-1]], given)
-    spec = {} if own else spec_of(path) or {}
-    if not spec:  # a setting of a user's own component
-        told = errors[0]["msg"]
-        message = f"{key} = {_shown(value)} is not possible: {told[0].lower()}{told[1:]}."
-        return Problem(f"{message} Change the value.", key, value, told)
-    expected = in_words(spec)
-    if kind == "missing" and len(path) > 2:  # of a group of clients
-        message = f"{key} is missing: it must be {expected}. Add it."
-        return Problem(message, key, None, expected)
-    if any(each["type"] == "finite_number" for each in errors):
-        expected = expected.replace("a number", "a finite number")
-    meant, hint = _value_meant(value, spec)
-    message = f"{key} = {_shown(value)} is not possible: it must be {expected}. {hint}"
-    return Problem(f"{message}Change the value.", key, _sayable(value), expected, meant)
-
-
-def _value_meant(value: object, spec: Spec) -> tuple[str | None, str]:
-    """Return what was probably meant by a text, and the question whether it was."""
-    if not isinstance(value, str):
-        return None, ""
-    for word in get_close_matches(value, choices(spec), n=1):
-        return word, f"Did you mean {word!r}? "
-    for kind, read in (("integer", int), ("number", float)):
-        if kind in {each.get("type") for each in (spec, *spec.get("anyOf", ()))}:
-            with suppress(ValueError):
-                number = str(read(value))
-                return number, f"Did you mean {number}, without quotes? "
-    return None, ""
-
-
-def _unknown(path: Path, value: object, given: Mapping[str, Any]) -> Problem:
-    """Return what is wrong with a name that no setting has, or no setting of a component."""
-    key, section = ".".join(map(str, path)), [str(part) for part in path[:-1]]
-    found = "" if isinstance(value, Mapping) else f", found {_shown(value)}"
-    if holder := holder_missing([*section, str(path[-1])], given):
-        needed, named = holder
-        message = (
-            f"{key} = {_shown(value)} is a setting of {needed}, found {named!r}. "
-            f"Remove it, or choose another."
-        )
-        return Problem(message, key, value, needed)
-    known = sorted(_table(spec_of(path[:-1]) or {}).get("properties", ()))
-    meant = _name_meant(path, known)
-    there = f"Did you mean {meant}?" if meant else f"Known there: {', '.join(known)}."
-    message = f"Unknown setting {key!r}{found}. {there} Correct the name."
-    return Problem(message, key, _sayable(value), "the name of a setting", meant)
-
-
-def holder_missing(path: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return which components have a setting, and the one that is named, which does not.
-
-    None where that one has it, or none has.
-    """
-    *section, key = path
-    kind = kind_at(section)
-    if not kind:
-        return None
-    named = _named_at(section, given) or DEFAULTS.get(kind, "")
-    owners = [n for n, fields in settings_of_kind(kind).items() if key in fields]
-    if not owners or named in owners or key in (known_settings(section, named) or ()):
-        return None
-    holder = f"{'.'.join(section)}{'.name' if len(section) == 1 else ''}"
-    return f"{holder} = {' or '.join(map(repr, owners))}", named
-
-
-def _named_at(section: Sequence[str], given: Mapping[str, Any]) -> str:
-    """Return the name of the component at a place in settings as they were written."""
-    inner: Any = given
-    for part in section:
-        inner = inner.get(part, {}) if isinstance(inner, Mapping) else {}
-    found = inner.get("name", "") if isinstance(inner, Mapping) else inner
-    return found if isinstance(found, str) else getattr(found, "name", "")
-
-
-def _name_meant(path: Path, known: Sequence[str]) -> str | None:
-    """Return the whole name nearest to an unknown one: there, else in any section."""
-    *above, name = map(str, path)
-    inside = len(path) > 2  # a group of clients, whose names are its own
-    elsewhere = {} if inside else {s.name: s.key for s in reversed(settings())}
-    if name in elsewhere:
-        return elsewhere[name]
-    if near := get_close_matches(name, known, n=1):
-        return ".".join([*above, *near])
-    near = get_close_matches(name, elsewhere, n=1, cutoff=0.8)
-    return elsewhere[near[0]] if near else None
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."
-
-
-def _sayable(value: object) -> object:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return repr(value)
-    return value
 
 
 _HEAD = (

@@ -6,25 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from covey.algorithms.algorithm import Clustered
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
-from covey.base.errors import ConfigError, DataError, ModelError
+from covey.base.errors import ConfigError, DataError
 from covey.base.events import Event
-from covey.base.names import ClientName, Params
-from covey.base.params import model_hash
+from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.build.aggregators import anonymity_of, noise_on_clients
-from covey.build.training import GlobalRandomness, user_function
 from covey.components.parts import Unread
-from covey.config.rules import of_data, refusals
-from covey.config.settings import Config
+from covey.components.user_code import GlobalRandomness, user_function
 from covey.data.clients import PopulationRequest
-from covey.data.examples import Preference, ShiftRange, to_floats
+from covey.data.examples import Preference, ShiftRange
 from covey.data.population import (
     Group,
     Population,
@@ -36,17 +31,11 @@ from covey.data.population import (
     weight_from_threshold,
 )
 from covey.data.source import DataProfile, DataSource, OwnSource, data_folder
-from covey.engine.descent import check_private
-from covey.engine.fixed_features import has_fixed_features
 from covey.engine.recipe import TASKS
-from covey.models.build import (
-    NETWORKS,
-    build_model,
-    check_model,
-    factory_of,
-    initial_params,
-    refuse_batch_norm,
-)
+from covey.models.build import NETWORKS
+from covey.settings.aggregation import anonymity_of
+from covey.settings.load import Config
+from covey.settings.rules import of_data, refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +205,7 @@ class Overrides:
     Attributes:
         model: builds a fresh module, or is one: then all start with its weights.
         clients: their data, as `covey.data.clients.clients_of` takes them.
-        thresholds: what clients accept, by name (`covey.build.clients`).
+        thresholds: what clients accept, by name (`with_preferences`).
         risk_weights: their weights on the risk, by name.
         parts: settings in which a program's own parts stand; None: it passed none again.
     """
@@ -233,74 +222,6 @@ class Overrides:
         """The clients of which the program says what they want."""
         stated = (self.thresholds, self.risk_weights)
         return frozenset(str(name) for each in stated for name in each or ())
-
-
-def model_of(
-    config: Config, overrides: Overrides, population: Population
-) -> tuple[nn.Module, Callable[[Streams], Params]]:
-    """Return the architecture, and how to draw a fresh initial model."""
-    each = [client.train for client in population.clients]
-    shapes = {(tuple(e.inputs.shape[1:]), tuple(e.labels.shape[1:])) for e in each}
-    if len(shapes) > 1:
-        raise DataError(
-            f"All clients' examples must have one shape, found inputs and labels of "
-            f"{sorted(shapes)}. Bring them to one shape."
-        )
-    (shape, labels), classes = shapes.pop(), population.num_classes
-    if isinstance(overrides.model, nn.Module):
-        _refuse_other_starts(config)
-    factory = None if overrides.model is None else factory_of(overrides.model)
-
-    def build(streams: Streams) -> nn.Module:
-        if factory is None:
-            return build_model(config.model, shape, classes, streams)
-        with streams.lent_to_torch():
-            return factory()
-
-    module = build(Streams(config.seed).at("architecture"))
-    if population.layout is not None:
-        if has_fixed_features(module):
-            raise ModelError(
-                f"A linear head over fixed features needs one tensor of inputs, found several: "
-                f"{population.layout}. Join them in one tensor that the features part."
-            )
-        module.register_forward_pre_hook(population.layout, with_kwargs=True)
-    seen = to_floats(each[0].inputs).dtype if each else torch.float32
-    tokens = labels[0] if config.model.task == "tokens" else None
-    check_model(module, shape, classes, seen, tokens)
-    if config.privacy.record_clip > 0:
-        check_private(module)
-    if noise_on_clients(config):
-        refuse_batch_norm(module, "Hiding a client in noise")
-    return module, lambda streams: initial_params(build(streams), config.model.personal)
-
-
-def _refuse_other_starts(config: Config) -> None:
-    """Refuse clusters that are to start from different draws where nothing is drawn."""
-    algorithm = config.method
-    if (
-        isinstance(algorithm, Clustered)
-        and algorithm.trains
-        and algorithm.initialisation == "random"
-        and algorithm.num_clusters > 1
-    ):
-        raise ConfigError(
-            "method.initialisation = 'random' starts every cluster from a draw of its own, "
-            "found a module, whose weights are the start of all. Pass a function that "
-            "makes a fresh module, or set method.initialisation = 'warm'."
-        )
-
-
-def notes_of_model(overrides: Overrides) -> tuple[str, ...]:
-    """Return what a reader must know of where the models start."""
-    if not isinstance(overrides.model, nn.Module):
-        return ()
-    start = model_hash([overrides.model.state_dict()])
-    return (
-        f"The model was passed as a module: every cluster, and every model that an audit "
-        f"trains for comparison, starts from its weights ({start[:12]}), whatever they "
-        f"were made of.",
-    )
 
 
 def attested_organisations(config: Config) -> dict[ClientName, str]:

@@ -43,6 +43,8 @@ from covey.models.networks import MnistCnn
 from covey.trackers import Tracker
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
+
+
 ByHandle = Annotated[
     tuple[Annotated[tuple[str, Share, Share], Field(strict=False)], ...], Field(strict=False)
 ]
@@ -308,6 +310,8 @@ def _several(named: object) -> object:
 Metrics = Annotated[
     tuple[Annotated[Metric, Part("metric")], ...], Field(strict=False), BeforeValidator(_several)
 ]
+
+
 Trackers = Annotated[
     tuple[Annotated[Tracker, Part("tracker")], ...], Field(strict=False), BeforeValidator(_several)
 ]

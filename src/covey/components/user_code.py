@@ -1,4 +1,4 @@
-"""From settings to a recipe: how clients train, with parts of a user's own."""
+"""A user's own code at work: its errors, what it writes into, and what it draws from."""
 
 import functools
 import logging
@@ -6,7 +6,7 @@ import random
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -14,24 +14,18 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from covey.algorithms.client_requests import SummedUp
-from covey.base.errors import ConfigError, CoveyError, ModelError
-from covey.base.names import Params
-from covey.base.rng import Streams
+from covey.base.errors import ConfigError, CoveyError
 from covey.components.own_code import raised_at
-from covey.components.parts import components_in
-from covey.config.problems import kind_at
-from covey.config.sections import recipe_of
-from covey.config.settings import Config
-from covey.data.examples import Client, Examples
-from covey.engine.protocol import Engine, ScoringJob, TrainingJob, used_examples
-from covey.engine.recipe import Recipe
 
 P = ParamSpec("P")
+
+
 R = TypeVar("R")
+
 
 READ = 2**26
 """Bytes whose contents are compared; of what is beyond, whether torch wrote into it."""
+
 
 Leaf = Tensor | np.ndarray
 
@@ -119,35 +113,6 @@ def _leaves(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Leaf]]:
             yield from _leaves(each, name, met)
 
 
-def summed_up(config: Config) -> frozenset[SummedUp]:
-    """Return what of clients' a server needs sums of, for these settings."""
-    of = "sums" if config.method.subtracts else "updates"
-    counts = config.risk.measures and not config.risk.on_clients
-    return frozenset((of, "counts") if counts else (of,))
-
-
-def masks_told(config: Config) -> str:
-    """Return against whom masks protect what clients add up; "": there are none."""
-    if not config.privacy.secure_sums:
-        return ""
-    bare = {"counts": "counts of losses", "updates": "updates"}
-    told = [bare[of] for of in sorted(summed_up(config) & bare.keys())]
-    sums = (
-        "Masks protect clients' sums over records from a malicious server too, as long as "
-        "fewer than a fifth of the clients, and than min_cohort - 1, help it: a node opens "
-        "sums over one cohort alone, in whatever runs."
-    )
-    if not told:
-        return sums
-    few = (
-        f"Masks protect clients' {' and '.join(told)} from a server that keeps to the "
-        f"protocol, and from no other: one that asks again without one client, about a "
-        f"model that differs a little, has that client's own. Against it helps noise of "
-        f"the clients' own alone (privacy.record_noise, in simulations)."
-    )
-    return f"{sums} {few}" if "sums" in summed_up(config) else few
-
-
 log = logging.getLogger(__name__)
 
 
@@ -190,15 +155,6 @@ class GlobalRandomness:
                 )
 
 
-def own_parts(config: Config) -> tuple[str, ...]:
-    """Return the user's own parts that the settings name, as messages call them."""
-    return tuple(
-        f"{kind_at(key.split('.')).replace('_', ' ')} {component.name}"
-        for key, component in components_in(config)
-        if component.is_own and key not in ("data", "metrics", "tracking")
-    )
-
-
 def _states() -> dict[str, object]:
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - it is looked at
     return {
@@ -206,61 +162,3 @@ def _states() -> dict[str, object]:
         "numpy": (kind, np.asarray(keys).tobytes(), *rest),
         "Python": random.getstate(),
     }
-
-
-def check_trains(config: Config, engine: Engine, start: Params, clients: Sequence[Client]) -> None:
-    """Train and ask a model once on clients' real batches, and forget what came of it.
-
-    The batches are a usual one, the smallest that any client has, and those that hold the
-    largest and the smallest whole number: an embedding may be too short for them.
-
-    Raises:
-        ModelError: naming the client on whose batch the model failed, and how.
-    """
-    streams = Streams(config.seed).at("trial")
-    # where examples are drawn, each is for certain
-    usual = replace(recipe_of(config), local_steps=1, record_noise=0.0)
-    for client, batch in _batches(config, [each for each in clients if len(each.train)]):
-        job = TrainingJob(start, batch, streams, replace(usual, batch_size=len(batch)))
-        try:
-            list(engine.train([job]))
-            engine.score([ScoringJob(start, batch)])
-        except CoveyError as error:
-            raise ModelError(f"{_whose(client, batch)}: {error}") from error
-        except Exception as error:
-            raise ModelError(
-                f"{_whose(client, batch)}: a step of training the model raised "
-                f"{type(error).__name__}: {error}{raised_at(error)}. Correct the model, or "
-                f"choose another engine.name than {config.engine.name!r}."
-            ) from error
-
-
-def _whose(client: Client, batch: Examples) -> str:
-    return f"On {len(batch)} examples of {client.name}"
-
-
-def _batches(config: Config, clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
-    if not clients:
-        return
-    size = config.train.batch_size
-    usual = clients[0].train.first(size)
-    yield clients[0], usual
-    recipe = recipe_of(config)
-    least = min(clients, key=lambda client: _last(client, recipe))
-    if config.privacy.record_clip == 0 and _last(least, recipe) < len(usual):
-        yield least, least.train.first(_last(least, recipe))
-    if clients[0].train.inputs.dtype != torch.float32:  # ids, or several inputs
-        yield from _extremes(clients)
-
-
-def _last(client: Client, recipe: Recipe) -> int:
-    """Return how many examples an epoch's last batch has."""
-    return used_examples(len(client.train), recipe) % recipe.batch_size or recipe.batch_size
-
-
-def _extremes(clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
-    for sign in (1, -1):
-        most = [(sign * each.train.inputs.flatten(1).long()).amax(dim=1) for each in clients]
-        client, largest = max(zip(clients, most, strict=True), key=lambda pair: int(pair[1].max()))
-        at = largest.argmax()
-        yield client, client.train.take(torch.stack([at, at]))

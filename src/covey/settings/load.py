@@ -1,4 +1,4 @@
-"""All settings of a run together: what must hold between them, and how they are read."""
+"""All settings of a run together: read, set one by one, and checked at once."""
 
 import re
 import tomllib
@@ -13,18 +13,14 @@ from covey.base.errors import ConfigError
 from covey.base.files import read_text
 from covey.components.own_code import no_foreign_code
 from covey.components.parts import Component
-from covey.config.problems import (
-    Problem,
-    holder_missing,
-    kind_at,
-    known_settings,
-    problems_of,
-    together,
-)
-from covey.config.rules import Idle, Refusal, reasons, refusals
-from covey.config.sections import Sections
+from covey.settings.problems import Problem, holder_missing, problems_of, together
+from covey.settings.reference import kind_at, known_settings
+from covey.settings.rules import Idle, Refusal, reasons, refusals
+from covey.settings.schema import Sections
 
 IN_USER = re.compile(r"(://[^/?#@:]*):[^@/]*@")
+
+
 IN_QUERY = re.compile(r"(\b\w*password=)[^&\s\"']+", re.IGNORECASE)
 
 

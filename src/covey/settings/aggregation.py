@@ -20,19 +20,20 @@ from covey.aggregation.base import (
 from covey.aggregation.mean import Clipping, arrived_mean, clipped, noised_mean
 from covey.aggregation.server import ServerStep
 from covey.algorithms.algorithm import Subtractable
+from covey.algorithms.client_requests import SummedUp
+from covey.algorithms.own_algorithm import user_aggregator, user_server_step
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
-from covey.build.own_algorithm import user_aggregator, user_server_step
 from covey.components.own_code import source_hash
 from covey.components.parts import Component, OwnFunction, components_in
-from covey.config.sections import Sections
-from covey.config.settings import CHANGES_NOTHING, Config
 from covey.heads.perturbed import HeadNoise
 from covey.heads.state import SumNoise
 from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
+from covey.settings.load import CHANGES_NOTHING, Config
+from covey.settings.schema import Sections
 from covey.unlearning.plan import SumKind
 
 
@@ -223,3 +224,32 @@ def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, 
             source = source_hash(maker) if component.is_own else ""
             found[setting] = {"name": component.name, "options": own, "source": source}
     return (ComponentsUsed(found, mixes_clusters(config)),) if found else ()
+
+
+def summed_up(config: Config) -> frozenset[SummedUp]:
+    """Return what of clients' a server needs sums of, for these settings."""
+    of = "sums" if config.method.subtracts else "updates"
+    counts = config.risk.measures and not config.risk.on_clients
+    return frozenset((of, "counts") if counts else (of,))
+
+
+def masks_told(config: Config) -> str:
+    """Return against whom masks protect what clients add up; "": there are none."""
+    if not config.privacy.secure_sums:
+        return ""
+    bare = {"counts": "counts of losses", "updates": "updates"}
+    told = [bare[of] for of in sorted(summed_up(config) & bare.keys())]
+    sums = (
+        "Masks protect clients' sums over records from a malicious server too, as long as "
+        "fewer than a fifth of the clients, and than min_cohort - 1, help it: a node opens "
+        "sums over one cohort alone, in whatever runs."
+    )
+    if not told:
+        return sums
+    few = (
+        f"Masks protect clients' {' and '.join(told)} from a server that keeps to the "
+        f"protocol, and from no other: one that asks again without one client, about a "
+        f"model that differs a little, has that client's own. Against it helps noise of "
+        f"the clients' own alone (privacy.record_noise, in simulations)."
+    )
+    return f"{sums} {few}" if "sums" in summed_up(config) else few

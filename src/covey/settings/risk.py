@@ -18,11 +18,7 @@ from covey.base.errors import ConfigError
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
-from covey.build.aggregators import noise_on_clients, transformed_aggregator_of
-from covey.build.clients import ClientBackend
-from covey.build.training import user_function
-from covey.config.sections import recipe_of
-from covey.config.settings import Config
+from covey.components.user_code import user_function
 from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population
 from covey.engine.fixed_features import LocalRecords
@@ -31,9 +27,17 @@ from covey.membership.estimators import Count, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.truth import Assessment, Reference, SelfAssessment, Target, divergence
 from covey.models.build import held_hash
+from covey.settings.aggregation import noise_on_clients, transformed_aggregator_of
+from covey.settings.clients import ClientBackend
+from covey.settings.load import Config
+from covey.settings.schema import recipe_of
 
 Assess = Callable[[Target, RiskContext, Streams], Assessment]
+
+
 Judged = dict[Handle, list[RiskEstimate | None]]
+
+
 Judge = Callable[[tuple[Params, ...], Sequence[Client], RiskContext, Streams], Judged]
 
 

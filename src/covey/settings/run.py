@@ -7,7 +7,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
 
 from covey.algorithms.clients import Clients
 from covey.algorithms.state import Cohort
@@ -15,8 +14,14 @@ from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.build.aggregators import anonymity_of, components_used, head_noise_of, sum_noise_of
-from covey.build.algorithms import (
+from covey.data.clients import brought_population
+from covey.data.examples import Client, Examples, Layout
+from covey.data.population import Population, absent_population, normalised_population
+from covey.membership.references import RetrainRecipe
+from covey.membership.truth import Reference
+from covey.models.build import NETWORKS, initial_params
+from covey.settings.aggregation import anonymity_of, components_used
+from covey.settings.algorithm import (
     NO_REPLAY,
     ReplayOptions,
     RunAlgorithm,
@@ -26,35 +31,22 @@ from covey.build.algorithms import (
     notes,
     num_clusters,
 )
-from covey.build.clients import (
+from covey.settings.clients import (
     Overrides,
     check_preference_names,
-    model_of,
-    notes_of_model,
     population_and_notes,
     preference_of,
     request_of,
     with_organisations,
     with_preferences,
 )
-from covey.build.remote import ClientRuntime
-from covey.build.risk import Components, retrain_recipe
-from covey.build.training import check_trains
-from covey.config.sections import recipe_of
-from covey.config.settings import Config
-from covey.data.clients import brought_population
-from covey.data.examples import Client, Examples, Layout, Preference
-from covey.data.population import Population, absent_population, normalised_population
-from covey.engine.fixed_features import FixedFeatureEngine, LocalRecords, has_fixed_features
-from covey.engine.protocol import CompletingEngine, Engine
-from covey.engine.recipe import TASKS
-from covey.membership.references import RetrainRecipe
-from covey.membership.truth import Reference
-from covey.models.build import NETWORKS, held_params, initial_params, personal_params
+from covey.settings.load import Config
+from covey.settings.model import check_trains, engine_of, model_of, notes_of_model
+from covey.settings.risk import Components, retrain_recipe
+from covey.settings.schema import recipe_of
 
 if TYPE_CHECKING:
     from hashlib import _Hash
-
 
 EVERY = 64
 """Clients between two places from which a hash can be carried on."""
@@ -189,7 +181,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     if simulated:  # where more may come, too few wait
         _check_min_anonymity(config, population)
     module, init = model_of(config, overrides, population)
-    engine, records = _engine(config, module, population)
+    engine, records = engine_of(config, module, population)
     components = Components(
         config=config,
         population=population,
@@ -216,66 +208,6 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         data_hashes=data_hashes,
         components_used=components_used(config, module),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ClientSecrets:
-    """What a client in a federation that is apart keeps on its own side.
-
-    Attributes:
-        seed: all that it draws follows from it.
-        preference: None: what the settings draw for a client of this name.
-        holdout: share of its examples that it never trains on; None: the settings'.
-        classes: how many the federation has; 0: as many as its own examples show.
-    """
-
-    name: ClientName
-    seed: int
-    preference: Preference | None = None
-    holdout: float | None = None
-    classes: int = 0
-
-
-def client_runtime_of(
-    config: Config, secrets: ClientSecrets, overrides: Overrides | None = None
-) -> ClientRuntime:
-    """Return one client's half of a federation, with nobody else's data.
-
-    Args:
-        config: the federation's settings.
-        secrets: what only this client knows.
-        overrides: its model and its examples, where they are not named in the settings.
-            Where the settings name a data set, the client is the one of that name in the
-            population that they simulate: for trying things out.
-
-    Raises:
-        CoveyError: some part does not fit.
-    """
-    overrides = overrides or Overrides()
-    if secrets.holdout is not None:
-        changed = config.population.model_copy(update={"holdout": secrets.holdout})
-        config = config.model_copy(update={"population": changed})
-    streams = Streams(config.seed if overrides.clients is None else secrets.seed)
-    population, _ = population_and_notes(config, overrides.clients, streams)
-    if population.layout is not None:
-        raise DataError(
-            f"A client on a machine of its own must bring one tensor of inputs, found several: "
-            f"{population.layout}. Simulate, or join them in one tensor that the model parts."
-        )
-    classes = secrets.classes or population.num_classes
-    population = replace(population, num_classes=classes)
-    client = next((c for c in population.clients if c.name == secrets.name), None)
-    if client is None:
-        raise DataError(
-            f"The settings simulate {len(population.clients)} clients, and none is called "
-            f"{secrets.name!r}. Name the client's own examples, or take a name like "
-            f"{population.clients[0].name!r}."
-        )
-    module, _ = model_of(config, overrides, population)
-    client = replace(client, preference=secrets.preference or client.preference)
-    engine, records = _engine(config, module, population)
-    held = held_params(module, config.model.personal)
-    return ClientRuntime(client, config, engine, classes, secrets.seed, records, held)
 
 
 def _population(
@@ -305,20 +237,6 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
             f"aggregation.min_anonymity (k) is how many clients hide together, so at most as "
             f"many as there are, {clients}, found {k}. Lower k."
         )
-
-
-def _engine(
-    config: Config, module: nn.Module, population: Population
-) -> tuple[Engine, LocalRecords | None]:
-    """Return what trains and scores models, and clients' records where features are fixed."""
-    task, classes, records = TASKS[config.model.task], population.num_classes, None
-    engine = config.engine.build(module, task, apart=bool(recipe_of(config).apart))
-    if has_fixed_features(module):  # heads are scored and solved on what is computed once
-        noise = sum_noise_of(config) or head_noise_of(config, classes)
-        records = LocalRecords(module, task, classes, noise)
-        engine = FixedFeatureEngine(engine, records)
-    drawn = personal_params(module, config.model.personal)
-    return CompletingEngine(engine, drawn) if drawn else engine, records
 
 
 def brought_client(

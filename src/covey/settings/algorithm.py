@@ -9,6 +9,7 @@ from torch import Tensor
 from covey.algorithms.algorithm import Algorithm, Subtractable
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.federation import Federation
+from covey.algorithms.own_algorithm import OwnAlgorithm, user_selection
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.remote import Remote
 from covey.algorithms.selection import (
@@ -26,24 +27,26 @@ from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params
 from covey.base.params import layers_of
 from covey.base.rng import Streams
-from covey.build.aggregators import (
+from covey.components.parts import components_in
+from covey.components.user_code import GlobalRandomness
+from covey.data.population import Population
+from covey.engine.protocol import Engine
+from covey.engine.recipe import TASKS, Recipe
+from covey.settings.aggregation import (
     aggregator_of,
     anonymity_of,
     isolates_clusters,
     masked_aggregator_of,
+    masks_told,
     noise_on_clients,
     server_step_of,
     sum_noise_of,
     transforms_of,
 )
-from covey.build.own_algorithm import OwnAlgorithm, user_selection
-from covey.build.risk import Components, risk_measurement
-from covey.build.training import GlobalRandomness, masks_told, own_parts
-from covey.config.sections import recipe_of
-from covey.config.settings import Config
-from covey.data.population import Population
-from covey.engine.protocol import Engine
-from covey.engine.recipe import TASKS, Recipe
+from covey.settings.load import Config
+from covey.settings.reference import kind_at
+from covey.settings.risk import Components, risk_measurement
+from covey.settings.schema import recipe_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,12 @@ class ReplayOptions:
 
 NO_REPLAY = ReplayOptions()
 
+
 HEADS_WITHOUT_NOISE = (
     "Whoever has a ridge head without noise, and candidate records, knows who was in it: "
     "covey audit RUN --attack weights shows it."
 )
+
 
 SUMS_ALONE = (
     "The server sees sums over clients alone, and who is in each. What is measured of all "
@@ -307,3 +312,12 @@ def notes(config: Config) -> tuple[str, ...]:
             "whoever holds it."
         )
     return tuple(filter(None, found))
+
+
+def own_parts(config: Config) -> tuple[str, ...]:
+    """Return the user's own parts that the settings name, as messages call them."""
+    return tuple(
+        f"{kind_at(key.split('.')).replace('_', ' ')} {component.name}"
+        for key, component in components_in(config)
+        if component.is_own and key not in ("data", "metrics", "tracking")
+    )

@@ -1,7 +1,5 @@
 """A user's own algorithm or steps: what they return is checked, and who takes part is on record.
 
-A user's own algorithm: its rounds are checked, and who takes part in them is on record.
-
 An algorithm is handed the clients of a round, and may train, evaluate, count or sum them in
 any way. What it says of them in its events is not what a proof may rest on. So the run
 itself records everybody that it was handed (`ClientsHandedOut`), sees who trained, and
@@ -34,8 +32,8 @@ from covey.base.events import (
 from covey.base.names import Handle, Params
 from covey.base.params import misfit, model_hash
 from covey.base.rng import Streams
-from covey.build.training import read_only, user_function
 from covey.components.state import States
+from covey.components.user_code import read_only, user_function
 from covey.data.examples import Client
 
 

@@ -1,1 +1,0 @@
-"""From settings to functions: the only place where a string becomes behaviour."""

@@ -1,1 +1,0 @@
-"""Every setting of a run: frozen, validated once, read from TOML."""

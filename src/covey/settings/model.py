@@ -1,0 +1,172 @@
+"""From settings, or from a program, to a model, and to what trains it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from covey.algorithms.algorithm import Clustered
+from covey.base.errors import ConfigError, CoveyError, DataError, ModelError
+from covey.base.names import Params
+from covey.base.params import model_hash
+from covey.base.rng import Streams
+from covey.components.own_code import raised_at
+from covey.data.examples import Client, Examples, to_floats
+from covey.data.population import Population
+from covey.engine.descent import check_private
+from covey.engine.fixed_features import FixedFeatureEngine, LocalRecords, has_fixed_features
+from covey.engine.protocol import CompletingEngine, Engine, ScoringJob, TrainingJob, used_examples
+from covey.engine.recipe import TASKS, Recipe
+from covey.models.build import (
+    build_model,
+    check_model,
+    factory_of,
+    initial_params,
+    personal_params,
+    refuse_batch_norm,
+)
+from covey.settings.aggregation import head_noise_of, noise_on_clients, sum_noise_of
+from covey.settings.clients import Overrides
+from covey.settings.load import Config
+from covey.settings.schema import recipe_of
+
+
+def model_of(
+    config: Config, overrides: Overrides, population: Population
+) -> tuple[nn.Module, Callable[[Streams], Params]]:
+    """Return the architecture, and how to draw a fresh initial model."""
+    each = [client.train for client in population.clients]
+    shapes = {(tuple(e.inputs.shape[1:]), tuple(e.labels.shape[1:])) for e in each}
+    if len(shapes) > 1:
+        raise DataError(
+            f"All clients' examples must have one shape, found inputs and labels of "
+            f"{sorted(shapes)}. Bring them to one shape."
+        )
+    (shape, labels), classes = shapes.pop(), population.num_classes
+    if isinstance(overrides.model, nn.Module):
+        _refuse_other_starts(config)
+    factory = None if overrides.model is None else factory_of(overrides.model)
+
+    def build(streams: Streams) -> nn.Module:
+        if factory is None:
+            return build_model(config.model, shape, classes, streams)
+        with streams.lent_to_torch():
+            return factory()
+
+    module = build(Streams(config.seed).at("architecture"))
+    if population.layout is not None:
+        if has_fixed_features(module):
+            raise ModelError(
+                f"A linear head over fixed features needs one tensor of inputs, found several: "
+                f"{population.layout}. Join them in one tensor that the features part."
+            )
+        module.register_forward_pre_hook(population.layout, with_kwargs=True)
+    seen = to_floats(each[0].inputs).dtype if each else torch.float32
+    tokens = labels[0] if config.model.task == "tokens" else None
+    check_model(module, shape, classes, seen, tokens)
+    if config.privacy.record_clip > 0:
+        check_private(module)
+    if noise_on_clients(config):
+        refuse_batch_norm(module, "Hiding a client in noise")
+    return module, lambda streams: initial_params(build(streams), config.model.personal)
+
+
+def _refuse_other_starts(config: Config) -> None:
+    """Refuse clusters that are to start from different draws where nothing is drawn."""
+    algorithm = config.method
+    if (
+        isinstance(algorithm, Clustered)
+        and algorithm.trains
+        and algorithm.initialisation == "random"
+        and algorithm.num_clusters > 1
+    ):
+        raise ConfigError(
+            "method.initialisation = 'random' starts every cluster from a draw of its own, "
+            "found a module, whose weights are the start of all. Pass a function that "
+            "makes a fresh module, or set method.initialisation = 'warm'."
+        )
+
+
+def notes_of_model(overrides: Overrides) -> tuple[str, ...]:
+    """Return what a reader must know of where the models start."""
+    if not isinstance(overrides.model, nn.Module):
+        return ()
+    start = model_hash([overrides.model.state_dict()])
+    return (
+        f"The model was passed as a module: every cluster, and every model that an audit "
+        f"trains for comparison, starts from its weights ({start[:12]}), whatever they "
+        f"were made of.",
+    )
+
+
+def engine_of(
+    config: Config, module: nn.Module, population: Population
+) -> tuple[Engine, LocalRecords | None]:
+    """Return what trains and scores models, and clients' records where features are fixed."""
+    task, classes, records = TASKS[config.model.task], population.num_classes, None
+    engine = config.engine.build(module, task, apart=bool(recipe_of(config).apart))
+    if has_fixed_features(module):  # heads are scored and solved on what is computed once
+        noise = sum_noise_of(config) or head_noise_of(config, classes)
+        records = LocalRecords(module, task, classes, noise)
+        engine = FixedFeatureEngine(engine, records)
+    drawn = personal_params(module, config.model.personal)
+    return CompletingEngine(engine, drawn) if drawn else engine, records
+
+
+def check_trains(config: Config, engine: Engine, start: Params, clients: Sequence[Client]) -> None:
+    """Train and ask a model once on clients' real batches, and forget what came of it.
+
+    The batches are a usual one, the smallest that any client has, and those that hold the
+    largest and the smallest whole number: an embedding may be too short for them.
+
+    Raises:
+        ModelError: naming the client on whose batch the model failed, and how.
+    """
+    streams = Streams(config.seed).at("trial")
+    # where examples are drawn, each is for certain
+    usual = replace(recipe_of(config), local_steps=1, record_noise=0.0)
+    for client, batch in _batches(config, [each for each in clients if len(each.train)]):
+        job = TrainingJob(start, batch, streams, replace(usual, batch_size=len(batch)))
+        try:
+            list(engine.train([job]))
+            engine.score([ScoringJob(start, batch)])
+        except CoveyError as error:
+            raise ModelError(f"{_whose(client, batch)}: {error}") from error
+        except Exception as error:
+            raise ModelError(
+                f"{_whose(client, batch)}: a step of training the model raised "
+                f"{type(error).__name__}: {error}{raised_at(error)}. Correct the model, or "
+                f"choose another engine.name than {config.engine.name!r}."
+            ) from error
+
+
+def _whose(client: Client, batch: Examples) -> str:
+    return f"On {len(batch)} examples of {client.name}"
+
+
+def _batches(config: Config, clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
+    if not clients:
+        return
+    size = config.train.batch_size
+    usual = clients[0].train.first(size)
+    yield clients[0], usual
+    recipe = recipe_of(config)
+    least = min(clients, key=lambda client: _last(client, recipe))
+    if config.privacy.record_clip == 0 and _last(least, recipe) < len(usual):
+        yield least, least.train.first(_last(least, recipe))
+    if clients[0].train.inputs.dtype != torch.float32:  # ids, or several inputs
+        yield from _extremes(clients)
+
+
+def _last(client: Client, recipe: Recipe) -> int:
+    """Return how many examples an epoch's last batch has."""
+    return used_examples(len(client.train), recipe) % recipe.batch_size or recipe.batch_size
+
+
+def _extremes(clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:
+    for sign in (1, -1):
+        most = [(sign * each.train.inputs.flatten(1).long()).amax(dim=1) for each in clients]
+        client, largest = max(zip(clients, most, strict=True), key=lambda pair: int(pair[1].max()))
+        at = largest.argmax()
+        yield client, client.train.take(torch.stack([at, at]))
