@@ -27,7 +27,7 @@ from covey import (
     select_weighted,
 )
 from covey.algorithms.clients import Clients
-from covey.algorithms.own_algorithm import user_selection
+from covey.algorithms.own_steps import user_selection
 from covey.algorithms.redteam import RedTeamed, SelfAssessed
 from covey.algorithms.selection import Selection, SelectionConfig
 from covey.algorithms.simulated import Simulated

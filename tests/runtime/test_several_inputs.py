@@ -21,9 +21,10 @@ from covey import (
     resume,
     run,
 )
+from covey.data.data_hash import data_hash
 from covey.flower.client_runtime import ClientSecrets, client_runtime_of
 from covey.settings.clients import Overrides, population_and_notes
-from covey.settings.run import build_run, data_hash
+from covey.settings.run import build_run
 
 SETTINGS: Mapping[str, Any] = {
     "rounds": 4,

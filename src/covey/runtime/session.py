@@ -13,6 +13,7 @@ from covey.base.events import ComponentsUsed, ThresholdChanged
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
 from covey.components.own_code import ForeignCodeError
+from covey.data.data_hash import data_hash
 from covey.data.examples import Client
 from covey.ledger.store import Ledger
 from covey.models.build import held_params
@@ -25,7 +26,7 @@ from covey.runtime.states import keep_frozen
 from covey.settings.aggregation import anonymity_of
 from covey.settings.clients import KnowsKeys
 from covey.settings.load import Config
-from covey.settings.run import BuiltRun, data_hash
+from covey.settings.run import BuiltRun
 from covey.unlearning.plan import WantedAnswer
 
 Observer = Callable[[History], None]

@@ -21,7 +21,7 @@ from covey.aggregation.mean import Clipping, arrived_mean, clipped, noised_mean
 from covey.aggregation.server import ServerStep
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import SummedUp
-from covey.algorithms.own_algorithm import user_aggregator, user_server_step
+from covey.algorithms.own_steps import user_aggregator, user_server_step
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
 from covey.base.names import Handle, Params

@@ -9,7 +9,8 @@ from torch import Tensor
 from covey.algorithms.algorithm import Algorithm, Subtractable
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.federation import Federation
-from covey.algorithms.own_algorithm import OwnAlgorithm, user_selection
+from covey.algorithms.own_algorithm import OwnAlgorithm
+from covey.algorithms.own_steps import user_selection
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.remote import Remote
 from covey.algorithms.selection import (
@@ -29,7 +30,6 @@ from covey.base.params import layers_of
 from covey.base.rng import Streams
 from covey.components.parts import components_in
 from covey.components.user_code import GlobalRandomness
-from covey.data.population import Population
 from covey.engine.protocol import Engine
 from covey.engine.recipe import TASKS, Recipe
 from covey.settings.aggregation import (
@@ -247,12 +247,6 @@ def _cost(config: Config, inputs: SelectionInputs) -> Tensor:
 def _chance_loss(config: Config, outputs: int) -> float:
     """Return the loss of whoever knows nothing, in nats."""
     return TASKS[config.model.task].chance_loss(outputs)
-
-
-def num_clusters(config: Config, population: Population) -> int:
-    """Return how many models the algorithm keeps."""
-    models = config.method.num_models
-    return len(population.clients) if models is None else models
 
 
 def depends_on_population(config: Config) -> bool:

@@ -1,10 +1,11 @@
 """From settings, or from a program, to clients: simulated, brought, or remote."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from jaxtyping import Shaped
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ from covey.data.population import (
     read_preferences,
     weight_from_threshold,
 )
-from covey.data.source import DataProfile, DataSource, OwnSource, data_folder
+from covey.data.source import DataProfile, OwnSource, data_folder
 from covey.engine.recipe import TASKS
 from covey.models.build import NETWORKS
 from covey.settings.aggregation import anonymity_of
@@ -80,37 +81,6 @@ class KnowsKeys(Protocol):
     def keys(self) -> Mapping[ClientName, str]:
         """Return the fingerprint of the key of each client that has come."""
         ...
-
-
-def source_of(config: Config, given: object = None) -> DataSource:
-    """Return where the examples come from.
-
-    Args:
-        config: the settings.
-        given: what a program passes as its clients; None: nothing.
-    """
-    if given is None and isinstance(config.data, Unread):
-        config.data.refuse()
-    return config.data if given is None else OwnSource(function=lambda: given)
-
-
-def population_from(
-    source: DataSource, config: Config, request: PopulationRequest
-) -> tuple[Population, tuple[str, ...]]:
-    """Return what a source makes of the request; a user's own errors are told as such.
-
-    Raises:
-        CoveyError: the examples cannot be had.
-    """
-    name = config.data.name
-    if not config.data.is_own:
-        return source.population(request)
-    try:
-        part = f"data source {name}"
-        with GlobalRandomness([part]).watched():
-            return user_function(part, source.population, DataError)(request)
-    except DataError as error:
-        raise DataError(f"data.name = {name!r}: {error}") from error
 
 
 Shares = Mapping[ClientName, float]
@@ -169,19 +139,17 @@ def _shares(what: str, found: Any) -> dict[ClientName, float]:  # noqa: ANN401 -
             f"{what} must be a dict of numbers in [0, 1] by client, found a "
             f"{type(found).__name__}. Write it as {{name: value}}."
         )
-    return {str(name): _share(what, name, each) for name, each in found.items()}
-
-
-def _share(what: str, name: object, found: Any) -> float:  # noqa: ANN401 - anything
-    try:
-        share = float(found)
-    except (TypeError, ValueError):
+    shares = dict[ClientName, float]()
+    for name, each in cast("Mapping[Any, Any]", found).items():
         share = float("nan")
-    if isinstance(found, (bool, str)) or not 0 <= share <= 1:
-        raise ConfigError(
-            f"{what} must give {name} a number in [0, 1], found {found!r}. Correct it."
-        )
-    return share
+        with suppress(TypeError, ValueError):
+            share = float(each)
+        if isinstance(each, (bool, str)) or not 0 <= share <= 1:
+            raise ConfigError(
+                f"{what} must give {name} a number in [0, 1], found {each!r}. Correct it."
+            )
+        shares[str(name)] = share
+    return shares
 
 
 def check_preference_names(named: Collection[ClientName], known: Collection[ClientName]) -> None:
@@ -284,14 +252,30 @@ def population_and_notes(
 ) -> tuple[Population, tuple[str, ...]]:
     """Return the population, and what a reader must know of its data.
 
-    `given` is what a program passes by hand as its clients; None: nothing.
+    Args:
+        config: the settings.
+        given: what a program passes by hand as its clients; None: nothing.
+        streams: of the run.
+
+    Raises:
+        CoveyError: the examples cannot be had; errors of a user's own source name it.
     """
-    source = source_of(config, given)
+    if given is None and isinstance(config.data, Unread):
+        config.data.refuse()
+    source = config.data if given is None else OwnSource(function=lambda: given)
     request = request_of(config, streams)
     rules = (partial(of_data, source=source),)
     if refused := [each.message for each in refusals(config, rules)]:
         raise ConfigError(" ".join(refused))
-    population, notes = population_from(source, config, request)
+    own, part = config.data.is_own, f"data source {config.data.name}"
+    make = user_function(part, source.population, DataError) if own else source.population
+    try:
+        with GlobalRandomness([part] if own else ()).watched():
+            population, notes = make(request)
+    except DataError as error:
+        if not own:
+            raise
+        raise DataError(f"data.name = {config.data.name!r}: {error}") from error
     if config.data.normalise == "image":
         population = normalised_population(population)
     _check_groups(config, population)

@@ -1,7 +1,6 @@
 """From settings to who measures the risk of the cluster models, and with what."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import compress, starmap
 
@@ -11,87 +10,24 @@ from covey.aggregation.base import finite_updates
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import Send
 from covey.algorithms.federation import longer
+from covey.algorithms.own_steps import user_assessment, user_self_assessment
 from covey.algorithms.redteam import RedTeamed, RiskMeasurement, SelfAssessed
 from covey.algorithms.remote import loss_counter, masked_counts
 from covey.algorithms.simulated import Simulated
-from covey.base.errors import ConfigError
-from covey.base.figure import Figure, RiskEstimate
-from covey.base.names import Handle, Params
+from covey.base.names import Params
 from covey.base.rng import Streams
-from covey.components.user_code import user_function
 from covey.data.examples import Client, Examples, Preference
 from covey.data.population import Population
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine
 from covey.membership.estimators import Count, RiskContext, masked_loss_counter
 from covey.membership.references import PlayRound, RetrainRecipe
-from covey.membership.truth import Assessment, Reference, SelfAssessment, Target, divergence
+from covey.membership.truth import Reference, SelfAssessment, divergence
 from covey.models.build import held_hash
 from covey.settings.aggregation import noise_on_clients, transformed_aggregator_of
 from covey.settings.clients import ClientBackend
 from covey.settings.load import Config
 from covey.settings.schema import recipe_of
-
-Assess = Callable[[Target, RiskContext, Streams], Assessment]
-
-
-Judged = dict[Handle, list[RiskEstimate | None]]
-
-
-Judge = Callable[[tuple[Params, ...], Sequence[Client], RiskContext, Streams], Judged]
-
-
-def user_assessment(name: str, assess: Assess) -> Assess:
-    """Return the assessment of a user's own, which finds a number with an error, or none.
-
-    Its errors, and what else it returns, become ConfigErrors that name it.
-    """
-    measure = user_function(f"risk estimator {name}", assess)
-
-    def assessed(target: Target, context: RiskContext, streams: Streams) -> Assessment:
-        found = measure(target, context, streams)
-        return found._replace(estimate=_checked(name, found.estimate))
-
-    return assessed
-
-
-def user_self_assessment(name: str, judge: Judge) -> Judge:
-    """Return the same where clients measure for themselves."""
-    measure = user_function(f"risk estimator {name}", judge)
-
-    def checked(
-        models: tuple[Params, ...], cohort: Sequence[Client], context: RiskContext, streams: Streams
-    ) -> Judged:
-        found: Mapping[Handle, list[RiskEstimate | None]] = measure(
-            models, cohort, context, streams
-        )
-        return {handle: [fit(each) for each in row] for handle, row in found.items()}
-
-    def fit(each: RiskEstimate | None) -> RiskEstimate | None:
-        fits = None if each is None else _checked(name, each)
-        return fits if fits and fits.is_known else None
-
-    return checked
-
-
-def _checked(name: str, found: object) -> RiskEstimate:
-    """Return what was found, in plain numbers; refuse what nobody can act on."""
-    if not isinstance(found, RiskEstimate):
-        raise ConfigError(
-            f"Your risk estimator {name} must return a covey.RiskEstimate of a covey.Figure, or "
-            f"covey.RiskEstimate.unknown with a reason, found a {type(found).__name__}. Correct it."
-        )
-    if not found.is_known:
-        return RiskEstimate.unknown(found.figure.reason)
-    risk, error = found.risk, found.standard_error
-    if not (0 <= risk <= 1 and 0 <= error < math.inf):
-        raise ConfigError(
-            f"Your risk estimator {name} must return a risk from 0 to 1 with a standard "
-            f"error of 0 or more, found {risk:g} with {error:g}. Return "
-            f"covey.RiskEstimate.unknown where there is no estimate."
-        )
-    auc = None if found.auc is None else float(found.auc)
-    return replace(found, figure=Figure(float(risk), float(error)), auc=auc)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -1,12 +1,8 @@
 """From settings to everything that a run is made of."""
 
-import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from covey.algorithms.clients import Clients
 from covey.algorithms.state import Cohort
@@ -15,6 +11,7 @@ from covey.base.events import ComponentsUsed
 from covey.base.names import ClientName
 from covey.base.rng import Streams
 from covey.data.clients import brought_population
+from covey.data.data_hash import DataHashes
 from covey.data.examples import Client, Examples, Layout
 from covey.data.population import Population, absent_population, normalised_population
 from covey.membership.references import RetrainRecipe
@@ -29,7 +26,6 @@ from covey.settings.algorithm import (
     clients_of,
     federation_of,
     notes,
-    num_clusters,
 )
 from covey.settings.clients import (
     Overrides,
@@ -44,63 +40,6 @@ from covey.settings.load import Config
 from covey.settings.model import check_trains, engine_of, model_of, notes_of_model
 from covey.settings.risk import Components, retrain_recipe
 from covey.settings.schema import recipe_of
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
-
-EVERY = 64
-"""Clients between two places from which a hash can be carried on."""
-
-
-def data_hash(population: Population) -> str:
-    """Return SHA-256 over all clients' handles and examples, as hex.
-
-    Empty where the clients keep their examples to themselves.
-    """
-    return DataHashes().of(population)
-
-
-class DataHashes:
-    """Hashes populations of one run, which differ by few clients.
-
-    A hash is carried on from where the clients are others than in the one before: somebody
-    left, or came. Examples are frozen, so the same ones have the same bytes.
-    """
-
-    def __init__(self) -> None:
-        self._clients: tuple[Client, ...] = ()
-        self._marks: tuple[_Hash, ...] = ()
-
-    def of(self, population: Population) -> str:
-        """Return what `data_hash` does."""
-        clients = population.clients
-        if not any(len(client.train) for client in clients):
-            return ""
-        both = zip(self._clients, clients, strict=False)
-        alike = sum(1 for _ in takewhile(lambda pair: _have_same(*pair), both))
-        marks = [*self._marks[: alike // EVERY]]
-        layout = population.layout or ""
-        digest = marks[-1].copy() if marks else hashlib.sha256(str(layout).encode())
-        for count, client in enumerate(clients[len(marks) * EVERY :], 1):
-            _add(digest, client)
-            if count % EVERY == 0:
-                marks.append(digest.copy())
-        self._clients, self._marks = clients, tuple(marks)
-        return digest.hexdigest()
-
-
-def _have_same(one: Client, other: Client) -> bool:
-    return one is other or (
-        one.handle == other.handle and one.train is other.train and one.holdout is other.holdout
-    )
-
-
-def _add(digest: "_Hash", client: Client) -> None:
-    digest.update(client.handle.encode())
-    for examples in (client.train, client.holdout):
-        if len(examples):  # of thousands of clients many hold out none
-            digest.update(np.ascontiguousarray(examples.inputs.numpy()).data)
-            digest.update(np.ascontiguousarray(examples.labels.numpy()).data)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -200,7 +139,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         streams=streams,
         algorithm=algorithm,
         nobody=clients_of(components, algorithm.setup),
-        num_clusters=num_clusters(config, population),
+        num_clusters=config.method.num_models or len(population.clients),
         reference=Reference(population.non_members),
         retrain_recipe=retrain_recipe(components),
         notes=(*of_data, *notes_of_model(overrides), *notes(config)),
