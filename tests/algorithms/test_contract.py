@@ -53,7 +53,7 @@ from covey.base.events import (
 )
 from covey.base.params import layers_of, model_hash
 from covey.components.built_ins import BUILT_INS
-from covey.components.parts import find
+from covey.components.names import find
 from covey.data.examples import Client, Preference
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import MULTICLASS

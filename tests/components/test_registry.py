@@ -12,10 +12,11 @@ from covey import Algorithm, ClusterSelection, Component, ConfigError, Schedule,
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import OwnSelection
-from covey.components import parts
+from covey.components import names
 from covey.components.built_ins import BUILT_INS
+from covey.components.names import find, is_known, known_names
 from covey.components.own_code import source_hash
-from covey.components.parts import create, find, is_known, known_names, reference
+from covey.components.parts import create, reference
 from plugins.cautious import Cautious
 
 MINE = "plugins.cautious:Cautious"
@@ -155,16 +156,16 @@ def test_a_function_is_a_component_with_its_keywords():
 
 def test_an_installed_plugin_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch):
     installed = {"selection.cautious": MINE, "algorithm.else": "somewhere:Else"}
-    monkeypatch.setattr(parts, "_installed", lambda: installed)
+    monkeypatch.setattr(names, "_installed", lambda: installed)
     assert known_names("selection")[-1] == "cautious"
     assert is_known("selection", "cautious")
     assert not is_known("selection", "else")
-    parts._names.cache_clear()
+    names.recorded_names.cache_clear()
     made = selection("cautious", margin=0.1)
     assert made == Cautious(margin=0.1)
     assert reference(made) == "cautious"
     monkeypatch.undo()
-    parts._names.cache_clear()
+    names.recorded_names.cache_clear()
 
 
 def test_components_are_recorded_as_an_import_finds_them_again():

@@ -8,7 +8,8 @@ import torch
 
 from covey import DataSet, Examples, Partition, Shift, Source
 from covey.components.built_ins import BUILT_INS
-from covey.components.parts import create, find
+from covey.components.names import find
+from covey.components.parts import create
 from covey.data.source import DataSource, publications
 from plugins.data_hospitals import Hospitals
 from plugins.data_stripes import Stripes

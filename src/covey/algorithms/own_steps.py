@@ -149,11 +149,7 @@ def is_finite(params: Params) -> bool:
 
 
 Assess = Callable[[Target, RiskContext, Streams], Assessment]
-
-
 Judged = dict[Handle, list[RiskEstimate | None]]
-
-
 Judge = Callable[[tuple[Params, ...], Sequence[Client], RiskContext, Streams], Judged]
 
 

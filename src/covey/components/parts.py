@@ -7,14 +7,9 @@ point `KIND.NAME` of the group `covey.components`), or `package.module:name`, or
 `python:name` where a program passes what no import finds again.
 """
 
-import importlib
 import inspect
-import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache, partial
-from importlib.metadata import entry_points
 from itertools import count
 from numbers import Integral
 from types import FunctionType
@@ -33,7 +28,17 @@ from pydantic_core import (
 )
 
 from covey.base.errors import ConfigError
-from covey.components.built_ins import BUILT_INS, DEFAULTS
+from covey.components.built_ins import DEFAULTS
+from covey.components.described import described_in, settings_of_kind, spec_of_kind
+from covey.components.names import (
+    PASSED,
+    coveys_packages,
+    find,
+    imported,
+    is_known,
+    passed,
+    recorded_names,
+)
 from covey.components.own_code import ForeignCodeError, check_import, source_hash
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -44,7 +49,6 @@ AboveZero = Annotated[float, Field(gt=0)]
 Range = Annotated[tuple[float, float], Field(strict=False)]  # TOML has lists alone
 Shares = Annotated[tuple[Share, Share], Field(strict=False)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
-
 C = TypeVar("C", bound="Component")
 
 
@@ -104,7 +108,7 @@ class Component(SettingsSection):
     @property
     def is_own(self) -> bool:
         """Whether a user wrote it."""
-        return type(self).__module__.partition(".")[0] not in _coveys_packages()
+        return type(self).__module__.partition(".")[0] not in coveys_packages()
 
     def vouches_for(self, attribute: str) -> bool:
         """Say whether a truth that protects somebody holds of it, and may be believed.
@@ -158,7 +162,7 @@ class OwnFunction(Component):
     @property
     def is_own(self) -> bool:
         """Whether a user wrote the function."""
-        return getattr(self.function, "__module__", "").partition(".")[0] not in _coveys_packages()
+        return getattr(self.function, "__module__", "").partition(".")[0] not in coveys_packages()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -302,153 +306,6 @@ def _wrong_name(kind: str, value: object, error: ConfigError) -> ValidationError
     return ValidationError.from_exception_data(kind, [line])
 
 
-@cache
-def described_in(cls: type) -> Mapping[str, str]:
-    """Return what docstrings say of attributes by name, those of the classes above too."""
-    found: dict[str, str] = {}
-    for each in reversed(cls.__mro__):
-        text = inspect.cleandoc(each.__doc__ or "")
-        _, _, listed = text.partition("\nAttributes:\n")
-        listed = listed.partition("\n\n")[0]
-        for entry in re.split(r"\n(?=    \w)", f"\n{listed}"):
-            name, colon, meaning = entry.strip().partition(": ")
-            if colon:
-                found[name] = re.sub(r"\s+", " ", meaning).removesuffix(".")
-    return found
-
-
-@cache
-def described(kind: str) -> str:
-    """Return what can be chosen of a kind, in Markdown: of each its docstring's first sentence."""
-    told: list[str] = []
-    for name in BUILT_INS[kind]:
-        paragraph = inspect.cleandoc(find(kind, name, kind).__doc__ or "").partition("\n\n")[0]
-        said = " ".join(paragraph.split()).partition(". ")[0].removesuffix(".")
-        rest = said.partition(" ")[0][1:]
-        told.append(f"`{name}`: {said[:1].lower() if rest == rest.lower() else said[:1]}{said[1:]}")
-    return "; ".join([*told, "or `package.module:name`"])
-
-
-@cache
-def spec_of_kind(kind: str) -> dict[str, Any]:
-    """Return the JSON schema of a setting that is a component of this kind."""
-    pattern = r"^[\w.]+:\w+$" + (r"|^[A-Z]\w*$" if kind == "optimizer" else "")
-    names = [
-        {"type": "string", "enum": [*known_names(kind)]},
-        {"type": "string", "pattern": pattern},
-    ]
-    default = {"default": DEFAULTS[kind]} if kind in DEFAULTS else {}
-    properties: dict[str, Any] = {
-        "name": {"anyOf": names, "description": described(kind), **default}
-    }
-    for specs in settings_of_kind(kind).values():
-        for key, spec in specs.items():
-            properties.setdefault(key, spec)
-    return {"anyOf": [*names, {"type": "object", "properties": properties}], **default}
-
-
-@cache
-def settings_of_kind(kind: str) -> Mapping[str, Mapping[str, dict[str, Any]]]:
-    """Return the JSON schema of every setting of every built-in component of a kind."""
-    found: dict[str, Mapping[str, dict[str, Any]]] = {}
-    for name in BUILT_INS[kind]:
-        cls = find(kind, name, kind)
-        if inspect.isclass(cls) and issubclass(cls, Component):
-            found[name] = cls.model_json_schema().get("properties", {})
-    return found
-
-
-@cache
-def shared_settings(kind: str) -> frozenset[str]:
-    """Return the settings that every component of a kind has."""
-    cls: type[Component] = find(kind, next(iter(settings_of_kind(kind))), kind)
-    bases = [b for b in cls.__mro__ if issubclass(b, Component) and b is not Component]
-    return frozenset(bases[-1].model_fields)
-
-
-GROUP = "covey.components"
-
-PASSED = "python:"
-"""How names begin of what no import can find."""
-
-_passed: dict[str, object] = {}
-"""Components that a program passed and that no import can find again, by name."""
-
-
-@cache
-def _installed() -> Mapping[str, str]:
-    """Return every installed plug-in, `kind.name` to `package.module:name`."""
-    return {each.name: each.value for each in entry_points(group=GROUP)}
-
-
-@cache
-def _coveys_packages() -> frozenset[str]:
-    """Return the packages that are covey's, or installed with it: they are no user's own."""
-    points = entry_points(group=GROUP)
-    return frozenset(
-        {"covey"}
-        | {p.module.partition(".")[0] for p in points if p.dist and p.dist.name == "covey"}
-    )
-
-
-def known_names(kind: str) -> tuple[str, ...]:
-    """Return the names of all built-in and installed components of a kind."""
-    prefix = f"{kind}."
-    plugins = (n.removeprefix(prefix) for n in _installed() if n.startswith(prefix))
-    return (*BUILT_INS[kind], *sorted(plugins))
-
-
-def is_known(kind: str, name: str) -> bool:
-    """Say whether this can be a component's name; nothing is imported for it."""
-    of_torch = kind == "optimizer" and name[:1].isupper()
-    return ":" in name or of_torch or name in known_names(kind)
-
-
-def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a function
-    """Return the class or the function of this name.
-
-    Args:
-        kind: one of `BUILT_INS`.
-        name: as the settings have it; of an optimizer also that of a class of torch.optim.
-        key: the setting, for messages.
-
-    Raises:
-        ConfigError: there is none, or importing it failed.
-    """
-    if name in _passed:
-        return _passed[name]
-    built_in = BUILT_INS[kind].get(name)
-    path = built_in or _installed().get(f"{kind}.{name}", name)
-    if kind == "optimizer" and name.isidentifier() and name[0].isupper():
-        path = f"torch.optim:{name}"
-    elif path == name and ":" in name and not name.startswith("covey."):
-        check_import(key, name)
-    module, colon, attribute = path.partition(":")
-    if not colon:
-        near = get_close_matches(name, known_names(kind), n=1)
-        meant = f"Did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(
-            f"{key} must be one of {', '.join(known_names(kind))} or "
-            f"package.module:name, found {name!r}. {meant}Change the value."
-        )
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # a module of somebody's may raise anything
-        raise ConfigError(
-            f"{key} = {name!r} must name a component as package.module:name, but "
-            f"importing it failed: {error}. Check the spelling and PYTHONPATH, or pass "
-            f"it from the program that has it."
-        ) from error
-    if not callable(found):
-        raise ConfigError(
-            f"{key} = {name!r} must name a class or a function, found a "
-            f"{type(found).__name__}. Name one of those."
-        )
-    return found
-
-
 def create(kind: str, value: object, key: str, base: type[C]) -> C:
     """Return a component that no setting of a run holds, by its name or as a table.
 
@@ -480,16 +337,16 @@ def reference(component: object) -> str:
         maker = type(component)
     qualname = getattr(maker, "__qualname__", type(maker).__qualname__)
     module = getattr(maker, "__module__", "")
-    if known := _names().get(f"{module}:{qualname}"):
+    if known := recorded_names().get(f"{module}:{qualname}"):
         return known
     if module.startswith("torch.optim") and inspect.isclass(maker):
         return qualname
-    if module != "__main__" and _imported(module, qualname) == maker:
+    if module != "__main__" and imported(module, qualname) == maker:
         return f"{module}:{qualname}"
     word = f"{PASSED}{qualname.rpartition('.')[2].strip('<>')}"
     names = (word if n == 1 else f"{word}_{n}" for n in count(1))
-    name = next(n for n in names if _is_same(_passed.setdefault(n, maker), maker))
-    _passed[name] = maker
+    name = next(n for n in names if _is_same(passed.setdefault(n, maker), maker))
+    passed[name] = maker
     return name
 
 
@@ -509,38 +366,6 @@ def _is_top_level(thing: object) -> bool:
     return bool(name) and "<" not in name
 
 
-def is_missing(name: str) -> bool:
-    """Say whether a name is of a part that a program passed, and that is not here."""
-    return name.startswith(PASSED) and name not in _passed
-
-
-def pass_again(recorded: str, name: str) -> None:
-    """Let a part be found under the name by which a run recorded it.
-
-    Args:
-        recorded: that name.
-        name: the part's now, as `reference` returned it.
-    """
-    if recorded.startswith(PASSED) and name in _passed:
-        _passed[recorded] = _passed[name]
-
-
-def _imported(module: str, qualname: str) -> object:
-    """Return what an import finds under this name, of what is loaded; None: nothing."""
-    found: object = sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return found
-
-
-@cache
-def _names() -> Mapping[str, str]:
-    """Return the names of all that is built in or installed, by `package.module:name`."""
-    installed = {path: name.partition(".")[2] for name, path in _installed().items()}
-    built_in = {path: name for names in BUILT_INS.values() for name, path in names.items()}
-    return installed | built_in
-
-
 def components_in(section: BaseModel, key: str = "") -> Sequence[tuple[str, Component]]:
     """Return every component in a section of the settings, with its `section.key`."""
     found: list[tuple[str, Component]] = []
@@ -554,3 +379,11 @@ def components_in(section: BaseModel, key: str = "") -> Sequence[tuple[str, Comp
         if isinstance(value, SettingsSection):
             found.extend(components_in(value, path))
     return found
+
+
+@cache
+def shared_settings(kind: str) -> frozenset[str]:
+    """Return the settings that every component of a kind has."""
+    cls: type[Component] = find(kind, next(iter(settings_of_kind(kind))), kind)
+    bases = [b for b in cls.__mro__ if issubclass(b, Component) and b is not Component]
+    return frozenset(bases[-1].model_fields)

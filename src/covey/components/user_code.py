@@ -18,14 +18,9 @@ from covey.base.errors import ConfigError, CoveyError
 from covey.components.own_code import raised_at
 
 P = ParamSpec("P")
-
-
 R = TypeVar("R")
-
-
 READ = 2**26
 """Bytes whose contents are compared; of what is beyond, whether torch wrote into it."""
-
 
 Leaf = Tensor | np.ndarray
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from covey.base.errors import ChecksumError, DataError
 from covey.base.files import MEBIBYTE, read_bounded
-from covey.components.parts import Component, OwnFunction, find, known_names
+from covey.components.names import find, known_names
+from covey.components.parts import Component, OwnFunction
 
 if TYPE_CHECKING:
     from covey.data.clients import PopulationRequest

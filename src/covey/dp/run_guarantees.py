@@ -16,7 +16,7 @@ from typing import Literal
 from covey.base import events
 from covey.base.history import of_kinds
 from covey.base.names import Handle
-from covey.components.parts import find, is_known
+from covey.components.names import find, is_known
 from covey.dp.accountant import (
     EpsilonBound,
     Mechanism,

@@ -18,7 +18,8 @@ from covey.base.names import Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
-from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, Texts, find
+from covey.components.names import find
+from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, Texts
 from covey.models.features import (
     FeatureMap,
     FrozenFeatures,

@@ -8,8 +8,9 @@ from typing import Any
 
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
 from covey.base.names import BASES, Basis, ClientName
+from covey.components.names import PASSED, is_missing, pass_again
 from covey.components.own_code import only_from
-from covey.components.parts import PASSED, Component, Unread, components_in, is_missing, pass_again
+from covey.components.parts import Component, Unread, components_in
 from covey.data.arrays import read_client
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS

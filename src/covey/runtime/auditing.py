@@ -13,7 +13,8 @@ from covey.base.events import ModelAttacked
 from covey.base.history import History
 from covey.base.names import Params
 from covey.components.built_ins import USUAL_ATTACKS
-from covey.components.parts import create, known_names
+from covey.components.names import known_names
+from covey.components.parts import create
 from covey.components.user_code import user_function
 from covey.data.examples import Examples
 from covey.engine.protocol import ScoringJob

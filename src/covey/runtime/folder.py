@@ -28,8 +28,8 @@ from covey.base.files import (
 )
 from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle
+from covey.components.names import PASSED
 from covey.components.own_code import origins_of
-from covey.components.parts import PASSED
 from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import LedgerReader

@@ -67,13 +67,10 @@ class ReplayOptions:
 
 
 NO_REPLAY = ReplayOptions()
-
-
 HEADS_WITHOUT_NOISE = (
     "Whoever has a ridge head without noise, and candidate records, knows who was in it: "
     "covey audit RUN --attack weights shows it."
 )
-
 
 SUMS_ALONE = (
     "The server sees sums over clients alone, and who is in each. What is measured of all "

@@ -19,8 +19,6 @@ from covey.settings.rules import Idle, Refusal, reasons, refusals
 from covey.settings.schema import Sections
 
 IN_USER = re.compile(r"(://[^/?#@:]*):[^@/]*@")
-
-
 IN_QUERY = re.compile(r"(\b\w*password=)[^&\s\"']+", re.IGNORECASE)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from covey.components.built_ins import DEFAULTS
-from covey.components.parts import settings_of_kind
+from covey.components.described import settings_of_kind
 from covey.settings.reference import (
     Spec,
     choices,
@@ -25,8 +25,6 @@ from covey.settings.rules import Refusal
 from covey.settings.schema import Sections
 
 Path = tuple[str | int, ...]
-
-
 Error = Mapping[str, Any]
 
 

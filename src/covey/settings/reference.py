@@ -13,19 +13,13 @@ from pydantic import BaseModel
 
 from covey.base.errors import ConfigError
 from covey.components.built_ins import DEFAULTS
-from covey.components.parts import (
-    Part,
-    described,
-    described_in,
-    find,
-    settings_of_kind,
-    shared_settings,
-)
+from covey.components.described import described, described_in, settings_of_kind
+from covey.components.names import find
+from covey.components.parts import Part, shared_settings
 from covey.settings.schema import Sections
 
 Spec = Mapping[str, Any]
 """What a JSON schema says of one value."""
-
 
 _BOUNDS = (
     ("exclusiveMinimum", "greater than"),
@@ -34,7 +28,6 @@ _BOUNDS = (
     ("maximum", "less than or equal to"),
 )
 
-
 _ONE = {
     "string": "a string",
     "boolean": "true or false",
@@ -42,7 +35,6 @@ _ONE = {
     "integer": "an integer",
     "number": "a number",
 }
-
 
 _MANY = {"string": "strings", "object": "tables"}
 

@@ -21,26 +21,12 @@ from covey.engine.recipe import Objective
 from covey.settings.schema import Sections, is_solved, recipe_of
 
 CLASSES = "labels that are classes"
-
-
 ONE_CLASS = "one class per example"
-
-
 EVERYBODYS_DATA = "to see every client's data"
-
-
 KNOWN_FROM_START = "to know all clients from the start"
-
-
 SIMULATED_HERE = "clients that are simulated here"
-
-
 SHARED_MODELS = "models that several clients share"
-
-
 SINGLE_UPDATES = "the server to see single updates"
-
-
 BARE_SUMS = "sums without noise"
 
 
@@ -541,8 +527,6 @@ class Idle:
 
 
 _OF_TWO_GROUPS = ("minority_share", "minority", "majority", "examples_per_client")
-
-
 _OF_SIMULATION = (
     *("population.clients", "population.shift", "population.shift_per", "population.groups"),
     *("population.partition", "population.images", "population.audit_examples"),

@@ -43,8 +43,6 @@ from covey.models.networks import MnistCnn
 from covey.trackers import Tracker
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
-
-
 ByHandle = Annotated[
     tuple[Annotated[tuple[str, Share, Share], Field(strict=False)], ...], Field(strict=False)
 ]

@@ -1,0 +1,126 @@
+"""How a component is found by its name: built in, installed, imported, or passed by a program."""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from covey.base.errors import ConfigError
+from covey.components.built_ins import BUILT_INS
+from covey.components.own_code import check_import
+
+GROUP = "covey.components"
+PASSED = "python:"
+"""How names begin of what no import can find."""
+
+passed: dict[str, object] = {}
+"""Components that a program passed and that no import can find again, by name."""
+
+
+@cache
+def _installed() -> Mapping[str, str]:
+    """Return every installed plug-in, `kind.name` to `package.module:name`."""
+    return {each.name: each.value for each in entry_points(group=GROUP)}
+
+
+@cache
+def coveys_packages() -> frozenset[str]:
+    """Return the packages that are covey's, or installed with it: they are no user's own."""
+    points = entry_points(group=GROUP)
+    return frozenset(
+        {"covey"}
+        | {p.module.partition(".")[0] for p in points if p.dist and p.dist.name == "covey"}
+    )
+
+
+def known_names(kind: str) -> tuple[str, ...]:
+    """Return the names of all built-in and installed components of a kind."""
+    prefix = f"{kind}."
+    plugins = (n.removeprefix(prefix) for n in _installed() if n.startswith(prefix))
+    return (*BUILT_INS[kind], *sorted(plugins))
+
+
+def is_known(kind: str, name: str) -> bool:
+    """Say whether this can be a component's name; nothing is imported for it."""
+    of_torch = kind == "optimizer" and name[:1].isupper()
+    return ":" in name or of_torch or name in known_names(kind)
+
+
+def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a function
+    """Return the class or the function of this name.
+
+    Args:
+        kind: one of `BUILT_INS`.
+        name: as the settings have it; of an optimizer also that of a class of torch.optim.
+        key: the setting, for messages.
+
+    Raises:
+        ConfigError: there is none, or importing it failed.
+    """
+    if name in passed:
+        return passed[name]
+    built_in = BUILT_INS[kind].get(name)
+    path = built_in or _installed().get(f"{kind}.{name}", name)
+    if kind == "optimizer" and name.isidentifier() and name[0].isupper():
+        path = f"torch.optim:{name}"
+    elif path == name and ":" in name and not name.startswith("covey."):
+        check_import(key, name)
+    module, colon, attribute = path.partition(":")
+    if not colon:
+        near = get_close_matches(name, known_names(kind), n=1)
+        meant = f"Did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(
+            f"{key} must be one of {', '.join(known_names(kind))} or "
+            f"package.module:name, found {name!r}. {meant}Change the value."
+        )
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # a module of somebody's may raise anything
+        raise ConfigError(
+            f"{key} = {name!r} must name a component as package.module:name, but "
+            f"importing it failed: {error}. Check the spelling and PYTHONPATH, or pass "
+            f"it from the program that has it."
+        ) from error
+    if not callable(found):
+        raise ConfigError(
+            f"{key} = {name!r} must name a class or a function, found a "
+            f"{type(found).__name__}. Name one of those."
+        )
+    return found
+
+
+def is_missing(name: str) -> bool:
+    """Say whether a name is of a part that a program passed, and that is not here."""
+    return name.startswith(PASSED) and name not in passed
+
+
+def pass_again(recorded: str, name: str) -> None:
+    """Let a part be found under the name by which a run recorded it.
+
+    Args:
+        recorded: that name.
+        name: the part's now, as `reference` returned it.
+    """
+    if recorded.startswith(PASSED) and name in passed:
+        passed[recorded] = passed[name]
+
+
+def imported(module: str, qualname: str) -> object:
+    """Return what an import finds under this name, of what is loaded; None: nothing."""
+    found: object = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+@cache
+def recorded_names() -> Mapping[str, str]:
+    """Return the names of all that is built in or installed, by `package.module:name`."""
+    installed = {path: name.partition(".")[2] for name, path in _installed().items()}
+    built_in = {path: name for names in BUILT_INS.values() for name, path in names.items()}
+    return installed | built_in
