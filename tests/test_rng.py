@@ -305,3 +305,15 @@ def test_seeded_noise_is_added_as_it_is():
     noise = draws.normal(0.0, 1.0, (20,))
     found = with_noise(torch.full((20,), 1 / 3), noise, 1.0, draws)
     assert torch.equal(found, torch.full((20,), 1 / 3) + torch.from_numpy(noise).float())
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 3, 4, 5, 9, 31])
+def test_a_stream_is_seeded_by_the_number_that_its_digest_is(
+    monkeypatch: pytest.MonkeyPatch, zeros: int
+) -> None:
+    digest = bytes(zeros) + Streams(0).digest()[zeros:]
+    monkeypatch.setattr(Streams, "digest", lambda _: digest)
+
+    seeded = np.random.default_rng(int.from_bytes(digest, "big"))
+
+    assert Streams(0).generator().integers(2**62) == seeded.integers(2**62)

@@ -334,7 +334,9 @@ def without_personal(job: TrainingJob) -> TrainingJob:
 
     Nor what the client knows of its records, which is no objective's.
     """
-    apart = (PERSONAL, LAYERS, OWN_RECORDS)
+    apart = {PERSONAL, LAYERS, OWN_RECORDS}
+    if apart.isdisjoint(job.memory):
+        return job
     seen = {key: kept for key, kept in job.memory.items() if key not in apart}
     return replace(job, memory=seen)
 

@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ class Streams:
 
     def at(self, *names: str | int) -> "Streams":
         """Return the node reached by going down these names."""
-        return replace(self, path=(*self.path, *names))
+        return Streams(self.seed, (*self.path, *names), self.secret)
 
     def hidden(self) -> "Streams":
         """Return this node's twin for draws that must stay unknown."""
@@ -58,7 +58,9 @@ class Streams:
 
     def generator(self) -> np.random.Generator:
         """Return a fresh generator at the start of this stream."""
-        return np.random.default_rng(int.from_bytes(self.digest(), "big"))
+        # The number that the digest is, in the words that numpy would cut it into, slowly.
+        words = np.frombuffer(self.digest()[::-1], "<u4")
+        return np.random.default_rng(words if words[-1] else np.trim_zeros(words, "b"))
 
     def draws(self) -> "Draws":
         """Return a fresh generator of the hidden twin: cryptographic under a secret."""

@@ -45,7 +45,8 @@ class Examples:
 
     def take(self, indices: Int[Tensor, " chosen"]) -> "Examples":
         """Return the examples at these positions, in this order."""
-        return Examples(self.inputs[indices], self.labels[indices], self.layout)
+        inputs, labels = self.inputs.index_select(0, indices), self.labels.index_select(0, indices)
+        return Examples(inputs, labels, self.layout)
 
     @classmethod
     def joined(cls, sets: "Sequence[Examples]") -> "Examples":

@@ -23,6 +23,7 @@ from torch import (
 
 from covey.base.files import keep_freed_memory
 from covey.base.names import Params
+from covey.data.examples import Examples
 from covey.engine.descent import corrected, in_order, private_gradients, reshaping, trainable
 from covey.engine.dropout import SeededDropout, check_dropout, has_dropout
 from covey.engine.protocol import (
@@ -137,14 +138,18 @@ def bundled(
 
 
 def training_work(job: TrainingJob, frozen: int = 0) -> float:
-    """Return parameters times the examples that are seen, each as often as it is.
+    """Return numbers times the examples that are seen, each as often as it is.
+
+    Numbers are those of the model, or of an example where these are more.
 
     Args:
         job: what is trained.
         frozen: how many numbers the module has beside the model.
     """
-    seen = num_steps(len(job.examples), job.recipe) * job.recipe.batch_size
-    return float((num_parameters(job.start) + frozen) * seen)
+    size = len(job.examples.labels)
+    seen = num_steps(size, job.recipe) * job.recipe.batch_size
+    of_example = job.examples.inputs.numel() // max(size, 1)
+    return float(max(num_parameters(job.start) + frozen, of_example) * seen)
 
 
 def num_parameters(params: Params) -> int:
@@ -183,7 +188,7 @@ class ReferenceEngine:
         memory = in_order(job, list(weights))
         optimizer = recipe.optimizer.make(values, recipe.learning_rate)
         own_dropout = SeededDropout(module, job)
-        for gradients in _gradients(module, values, job, self._task, own_dropout):
+        for gradients in _gradients(module, values, job, batches(job), self._task, own_dropout):
             with torch.no_grad():
                 extra = corrected(recipe.objective, values, start, memory)
             for i, value in enumerate(values):
@@ -198,29 +203,34 @@ def _gradients(
     module: nn.Module,
     weights: list[Tensor],
     job: TrainingJob,
+    steps: Iterable[Examples],
     task: Task,
     own_dropout: AbstractContextManager[object],
     precision: Precision = "float32",
 ) -> Iterator[list[Tensor]]:
-    """Yield each step's gradient at what the weights are by then."""
+    """Yield the gradient of each step's mean loss at what the weights are by then."""
     if job.recipe.record_clip > 0:
         yield from private_gradients(module, job, task)
         return
     losses_of, seen = job.recipe.loss.of(task), list[Losses]()
-    for batch in batches(job):
-        # The cache of cast weights is shared by all threads, and would outlive a step.
-        with (
-            own_dropout,
-            torch.autocast("cpu", enabled=precision == "bfloat16", cache_enabled=False),
-        ):
+    for batch in steps:
+        with own_dropout, _multiplying_in(precision):
             losses = losses_of(model_outputs(module, batch.inputs), batch.labels)
-            loss = losses.mean()
         if job.on_losses:
             seen.append(losses.detach())
-        del losses
-        yield list(torch.autograd.grad(loss, weights, materialize_grads=True))
+        size = len(batch.labels)
+        shares = losses.new_full((size,), 1 / size)  # of the mean, without the operation
+        yield list(torch.autograd.grad(losses, weights, shares, materialize_grads=True))
     if job.on_losses and seen:
         job.on_losses(seen)
+
+
+def _multiplying_in(precision: Precision) -> AbstractContextManager[object]:
+    """Return a block whose forward pass multiplies in this type."""
+    if precision == "float32":
+        return nullcontext()
+    # The cache of cast weights is shared by all threads, and would outlive a step.
+    return torch.autocast("cpu", cache_enabled=False)
 
 
 Result = TypeVar("Result")
@@ -330,16 +340,21 @@ class ParallelEngine:
         return score_part(self._thread_local.model.module, job, self._task)
 
     def _train_bundle(self, jobs: Sequence[TrainingJob]) -> tuple[list[Params], Exception | None]:
-        """Return what was trained, and what stopped it."""
+        """Return what was trained, and what stopped it.
+
+        Batches of tiny jobs are made for all of them first: what a processor does over and
+        over again takes it half the time.
+        """
         trained: list[Params] = []
-        for job in jobs:
-            try:
-                trained.append(self._train_one(job))
-            except Exception as error:
-                return trained, error
+        try:
+            made = map(batches, jobs) if len(jobs) == 1 else [list(batches(job)) for job in jobs]
+            for job, steps in zip(jobs, made, strict=True):
+                trained.append(self._train_one(job, steps))
+        except Exception as error:
+            return trained, error
         return trained, None
 
-    def _train_one(self, job: TrainingJob) -> Params:
+    def _train_one(self, job: TrainingJob, steps: Iterable[Examples]) -> Params:
         model: ReusedModel = self._thread_local.model
         model.begin_at(job.start)
         recipe, weights = job.recipe, model.weights
@@ -347,7 +362,7 @@ class ParallelEngine:
         step = reshaping(step, recipe, weights, in_order(job, model.names))
         own_dropout = model.dropout(job)
         for gradients in _gradients(
-            model.module, weights, job, self._task, own_dropout, self._precision
+            model.module, weights, job, steps, self._task, own_dropout, self._precision
         ):
             step(gradients)
             del gradients  # before the next ones are made beside them

@@ -116,21 +116,21 @@ class Sgd(Optimizer):
         """Return steps whose product and difference are rounded at once, or one by one."""
         velocity = [torch.zeros_like(value) for value in weights] if self.momentum else []
 
-        @torch.no_grad()
         def step(gradients: Tensors) -> None:
-            if self.weight_decay:
-                gradients = _foreach_add(gradients, weights, alpha=self.weight_decay)
-            along = gradients
-            if velocity:
-                _foreach_mul_(velocity, self.momentum)
-                _foreach_add_(velocity, gradients)
-                along = velocity
-                if self.nesterov:
-                    along = _foreach_add(gradients, velocity, alpha=self.momentum)
-            if twice:
-                _foreach_sub_(weights, _foreach_mul(along, learning_rate))
-            else:
-                _foreach_add_(weights, along, alpha=-learning_rate)
+            with torch.no_grad():  # as a decorator it takes longer than the step of a tiny model
+                if self.weight_decay:
+                    gradients = _foreach_add(gradients, weights, alpha=self.weight_decay)
+                along = gradients
+                if velocity:
+                    _foreach_mul_(velocity, self.momentum)
+                    _foreach_add_(velocity, gradients)
+                    along = velocity
+                    if self.nesterov:
+                        along = _foreach_add(gradients, velocity, alpha=self.momentum)
+                if twice:
+                    _foreach_sub_(weights, _foreach_mul(along, learning_rate))
+                else:
+                    _foreach_add_(weights, along, alpha=-learning_rate)
 
         return step
 

@@ -1,6 +1,5 @@
 """What an engine does: train clients' copies of a model, and score examples with it."""
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -155,12 +154,12 @@ def batch_indices(
     may be short, or is left out if `drop_last`. A number of steps takes that many pieces
     of an endless row of epochs. Without examples there are no batches.
     """
-    used = used_examples(num_examples, recipe)
-    pieces = itertools.chain.from_iterable(
-        torch.from_numpy(generator.permutation(num_examples)[:used]).split(recipe.batch_size)
-        for _ in itertools.count()
-    )
-    return list(itertools.islice(pieces, num_steps(num_examples, recipe)))
+    used, size = used_examples(num_examples, recipe), recipe.batch_size
+    steps, pieces = num_steps(num_examples, recipe), list[Tensor]()
+    while len(pieces) < steps:
+        order = generator.permutation(num_examples)[:used]
+        pieces += [torch.from_numpy(order[i : i + size]) for i in range(0, used, size)]
+    return pieces[:steps]
 
 
 def job_indices(job: TrainingJob) -> list[Int[Tensor, " batch"]]:
