@@ -198,20 +198,22 @@ class Simulated(Federation):
         jobs = [job(client) for client in cohort]
         # In a list that is emptied: `zip` would hold a model until it has the next one.
         local = ([each] for each in engine.train(map(without_personal, jobs)))
-        own_memory = getattr(engine, "hands_over", False) and not recipe.keeps_memory
+        keeps, kept = recipe.keeps_memory, None
+        own_memory = getattr(engine, "hands_over", False) and not keeps
         less = subtracted_in_place if own_memory else subtract
         own = personal_training(engine, recipe, jobs)
         for client, each, found, personal in zip(cohort, jobs, local, own, strict=True):
             weight = 1.0 if self.weights == "equal" else float(len(client.train))
-            kept = memory_after(each, found[0], personal)
             batches = losses.pop(client.handle, ())
-            if kept is not None and recipe.keep_losses:
-                kept = after_training(kept, each, batches)
             j = assignment[client.handle]
             model = models[j]
-            if kept is not None and recipe.own_layers:
-                kept = with_layers(kept, each.memory, found[0], model)
-                found[0] = {name: found[0][name] for name in model}
+            if keeps:
+                kept = memory_after(each, found[0], personal)
+                if recipe.keep_losses:
+                    kept = after_training(kept, each, batches)
+                if recipe.own_layers:
+                    kept = with_layers(kept, each.memory, found[0], model)
+                    found[0] = {name: found[0][name] for name in model}
             update = [less(found.pop(), model)]
             if (old := (self.stored or {}).get(client.handle)) is not None:
                 update = [as_long_as(update.pop(), old)]

@@ -377,15 +377,8 @@ def with_layers(kept: Memory, before: Memory, trained: Params, shared: Params) -
     return kept if last is None else {**kept, LAYERS: last}
 
 
-def memory_after(
-    job: TrainingJob, trained: Params, personal: Params | None
-) -> Mapping[str, Params] | None:
-    """Return what a client keeps, which is nothing where its recipe asks for nothing.
-
-    Its own model stays as it was where the new one diverged.
-    """
-    if not job.recipe.keeps_memory:
-        return None
+def memory_after(job: TrainingJob, trained: Params, personal: Params | None) -> Memory:
+    """Return what a client keeps; its own model stays as it was where the new one diverged."""
     steps = num_steps(len(job.examples), job.recipe)
     kept = job.recipe.objective.remember(
         without_personal(job).memory, job.start, trained, steps, job.recipe
