@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from covey import Examples, Recipe, ScoringJob, Streams, TrainingJob
 from covey.engine import cpu as parallel
 from covey.engine.cpu import ParallelEngine, Precision
+from covey.engine.protocol import batches
+from covey.models.build import set_params
 
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]
@@ -120,6 +122,33 @@ def test_bundles_are_as_large_as_their_work_allows(limit: float, sizes: list[int
     found = list(parallel.bundled(iter(jobs), parallel.training_work, 3, limit))
     assert [len(bundle) for bundle in found] == sizes
     assert [job for bundle in found for job in bundle] == jobs
+
+
+def test_a_bundle_whose_batches_are_made_at_once_has_few_numbers_in_its_examples():
+    """A job of one parameter that looks at 10 examples of 1,000 numbers: 10,000."""
+    examples = Examples(torch.zeros(10, 1000), torch.zeros(10, dtype=torch.int64))
+    job = TrainingJob({"weight": torch.zeros(1)}, examples, Streams(0), Recipe(batch_size=5))
+    assert parallel.training_work(job) == 10_000
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 25, 100])
+def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(
+    make_module: MakeModule, make_jobs: MakeJobs, size: int
+):
+    module = make_module()
+    recipe = Recipe(batch_size=size, learning_rate=0.1)
+    (job,) = make_jobs(module, (size,), recipe)
+    (found,) = ParallelEngine(module).train([job])
+
+    set_params(module, job.start)
+    (batch,) = batches(job)
+    nn.functional.cross_entropy(
+        module(batch.inputs), batch.labels, reduction="none"
+    ).mean().backward()
+    for name, value in module.named_parameters():
+        assert value.grad is not None
+        with torch.no_grad():
+            assert torch.equal(found[name], value.add_(value.grad, alpha=-0.1))
 
 
 @pytest.mark.usefixtures("two_threads")
