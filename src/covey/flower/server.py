@@ -132,10 +132,8 @@ class NormRule:
             return []
         reference = max(median(moving), self._usual.get(task, 0.0) / 2)
         limit = NORM_FACTOR * reference
-        refused = [handle for handle, length in norms.items() if length > limit]
-        if len(refused) < len(moving):
-            self._usual[task] = reference
-        return refused
+        self._usual[task] = reference
+        return [handle for handle, length in norms.items() if length > limit]
 
 
 def reduced_weights(
