@@ -109,7 +109,8 @@ def test_by_hand():
 
 
 def test_a_client_counts_once_whatever_it_weighs():
-    updates = [replace(each, weight=9.0) for each in sent(of(3.0, 4.0), of(0.0, 0.5))]
+    both = sent(of(3.0, 4.0), of(0.0, 0.5))
+    updates = [replace(each, weight=w) for each, w in zip(both, (9.0, 2.0), strict=True)]
     merged = private_mean(Clipping(1.0, QUIET))((of(0.0, 0.0),), updates, PUBLIC)
     torch.testing.assert_close(merged.clusters[0], of(0.3, 0.65))
 

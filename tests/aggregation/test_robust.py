@@ -70,6 +70,8 @@ def test_krum_by_hand():
     #   0: 1 + 9 = 10;  1: 1 + 4 = 5;  3: 4 + 1 = 5;  4: 1 + 9 = 10;  100: 96^2 + 97^2
     values = (0.0, 1.0, 3.0, 4.0, 100.0)
     assert moved(Krum(), *map(point, values)) == [1.0]  # the first of two equal scores
+    # with 2 nearest the scores are 5, 2, 5, 5, 10; with 3 of them 2 would be the best
+    assert moved(Krum(), *map(point, (0.0, 1.0, 2.0, 4.0, 5.0))) == [1.0]
     # Multi-Krum: the mean of the two best; it takes m + f + 2 = 5 clients
     assert moved(Krum(chosen=2), *map(point, values)) == [2.0]
 

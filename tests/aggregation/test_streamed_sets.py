@@ -97,6 +97,33 @@ def test_a_stream_gives_the_same_models_and_sets_to_the_bit(name: str, n: int, s
     assert len(stream.recalled) == sum(len(e.sets) for e in formed(found))
 
 
+@pytest.mark.parametrize(("share", "near"), [(0.95, False), (0.5, True)])
+def test_who_may_be_too_far_is_near_nobody(share: float, *, near: bool):
+    """Estimates of distances below the largest that counts are right on average only."""
+    apart = {"w": torch.zeros(2**13)}, {"w": torch.zeros(2**13)}
+    apart[1]["w"][0] = share  # and so is its estimate: one coordinate meets no other
+    updates = [ClientUpdate(f"h-{i}", 0, each, 1.0) for i, each in enumerate(apart)]
+    config = replace(hiding(2, QUARTER, max_distance=1.0), window=0.0)
+    start = ({"w": torch.zeros(2**13)},)
+    found = anonymity_aggregator(config)(start, Stream(updates).arriving(), STREAMS)
+    (event,) = formed(found)
+    assert event.near == ((("h-1",), ("h-0",)) if near else ((), ()),)
+
+
+def test_sketches_are_drawn_where_nobody_knows_them_before():
+    wide = [{"w": torch.randn(2**13, generator=torch.Generator().manual_seed(i))} for i in range(2)]
+    updates = [ClientUpdate(f"h-{i}", 0, each, 1.0) for i, each in enumerate(wide)]
+    config = replace(hiding(2, QUARTER), window=0.0)
+
+    def estimates(secret: int):
+        streams = replace(STREAMS, secret=secret)
+        start = ({"w": torch.zeros(2**13)},)
+        found = anonymity_aggregator(config)(start, Stream(updates).arriving(), streams)
+        return [e.diameters for e in found.events if isinstance(e, DistancesSketched)]
+
+    assert estimates(1) != estimates(2)
+
+
 def test_what_is_estimated_is_told_as_an_estimate():
     held, found, _ = merged(SETS, updates_of(12, 0))
     told = [each for each in found.events if isinstance(each, DistancesSketched)]

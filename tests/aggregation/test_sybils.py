@@ -101,7 +101,8 @@ def test_of_unknown_organisations_nothing_is_denied():
 
 def test_a_cluster_of_too_few_organisations_waits():
     only = dict.fromkeys((VICTIM, *HONEST, *SYBILS), "one")
-    for whose in (only, {}, {**only, VICTIM: "v"}):
+    # who is not attested is no organisation, and many such are none
+    for whose in (only, {}, {**only, VICTIM: "v"}, {VICTIM: "v", HONEST[0]: "one"}):
         for t, (_, *events) in played(3, whose):
             assert events == [ClusterWaited(0, 12, K)], t
 

@@ -3,6 +3,7 @@
 import math
 from itertools import permutations
 
+import numpy as np
 import pytest
 from dp_accounting import (
     GaussianDpEvent,
@@ -13,6 +14,7 @@ from dp_accounting import (
 from dp_accounting.pld import PLDAccountant
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import root_scalar
 
 from covey.dp.accountant import (
     choice,
@@ -124,6 +126,23 @@ def test_choices_add_up_with_sums():
 
 def test_a_choice_alone_costs_less_than_its_own_epsilons_together():
     assert epsilon_of(*[choice(0.1)] * 100) < 10.0
+
+
+@pytest.mark.parametrize(("epsilon", "times"), [(1.0, 10), (0.3, 100)])
+def test_choices_cost_as_much_as_the_worst_ones_do(epsilon: float, times: int):
+    """The worst choice is a coin of odds exp(epsilon / 2), or of the opposite ones."""
+    from scipy.stats import binom
+
+    right = 1 / (1 + math.exp(-epsilon / 2))
+    wins = np.arange(times + 1)
+    there, absent = binom.pmf(wins, times, right), binom.pmf(wins, times, 1 - right)
+
+    def excess(of: float) -> float:
+        return float(np.maximum(there - math.exp(of) * absent, 0).sum()) - DELTA
+
+    true = float(root_scalar(excess, bracket=(0, times * epsilon)).root)
+    found = epsilon_of(*[choice(epsilon)] * times)
+    assert true <= found <= 3 * true
 
 
 def test_a_release_that_nobody_can_account_for_has_no_cost():

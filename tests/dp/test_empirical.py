@@ -45,6 +45,13 @@ def test_equal_draws_refute_nothing(seed: int):
     assert least_epsilon(draws[0], draws[0], DELTA, is_gaussian=False).epsilon == 0.0
 
 
+def test_draws_that_a_rule_is_chosen_by_do_not_judge_it():
+    shown = np.repeat([1.0, 0.0], DRAWS // 2)  # the canary shows in the first half alone
+    for is_gaussian in (True, False):
+        found = least_epsilon(shown, np.zeros(DRAWS), DELTA, is_gaussian=is_gaussian)
+        assert found.epsilon == 0
+
+
 def test_a_canary_that_shows_itself_refutes_almost_everything():
     draws = gaussian_draws(1000.0, 0)
     assert least_epsilon(*draws, DELTA, is_gaussian=True).epsilon > 20

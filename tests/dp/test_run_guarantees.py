@@ -30,7 +30,13 @@ from covey.base.events import (
 from covey.base.figure import Figure, RiskEstimate
 from covey.dp.accountant import choice, epsilon_bound, gaussian, gaussian_epsilon, representative
 from covey.dp.current_guarantee import Guarantee
-from covey.dp.run_guarantees import NoisePlan, aggregate_multiplier, forecast, guarantees
+from covey.dp.run_guarantees import (
+    NoisePlan,
+    aggregate_multiplier,
+    forecast,
+    guarantees,
+    representative_noise,
+)
 from covey.heads.perturbed import HeadNoise
 
 DELTA = 1e-5
@@ -218,6 +224,15 @@ def test_all_sets_together_never_cost_more_than_alone(
     assert among <= 1.01 * by_itself
 
 
+@pytest.mark.parametrize("sizes", [(3, 5), (5, 3, 3)])
+def test_noise_for_some_sets_keeps_what_it_was_found_for(sizes: tuple[int, ...]):
+    z = representative_noise(2.0, DELTA, 5, sizes)
+    noisy = RepresentativesPerturbed(0, sizes, 1.0, z)
+    found = the_one([SHARED, noisy, TOGETHER] * 5).epsilon
+    assert found is not None
+    assert found <= 2.0
+
+
 def test_a_forecast_is_the_account_of_what_will_be_recorded():
     record = forecast(NoisePlan("record", 4, DELTA, sampling=0.1, steps=10), 1.5)
     assert record.epsilon == epsilon_of(*[gaussian(1.5, 0.1)] * 40)
@@ -308,6 +323,25 @@ def test_every_release_of_a_head_is_paid_for_and_the_same_one_is_not():
     assert epsilon([*once, *other]) == noise.epsilon(DELTA, 0.5, 2)
     assert epsilon([*once, *bare]) is None
     assert epsilon([SHARED, head(40.0), solved("x"), TOGETHER]) is None
+
+
+@pytest.mark.parametrize(
+    ("weaker", "noise"),
+    [
+        ({"clip": 2.2}, HeadNoise(2.2, 0.6, 12.0, 10)),
+        ({"noise_multiplier": 0.3}, HeadNoise(1.1, 0.3, 12.0, 10)),
+        ({"regularisation": 6.0}, HeadNoise(1.1, 0.6, 6.0, 10)),
+        ({"classes": 20}, HeadNoise(1.1, 0.6, 12.0, 20)),
+        ({"weights": {"c": 0.9}}, HeadNoise(1.1, 0.6, 12.0, 10)),
+    ],
+)
+def test_heads_of_unlike_noise_are_paid_as_the_weakest(weaker, noise: HeadNoise):
+    released = [head(), replace(head(), **weaker)]
+    weight = max(w for each in released for w in each.weights.values())
+    for order in (released, released[::-1]):
+        facts = [each for one in order for each in (SHARED, one, solved("x"), TOGETHER)]
+        record = guarantees(facts, DELTA, secret=True)[2]
+        assert record.epsilon == noise.epsilon(DELTA, weight, 2)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
+from covey.dp.accountant import gaussian_epsilon
 from covey.heads.perturbed import HeadNoise, Hidden
 from covey.heads.sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, Rows, sums_of
 
@@ -159,6 +160,12 @@ def test_epsilon_and_delta_are_of_each_other(delta, weight):
     assume(epsilon > 0)
     assert NOISE.delta(epsilon, weight) <= delta
     assert NOISE.delta(epsilon * 0.99, weight) > delta
+
+
+@given(st.floats(1e-7, 1e-2), st.floats(0.02, 1))
+def test_who_is_replaced_by_its_opposite_moves_a_head_twice_as_far(delta, weight):
+    opposite = gaussian_epsilon(2 * weight / NOISE.multiplier, delta)
+    assert NOISE.epsilon_replaced(delta, weight) >= opposite - 1e-6
 
 
 def test_a_head_is_what_the_system_gives_with_its_noise():

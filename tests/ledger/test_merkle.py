@@ -146,6 +146,16 @@ def test_a_path_of_anything_else_shows_nothing(size, data):
         assert not is_included(found[index], index, size, [root, *path[1:]], root)
 
 
+@given(st.integers(1, 70), st.data())
+def test_a_path_in_a_tree_is_none_in_one_that_is_twice_as_large(size, data):
+    index, small = data.draw(st.integers(0, size - 1)), data.draw(st.integers(1, size))
+    found = leaves(size)
+    path, root = inclusion_proof(found, index), root_of(found)
+    assert not is_included(found[index], index, 2 * size, path, root)
+    grown, roots = consistency_proof(found, small), (root_of(found[:small]), root)
+    assert not is_consistent((small, 2 * size), roots, grown)
+
+
 @given(st.integers(2, 70), st.data())
 def test_a_history_that_was_rewritten_is_not_consistent_with_the_one_before(size, data):
     small = data.draw(st.integers(1, size - 1))

@@ -8,7 +8,7 @@ from covey import Examples, ReferenceEngine, RiskContext, Streams, Target
 from covey.algorithms.client_requests import ClientResponse
 from covey.algorithms.remote import loss_counter
 from covey.data.examples import Client, Preference
-from covey.membership.estimators import EDGES, FOLDS, FederatedEstimator
+from covey.membership.estimators import EDGES, FOLDS, FederatedEstimator, masked_loss_counter
 
 NETWORK = torch.nn.Linear(2, 2)
 COUNTS = (np.full((FOLDS, len(EDGES) + 1), 3), np.full((FOLDS, len(EDGES) + 1), 2))
@@ -46,3 +46,10 @@ def test_no_figure_is_taken_from_fewer_than_five(reporting):
 
 def test_five_are_enough():
     assert finding(5).is_known
+
+
+@pytest.mark.parametrize("members", [0, 1, 2])
+def test_fewer_than_a_sum_is_over_count_nothing(members):
+    target = Target(0, dict(NETWORK.state_dict()), tuple(map(member, range(members))), 1)
+    found = masked_loss_counter(ReferenceEngine(NETWORK), 3)(target, Streams(1))
+    assert not np.any(found)

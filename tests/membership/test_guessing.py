@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from covey import Examples, ReferenceEngine, RiskEstimate, Streams, Target
 from covey.algorithms.redteam import RedTeamed
+from covey.algorithms.state import initial_state
 from covey.base.figure import Figure
 from covey.data.examples import Client
 from covey.engine.recipe import TASKS
@@ -183,6 +185,18 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
         assert found.is_known
         assert (found.source, found.round_index) == ("mine", t)
     assert len(asked) == 4
+
+
+def test_of_a_model_that_diverged_no_older_figure_counts(halves):
+    found = Assessment(RiskEstimate(Figure(0.5, 0.01), 0.5, 9, 9))
+    team = RedTeamed(
+        lambda _, __: found, 1, {}, divergence=lambda t: "as guessing" if t.round_index > 1 else ""
+    )
+    start = initial_state(({"w": torch.zeros(2, 1)},)).with_choices({halves.handle: 0})
+    first = team.measured(replace(start, round_index=1), (), Streams(0)).state
+    assert [each is not None for each in first.risk_estimates()] == [True]
+    second = team.measured(replace(first, round_index=2), (), Streams(0)).state
+    assert second.risk_estimates() == (None,)
 
 
 def test_the_first_entry_that_is_not_finite_is_named():

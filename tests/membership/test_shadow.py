@@ -33,6 +33,8 @@ from covey.membership.shadow import (
     ShadowEstimator,
     ShadowFederation,
     ShadowFederations,
+    ShadowResult,
+    leave_one_out,
     plan_shadows,
 )
 from covey.membership.truth import Assessment, Reference, true_risk
@@ -346,3 +348,29 @@ def test_one_shadow_alone_is_judged_by_its_own_threshold(world: World, trained: 
     assert figure.calibrated
     # the sampling error of 90 members and 90 non-members, at most sqrt(0.5 / 90) / 2
     assert 0 < figure.standard_error < 0.038 * np.sqrt(2)  # of one more draw
+
+
+def test_a_shadow_is_judged_by_the_thresholds_of_others():
+    """Two whose losses lie apart: the threshold of either says one thing of all the other's."""
+    low, high = (
+        ShadowResult({0: np.full(10, 1.0 + at)}, {0: np.full(10, 0.0 + at)}, 1.0, 0.5, 0.5)
+        for at in (0.0, 10.0)
+    )
+    assert [each.risk for each in leave_one_out([low, high])] == [0.5, 0.5]
+    assert [each.risk for each in leave_one_out([low])] == [1.0]
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_one_shadow_that_diverged_withholds_the_figure(world: World, trained: Target, which: int):
+    played: list[Params] = []
+
+    def play(_: int, params: Params, *__: object) -> Params:
+        diverged = len(played) == which
+        played.append({k: v * torch.nan if diverged else v for k, v in params.items()})
+        return played[-1]
+
+    setup = replace(world.setup, play_round=play)
+    found = look(replace(trained, round_index=1), setup).estimate
+    assert not found.is_known
+    assert "diverged" in found.reason
+    assert len(played) == 3

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from covey import ConfigError
 from covey.secure_sums.client import ClientRound
+from covey.secure_sums.crypto import seed_key
 from covey.secure_sums.messages import (
+    Agreement,
+    Agreements,
     Deliveries,
     Keys,
     MaskedInput,
@@ -169,6 +172,26 @@ def test_two_lists_of_survivors_find_no_majority_that_signs_both():
     for name in NAMES[:5]:
         with pytest.raises(RefusedError, match="too few clients signed"):
             sides[name].unmask_signed(signed, known[name])
+
+
+def test_who_is_gone_is_none_of_those_who_sign():
+    there = Playing.of(FEW, terms(signed=True)).keys().shares().masked()
+    known, stay = identities(NAMES), Survivors(there.terms.session, NAMES[:4])
+    side, _ = there.sides[NAMES[0]].agree(stay.to_bytes(), known[NAMES[0]])
+    said = Agreement.signed_part(there.server.roster, stay.names)
+
+    def signed(*names: str) -> Agreements:
+        each = (Agreement(stay.session, name, known[name].sign(said)) for name in names)
+        return Agreements(stay.session, tuple(each))
+
+    own = known[NAMES[0]]
+    refused(side.unmask_signed, signed(*NAMES[:3], NAMES[5]), Reason.TOO_FEW_AGREE, own)
+    side.unmask_signed(signed(*NAMES[:4]).to_bytes(), own)
+
+
+def test_a_seed_makes_another_mask_in_another_session():
+    here, there = terms(), replace(terms(), session=bytes(32))
+    assert seed_key(bytes(32), here) != seed_key(bytes(32), there)
 
 
 def test_where_clients_sign_nobody_opens_without_signatures():

@@ -1,0 +1,116 @@
+"""What a run keeps: whose, of which rounds, and what was not written so."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import covey
+from covey import ClientUpdate, RunError
+from covey.algorithms.state import initial_state
+from covey.ledger.chain import Record
+from covey.ledger.store import Ledger
+from covey.runtime.copies import Copy
+from covey.runtime.folder import checkpoint_path, rounds_in
+from covey.runtime.states import (
+    delete_before,
+    delete_from,
+    drop_client,
+    read_updates,
+    save_checkpoint,
+    save_state,
+    state_problem,
+    write_updates,
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger.create(tmp_path / "ledger.sqlite", lambda: "2025-01-02T03:04:05Z") as made:
+        for t in range(4):
+            made.append(t, [Record(t, "CohortSampled", {"handles": []})])
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("delete", "left"), [(delete_from, (0, 1)), (delete_before, (2, 3))], ids=["from", "before"]
+)
+def test_of_round_2_on_or_before_it(
+    tmp_path: Path, delete: Callable[[Path, int], None], left: tuple[int, ...]
+):
+    for t in range(4):
+        save_checkpoint(tmp_path, t, {}, {})
+    delete(tmp_path, 2)
+    assert rounds_in(tmp_path) == left
+
+
+def test_who_leaves_has_no_stored_update_in_any_round(tmp_path: Path, ledger: Ledger):
+    folder, sent = tmp_path / "updates", {"w": torch.ones(3)}
+    updates = [ClientUpdate(handle, 0, sent, 1.0) for handle in ("h-a", "h-b")]
+    for t in (1, 3):
+        write_updates(folder, t, updates, ledger.files)
+    drop_client(folder, "h-a", ledger.files)
+    assert [read_updates(folder, t, ledger.files).keys() for t in (1, 3)] == [{"h-b"}] * 2
+    save_checkpoint(folder, 3, {"h-b/w": torch.zeros(3)}, {})
+    with pytest.raises(RunError, match="was changed after it was written"):
+        read_updates(folder, 3, ledger.files)
+
+
+def test_a_state_is_one_of_its_round_alone(tmp_path: Path, ledger: Ledger):
+    state = replace(initial_state(({"w": torch.ones(3)},)), round_index=2)
+    save_state(tmp_path, state, "", partial(ledger.files.note_state, 1))
+    written = checkpoint_path(tmp_path, 1)
+    assert state_problem(written, ledger) == ""
+    for t in (0, 2):
+        other = checkpoint_path(tmp_path, t)
+        shutil.copy(written, other)
+        assert state_problem(other, ledger) == "it is the state after round 1"
+    written.write_bytes(written.read_bytes()[:-1] + b"\1")
+    assert state_problem(written, ledger) == "its bytes are not those that were written"
+
+
+def test_a_run_keeps_each_round_s_updates_and_no_secret_of_one_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    settings = {
+        "rounds": 4,
+        "population": {"clients": 3, "examples_per_client": 20, "holdout": 0},
+        "model": {"name": "mlp"},
+        "method": {"name": "fedavg"},
+        "risk": {"name": "none"},
+        "leaving": {"store_updates": 2},
+        "secrets": {"source": "os"},
+    }
+    seen: list[tuple[int, tuple[int, ...]]] = []
+
+    def look(_: object) -> None:
+        (secret,) = (tmp_path / "config" / "covey" / "runs").glob("*.json")
+        kept = rounds_in(tmp_path / "run" / "updates")
+        seen.append((json.loads(secret.read_text())["round"], kept))
+
+    covey.run(config=settings, out=tmp_path / "run", on_round=look)
+    assert seen == [(1, (0,)), (2, (0,)), (3, (0, 2)), (4, (0, 2))]
+
+
+@pytest.mark.parametrize(
+    ("copy", "first", "held"),
+    [
+        ({"round_index": 3}, 2, True),
+        ({"round_index": 3}, 3, False),  # of the rounds 0 to 2
+        ({"round_index": 3}, None, False),
+        ({"round_index": None}, None, True),
+        ({"what": "report"}, None, True),
+        ({"what": "explanation", "subject": "h-a"}, 0, True),
+        ({"what": "explanation", "subject": "h-b"}, 0, False),
+    ],
+)
+def test_what_a_copy_holds_of_a_client(copy: dict[str, Any], first: int | None, *, held: bool):
+    made = Copy(id="1", path="", sha256="", written="", **{"what": "model", **copy})
+    assert made.holds("h-a", first) is held
