@@ -402,7 +402,7 @@ class FlowerServer:
                 self._check_answer(node, pending[node], answer)
                 found[handle] = reply, answer
             except InvalidMessageError as error:
-                self._refuse(handle, str(error), counts=handle not in found)
+                self._refuse(handle, str(error))
         answers = [answer for _, answer in found.values()]
         compared = answers if self._policy.compares_norms else ()
         lengths = _updates(compared) or lengths_of(compared)
@@ -411,17 +411,16 @@ class FlowerServer:
             what = "features are" if found[handle][1].sums else "update is"
             reason = f"its {what} far larger than the others'"
             del found[handle]
-            self._refuse(handle, reason, counts=True)
+            self._refuse(handle, reason)
         self._record_reports({h: reply for h, (reply, _) in found.items()})
         accepted = [answer for _, answer in found.values()]
         return accepted if self._policy.equal_weights else self._weighed(accepted)
 
-    def _refuse(self, handle: Handle, reason: str, *, counts: bool) -> None:
-        """Put down a refusal; only one that counts makes the client absent."""
+    def _refuse(self, handle: Handle, reason: str) -> None:
+        """Put down a refusal: whoever is refused is not missing, too."""
         log.warning("An answer was refused: %s.", reason)
         self._events.append(AnswerRefused(handle, reason))
-        if counts:
-            self._refused.add(handle)
+        self._refused.add(handle)
 
     def _check_answer(self, node: int, pending: PendingQuestion, answer: ClientResponse) -> None:
         """Refuse weights above what was announced, and keys that the node did not sign."""
