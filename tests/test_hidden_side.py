@@ -1,12 +1,12 @@
-"""Salts that nobody has acknowledged: each opens under its own request, with its key."""
+"""What a run hides: salts open under their own request, and no round is drawn twice."""
 
 from pathlib import Path
 
 import pytest
 
-from covey import RunError
+from covey import RunError, Streams
 from covey.runtime.folder import RunFolder
-from covey.runtime.secrets import Handover, acknowledge, keep_handover, unacknowledged
+from covey.runtime.secrets import Handover, acknowledge, keep_handover, secrets_of, unacknowledged
 from covey.unlearning.signature import SigningKey
 
 KEY = SigningKey.from_private_bytes(bytes(32))
@@ -29,3 +29,14 @@ def test_a_salt_opens_under_its_own_request_alone(tmp_path: Path):
         unacknowledged(folder, KEY)
     acknowledge(folder, "cd" * 8)
     assert unacknowledged(folder, KEY) == (kept[0],)
+
+
+def test_no_round_is_drawn_again_that_was_played_or_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    kept = secrets_of(Streams(0), "os", tmp_path / "secret")
+    begun = {kept.at_round(t).secret for t in range(7)}
+    kept.forget_before(6)  # while round 6 is played
+    kept.restart_at(2)
+    assert not begun & {kept.at_round(t).secret for t in range(2, 9)}

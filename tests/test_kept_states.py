@@ -17,7 +17,8 @@ from covey.algorithms.state import initial_state
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.runtime.copies import Copy
-from covey.runtime.folder import checkpoint_path, rounds_in
+from covey.runtime.folder import RunFolder, checkpoint_path, rounds_in
+from covey.runtime.planning import answer_rules
 from covey.runtime.states import (
     delete_before,
     delete_from,
@@ -28,6 +29,13 @@ from covey.runtime.states import (
     state_problem,
     write_updates,
 )
+
+SMALL = {
+    "population": {"clients": 2, "examples_per_client": 20, "holdout": 0},
+    "model": {"name": "mlp"},
+    "method": {"name": "fedavg"},
+    "risk": {"name": "none"},
+}
 
 
 @pytest.fixture
@@ -79,15 +87,7 @@ def test_a_run_keeps_each_round_s_updates_and_no_secret_of_one_that_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    settings = {
-        "rounds": 4,
-        "population": {"clients": 3, "examples_per_client": 20, "holdout": 0},
-        "model": {"name": "mlp"},
-        "method": {"name": "fedavg"},
-        "risk": {"name": "none"},
-        "leaving": {"store_updates": 2},
-        "secrets": {"source": "os"},
-    }
+    settings = {**SMALL, "rounds": 4, "leaving": {"store_updates": 2}, "secrets": {"source": "os"}}
     seen: list[tuple[int, tuple[int, ...]]] = []
 
     def look(_: object) -> None:
@@ -114,3 +114,19 @@ def test_a_run_keeps_each_round_s_updates_and_no_secret_of_one_that_is_over(
 def test_what_a_copy_holds_of_a_client(copy: dict[str, Any], first: int | None, *, held: bool):
     made = Copy(id="1", path="", sha256="", written="", **{"what": "model", **copy})
     assert made.holds("h-a", first) is held
+
+
+def test_the_state_before_a_round_is_the_one_after_the_round_before_it(tmp_path: Path):
+    folder = RunFolder(tmp_path)
+    for t in (1, 3):
+        save_checkpoint(folder.checkpoints, t, {}, {})
+    assert answer_rules(covey.Config(), folder, 5).restorable == (0, 2, 4)
+
+
+def test_the_last_client_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    settings = {**SMALL, "rounds": 1}
+    run = covey.run(config=settings, out=tmp_path / "run")
+    run.forget("client-00000", answer="retrain")
+    with pytest.raises(RunError, match="this client is the last one"):
+        run.forget("client-00001", answer="retrain")
