@@ -132,9 +132,10 @@ def test_what_hidden_heads_do_not_go_with_is_refused(sections, words):
     assert all(word in str(refused.value) for word in words)
 
 
-def test_a_residual_above_the_bound_releases_nothing():
-    with pytest.raises(RunError, match=r"record_clip = 0\.5"):
-        played(built(privacy={"record_clip": 0.5}), 1)
+@pytest.mark.parametrize("clip", [0.5, 1.0])
+def test_a_residual_above_the_bound_releases_nothing(clip):
+    with pytest.raises(RunError, match=f"record_clip = {clip},"):
+        played(built(privacy={"record_clip": clip}), 1)
 
 
 def told(run: covey.Run, attack: str) -> list[ModelAttacked]:

@@ -172,9 +172,10 @@ def test_a_refused_client_keeps_its_name(where: str):
 def test_who_was_erased_is_not_enrolled_again(where: str):
     with begun(where) as ledger:
         leave(ledger)
-        with pytest.raises(LedgerError, match="whose name was erased") as no:
-            ledger.enrol({HANDLE: NAME})
-        assert NAME not in str(no.value)
+        for beside in ({}, {"new": "a newcomer"}):
+            with pytest.raises(LedgerError, match="whose name was erased") as no:
+                ledger.enrol({HANDLE: NAME, **beside})
+            assert NAME not in str(no.value)
         ledger.enrol({h: n for h, n in NAMES.items() if h != HANDLE})
 
 

@@ -154,6 +154,7 @@ def test_a_path_in_a_tree_is_none_in_one_that_is_twice_as_large(size, data):
     assert not is_included(found[index], index, 2 * size, path, root)
     grown, roots = consistency_proof(found, small), (root_of(found[:small]), root)
     assert not is_consistent((small, 2 * size), roots, grown)
+    assert not is_consistent((size, size), (root, root), [root])
 
 
 @given(st.integers(2, 70), st.data())

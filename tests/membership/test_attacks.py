@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.base.figure import RiskEstimate
-from covey.membership.attacks import auc, best_threshold, cross_fitted, risk_at
+from covey.membership.attacks import auc, best_threshold, cross_fitted, risk_at, scores_of
 
 # Whole numbers from a short range: many ties, and monotone maps stay exact.
 scores = st.lists(st.integers(-6, 6), min_size=1, max_size=12).map(
@@ -121,3 +121,8 @@ def test_the_folds_come_from_the_generator_alone():
     )
     assert first == again
     assert first != other
+
+
+def test_a_loss_that_is_no_number_is_the_least_member_like():
+    losses = np.array([np.nan, 0.5, np.inf, 5.0])
+    assert scores_of(losses).tolist() == [-np.inf, -0.5, -np.inf, -5.0]

@@ -172,6 +172,18 @@ def test_what_cannot_be_audited_says_why(target: Target, noisy: Examples):
     assert nobody.attacks == {}
 
 
+def test_references_that_diverged_show_nothing(target: Target, matched: Reference):
+    recipe = UNTRAINED.retrain_recipe
+
+    def diverged(streams: Streams) -> Params:
+        return {name: value * torch.nan for name, value in init(streams).items()}
+
+    broken = replace(UNTRAINED, retrain_recipe=replace(recipe, init=diverged))
+    seen = examine_cluster(ENGINE, target, matched, broken, STREAMS)
+    assert seen.attacks == {}
+    assert "diverged" in seen.reason
+
+
 def test_two_clients_are_too_few_for_fedmia(target: Target, matched: Reference):
     pair = replace(target, members=target.members[:2])
     seen = examine_cluster(ENGINE, pair, matched, replace(UNTRAINED, from_updates=True), STREAMS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from covey import ConfigError
 from covey.secure_sums.client import ClientRound
-from covey.secure_sums.crypto import seed_key
+from covey.secure_sums.crypto import Pairs, private_key, seed_key
 from covey.secure_sums.messages import (
     Agreement,
     Agreements,
@@ -192,6 +192,21 @@ def test_who_is_gone_is_none_of_those_who_sign():
 def test_a_seed_makes_another_mask_in_another_session():
     here, there = terms(), replace(terms(), session=bytes(32))
     assert seed_key(bytes(32), here) != seed_key(bytes(32), there)
+
+
+def test_signatures_and_masks_hang_on_the_whole_roster():
+    there = Playing.of(FEW, terms()).keys()
+    roster = there.server.roster
+    other = replace(roster, keys=(*roster.keys[:-1], replace(roster.keys[-1], signature=b"1")))
+    masked, said = list[bytes](), set[bytes]()
+    for each in (roster, other):
+        numbers = np.zeros(LENGTH, dtype="<u8")
+        own = private_key(there.sides[NAMES[0]].masking)
+        Pairs(there.terms, each).add_mask(numbers, own, NAMES[0], NAMES[1])
+        masked.append(numbers.tobytes())
+        said.add(Agreement.signed_part(each, NAMES))
+    assert masked[0] != masked[1]
+    assert len(said) == 2
 
 
 def test_where_clients_sign_nobody_opens_without_signatures():
