@@ -97,3 +97,11 @@ metrics = ["top-k", {"name": "top-k", "k": 1}]
 @pytest.mark.parametrize("line", ALLOWED.strip().splitlines())
 def test_what_is_nearly_refused_can_be_played(line: str):
     Config.of(settings_of(line))
+
+
+@pytest.mark.parametrize("whose", ["client", "record"])
+def test_no_run_under_noise_ends_where_its_models_say(whose: str):
+    noise = f"privacy.{whose}_clip = 1.0 & privacy.{whose}_noise = 1.0"
+    Config.of(settings_of(noise))
+    with pytest.raises(ConfigError, match=r"^stopping\.figure = 'accuracy' lets the models decide"):
+        Config.of(settings_of(f'{noise} & stopping.figure = "accuracy"'))
