@@ -74,6 +74,14 @@ def client(
     return Client(name, name.upper(), group, train, holdout, accepts)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the keys and secrets that tests make out of the settings of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "settings"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def make_client() -> Callable[..., Client]:
     return client

@@ -3,10 +3,12 @@ import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import covey as package
 from covey.cli.app import main
 from json_schemas import check_printed
 
@@ -31,6 +33,15 @@ def json_of(*words: object) -> dict[str, Any]:
     return json.loads(out)
 
 
+def refused(said: str, *words: object) -> None:
+    """Fail unless a command ends with one sentence that says this, and prints nothing."""
+    code, out, err = command(*words)
+    assert (code, out) == (2, ""), (words, err)
+    assert said in " ".join(err.split()), words
+    assert "Traceback" not in err
+    assert "not expected" not in err
+
+
 @pytest.fixture(scope="session")
 def ask():
     """Run commands with --json, wherever we are."""
@@ -51,18 +62,19 @@ def answer(monkeypatch, tmp_path):
     return json_of
 
 
-SMALL = [
-    word
-    for setting in (
-        "rounds=3",
-        "population.clients=6",
-        "population.audit_examples=60",
-        "model.name=mlp",
-        "train.local_epochs=5",
-        "risk.every=2",
-    )
-    for word in ("--set", setting)
-]
+def sets(*settings: str) -> list[str]:
+    """Settings as words of a command."""
+    return [word for each in settings for word in ("--set", each)]
+
+
+SMALL = sets(
+    "rounds=3",
+    "population.clients=6",
+    "population.audit_examples=60",
+    "model.name=mlp",
+    "train.local_epochs=5",
+    "risk.every=2",
+)
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +95,38 @@ def copy_of_ran(ran, tmp_path):
     return shutil.copytree(ran[0], tmp_path / "a copy")
 
 
+HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
+LEAVING: dict[str, Any] = {
+    "rounds": 2,
+    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "train": {"local_epochs": 20},
+    "risk": {"name": "none"},
+    "method": {"name": "fedavg"},
+    "engine": {"name": "reference"},
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "hidden": {"aggregation": HIDDEN},
+    "other": {"aggregation": HIDDEN, "seed": 1},
+    "plain": {"rounds": 1},
+    "stored": {"rounds": 1, "aggregation": HIDDEN, "leaving": {"store_updates": 1}},
+    "pair": {"rounds": 1, "population": {**LEAVING["population"], "clients": 2}},
+    "local": {"rounds": 1, "method": {"name": "local"}},
+}
+
+
+@pytest.fixture(scope="session")
+def runs(once) -> Path:
+    """Small runs of several kinds, only to be read, each in a folder of its kind's name."""
+
+    def play(folder: Path) -> None:
+        for name, more in KINDS.items():
+            package.run(config=package.Config.of({**LEAVING, **more}), out=folder / name)
+
+    return once("leaving", play)
+
+
 @pytest.fixture
-def small() -> list[str]:
-    return SMALL
+def copy(runs, tmp_path):
+    """A run of a kind, to be changed."""
+    return lambda kind: shutil.copytree(runs / kind, tmp_path / kind)

@@ -1,20 +1,26 @@
-"""An answer is printed once: as one JSON object, or as lines."""
+"""An answer is printed once: as one JSON object, or as lines, letter by letter."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
-from importlib import import_module
+from importlib import import_module, metadata
 from io import StringIO
 from pathlib import Path
 
 import click
 import pytest
-import typer
+from rich.text import Text
 from typer.testing import CliRunner
 
+import covey as package
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL, json_of
-from covey.cli.answer import TEXTS, Answer, Commands, show
-from covey.cli.commands import all_commands
+from covey.cli import commands
+from covey.cli.answer import TEXTS, Answer, Commands, show, tabled
+from covey.cli.app import app
+from covey.cli.commands import all_commands, loaded
+from covey_site.schemas import ERROR, FILES, outputs
+from json_schemas import check_json, check_printed
 
 
 @dataclass(frozen=True)
@@ -45,55 +51,29 @@ class Rows:
     rows: tuple[Row, ...]
 
 
-@pytest.fixture
-def commands() -> Commands:
+def test_what_is_returned_or_yielded_is_printed_and_ends_the_command():
     app = Commands()
 
     @app.command()
-    def one(size: int) -> Whole:
-        return Whole(Path("a/b"), Part(size), (Part(1), Part(2)))
+    def one(size: int, *, as_json: bool = False) -> Whole:
+        return Whole(Path(str(as_json)), Part(size), (Part(1), Part(2)))
 
     @app.command()
     def many(size: int) -> Iterator[Whole]:
-        yield Whole(Path("first"), Part(size))
+        yield Whole(Path("first"), Part(size), (), {"x": 0.5})
         click.echo("then", err=True)
 
-    @app.command()
-    def asked(*, as_json: bool = False) -> Whole:
-        return Whole(Path(str(as_json)), Part(1))
+    def call(*words: str) -> tuple[int, str, str]:
+        done = CliRunner().invoke(app, words)
+        return done.exit_code, done.stdout, done.stderr
 
-    return app
-
-
-def call(app: typer.Typer, *words: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, words)
-    return done.exit_code, done.stdout, done.stderr
-
-
-def test_inline_keys_stand_among_the_others_and_hidden_ones_nowhere():
-    whole = Whole(Path("a"), Part(1), (Part(2),))
-    assert json_of(whole) == {"path": "a", "size": 1, "parts": [{"size": 2}]}
-    assert json_of(Whole(Path("a"), Part(1), (), {"x": 0.5}))["more"] == {"x": 0.5}
-
-
-def test_what_is_returned_is_printed_and_ends_the_command(commands):
-    code, out, _ = call(commands, "one", "3", "--json")
-    assert (code, json.loads(out)) == (
-        0,
-        {"path": "a/b", "size": 3, "parts": [{"size": 1}, {"size": 2}]},
-    )
-    code, out, _ = call(commands, "one", "0")
-    assert (code, out.splitlines()[:2]) == (1, ["path: a/b", "size: 0"])
-
-
-def test_what_is_yielded_is_printed_before_the_command_goes_on(commands):
-    code, out, err = call(commands, "many", "0", "--json")
-    assert (code, json.loads(out)["path"], err) == (1, "first", "then\n")
-
-
-def test_a_command_can_ask_whether_it_answers_in_json(commands):
-    assert call(commands, "asked", "--as-json")[1].startswith('{\n  "path": "True"')
-    assert call(commands, "asked")[1].startswith("path: False")
+    code, out, _ = call("one", "3", "--json")
+    parts = [{"size": 1}, {"size": 2}]  # inline keys among the others, hidden ones nowhere
+    assert (code, json.loads(out)) == (0, {"path": "True", "size": 3, "parts": parts})
+    code, out, err = call("many", "0", "--json")
+    assert (code, json.loads(out)["more"], err) == (1, {"x": 0.5}, "then\n")
+    code, out, _ = call("one", "0")
+    assert (code, out.splitlines()[:2]) == (1, ["path: False", "size: 0"])
 
 
 def test_every_text_is_of_a_class_that_is_there():
@@ -117,6 +97,26 @@ def test_colours_are_for_a_terminal_alone(monkeypatch):
     assert "\x1b[1;31mdamaged" in printed(is_terminal=True)
 
 
+def test_brackets_survive_in_tables_and_help():
+    table = tabled(["[red]head[/red]", ":warning:"], [["[blue]cell", ":key:"]])
+    for text in ("[red]head[/red]", ":warning:", "[blue]cell", ":key:"):
+        assert text in table.plain
+    for name, command in every_command():
+        for text in (command.help, *(getattr(each, "help", "") for each in command.params)):
+            assert Text.from_markup(text or "").plain == (text or ""), name
+
+
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    whole = all_commands()
+    for name in whole.list_commands(click.Context(whole)):
+        waiting = [(name, loaded(name))]
+        while waiting:
+            path, command = waiting.pop()
+            yield path, command
+            inner = getattr(command, "commands", {})
+            waiting += [(f"{path} {below}", each) for below, each in inner.items()]
+
+
 def test_help_sorts_all_commands_under_four_heads():
     group = all_commands()
     panels: dict[str, list[str]] = {}
@@ -129,3 +129,155 @@ def test_help_sorts_all_commands_under_four_heads():
         "Leaving": {"forget", "clients", "requests", "verify"},
         "Operation": {"serve", "deploy", "ledger", "config"},
     }
+
+
+# The fixtures of the suites here hold what they make a command print to its schema.
+
+
+def test_every_command_with_json_has_a_schema_and_every_schema_a_command():
+    told = {
+        path
+        for path, command in every_command()
+        if any("--json" in each.opts for each in command.params)
+    }
+    assert len(told) > 30
+    assert told == outputs().keys() - {ERROR}
+
+
+HEAD = {"size": 1, "origin": "o", "key": "k", "checkpoint": "c", "request": "r", "runs": {}}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{k: v for k, v in HEAD.items() if k != "size"}, {**HEAD, "more": 1}, {**HEAD, "size": "1"}],
+)
+def test_a_key_too_few_or_too_many_and_a_wrong_type_are_found(told):
+    check_printed(["ledger", "head"], HEAD)
+    with pytest.raises(AssertionError):
+        check_printed(["ledger", "head"], told)
+
+
+LAST = "client-00002"
+TINY = {
+    "rounds": 4,
+    "population": {"clients": 4, "examples_per_client": 30, "audit_examples": 0},
+    "model": {"name": "linear"},
+    "method": {"name": "fedavg"},
+    "train": {"keep_losses": True},
+    "risk": {"name": "none"},
+}
+
+
+def test_what_is_told_of_a_run_its_keys_settings_and_guarantees(answer):
+    package.run(config=TINY, out="runs/one")
+    assert answer("explain", "--records", "runs/one", LAST)["client"] == LAST
+    assert answer("ledger", "head", "runs/one")["size"] == 1
+    assert answer("ledger", "doctor", "runs/one") == {"damaged": [], "repaired": []}
+    assert answer("config", "schema", "--out", "schema.json")["file"] == "schema.json"
+    answer("guarantee", "--deniability", "--clients", 8, "--rounds", 3, "--requests", 2)
+
+
+@pytest.mark.slow
+def test_what_a_run_and_its_answers_write(answer, covey):
+    package.run(config=TINY, out="runs/one")
+    (given,) = answer("forget", "runs/one", LAST, "--basis", "erasure")["answers"]
+    check_json("proofs/REQUEST.json", json.loads(Path(given["proof"]).read_text()))
+    receipt = json.loads(Path(given["receipt"]["path"]).read_text())
+    check_json("receipts/REQUEST.json", receipt)
+    assert answer("forget", "runs/one", "--received", given["request"])["unacknowledged"] == []
+    check_json("Run.summary", json_of(package.load("runs/one").summary))
+    covey("report", "runs/one", "--out", "page.html", "--sign")
+    check_json("report.json", json.loads(Path("page.json").read_text()))
+    assert answer("verify", "page.json", "--ledger", "runs/one")["valid"]
+    Path("page.html").write_text("safe")
+    assert covey("verify", "page.json")[0] == 1
+
+
+@pytest.mark.slow
+def test_what_is_told_of_noise_that_is_put_to_the_test(answer):
+    noise = {"rounds": 1, "privacy": {"client_noise": 1.0, "client_clip": 1.0}, "train": {}}
+    package.run(config={**TINY, **noise}, out="noisy")
+    assert answer("audit", "--epsilon", "noisy")["holds"]
+
+
+@pytest.mark.parametrize("path", sorted(Path("docs/results").rglob("*.json")), ids=str)
+def test_records_of_experiments_that_are_kept_here(path):
+    name = "EXPERIMENT.json of covey reproduce"
+    assert name in FILES
+    check_json(name, json.loads(path.read_text()))
+
+
+# commands of other packages
+
+BRINGS = """
+from covey.cli.commands import Row
+from covey.cli.app import app
+
+ROW = Row("their.greeting", "Greet.")
+"""
+GREETING = """
+from dataclasses import dataclass
+from covey.cli.answer import Answer
+from covey.cli.app import app
+
+@dataclass(frozen=True)
+class Greeting(Answer):
+    "A greeting."
+    word: str
+
+@app.command()
+def greet() -> Greeting:
+    "Greet."
+    return Greeting("good day")
+"""
+
+
+@pytest.fixture
+def point(monkeypatch, tmp_path):
+    """Install entry points, as `pip install` of another package would."""
+    (tmp_path / "their").mkdir()
+    (tmp_path / "their" / "__init__.py").write_text(BRINGS)
+    (tmp_path / "their" / "greeting.py").write_text(GREETING)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def put(name: str, value: str) -> None:
+        found = [metadata.EntryPoint(name, value, commands.GROUP)]
+        monkeypatch.setattr(metadata, "entry_points", lambda **_: found)
+        commands.installed.cache_clear()
+
+    yield put
+    commands.installed.cache_clear()
+    known = app.registered_commands
+    known[:] = [e for e in known if getattr(e.callback, "__name__", "") != "greet"]
+    for name in [each for each in sys.modules if each.startswith("their")]:
+        del sys.modules[name]
+
+
+def test_a_package_brings_a_command_that_is_listed_and_runs(point, covey):
+    point("greet", "their:ROW")
+    code, out, _ = covey("--help")
+    assert code == 0
+    assert "Greet." in out
+    assert covey("greet")[:2] == (0, "word: good day\n")
+
+
+def test_no_package_replaces_a_command_of_coveys_own(point, covey):
+    point("run", "their:ROW")
+    assert "Play a federation" in covey("run", "--help")[1]
+    assert "Greet." not in covey("--help")[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("nobody:ROW", "importing it failed: No module named 'nobody'"),
+        ("their:app", "that is a Commands and not a covey.cli.commands.Row"),
+    ],
+)
+def test_what_cannot_be_loaded_is_a_sentence_and_hides_nothing(point, covey, value, why):
+    point("lost", value)
+    code, out, err = covey("lost")
+    assert (code, out) == (2, "")
+    assert f"The command 'lost' should be at {value}, but {why}." in err
+    assert covey("--help")[0] == 0
+    assert covey("config", "data", "list")[0] == 0

@@ -1,13 +1,38 @@
-"""The commands do what they say, and --json is one object."""
+"""The commands on runs do what they say, and --json is one object."""
 
 import csv
+import json
 import re
+import shutil
+from io import StringIO
+from pathlib import Path
 
+import numpy as np
+import pytest
 import safetensors.torch
+from rich.console import Console
+
+from cli.conftest import SMALL, refused, sets
+from covey import Config, load, run
+from covey.cli import progress
+
+TINY = """
+rounds = 1
+[model]
+name = "mlp"
+[method]
+initialisation = "random"
+[train]
+local_epochs = 20
+[population]
+clients = 6
+examples_per_client = 20
+audit_examples = 0
+"""
 
 
-def test_run_prints_every_promised_key(ran):
-    _, printed = ran
+def test_run_prints_every_promised_key_and_leaves_a_whole_folder(ran):
+    folder, printed = ran
     promised = """run method rounds seconds model_hash ledger_head accuracy clusters
     violations fairness adjusted_rand_index guarantee budget report"""
     assert set(promised.split()) <= set(printed)
@@ -18,41 +43,39 @@ def test_run_prints_every_promised_key(ran):
     assert {"count", "clients"} <= set(printed["violations"])
     assert printed["guarantee"] is None
     assert printed["guarantee_reason"]
-
-
-def test_run_leaves_a_whole_folder(ran):
-    folder, _ = ran
+    assert printed["unused_settings"] == []
     for name in ("config.toml", "ledger.sqlite", "report.html", "metrics.csv"):
         assert (folder / name).stat().st_size > 0
     assert list((folder / "figures").glob("*.svg"))
-    rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
-    assert len(rows) == 3
+    assert len((folder / "metrics.csv").read_text().splitlines()) == 1 + 3
     page = (folder / "report.html").read_text()
     assert "lowers the risk of no model" in page
     assert "FedAvg" in page
     assert "client-0000" not in page
 
 
-def test_the_resolved_config_runs_again_to_the_same_hash(ran, answer):
+def test_the_resolved_config_runs_again_to_the_same_hash_and_in_words(ran, covey):
     folder, printed = ran
-    again = answer("run", folder / "config.toml", "--out", "two")
-    assert again["model_hash"] == printed["model_hash"]
-    assert again["ledger_head"] == printed["ledger_head"]
+    code, out, err = covey("run", folder / "config.toml", "--out", "two")
+    assert code == 0
+    again = load("two")
+    assert again.summary.model_hash == printed["model_hash"]
+    assert again.ledger_head == printed["ledger_head"]
+    shown = [line for line in out.splitlines() if line.startswith("cluster")]
+    assert shown
+    assert all("±" in line or "unknown (" in line for line in shown)
+    # One line per round goes to standard error, which is no terminal here.
+    assert re.findall(r"^round (\d/3)", err, re.MULTILINE) == ["1/3", "2/3", "3/3"]
 
 
-def test_resume_of_a_finished_run_says_the_same(ran, copy_of_ran, answer):
+def test_resume_of_a_finished_run_ends_with_the_same_and_its_baseline(ran, copy_of_ran, covey):
     _, printed = ran
-    assert answer("resume", copy_of_ran)["model_hash"] == printed["model_hash"]
-
-
-def test_a_run_with_a_baseline_ends_with_their_comparison(ran, copy_of_ran, covey):
-    _, printed = ran
-    said = covey("resume", copy_of_ran)[1].splitlines()
-    heads, own, fedavg, report = said[-4:]
+    heads, own, fedavg, report = covey("resume", copy_of_ran)[1].splitlines()[-4:]
     assert heads.split()[:2] == ["method", "accuracy"]
     assert own.split()[:2] == ["ifca-mir", f"{printed['accuracy']['overall']:.3f}"]
     assert fedavg.split()[0] == "fedavg"
     assert report.startswith("report: ")
+    assert load(copy_of_ran).summary.model_hash == printed["model_hash"]
 
 
 def test_export_by_client_is_its_clusters_model(ran, answer, tmp_path):
@@ -63,49 +86,44 @@ def test_export_by_client_is_its_clusters_model(ran, answer, tmp_path):
     assert safetensors.torch.load_file(tmp_path / "b.safetensors")
 
 
-def test_export_of_an_unknown_client_or_cluster(ran, covey):
-    folder, _ = ran
-    assert covey("export", folder, "--client", "client-99999")[0] == 2
-    assert covey("export", folder, "--cluster", "7")[0] == 2
-
-
 def test_report_over_two_runs(ran, answer, tmp_path):
     folder, _ = ran
     answer("report", folder, folder / "baseline", "--out", "both.html")
     assert "fedavg" in (tmp_path / "both.html").read_text()
 
 
-def test_a_run_is_not_started_twice(ran, covey):
-    folder, _ = ran
-    code, _, err = covey("run", "--out", folder)
-    assert code == 2
-    assert "covey resume" in err
+@pytest.mark.parametrize("method", ["ifca-mir", "local"])
+def test_a_terminal_shows_rounds_accuracy_risk_violations_and_time_left(
+    tmp_path, monkeypatch, method
+):
+    written = StringIO()
+    wide = Console(file=written, force_terminal=True, width=100, height=40)
+    monkeypatch.setattr(progress, "console", wide)
+    settings = {
+        "rounds": 2,
+        "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
+        "model": {"name": "mlp"},
+        "method": {"name": method},
+        "risk": {"every": 1},
+    }
+    with progress.shown("example") as observe:
+        run(config=Config.of(settings), out=tmp_path / "run", observe=observe)
+    text = written.getvalue()
+    for word in ("round 2 of 2", "s left", "accuracy", "minority", "measured risk", "unknown"):
+        assert word in text
+    assert ("..." in text) == (method == "local")  # it has a cluster per client
+    assert "clients are in a cluster whose measured risk is above" in text
 
 
 def test_sweep_plays_each_setting_once_and_reuses_runs(answer, covey, tmp_path):
-    (tmp_path / "small.toml").write_text(
-        "rounds = 2\n[model]\nname = 'mlp'\n[method]\ninitialisation = 'random'\n"
-        "[train]\nlocal_epochs = 20\n"
-        "[population]\nclients = 6\nexamples_per_client = 20\naudit_examples = 0\n"
-    )
-    words = [
-        "sweep",
-        "small.toml",
-        "--over",
-        "method.name=fedavg,ifca-mir",
-        "--over",
-        "method.selection=threshold,weighted",
-        "--seeds",
-        "1",
-        "--out",
-        "out",
-    ]
-    first = answer(*words)
+    (tmp_path / "small.toml").write_text(TINY)
+    over = ("--over", "method.name=fedavg,ifca-mir", "--over")
+    words = ("sweep", "small.toml", *over, "method.selection=threshold,weighted", "--out", "out")
+    first = answer(*words, "--seeds", "1")
     assert len(first["runs"]) == 1 + 2  # FedAvg does not look at the selection
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/*/ledger*")}
-    again = answer(*words)
-    assert again["rows"] == first["rows"]
-    code, told, _ = covey(*words)
+    assert answer(*words, "--seeds", "1")["rows"] == first["rows"]
+    code, told, _ = covey(*words, "--seeds", "1")
     assert code == 0
     for row in first["rows"]:
         assert f"{row['accuracy']:.3f}" in told
@@ -113,46 +131,151 @@ def test_sweep_plays_each_setting_once_and_reuses_runs(answer, covey, tmp_path):
 
 
 def test_sweep_plays_a_run_for_each_threshold_though_nobody_asks_to_leave(answer, tmp_path):
-    (tmp_path / "small.toml").write_text(
-        "rounds = 1\n[model]\nname = 'mlp'\n[aggregation]\nname = 'anonymity-sets'\n"
-        "min_anonymity = 4\n[method]\nname = 'fedavg'\n[train]\nlocal_epochs = 40\n"
-        "[population]\nclients = 6\nexamples_per_client = 20\naudit_examples = 0\n"
-    )
+    settings = TINY.replace('initialisation = "random"', 'name = "fedavg"').replace("20\n", "40\n")
+    hidden = '[aggregation]\nname = "anonymity-sets"\nmin_anonymity = 4\n'
+    (tmp_path / "small.toml").write_text(settings + hidden)
     over = ["--over", "aggregation.deniability_threshold=2,3"]
     told = answer("sweep", "small.toml", *over, "--out", "out")
     assert len(told["runs"]) == 2
-    table = (tmp_path / "out" / "sweep.csv").read_text()
-    lines = list(csv.DictReader(table.splitlines()))
+    lines = list(csv.DictReader((tmp_path / "out" / "sweep.csv").read_text().splitlines()))
     assert [each["aggregation.deniability_threshold"] for each in lines] == ["2", "3"]
     for line, row in zip(lines, told["rows"], strict=True):
         assert (line["name"], float(line["accuracy"])) == (row["name"], row["accuracy"])
 
 
+@pytest.mark.slow
+def test_a_sweep_tells_what_does_nothing_in_any_of_its_runs(answer, tmp_path):
+    (tmp_path / "small.toml").write_text(TINY)
+    over = ["--over", "method.name=fedavg,ifca-mir"]
+    told = answer(
+        *("sweep", "small.toml", *over, "--out", "out"),
+        *sets("stopping.patience=3", "method.selection=loss"),
+    )
+    assert [each["key"] for each in told["unused_settings"]] == ["stopping.patience"]
+
+
+def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(covey, tmp_path):
+    (tmp_path / "small.toml").write_text(TINY)
+    words = sets("method.selection=loss", "population.risk_weight=0.25", "stopping.patience=3")
+    code, out, err = covey("run", "small.toml", *words, "--out", "out", "--json")
+    assert code == 0
+    notes = [line for line in err.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 2
+    assert any("population.risk_weight = 0.25 does nothing: it is for" in note for note in notes)
+    weight, patience = json.loads(out)["unused_settings"]
+    assert (weight["key"], weight["value"]) == ("population.risk_weight", 0.25)
+    assert (patience["key"], patience["value"]) == ("stopping.patience", 3)
+    assert "method.selection = 'weighted'" in weight["reason"]
+
+
+def test_a_run_that_diverged_says_so_and_exits_with_1(covey):
+    words = sets("train.learning_rate=5000", "rounds=2", "population.clients=6")
+    code, out, err = covey("run", *SMALL, *words, "--out", "run", "--json")
+    assert code == 1
+    told = json.loads(out)
+    assert told["diverged"]
+    unknown = ("count", "count_lower", "count_exposed", "by_group", "clients")
+    assert {told["violations"][key] for key in unknown} == {None}
+    assert all(c["risk"] is c["true_risk"] is None for c in told["clusters"])
+    assert "run: the model of cluster 0 diverged" in err
+    code, out, err = covey("report", "run", "--json")
+    assert code == 1
+    assert [each["run"] for each in json.loads(out)["diverged"]][:1] == ["run"]
+    assert "the model of cluster 0 diverged" in err
+    assert covey("resume", "run")[0] == 1
+
+
+def test_a_sweep_goes_on_after_a_run_that_diverged_and_exits_with_1(covey, tmp_path):
+    settings = TINY.replace('initialisation = "random"', 'name = "fedavg"')
+    (tmp_path / "s.toml").write_text(settings)
+    code, out, err = covey("sweep", "s.toml", "--over", "train.learning_rate=1e30,0.3", "--json")
+    told = json.loads(out)
+    assert code == 1
+    assert [bool(row["diverged"]) for row in told["rows"]] == [True, False]
+    assert "diverged (round 1)" in err
+
+
+def test_what_is_damaged_is_said_and_mended_on_request(covey, copy_of_ran):
+    state = max((copy_of_ran / "checkpoints").iterdir())
+    whole = state.read_bytes()
+    doctor = ("ledger", "doctor", copy_of_ran)
+    code, out, _ = covey(*doctor)
+    assert (code, out.strip()) == (0, "nothing is damaged")
+    state.unlink()
+    code, out, _ = covey(*doctor)
+    assert code == 1
+    assert f"DAMAGED   the state after round 2: {state}" in out
+    assert "played again" in out
+    code, out, _ = covey(*doctor, "--json")
+    (found,) = json.loads(out)["damaged"]
+    assert (code, found["path"], bool(found["repairable"])) == (1, str(state), True)
+    code, out, _ = covey(*doctor, "--repair")
+    assert code == 0
+    assert out.startswith("repaired  the state after round 2")
+    assert state.read_bytes() == whole
+
+
+def test_runs_are_listed_where_they_are_written_and_go_only_with_yes(covey, answer, ran, tmp_path):
+    assert covey("runs", "list", ".")[1] == "no runs were found\n"
+    shutil.copytree(ran[0], tmp_path / "runs" / "one")
+    told = answer("runs", "list")["runs"]
+    assert [(each["name"], each["state"]) for each in told] == [
+        ("one", "finished"),
+        ("one/baseline", "finished"),
+    ]
+    assert ran[1]["ledger_head"].startswith(told[0]["ledger_head"])
+    code, out, _ = covey("runs", "list", "runs")
+    assert code == 0
+    assert "one/baseline" in out
+    assert told[0]["ledger_head"] in out
+    assert answer("runs", "show", "one")["rounds_played"] == 3
+    assert "is verified: yes" in covey("runs", "show", "one/baseline")[1]
+    for said, *words in (
+        ("two", "runs", "show", "two"),
+        ("90d", "runs", "prune", "--older-than", "soon"),
+        ("both", "runs", "prune", "--states", "--whole"),
+    ):
+        refused(said, *words)
+    old = answer("runs", "prune", "--older-than", "0h")
+    assert old["deleted"] == []
+    assert old["size_bytes"] > 0
+    code, out, _ = covey("runs", "prune", "--older-than", "0h", "--whole", "--yes")
+    assert code == 0
+    assert "deleted: runs/one" in out
+    assert not (tmp_path / "runs" / "one").exists()
+
+
 def test_data_lists_what_is_missing_and_where_to_get_it(answer, tmp_path):
-    listed = answer("config", "data", "list", "--dir", tmp_path)
-    states = {each["state"] for each in listed["files"]}
-    assert states == {"missing"}
-    named = {(each["source"], each["file"]) for each in listed["files"]}
-    assert named >= {
+    listed = answer("config", "data", "list", "--dir", tmp_path)["files"]
+    assert {each["state"] for each in listed} == {"missing"}
+    assert {(each["source"], each["file"]) for each in listed} >= {
         ("femnist", "train/*.json"),
-        ("celeba", "list_attr_celeba.txt"),
         ("celeba", "img_align_celeba/*.jpg"),
     }
-    assert all(each["url"].startswith("http") for each in listed["files"])
+    assert all(each["url"].startswith("http") for each in listed)
 
 
-def test_text_output_never_shows_a_figure_alone(covey, small):
-    code, out, err = covey("run", *small, "--out", "text")
-    assert code == 0
-    for line in out.splitlines():
-        if line.startswith("cluster"):
-            assert "±" in line or "unknown (" in line
-    # One line per round goes to standard error, which is no terminal here.
-    assert re.findall(r"^round (\d/3)", err, re.MULTILINE) == ["1/3", "2/3", "3/3"]
-
-
-def test_help_names_every_command(covey):
-    code, out, err = covey("--help")
-    assert code == 0
-    for name in ("run", "resume", "report", "export", "sweep", "data"):
-        assert f" {name} " in out + err
+def test_a_client_joins_a_solved_run_changes_its_records_and_leaves(answer, tmp_path, digits):
+    x, y = digits.inputs[:20].numpy(), digits.labels[:20].numpy()
+    np.savez(tmp_path / "records.npz", x=x, y=y)
+    settings = {
+        "rounds": 1,
+        "population": {"clients": 4, "examples_per_client": 10, "audit_examples": 0},
+        "model": {"name": "linear-head", "features": {"filters": 2, "size": 3, "pool": 2}},
+        "method": {"name": "solved", "num_clusters": 1, "selection": "loss"},
+        "risk": {"name": "none"},
+    }
+    made = run(config=Config.of(settings), out="solved")
+    join = ("clients", "join", "solved", "new", "--data", "records.npz", "--threshold", 0.7)
+    told = answer(*join)
+    assert (told["client"], told["cluster"], told["examples"]) == ("new", 0, 16)
+    assert told["model_before"] == made.summary.model_hash != told["model_hash"]
+    update = ("clients", "update", "solved", "new", "--data", "records.npz", "--add")
+    told = answer(*update)
+    assert (told["cluster"], told["examples"]) == (0, 32)
+    assert told["model_hash"] == load("solved").summary.model_hash
+    assert Path("solved/report.html").is_file()
+    refused("covey clients update", *join)
+    refused("no such.npz", "clients", "join", "solved", "more", "--data", "no such.npz")
+    (given,) = answer("forget", "solved", "new", "--basis", "erasure")["answers"]
+    assert json.loads(Path(given["proof"]).read_text())["subtracted"]

@@ -1,222 +1,103 @@
-"""Leaving by the command line: what is refused, what is told, and what can be checked."""
+"""Leaving by the command line: what is said, what is done, what is held, what can be checked."""
 
+import html
 import json
+import os
 import re
 import shutil
+import stat
+import subprocess
+import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.conftest import HIDDEN, LEAVING, refused
 from covey import Config, load, run
+from covey.base.files import file_hash
+from covey.cli.app import main
 from covey.ledger.store import Ledger
+from covey.runtime.copies import copies_of, on_record
 from covey.runtime.folder import RunFolder
-from covey.runtime.leaving import ForgetResult
 from covey.unlearning.plan import ANSWERS
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import sign, signing_key
+from recorded import assert_nowhere, contents
+from runtime.witnesses import Witness, serving
 
-LEAVER = "client-00003"
-HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
-SMALL: dict[str, Any] = {
-    "rounds": 3,
-    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "mlp"},
-    "risk": {"name": "none"},
-    "method": {"name": "fedavg"},
-    "engine": {"name": "reference"},
-}
-
-
-@pytest.fixture(autouse=True)
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Small runs, each played once."""
-    made: dict[str, Path] = {}
-    of = {
-        "hidden": {"aggregation": HIDDEN},
-        "other": {"aggregation": HIDDEN, "rounds": 1},
-        "plain": {"rounds": 1},
-        "stored": {"rounds": 1, "aggregation": HIDDEN, "leaving": {"store_updates": 1}},
-        "pair": {"rounds": 1, "population": {**SMALL["population"], "clients": 2}},
-        "local": {"rounds": 1, "method": {"name": "local"}},
-    }
-
-    def played(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp(kind) / "run"
-            run(config=Config.of({**SMALL, **of[kind]}), out=made[kind])
-        return made[kind]
-
-    return played
+LEAVER, OTHER = "client-00003", "client-00001"
 
 
 @pytest.fixture
-def copy(runs, tmp_path):
-    """A run of one's own."""
-    return lambda kind: shutil.copytree(runs(kind), tmp_path / kind)
+def folder(copy) -> Path:
+    """A run that hides updates in sets, to be changed."""
+    return copy("hidden")
 
 
 @pytest.fixture(scope="module")
-def leaving(runs, ask, tmp_path_factory):
-    """Runs that clients have left already, and what was printed; nobody writes them."""
-    made: dict[str, tuple[Path, dict[str, Any]]] = {}
+def denied(runs, ask, tmp_path_factory) -> tuple[Path, dict[str, Any]]:
+    """A run that denied a client, only to be read, and what was printed."""
+    folder = shutil.copytree(runs / "hidden", tmp_path_factory.mktemp("denied") / "run")
+    return folder, ask("forget", folder, LEAVER, "--answer", "deny")
 
-    def left(wanted: str) -> tuple[Path, dict[str, Any]]:
-        if wanted not in made:
-            folder = tmp_path_factory.mktemp(wanted) / "run"
-            shutil.copytree(runs("hidden"), folder)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("XDG_CONFIG_HOME", str(folder.parent / "keys"))
-                made[wanted] = folder, ask("forget", folder, LEAVER, "--answer", wanted)
-        return made[wanted]
 
-    return left
+class Terminal(StringIO):
+    """What a person sees and types."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
-def denied(leaving):
-    return leaving("deny")
+def typed(monkeypatch):
+    """Run a command on a terminal: (exit code, what it printed)."""
+
+    def answered(lines: str, *words: object) -> tuple[int, str]:
+        out = Terminal()
+        monkeypatch.setattr(sys, "stdin", Terminal(lines))
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "argv", ["covey", *map(str, words)])
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), out.getvalue()
+
+    return answered
 
 
-def without(folder: Path, *clients: str) -> tuple[ForgetResult, ...]:
-    """Let clients leave, with no report afterwards."""
-    return load(folder).forget(clients, "retrain")
+@pytest.mark.parametrize("lines", ["\n", "nothing\n", "forget me\nretrain\nn\n"])
+def test_on_a_terminal_nothing_is_done_that_was_not_confirmed(typed, runs, lines):
+    before = contents(runs / "hidden")
+    code, out = typed(lines, "forget", runs / "hidden", LEAVER)
+    assert code == 1
+    assert out.startswith(f"{LEAVER}: deny\n")
+    assert "A denial removes nothing from the model" in out
+    assert out.rstrip().endswith("Nothing was done.")
+    assert contents(runs / "hidden") == before
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def sentence(err: str) -> str:
-    return " ".join(err.split())
-
-
-@pytest.mark.parametrize(
-    ("kind", "words", "said"),
-    [
-        ("hidden", ["nobody", "--basis", "none"], "knows no client 'nobody'"),
-        ("hidden", [LEAVER, "nobody", "--answer", "auto"], "knows no client 'nobody'"),
-        (
-            "plain",
-            [LEAVER, "--answer", "auto"],
-            "Only a run that hides updates in anonymity sets can deny",
-        ),
-        ("plain", [LEAVER, "--answer", "roll_back"], "Only a run that hides updates"),
-        ("stored", [LEAVER, "--answer", "deny"], "this run keeps raw updates"),
-        ("stored", [LEAVER, "--answer", "auto"], "this run keeps raw updates"),
-        ("hidden", [LEAVER, "--answer", "roll_back"], "too small, and none would"),
-        ("hidden", [LEAVER, "--answer", "calibrate"], "this run stores none"),
-        ("hidden", [LEAVER, "--answer", "erase"], "answer takes auto, deny"),
-        ("local", [LEAVER, "--answer", "auto"], "Delete that client's model instead"),
-    ],
-    ids=[
-        "unknown",
-        "one-unknown",
-        "no-sets",
-        "no-sets-to-roll-back",
-        "stored-updates",
-        "stored-updates-auto",
-        "nothing-falls-below",
-        "nothing-stored",
-        "wrong-answer",
-        "local",
-    ],
-)
-def test_a_request_that_cannot_be_served_changes_nothing(covey, copy, kind, words, said):
-    folder = copy(kind)
-    before = contents(folder)
-    code, out, err = covey("forget", folder, *words)
-    assert code == 2
-    assert said in sentence(err)
-    assert "Traceback" not in err
-    assert out == ""
-    assert contents(folder) == before
-
-
-@pytest.mark.parametrize(("command", "words"), [("forget", ["--answer", "auto"]), ("explain", [])])
-def test_who_left_and_who_never_came_get_the_same_sentence(covey, denied, command, words):
-    folder, _ = denied
-    before = contents(folder)
-    left = covey(command, folder, LEAVER, *words)
-    never = covey(command, folder, "client-00099", *words)
-    assert left[0] == never[0] == 2
-    assert left[2] == never[2].replace("client-00099", LEAVER)
-    assert contents(folder) == before
-
-
-@pytest.mark.parametrize("words", [["forget", "missing", LEAVER], ["explain", "missing", LEAVER]])
-def test_a_run_that_is_not_there(covey, tmp_path, words):
-    code, out, err = covey(*words)
-    assert code == 2
-    assert "missing is not a covey run" in sentence(err)
-    assert out == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (
-            ["aggregation.min_anonymity=4", "aggregation.deniability_threshold=5"],
-            "at most k = 4, found x = 5. Lower x or raise k.",
-        ),
-        (
-            ["aggregation.min_anonymity=9", "population.clients=8"],
-            "at most as many as there are, 8, found 9. Lower k.",
-        ),
-        (["method.name=local"], "but method.name = 'local' rules it out"),
-        (["aggregation.noise=sound"], "needs partition = 'public-random'"),
-        (["leaving.store_updates=2"], "Set leaving.store_updates = 0"),
-    ],
-    ids=["x-above-k", "k-above-cohort", "local", "sound", "stored-and-clustered"],
-)
-def test_settings_that_hide_nobody_are_refused_before_anything_is_written(
-    covey, tmp_path, settings, said
-):
-    words = [word for each in settings for word in ("--set", each)]
-    hidden = ["--set", "aggregation.name=anonymity-sets"]
-    code, out, err = covey("run", *hidden, *words, "--out", "new")
-    assert code == 2
-    assert said in sentence(err)
-    assert out == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_last_client_cannot_leave(covey, copy):
-    folder = copy("pair")
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        one, other = sorted(ledger.names().values())
-    without(folder, one)
-    before = contents(folder)
-    code, _, err = covey("forget", folder, other, "--answer", "retrain")
-    assert code == 2
-    assert "this client is the last one" in sentence(err)
-    assert contents(folder) == before
-
-
-def test_once_the_updates_are_deleted_a_denial_is_true(answer, copy):
-    folder = copy("stored")
-    shutil.rmtree(folder / "updates")
-    (plan,) = answer("forget", folder, LEAVER, "--plan")["plans"]
-    assert plan["chosen"]["answer"] == "deny"
+def test_on_a_terminal_an_answer_is_chosen_in_view_of_the_plan(typed, folder):
+    code, out = typed("deny\ny\n", "forget", folder, LEAVER)
+    assert code == 0
+    assert "deny, retrain, stop, auto, nothing" in out
+    question = out[out.index("client-00003: deny. ") :]
+    assert "A denial removes nothing from the model" in question
+    assert "the model is unchanged: nothing was removed from it" in question
+    assert load(folder).summary.left == {"deny": 1}
 
 
 @pytest.mark.parametrize("wanted", ["auto", "retrain", "calibrate"])
-def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, copy, wanted):
-    folder = copy("hidden")
-    before = contents(folder)
-    told = answer("forget", folder, LEAVER, "client-00001", "--plan", "--answer", wanted)
+def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, covey, runs, wanted):
+    folder, before = runs / "hidden", contents(runs / "hidden")
+    told = answer("forget", folder, LEAVER, OTHER, "--plan", "--answer", wanted)
+    code, out, _ = covey("forget", folder, LEAVER, OTHER, "--plan")
     assert contents(folder) == before
-    assert [each["client"] for each in told["plans"]] == [LEAVER, "client-00001"]
+    assert (code, out.startswith(f"{LEAVER}: deny\n")) == (0, True)
+    assert "nothing is removed from the model" in " ".join(out.split())
+    assert all(name in out for name in ("roll_back", "retrain", "calibrate"))
+    assert [each["client"] for each in told["plans"]] == [LEAVER, OTHER]
     # with x = 3, a set of four can spare one: who comes second is not denied
     unlike = zip(told["plans"], ("deny", "retrain"), ("deny", "roll_back"), strict=True)
     for plan, auto, cheap in unlike:
@@ -228,80 +109,113 @@ def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, copy, wa
         possible = [n for n, each in found.items() if not each["reason"]]
         assert possible == ["deny" if wanted == "calibrate" else cheap, "retrain", "stop"]
         assert found["deny"]["seconds"] == found["deny"]["bytes_deleted"] == 0
-        assert found["retrain"]["rounds_replayed"] == 3
-        assert found["retrain"]["bytes_deleted"] == sum(
-            len(each) for name, each in before.items() if name.startswith("checkpoints")
-        )
-    last = told["plans"][-1]["chosen"]
-    assert (last["rounds_replayed"] if last else 0) == (0 if wanted == "calibrate" else 3)
+        assert found["retrain"]["rounds_replayed"] == 2
+        states = sum(len(each) for name, each in before.items() if name.startswith("checkpoints"))
+        assert found["retrain"]["bytes_deleted"] == states
 
 
-def test_a_plan_in_words(covey, copy):
-    code, out, _ = covey("forget", copy("hidden"), LEAVER, "--plan")
-    assert code == 0
-    assert out.startswith(f"{LEAVER}: deny\n")
-    assert all(name in out for name in ("roll_back", "retrain", "calibrate"))
+def test_once_the_updates_are_deleted_a_denial_is_true(answer, copy):
+    folder = copy("stored")
+    shutil.rmtree(folder / "updates")
+    (plan,) = answer("forget", folder, LEAVER, "--plan")["plans"]
+    assert plan["chosen"]["answer"] == "deny"
 
 
-def test_what_a_denial_tells(denied):
+def test_what_a_denial_tells_and_names(denied, runs):
     folder, told = denied
     (one,) = told["answers"]
-    promised = """client answer first_affected_round rounds_replayed seconds
-    model_changed model_hash proof salt"""
-    assert set(promised.split()) <= set(one)
     assert one["client"] == LEAVER
     assert one["answer"] == "deny"
     assert one["first_affected_round"] is None
-    assert one["rounds_replayed"] == 0
-    assert one["model_changed"] is False
+    assert (one["rounds_replayed"], one["model_changed"]) == (0, False)
     assert re.fullmatch("[0-9a-f]{64}", one["model_hash"])
     assert re.fullmatch("[0-9a-f]{32}", one["salt"])
-    assert one["seconds"] >= 0
-    assert Path(one["proof"]).is_file()
-    assert Path(one["proof"]).with_suffix(".html").is_file()
     assert {"denials_left", "next_forces_rollback"} <= set(told["budget"])
     assert (folder / "report.html").is_file()
-    for name, content in contents(folder).items():
-        assert LEAVER.encode() not in content, name
-        assert one["salt"].encode() not in content, name
+    assert_nowhere(folder, LEAVER, one["salt"])
+    proof = Path(one["proof"])
+    signed = proof.read_text() + proof.with_suffix(".html").read_text()
+    for name, handle in load(runs / "hidden").names.items():
+        assert name not in signed
+        assert handle not in signed
 
 
-def test_what_a_retraining_tells(runs, leaving):
-    folder, told = leaving("retrain")
-    (one,) = told["answers"]
-    assert one["answer"] == "retrain"
-    assert one["first_affected_round"] == 0
-    assert one["rounds_replayed"] == 3
-    assert one["model_changed"] is True
-    assert load(runs("hidden")).summary.model_hash != one["model_hash"]
-    assert load(folder).summary.model_hash == one["model_hash"]
+def test_who_asks_for_erasure_is_retrained_and_several_at_once(answer, runs, folder):
+    told = answer("forget", folder, LEAVER, OTHER, "--basis", "erasure")["answers"]
+    assert [(each["client"], each["basis"]) for each in told] == [
+        (LEAVER, "erasure"),
+        (OTHER, "erasure"),
+    ]
+    for each in told:
+        assert (each["answer"], each["sealed_record_kept"]) == ("retrain", False)
+        assert (each["first_affected_round"], each["rounds_replayed"]) == (0, 2)
+        assert each["model_hash"] == load(folder).summary.model_hash
+        assert each["model_changed"]
+    assert load(runs / "hidden").summary.model_hash != told[0]["model_hash"]
+    assert told[0]["salt"] != told[1]["salt"]
 
 
-def test_several_leave_together_and_each_once(copy):
-    folder = copy("other")
-    done = without(folder, LEAVER, "client-00001", LEAVER)
-    assert [each.client for each in done] == [LEAVER, "client-00001"]
-    assert len({each.answered.salt for each in done}) == 2
-    last = load(folder).summary.model_hash
-    assert done[0].answered.model_hash == done[1].answered.model_hash == last
+@pytest.mark.parametrize(("command", "words"), [("forget", ["--answer", "auto"]), ("explain", [])])
+def test_who_left_and_who_never_came_get_the_same_sentence(covey, denied, command, words):
+    left, never = (covey(command, denied[0], n, *words) for n in (LEAVER, "client-00099"))
+    assert left[0] == never[0] == 2
+    assert left[2] == never[2].replace("client-00099", LEAVER)
 
 
-def test_what_is_held_on_a_client(answer, copy):
-    folder = copy("hidden")
-    before = contents(folder)
-    told = answer("explain", folder, LEAVER)
-    assert contents(folder) == before
-    assert told["client"] == LEAVER
-    assert told["rounds_trained"] == [0, 1, 2]
-    assert [each["round"] for each in told["anonymity_sets"]] == [0, 1, 2]
-    assert all(4 <= each["members"] <= 7 for each in told["anonymity_sets"])
-    assert told["states_that_depend_on_it"] == [0, 1, 2]
-    assert told["raw_updates_stored"] == []
-    assert told["requests"] == []
+def test_a_denied_client_comes_back_with_its_salt(answer, covey, folder):
+    (first,) = answer("forget", folder, LEAVER, "--basis", "withdrawal")["answers"]
+    assert (first["answer"], first["sealed_record_kept"]) == ("deny", True)
+    page = Path(first["proof"]).with_suffix(".html").read_text()
+    assert "(basis: withdrawal)" in page
+    assert "A sealed record is kept" in page
+    back = ("forget", folder, LEAVER, "--salt", first["salt"])
+    (plan,) = answer(*back, "--basis", "erasure", "--plan")["plans"]
+    assert (plan["chosen"]["answer"], plan["basis"]) == ("retrain", "erasure")
+    assert [each["answer"] for each in plan["options"] if not each["reason"]] == ["retrain"]
+    code, out, _ = covey(*back, "--answer", "retrain")
+    assert code == 0
+    assert "2 rounds played again" in out
+    (salt,) = re.findall("requester: ([0-9a-f]{32})", out)
+    proofs = {json.loads(p.read_text())["answer"] for p in folder.glob("proofs/*.json")}
+    assert proofs == {"deny", "retrain"}
+    assert salt != first["salt"]
+    refused("comes back with --salt", *back, "--answer", "retrain")
 
 
-def checked(covey, one: dict[str, Any], *words: object) -> tuple[int, dict[str, Any]]:
-    code, out, _ = covey("verify", one["proof"], *words, "--json")
+def test_a_salt_is_shown_until_it_is_acknowledged_although_the_report_fails(covey, folder):
+    (folder / "figures").write_text("in the way")
+    _, out, err = covey("forget", folder, LEAVER, "--answer", "deny")
+    (salt,) = re.findall("requester: ([0-9a-f]{32})", out)
+    assert f"{LEAVER}: asked, receipt" in err.replace("\n", "")
+    assert salt in err  # before anything was done
+    (left,) = json.loads(covey("forget", folder, "--again", "--json")[1])["unacknowledged"]
+    assert (left["salt"], left["answer"]) == (salt, "deny")
+    code, out, _ = covey("forget", folder, "--received", left["request"])
+    assert (code, out.splitlines()[1:]) == (0, ["unacknowledged: none"])
+
+
+def test_a_head_is_witnessed_and_keys_are_listed(covey, answer, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    code, out, _ = covey("ledger", "head", folder)
+    assert (code, out.startswith("old 0\n\ncovey.run/")) == (0, True)
+    key = tmp_path / "witness.key"
+    with serving(Witness(signing_key().public_key())) as witness:
+        key.write_text(witness.line)
+        seen = answer("ledger", "head", folder, "--witness", witness.url, key)
+        code, out, _ = covey("ledger", "head", folder, "--witness", witness.url, key)
+        assert (code, out.startswith("covey.run/")) == (0, True)
+    assert list(map(Path, seen["runs"].values())) == [folder / "witnessed.tlog-proof"]
+    assert covey("ledger", "head", folder, "--since", 2)[0] == 1
+    (known,) = answer("ledger", "keys")["keys"]
+    assert covey("ledger", "keys", "--rotate")[0] == 0
+    assert len(answer("ledger", "keys")["keys"]) == 2
+    code, out, _ = covey("ledger", "keys", "--revoke", known["fingerprint"])
+    assert (code, "revoked" in out) == (0, True)
+
+
+def checked(covey, proof: object, *words: object) -> tuple[int, dict[str, Any]]:
+    """Verify a proof: the exit code, and what each check found."""
+    code, out, _ = covey("verify", proof, *words, "--json")
     told = json.loads(out)
     return code, {each["name"]: each["ok"] for each in told["checks"]} | {"valid": told["valid"]}
 
@@ -309,80 +223,170 @@ def checked(covey, one: dict[str, Any], *words: object) -> tuple[int, dict[str, 
 def test_a_proof_holds_against_the_ledger_the_key_and_the_requester(covey, denied, tmp_path):
     folder, told = denied
     (one,) = told["answers"]
-    key = folder.parent / "keys" / "covey" / "signing-key.pub.pem"
+    key = Path(os.environ["XDG_CONFIG_HOME"]) / "covey" / "signing-key.pub.pem"
     words = ("--key", key, "--mine", LEAVER, one["salt"])
-    code, checks = checked(covey, one, *words, "--ledger", folder)
-    assert code == 0
-    assert all(checks.values())
+    code, checks = checked(covey, one["proof"], *words, "--ledger", folder)
+    assert (code, all(checks.values())) == (0, True)
     # later events do not matter: the proof's head is an ancestor
     later = shutil.copytree(folder, tmp_path / "later")
-    without(later, "client-00001")
-    assert checked(covey, one, *words, "--ledger", later)[0] == 0
-
-
-def test_a_proof_alone_is_valid_and_says_that_trust_is_open(covey, denied):
-    code, checks = checked(covey, denied[1]["answers"][0])
-    assert code == 0
-    assert checks["valid"] is True
-    assert checks["trust"] is None
-
-
-def test_every_flipped_byte_of_a_proof_shows(covey, denied, tmp_path):
-    whole = Path(denied[1]["answers"][0]["proof"]).read_bytes()
-    path = tmp_path / "proof.json"
-    for at in range(5, len(whole), len(whole) // 8):
-        path.write_bytes(bytes(b ^ (i == at) for i, b in enumerate(whole)))
-        code, checks = checked(covey, {"proof": path})
-        assert (code, checks["valid"]) == (1, False), at
+    assert covey("forget", later, OTHER, "--answer", "stop")[0] == 0
+    assert checked(covey, one["proof"], *words, "--ledger", later)[0] == 0
+    code, checks = checked(covey, one["proof"])
+    assert (code, checks["valid"], checks["trust"]) == (0, True, None)
 
 
 def test_a_proof_fails_against_what_it_is_not_about(covey, denied, runs):
     (one,) = denied[1]["answers"]
-    code, checks = checked(covey, one, "--ledger", runs("other"))
-    assert (code, checks["ledger"]) == (1, False)
-    code, checks = checked(covey, one, "--mine", "client-00001", one["salt"])
-    assert (code, checks["subject"]) == (1, False)
-    code, checks = checked(covey, one, "--mine", LEAVER, "00" * 16)
-    assert (code, checks["subject"]) == (1, False)
+    for words, name in (
+        (("--ledger", runs / "other"), "ledger"),
+        (("--mine", OTHER, one["salt"]), "subject"),
+        (("--mine", LEAVER, "00" * 16), "subject"),
+    ):
+        code, checks = checked(covey, one["proof"], *words)
+        assert (code, checks[name]) == (1, False)
+    for said, words in (
+        ("missing.json", ["missing.json"]),
+        ("hexadecimal", [one["proof"], "--mine", LEAVER, "no hexadecimal"]),
+        ("missing", [one["proof"], "--ledger", "missing"]),
+        ("missing.pem", [one["proof"], "--key", "missing.pem"]),
+    ):
+        refused(said, "verify", *words)
 
 
-@pytest.mark.parametrize("wanted", ["deny", "retrain"])
-def test_a_signed_proof_of_another_model_fails_against_the_ledger(covey, leaving, tmp_path, wanted):
-    folder, told = leaving(wanted)
-    document = json.loads(Path(told["answers"][0]["proof"]).read_text())
-    document["model_after"] = "0" * 64
-    if wanted == "deny":
-        document["model_before"] = document["model_after"]
-    key = signing_key(folder.parent / "keys" / "covey" / "signing-key.pem")
-    forged = {"proof": tmp_path / "proof.json"}
-    forged["proof"].write_text(proof_json(sign(key, document)))
-    code, checks = checked(covey, forged)
-    assert (code, checks["valid"]) == (0, True)
-    code, checks = checked(covey, forged, "--ledger", folder)
+def test_a_flipped_and_a_forged_proof_fail(covey, denied, tmp_path):
+    folder, told = denied
+    whole = Path(told["answers"][0]["proof"]).read_bytes()
+    path = tmp_path / "proof.json"
+    for at in range(5, len(whole), len(whole) // 4):
+        path.write_bytes(bytes(b ^ (i == at) for i, b in enumerate(whole)))
+        code, checks = checked(covey, path)
+        assert (code, checks["valid"]) == (1, False), at
+    document = json.loads(whole)
+    document |= {"model_after": "0" * 64, "model_before": "0" * 64}
+    path.write_text(proof_json(sign(signing_key(), document)))
+    assert checked(covey, path)[0] == 0
+    code, checks = checked(covey, path, "--ledger", folder)
     assert (code, checks["record"]) == (1, False)
 
 
-def test_a_proof_that_cannot_be_read_is_bad_input(covey, denied):
-    (one,) = denied[1]["answers"]
-    for words in (
-        ["missing.json"],
-        [one["proof"], "--mine", LEAVER, "no hexadecimal"],
-        [one["proof"], "--ledger", "missing"],
-        [one["proof"], "--key", "missing.pem"],
-    ):
-        code, _, err = covey("verify", *words)
-        assert code == 2, words
-        assert "Traceback" not in err
+def test_a_retraining_leaves_no_old_model_here_and_says_who_holds_one(folder, covey, tmp_path):
+    covey("export", folder, "--cluster", "0")
+    to_a_clinic = ("--out", tmp_path / "sent", "--recipient", "A Clinic")
+    covey("export", folder, "--client", LEAVER, *to_a_clinic)
+    code, out, err = covey("forget", folder, LEAVER, "--answer", "retrain")
+    assert code == 0, err
+    assert "\ndeleted: model of cluster 0 in exports/cluster-0.safetensors" in out
+    assert f"\nto be deleted by you: model of cluster 0 in {tmp_path}/sent" in out
+    assert "\n  to notify (GDPR Art. 19): A Clinic" in out
+    assert not list(folder.glob("exports/*"))
+    assert (tmp_path / "sent").is_file()
+    (proof,) = folder.glob("proofs/*.json")
+    facts = json.loads(proof.read_text())["copies"]
+    assert [(each["fate"], each["recipient"], each["notify"]) for each in facts] == [
+        ("deleted", None, False),
+        ("outside", "A Clinic", True),
+    ]
+    page = proof.with_suffix(".html").read_text()
+    assert "A Clinic" in page
+    assert str(tmp_path) not in page
+    assert covey("verify", proof, "--ledger", folder)[0] == 0
+    assert_nowhere(folder, LEAVER)
 
 
-@pytest.mark.parametrize("wanted", ["deny", "retrain"])
-def test_a_proof_names_nobody(runs, leaving, wanted):
-    with Ledger.read(RunFolder(runs("hidden")).ledger) as ledger:
-        known = ledger.names()
-    _, told = leaving(wanted)
-    proof = Path(told["answers"][0]["proof"])
-    for path in (proof, proof.with_suffix(".html")):
-        written = path.read_text()
-        for handle, name in known.items():
-            assert handle not in written
-            assert name not in written
+def test_a_page_is_on_record_before_it_is_written_and_whole_after(tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    page = tmp_path / "page.html"
+    with on_record(folders, "comparison", page):
+        (kept,) = copies_of(RunFolder(folders[1]))
+        assert (kept.path, kept.sha256) == (str(page), "")
+        page.write_text("x")
+    for folder in folders:
+        (kept,) = copies_of(RunFolder(folder))
+        assert kept.sha256 == file_hash(page)
+
+
+@pytest.mark.slow
+def test_pages_written_elsewhere_are_on_record_with_every_run_they_show(copy, answer, tmp_path):
+    one, other = copy("hidden"), copy("other")
+    answer("report", one, "--out", one / "report.html")
+    assert not (one / "copies").exists()
+    answer("report", one, "--out", "page.html")
+    answer("report", one, other, "--out", "both.html")
+    pages = {"page": str(tmp_path / "page.html"), "both": str(tmp_path / "both.html")}
+    assert [(c.what, c.path) for c in copies_of(RunFolder(one))] == [
+        ("report", pages["page"]),
+        ("comparison", pages["both"]),
+    ]
+    assert [c.path for c in copies_of(RunFolder(other))] == [pages["both"]]
+
+
+def test_what_is_held_on_a_client_is_a_page_to_print_and_lists_its_places(
+    runs, folder, answer, covey, tmp_path
+):
+    before = contents(runs / "hidden")
+    assert answer("explain", runs / "hidden", LEAVER)["requests"] == []
+    assert contents(runs / "hidden") == before
+    page = tmp_path / "held.html"
+    told = answer("explain", folder, LEAVER, "--page", page)
+    assert told["client"] == LEAVER
+    assert told["rounds_trained"] == told["states_that_depend_on_it"] == [0, 1]
+    assert [each["round"] for each in told["anonymity_sets"]] == [0, 1]
+    assert all(4 <= each["members"] <= 7 for each in told["anonymity_sets"])
+    assert told["raw_updates_stored"] == []
+    assert {each["kind"] for each in told["places"]} == {"ledger", "model", "secret"}
+    assert all(each["how"] for each in told["places"])
+    shown = html.unescape(page.read_text())
+    assert LEAVER in shown
+    assert OTHER not in shown
+    assert all(each["path"] in shown for each in told["places"])
+    assert all(sentence in shown for sentence in told["not_searched"])
+    assert not re.search(r"https?:|<script|<link|<img", shown)
+    # the page is itself a place, and for nobody but its client
+    assert f"  {page}\n    a page: explanation" in covey("explain", folder, LEAVER)[1]
+    assert str(page) not in covey("explain", folder, OTHER)[1]
+    covey("report", folder)
+    for each in (page, folder / "report.html"):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600
+
+
+def test_explain_needs_no_right_to_write(folder):
+    """Root has every right, so that it is taken from the command where tests run as root."""
+    drop = ["--bounding-set=-dac_override,-dac_read_search,-fowner"]
+    program = "from covey.cli.app import main; main()"
+    words = [sys.executable, "-c", program, "explain", str(folder), OTHER, "--json"]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("setpriv takes the rights of root away, and is not installed")
+        words = ["setpriv", *drop, *words]
+    paths = [folder, *folder.rglob("*")]
+    for path in paths:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    finally:
+        for path in paths:
+            path.chmod(0o700)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds_trained"] == [0, 1]
+
+
+def test_explain_does_not_wait_for_who_plays_the_run(covey, folder):
+    with Ledger.open(folder / "ledger.sqlite", lambda: "2030-01-01T12:00:00Z"):
+        code, _, err = covey("explain", folder, OTHER)
+    assert code == 0, err
+
+
+@pytest.mark.slow
+def test_a_run_whose_ledger_is_in_postgresql_keeps_the_record_too(postgres, answer, tmp_path):
+    settings = {**LEAVING, "aggregation": HIDDEN, "ledger": {"url": postgres.run("copies")}}
+    folder = run(config=Config.of(settings), out=tmp_path / "run").folder
+    answer("export", folder, "--cluster", 0, "--out", "x", "--recipient", "A Clinic")
+    told = answer("explain", folder, LEAVER)
+    (ledger,) = {each["path"] for each in told["places"] if each["kind"] == "ledger"}
+    assert ledger.startswith("postgresql://")
+    assert any("write-ahead log" in sentence for sentence in told["not_searched"])
+    (one,) = answer("forget", folder, LEAVER, "--answer", "retrain")["answers"]
+    (copied,) = one["copies"]
+    assert (copied["fate"], copied["notify"]) == ("outside", True)

@@ -11,27 +11,17 @@ from zlib import compress, decompress
 
 import pytest
 
-from cli.conftest import command
+from cli.conftest import command, sets
 from covey.ledger.chain import GENESIS, link
 
 Row = tuple[int | None, str, str]
 """An event's round, kind and body."""
 
-TINY = [
-    word
-    for setting in (
-        "rounds=2",
-        "population.clients=6",
-        "population.examples_per_client=20",
-        "population.audit_examples=20",
-        "model.name=mlp",
-        "risk.every=1",
-        "engine.name=reference",
-    )
-    for word in ("--set", setting)
-]
+TINY = sets(
+    *("rounds=2", "population.clients=6", "population.examples_per_client=20"),
+    *("population.audit_examples=20", "model.name=mlp", "risk.every=1", "engine.name=reference"),
+)
 LEAVER, OTHER = "client-00003", "client-00001"
-KEPT = frozenset({"RunStarted", "CohortSampled", "ClientsAssigned", "ClientLeft"})
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +29,9 @@ def left(tmp_path_factory, once):
     """A small run that a client has left, only to be read: (folder, proof)."""
 
     def play(folder: Path) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_CONFIG_HOME", str(folder / "keys"))
-            assert command("run", *TINY, "--out", folder / "run")[0] == 0
-            words = ("forget", folder / "run", LEAVER, "--answer", "retrain")
-            code, _, err = command(*words)
-            assert code == 0, err
+        assert command("run", *TINY, "--out", folder / "run")[0] == 0
+        code, _, err = command("forget", folder / "run", LEAVER, "--answer", "retrain")
+        assert code == 0, err
 
     folder = once("odd events", play)
     (proof,) = (folder / "run" / "proofs").glob("*.json")
@@ -83,9 +70,7 @@ def of_kind(rows: list[Row], kind: str, rng: random.Random) -> int:
 
 def wrong_type(rows: list[Row], rng: random.Random) -> None:
     i = rng.choice([i for i, row in enumerate(rows) if len(row[2]) > 2])
-    field = rng.choice(sorted(json.loads(rows[i][2])))
-    odd: object = [{"odd": [1]}]
-    rows[i] = changed(rows[i], field, odd)
+    rows[i] = changed(rows[i], rng.choice(sorted(json.loads(rows[i][2]))), [{"odd": [1]}])
 
 
 def dropped_field(rows: list[Row], rng: random.Random) -> None:

@@ -1,19 +1,33 @@
 """A run that a program started: what its folder answers, and what needs the program."""
 
+import csv
 import importlib
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import Config, ConfigError, ModelError, Returning, RunError, load, resume, run
+from covey import (
+    Config,
+    ConfigError,
+    CoveyError,
+    ModelError,
+    Returning,
+    RunError,
+    load,
+    resume,
+    run,
+    sweep,
+)
 from covey.base.events import ClientLeft
 from covey.runtime.folder import RunFolder
+from recorded import contents, requests_of
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 3, "deniability_threshold": 2}
@@ -41,11 +55,6 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
-@pytest.fixture(autouse=True)
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-
-
 @pytest.fixture(scope="module")
 def played(tmp_path_factory) -> Path:
     """A run of a lambda and of tensors in memory; nobody writes it."""
@@ -66,11 +75,6 @@ def never(tmp_path_factory) -> str:
 def folder(played, tmp_path) -> Path:
     """The same, for oneself."""
     return shutil.copytree(played, tmp_path / "run")
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def left(folder: Path) -> list[ClientLeft]:
@@ -117,24 +121,17 @@ def test_playing_rounds_again_without_the_model_is_refused_and_changes_nothing(
         config = folder / "config.toml"
         text = config.read_text().replace("deniability_threshold = 2", "deniability_threshold = 3")
         config.write_text(text)
-    state = load(folder).summary
-    code, out, err = covey("forget", folder, "a", "--answer", wanted)
-    assert code == 2
-    assert out == ""
-    said = " ".join(err.split())
-    assert f"covey.load('{folder}', model=..., clients=...).forget(...)" in said
-    assert "package.module:function" in said
-    again = load(folder)
-    assert again.summary.model_hash == state.model_hash
-    assert "a" in again.names
-    assert not again.history.left
-
-
-def test_of_several_names_nobody_leaves_where_one_answer_cannot_be_given(covey, folder):
     before = contents(folder)
-    code, _, _ = covey("forget", folder, "a", "b", "--answer", "retrain")
-    assert code == 2
-    assert contents(folder) == before
+    for names in (["a"], ["a", "b"]):
+        code, out, err = covey("forget", folder, *names, "--answer", wanted)
+        assert (code, out) == (2, "")
+        said = " ".join(err.split())
+        assert f"covey.load('{folder}', model=..., clients=...).forget(...)" in said
+        assert "package.module:function" in said
+    if wanted == "retrain":
+        assert contents(folder) == before
+    assert requests_of(folder) == left(folder) == []
+    assert "a" in load(folder).names
 
 
 def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(folder, never):
@@ -179,28 +176,20 @@ def test_leaving_is_asked_for_by_an_answer_or_a_basis(folder, words, said):
     assert contents(folder) == before
 
 
-def test_after_a_denial_without_data_the_same_data_are_accepted(folder):
+def test_after_a_denial_without_data_the_same_data_are_accepted_and_no_others(folder):
     load(folder).forget("a", answer="deny")
     assert resume(folder, make_model, data_of()).summary.finished
     assert resume(folder, make_model, data_of(NAMES[1:])).summary.finished
-
-
-def test_after_a_denial_without_data_other_data_are_refused(folder):
-    load(folder).forget("a", answer="deny")
     changed = data_of() | {"b": data_of()["c"]}
     with pytest.raises(RunError, match="clients' data must be those"):
         resume(folder, make_model, changed)
     with pytest.raises(RunError, match="'b' is missing on one side"):
         resume(folder, make_model, data_of(NAMES[2:]))
-
-
-def test_a_later_answer_with_the_data_at_hand_records_their_hash_again(folder):
-    load(folder).forget("a", answer="deny")
+    # a later answer with the data at hand records their hash again
     load(folder, make_model, data_of()).forget("b", answer="retrain")
     assert [each.data_hash is None for each in left(folder)] == [True, False]
-    changed = data_of() | {"c": data_of()["d"]}
     with pytest.raises(RunError, match="clients' data must be those"):
-        resume(folder, make_model, changed)
+        resume(folder, make_model, data_of() | {"c": data_of()["d"]})
 
 
 def test_who_was_denied_without_data_comes_back_to_the_program_for_a_retraining(folder, never):
@@ -287,3 +276,112 @@ def test_another_process_explains_and_denies(folder):
 
     assert ask("explain", folder, "a")["client"] == "a"
     assert ask("forget", folder, "a", "--answer", "deny")["answers"]
+
+
+# `covey.run(exist=...)`: what becomes of what is in the folder already
+
+ONE = {
+    "rounds": 2,
+    "method": {"name": "fedavg"},
+    "risk": {"name": "none"},
+    "engine": {"name": "reference"},
+}
+
+
+def played_to(out: Path, exist: Literal["error", "resume", "overwrite"] = "error", **changes: Any):
+    config = Config.of({**ONE, **changes})
+    return run(lambda: make_model(), data_of(), config, out, exist=exist)
+
+
+class CutError(Exception):
+    pass
+
+
+def cut(row: object) -> None:
+    raise CutError
+
+
+def test_a_run_is_an_error_or_is_carried_on_or_makes_room(tmp_path):
+    out, head = tmp_path / "run", played_to(tmp_path / "whole").ledger_head
+    with pytest.raises(CutError):
+        run(lambda: make_model(), data_of(), ONE, out, on_round=cut)
+    with pytest.raises(RunError, match="already holds a run"):
+        played_to(out)
+    assert played_to(out, "resume").ledger_head == head
+    assert played_to(out, "resume").ledger_head == head  # it is finished
+    with pytest.raises(RunError, match=r"settings in config\.toml must be those"):
+        played_to(out, "resume", seed=5)
+    with pytest.raises(CoveyError):
+        played_to(out, "overwrite", engine={"name": "no-such-engine"})
+    assert load(out).ledger_head == head
+    assert played_to(out, "overwrite", seed=5).ledger_head != head
+    assert played_to(out, "overwrite").ledger_head == head
+    assert played_to(tmp_path / "new", "overwrite").ledger_head == head
+    assert played_to(tmp_path / "newer", "resume").ledger_head == head
+
+
+def test_what_is_no_run_or_is_needed_is_never_overwritten(tmp_path):
+    other = tmp_path / "thesis"
+    other.mkdir()
+    (other / "chapter.txt").write_text("two years of work")
+    with pytest.raises(RunError, match="is not a covey run"):
+        played_to(other, "overwrite")
+    assert (other / "chapter.txt").exists()
+    out = tmp_path / "run"
+    with pytest.raises(CutError):
+        run(lambda: make_model(), data_of(), ONE, out, on_round=cut)
+    RunFolder(out).queue_request("b", "retrain")
+    with pytest.raises(RunError, match="1 requests to leave wait for an answer"):
+        played_to(out, "overwrite")
+    played_to(out, "resume")
+    with pytest.raises(RunError, match="must stay"):  # proofs, and a salt to hand out
+        played_to(out, "overwrite")
+    with pytest.raises(ConfigError, match="exist must be one of"):
+        played_to(tmp_path / "x", "replace")  # pyright: ignore[reportArgumentType]
+    assert not (tmp_path / "x").exists()
+
+
+# `covey.sweep`: the runs and the table of `covey sweep`
+
+SWEPT = {
+    "rounds": 1,
+    "risk": {"name": "none"},
+    "engine": {"name": "reference"},
+    "population": {"clients": 4, "examples_per_client": 10, "audit_examples": 20},
+}
+OVER = {"method.name": ["fedavg", "local"], "train.learning_rate": [0.2]}
+
+
+def test_a_sweep_is_that_of_the_command_line(covey, tmp_path):
+    """Both find that the models do no better than guessing; the command exits with 1."""
+    swept = sweep(SWEPT, OVER, seeds=1, out=tmp_path / "python")
+    (tmp_path / "one.toml").write_text(Config.of(SWEPT).toml())
+    over = [f"{key}={','.join(map(str, values))}" for key, values in OVER.items()]
+    options = [word for each in over for word in ("--over", each)]
+    covey("sweep", "one.toml", *options, "--seeds", "1", "--out", "command")
+    told = (tmp_path / "python" / "sweep.csv").read_text()
+    assert told == (tmp_path / "command" / "sweep.csv").read_text()
+    frame = swept.frame()
+    rows = list(csv.DictReader(told.splitlines()))
+    assert list(frame.columns) == list(rows[0])
+    assert len(frame) == len(rows) == 2
+    assert set(frame["train.learning_rate"]) == {0.2}
+    assert swept.page.is_file()
+
+
+def test_runs_of_a_sweep_that_are_there_are_kept_and_cut_ones_resumed(tmp_path):
+    over, out = {"train.learning_rate": [0.1]}, tmp_path / "sweep"
+    here = {"model": lambda: make_model(), "clients": data_of()}
+    config = {"rounds": 2, "risk": {"name": "none"}}
+    one = {**config, "train.learning_rate": 0.1, "seed": 7}
+    with pytest.raises(CutError):
+        run(**here, config=one, out=out / "0.1-seed7", on_round=cut)
+    swept = sweep(config, over, seeds=[7], out=out, **here)
+    assert list(swept.histories) == ["0.1-seed7"]
+    head = load(out / "0.1-seed7").ledger_head
+    sweep(config, over, seeds=[7], out=out, **here)
+    assert load(out / "0.1-seed7").ledger_head == head
+    with pytest.raises(ConfigError, match="holds a run with other settings"):
+        sweep({**config, "rounds": 3}, over, seeds=[7], out=out, **here)
+    with pytest.raises(ConfigError, match="changes no run of this sweep"):
+        sweep(config, {"aggregation.radius": [1.0, 2.0]}, out=tmp_path / "x", **here)

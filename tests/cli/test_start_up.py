@@ -2,37 +2,28 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import covey
-from covey.cli import commands
-from covey.cli.commands import MODULES, Row, installed, loaded
+from covey.cli.commands import Row, installed, loaded
 
 HEAVY = {
-    "flwr",
-    "jaxtyping",
-    "matplotlib",
-    "numpy",
-    "pandas",
-    "scipy",
-    "sklearn",
-    "sqlalchemy",
-    "torch",
+    *("flwr", "jaxtyping", "matplotlib", "numpy", "pandas"),
+    *("scipy", "sklearn", "sqlalchemy", "torch"),
 }
-
-LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
-MAIN = f"""
-import atexit
+LOADED = "print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+CALLS = f"""
+import atexit, contextlib, json, os, sys
 atexit.register(lambda: exec({LOADED!r}))
 from covey.cli.app import main
-main()
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["covey", *words]
+    with contextlib.suppress(SystemExit):
+        main()
 """
-
-
 TINY = {
     "rounds": 1,
     "data": {"name": "linear-mixture", "dimension": 4},
@@ -42,65 +33,68 @@ TINY = {
 }
 
 
-def heavy(program: str, *words: str, **environment: str) -> tuple[set[str], str]:
+def heavy(program: str, *words: str, cwd=None, **environment: str) -> tuple[set[str], str]:
     """The heavy modules that a program has loaded at its end, and what it printed."""
     done = subprocess.run(
-        [sys.executable, "-c", program, *words],
+        [sys.executable, "-c", f"import json, sys\n{program}", *words],
         capture_output=True,
         text=True,
         check=False,
+        cwd=cwd,
         env=os.environ | environment,
     )
     return HEAVY & set(json.loads(done.stderr.splitlines()[-1])), done.stdout
 
 
-def test_importing_covey_loads_nothing_heavy():
-    assert heavy(f"import covey; covey.__version__; {LOADED}")[0] == set()
+def called(*commands: list[str], **more: str) -> tuple[set[str], str]:
+    return heavy(CALLS, json.dumps(commands), **more)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--help"], "Privacy"),
-        (["--version"], "covey "),
-        (["config", "data", "list"], "train-images"),
-        (["verify", "pyproject.toml"], "FAILED"),
-    ],
-)
-def test_a_command_loads_nothing_heavy(words, said):
-    modules, out = heavy(MAIN, *words)
+def test_no_command_loads_anything_heavy_before_it_is_run(tmp_path):
+    """Nor do those that need nothing, and none imports what a user's folder holds."""
+    (tmp_path / "statistics.py").write_text("raise RuntimeError('hidden')")
+    (tmp_path / "no.json").write_text("{}")
+    every = """
+import covey
+covey.__version__
+sys.path.remove("")  # which an installed command does not have
+from covey.cli.commands import all_commands, installed, loaded
+for name in installed():
+    loaded(name)
+all_commands()
+"""
+    words = (["--help"], ["--version"], ["config", "data", "list"], ["verify", "no.json"])
+    modules, out = heavy(every + CALLS, json.dumps(words), cwd=tmp_path)
     assert modules == set()
-    assert said in out
+    assert all(said in out for said in ("Privacy", "covey ", "train-images", "FAILED"))
 
 
 @pytest.mark.parametrize(
     ("line", "offered"), [("covey ver", "verify"), ("covey verify --l", "--ledger")]
 )
 def test_completion_loads_nothing_heavy(line, offered):
-    modules, out = heavy(
-        f"import sys; sys.argv = ['covey']\n{MAIN}",
-        _COVEY_COMPLETE="complete_bash",
-        COMP_WORDS=line,
-        COMP_CWORD=str(line.count(" ")),
-    )
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    modules, out = called([], _COVEY_COMPLETE="complete_bash", **words)
     assert modules == set()
     assert offered in out.split()
 
 
-@pytest.mark.parametrize("names", ["ledger.store runtime.folder", "runtime.copies runtime.secrets"])
-def test_a_ledger_and_what_was_written_out_are_read_without_torch(names):
-    program = "".join(f"import covey.{each}\n" for each in names.split())
-    assert heavy(program + LOADED)[0] == {"sqlalchemy"}
+def test_a_ledger_and_what_was_written_out_are_read_without_torch():
+    names = ("ledger.store", "runtime.folder", "runtime.copies", "runtime.secrets")
+    assert heavy(f"import {', '.join(f'covey.{n}' for n in names)}\n{LOADED}")[0] == {"sqlalchemy"}
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_torch_only_checks_settings_that_no_session_has_seen(tmp_path, seen):
-    path = covey.run(config=TINY, out=tmp_path / "run").folder / "config.toml"
+def test_torch_only_checks_settings_that_no_session_has_seen(runs, tmp_path, seen):
+    run = shutil.copytree(runs / "plain", tmp_path / "run")
     if not seen:
-        path.write_text(f"{path.read_text()}\n")
-    for words, said in ((["runs", "list"], "finished"), (["explain"], "rounds trained: 0")):
-        place = [tmp_path] if len(words) > 1 else [path.parent, "client-00001"]
-        modules, out = heavy(MAIN, *words, *map(str, place))
+        with (run / "config.toml").open("a") as config:
+            config.write("\n")
+    for words, said in (
+        (["runs", "list", str(tmp_path)], "finished"),
+        (["explain", str(run), "client-00001"], "rounds trained: 0"),
+    ):
+        modules, out = called(words)
         assert ("torch" in modules) is not seen
         assert not seen or modules <= {"numpy", "sqlalchemy"}
         assert said in out
@@ -108,9 +102,9 @@ def test_torch_only_checks_settings_that_no_session_has_seen(tmp_path, seen):
 
 def test_a_round_begins_without_what_only_an_end_or_noise_needs(tmp_path):
     modules, _ = heavy(f"""
-import os, sys, covey
+import os, covey
 def told(history):  # before the first round
-    exec({LOADED!r})
+    {LOADED}
     sys.stderr.flush()
     os._exit(0)
 covey.run(config={TINY!r}, out={str(tmp_path / "run")!r}, observe=told)
@@ -118,44 +112,7 @@ covey.run(config={TINY!r}, out={str(tmp_path / "run")!r}, observe=told)
     assert modules == {"jaxtyping", "numpy", "sqlalchemy", "torch"}
 
 
-def test_a_users_folder_hides_no_module_of_pythons_own(tmp_path, monkeypatch):
-    (tmp_path / "statistics.py").write_text("raise RuntimeError('hidden')")
-    (tmp_path / "mine.py").write_text("answer = 42")
-    monkeypatch.chdir(tmp_path)
-    program = f"""
-import atexit, sys
-sys.path.remove("")  # which an installed command does not have
-def told():
-    import mine, statistics
-    exec({LOADED!r})
-atexit.register(told)
-from covey.cli.app import main
-main()
-"""
-    modules, out = heavy(program, "--version")
-    assert (modules, out[:6]) == (set(), "covey ")
-
-
-def test_no_command_loads_anything_heavy_before_it_is_run():
-    modules, _ = heavy(
-        f"""
-from covey.cli.commands import all_commands, installed, loaded
-for name in installed():
-    loaded(name)
-all_commands()
-{LOADED}
-"""
-    )
-    assert modules == set()
-
-
 def test_a_row_of_another_package_says_what_its_command_says():
     rows = {name: row.help for name, row in installed().items() if isinstance(row, Row)}
     real = {name: loaded(name).help or "" for name in rows}
     assert rows == {n: text.split("\n\n")[0].replace("\n", " ") for n, text in real.items()}
-
-
-def test_every_module_of_commands_is_named():
-    texts = {p.stem: p.read_text() for p in Path(commands.__file__).parent.glob("*.py")}
-    adds = ("@app.command(", "app.add_typer(")
-    assert {name for name, text in texts.items() if any(a in text for a in adds)} == {*MODULES}
