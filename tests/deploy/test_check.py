@@ -174,16 +174,6 @@ SERVER_BREAKS = {
 }
 
 
-@pytest.mark.parametrize("name", SERVER_BREAKS)
-def test_what_is_broken_on_the_server(name, federate, now):
-    break_it, level, about, said = SERVER_BREAKS[name]
-    folder = federate()
-    break_it(folder)
-    found = [each for each in check(folder, now) if each.level != "ok"]
-    assert (level, about) in [(each.level, each.about) for each in found]
-    assert said in " ".join(each.detail for each in found if each.about == about)
-
-
 NODE_BREAKS = {
     "switch": (
         edited("start.sh", "export OMP_NUM_THREADS=1\n", ""),
@@ -237,12 +227,15 @@ NODE_BREAKS = {
 }
 
 
-@pytest.mark.parametrize("name", NODE_BREAKS)
-def test_what_is_broken_on_a_node(name, federate, now):
-    break_it, level, about, said = NODE_BREAKS[name]
-    node = federate() / "nodes" / "bob"
-    break_it(node)
-    found = [each for each in check(node, now) if each.level != "ok"]
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [*((".", each) for each in SERVER_BREAKS), *(("nodes/bob", each) for each in NODE_BREAKS)],
+)
+def test_what_is_broken_is_found(place, name, federate, now):
+    break_it, level, about, said = (SERVER_BREAKS if place == "." else NODE_BREAKS)[name]
+    folder = federate() / place
+    break_it(folder)
+    found = [each for each in check(folder, now) if each.level != "ok"]
     assert (level, about) in [(each.level, each.about) for each in found]
     assert said in " ".join(each.detail for each in found if each.about == about)
 

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from covey import ConfigError
 from covey.deploy.folder import SWITCHES, Plan, write_federation
 from deploy.conftest import NOW
+from recorded import contents
 
 
 def toml(path: Path) -> dict[str, Any]:
@@ -29,56 +30,43 @@ def called(script: Path, *words: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("given", "source"),
-    [
-        ("", "os"),
-        ("[secrets]\nkey_path = 'k.pem'\n", "os"),
-        ("[secrets]\nsource = 'seeded'\n", "seeded"),
-        ("[engine]\nname = 'reference'\n", "os"),
-        ("[engine]\nname = 'flower'\n", "os"),
-    ],
-)
-def test_the_settings_are_for_flower_and_secrets_are_secret(federate, given, source):
-    settings = toml(federate(f"rounds = 7\n{given}") / "covey.toml")
-    assert settings["rounds"] == 7
-    assert settings["engine"]["name"] == "flower"
-    assert settings["secrets"]["source"] == source
+IFCA, SEEDED = "[method]\nname = 'ifca'\n", "[secrets]\nsource = 'seeded'\n"
 
 
 @pytest.mark.parametrize(
-    ("given", "merge"),
+    ("given", "setting", "expected"),
     [
-        ("", "geometric-median"),
-        ("[aggregation]\nname = 'mean'\n", "mean"),
-        ("[aggregation]\nweights = 'examples'\n", "mean"),
-        ("[aggregation]\nname = 'krum'\noutliers = 2\n", "krum"),
-        ("[privacy]\nclient_clip = 1.0\nclient_noise = 1.0\n", "mean"),
+        # settings are for Flower, and secrets are secret
+        ("rounds = 7\n", "rounds", 7),
+        ("", "engine.name", "flower"),
+        ("[engine]\nname = 'reference'\n", "engine.name", "flower"),
+        ("", "secrets.source", "os"),
+        ("[secrets]\nkey_path = 'k.pem'\n", "secrets.source", "os"),
+        (SEEDED, "secrets.source", "seeded"),
+        # updates are aggregated robustly unless the settings say how
+        ("", "aggregation.name", "geometric-median"),
+        ("[aggregation]\nname = 'mean'\n", "aggregation.name", "mean"),
+        ("[aggregation]\nweights = 'examples'\n", "aggregation.name", "mean"),
+        ("[aggregation]\nname = 'krum'\noutliers = 2\n", "aggregation.name", "krum"),
+        ("[privacy]\nclient_clip = 1.0\nclient_noise = 1.0\n", "aggregation.name", "mean"),
+        # clusters that a majority holds are not entered at will
+        (IFCA, "method.max_newcomers", 0.25),
+        (IFCA + "[aggregation]\nname = 'median'\n", "method.max_newcomers", 0.25),
+        (IFCA + "max_newcomers = 0.0\n", "method.max_newcomers", 0.0),
+        ("", "method.max_newcomers", 0.0),  # who weighs risks moves late, and honestly
+        ("[method]\nmax_newcomers = 0.5\n", "method.max_newcomers", 0.5),
+        ("[method]\nname = 'fedavg'\n", "method.max_newcomers", None),
+        (IFCA + "num_clusters = 1\n", "method.max_newcomers", 0.0),
+        (IFCA + "initialisation = 'random'\n", "method.max_newcomers", 0.0),
+        (IFCA + "[train]\nparticipation = 0.5\n", "method.max_newcomers", 0.0),
+        (IFCA + "[aggregation]\nname = 'mean'\n", "method.max_newcomers", 0.0),
     ],
 )
-def test_updates_are_merged_robustly_unless_the_settings_say_how(federate, given, merge):
-    settings = toml(federate(given) / "covey.toml")
-    assert settings["aggregation"]["name"] == merge
-
-
-@pytest.mark.parametrize(
-    ("given", "bound"),
-    [
-        ("[method]\nname = 'ifca'\n", 0.25),
-        ("[method]\nname = 'ifca'\n[aggregation]\nname = 'median'\n", 0.25),
-        ("[method]\nname = 'ifca'\nmax_newcomers = 0.0\n", 0.0),
-        ("", 0.0),  # who weighs risks moves late, and honestly
-        ("[method]\nmax_newcomers = 0.5\n", 0.5),
-        ("[method]\nname = 'fedavg'\n", None),
-        ("[method]\nname = 'ifca'\nnum_clusters = 1\n", 0.0),
-        ("[method]\nname = 'ifca'\ninitialisation = 'random'\n", 0.0),
-        ("[method]\nname = 'ifca'\n[train]\nparticipation = 0.5\n", 0.0),
-        ("[method]\nname = 'ifca'\n[aggregation]\nname = 'mean'\n", 0.0),
-    ],
-)
-def test_clusters_that_a_majority_holds_are_not_entered_at_will(federate, given, bound):
-    settings = toml(federate(given) / "covey.toml")
-    assert settings["method"].get("max_newcomers") == bound
+def test_what_is_not_set_is_safe_and_what_is_set_stays(federate, given, setting, expected):
+    found: Any = toml(federate(given) / "covey.toml")
+    for key in setting.split("."):
+        found = found.get(key)
+    assert found == expected
 
 
 SOLVED = """
@@ -121,18 +109,14 @@ def test_wrong_settings_are_refused_and_nothing_is_written(federate, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
 
-def test_a_folder_is_never_overwritten(federate, tmp_path):
+def test_an_empty_folder_is_taken_and_another_never_overwritten(federate, tmp_path):
+    (tmp_path / "a federation").mkdir()
     folder = federate()
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    before = contents(folder)
     with pytest.raises(ConfigError, match="must be new or empty"):
         federate()
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert contents(folder) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [folder.name, "config.toml"]
-
-
-def test_an_empty_folder_is_taken(tmp_path, federate):
-    (tmp_path / "a federation").mkdir()
-    assert (federate() / "server.sh").is_file()
 
 
 def test_a_path_that_scripts_cannot_hold_is_refused(tmp_path, now):

@@ -70,7 +70,7 @@ def test_a_run_that_is_played_runs_and_is_not_disturbed(put, roots):
     assert found_runs([roots])[0].state == "finished"
 
 
-def test_a_run_that_was_stopped_waits(put, roots):
+def test_a_run_that_was_stopped_or_has_not_begun_waits(put, roots):
     folder = put("one")
     with sqlite3.connect(folder / "ledger.sqlite") as database:
         database.execute("DELETE FROM events WHERE round >= 2")
@@ -79,6 +79,11 @@ def test_a_run_that_was_stopped_waits(put, roots):
     database.close()
     (entry,) = found_runs([roots])
     assert (entry.state, entry.rounds_played) == ("waiting", 2)
+    (folder / "ledger.sqlite").unlink()
+    killed = RunFolder.create(roots / "x", Config())  # a start that was killed
+    Ledger.create(killed.ledger, now).close()
+    entries = found_runs([roots])
+    assert [(each.state, each.rounds_played) for each in entries] == [("waiting", 0)] * 2
 
 
 def test_a_request_that_waits_is_counted_wherever_it_waits(put, roots):
@@ -138,12 +143,6 @@ def test_a_damaged_run_is_an_entry_with_its_fault(put, roots, damage):
     assert bad.reason
     assert "\n" not in bad.reason
     assert good.state == "finished"
-
-
-def test_a_run_that_has_not_begun_waits(put, roots):
-    (put("one") / "ledger.sqlite").unlink()
-    (entry,) = found_runs([roots])
-    assert (entry.state, entry.rounds_played) == ("waiting", 0)
 
 
 def test_what_is_no_run_is_no_entry(roots):
@@ -236,10 +235,3 @@ def test_one_run_is_found_by_name_or_by_folder(put, roots, tmp_path):
     put("more/one").rename(tmp_path / "one")
     with pytest.raises(RunError, match="2 have it"):
         named_run("one", [roots, tmp_path])
-
-
-def test_a_start_that_was_killed_leaves_a_run_that_waits(roots):
-    folder = RunFolder.create(roots / "x", Config())
-    Ledger.create(folder.ledger, now).close()
-    (entry,) = found_runs([roots])
-    assert (entry.state, entry.rounds_played) == ("waiting", 0)
