@@ -100,7 +100,7 @@ LEAVING: dict[str, Any] = {
     "rounds": 2,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
-    "train": {"local_epochs": 20},
+    "train": {"local_epochs": 2},
     "risk": {"name": "none"},
     "method": {"name": "fedavg"},
     "engine": {"name": "reference"},

@@ -308,12 +308,13 @@ def test_a_page_is_on_record_before_it_is_written_and_whole_after(tmp_path):
 
 
 @pytest.mark.slow
-def test_pages_written_elsewhere_are_on_record_with_every_run_they_show(copy, answer, tmp_path):
+def test_pages_written_elsewhere_are_on_record_with_every_run_they_show(copy, covey, tmp_path):
+    """That their models have hardly begun to learn is said, and is no matter here."""
     one, other = copy("hidden"), copy("other")
-    answer("report", one, "--out", one / "report.html")
+    covey("report", one, "--out", one / "report.html")
     assert not (one / "copies").exists()
-    answer("report", one, "--out", "page.html")
-    answer("report", one, other, "--out", "both.html")
+    covey("report", one, "--out", "page.html")
+    covey("report", one, other, "--out", "both.html")
     pages = {"page": str(tmp_path / "page.html"), "both": str(tmp_path / "both.html")}
     assert [(c.what, c.path) for c in copies_of(RunFolder(one))] == [
         ("report", pages["page"]),
