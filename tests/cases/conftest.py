@@ -15,17 +15,6 @@ Make = Callable[[Path], object]
 
 
 @pytest.fixture(scope="session")
-def own_home(tmp_path_factory) -> Path:
-    """Where one key lies for all tests: copies of one run are signed with the same."""
-    return tmp_path_factory.getbasetemp() / "keys"
-
-
-@pytest.fixture(autouse=True)
-def own_keys(own_home, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(own_home))
-
-
-@pytest.fixture(scope="session")
 def three(once: Callable[[str, Make], Path]) -> Path:
     """Three runs that know the same names, only to be read."""
     return once("cases", play)

@@ -46,18 +46,6 @@ def test_more_months_are_never_earlier_and_cutting_never_gains_a_day(day, a, b):
     assert (months_after(day, a + b) > months_after(day, a)) == (b > 0)
 
 
-@given(DAYS, DAYS)
-def test_what_comes_later_is_not_due_earlier(one, other):
-    first, second = sorted((one, other))
-    assert due_date(first) <= due_date(second)
-
-
-@given(DAYS)
-def test_a_month_has_28_to_31_days_and_an_extension_is_longer(day):
-    assert timedelta(days=28) <= due_date(day) - day <= timedelta(days=31)
-    assert due_date(day, extended=True) > due_date(day)
-
-
 def test_a_day_is_written_in_one_way():
     assert day_of(" 2027-01-31", "--on") == date(2027, 1, 31)
     for text in ("31.1.2027", "2027-02-30", "soon", ""):

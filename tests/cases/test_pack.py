@@ -113,12 +113,6 @@ def test_a_stop_says_what_the_model_still_holds(register, runs):
     assert "to do by hand" not in told
 
 
-def test_a_name_that_no_run_knows_gets_an_answer(register, runs):
-    answer(register, runs, "a stranger")
-    (pack,) = write_packs(register)
-    assert "No model of ours knows this name" in text_of(page_of(pack))
-
-
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_every_fact_has_a_sentence_in_every_language(language):
     entry = Entry(names=("A",), received="2026-10-01", basis="objection", language=language)

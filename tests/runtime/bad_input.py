@@ -1,16 +1,12 @@
-"""Bad input to a run, each with the error that must name it; also a program over all."""
+"""Bad input to a run, each with the error that must name it."""
 
-import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-import covey
 from covey import ConfigError, DataError, ModelError
 
 
@@ -167,22 +163,3 @@ BAD: dict[str, Bad] = {
         r"population\.preferences",
     ),
 }
-
-
-def main(folder: Path) -> None:
-    """Write what is raised for every entry, and what it left on the disk."""
-    told: dict[str, dict[str, Any]] = {}
-    for index, (name, (given, _, _)) in enumerate(BAD.items()):
-        out = folder / str(index)
-        kind, text = "nothing", ""
-        try:
-            covey.run(**given(), out=out)
-        except Exception as error:
-            kind, text = type(error).__name__, str(error)
-        written = [str(path) for path in out.glob("*")]
-        told[name] = {"kind": kind, "text": text, "written": written}
-    (folder / "told.json").write_text(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_events
 from covey.unlearning.participation import latest_models
+from recorded import events_of
 
 POOLING, LAMBDA = 0.3, 0.5
 SOLVED: dict[str, Any] = {
@@ -24,10 +22,5 @@ SOLVED: dict[str, Any] = {
 }
 
 
-def recorded(folder: Path) -> list[tuple[int | None, Any]]:
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        return [(t, each) for t, events in read_events(ledger) for each in events]
-
-
 def model_of(folder: Path) -> str | None:
-    return latest_models(recorded(folder))
+    return latest_models(events_of(folder))

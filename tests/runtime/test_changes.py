@@ -20,8 +20,9 @@ from covey.runs.repair import damages
 from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.states import load_state
 from covey.settings.run import build_run
+from recorded import facts
 from runtime import solved_runs as runs
-from runtime.solved_runs import LAMBDA, POOLING, model_of, recorded
+from runtime.solved_runs import LAMBDA, POOLING, model_of
 
 OLD, OTHER, NEW = "client-00003", "client-00005", "late-client"
 SOLVED: dict[str, Any] = {
@@ -31,11 +32,6 @@ SOLVED: dict[str, Any] = {
 }
 Held = dict[str, Examples]
 SLOW = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +62,6 @@ def held_by(config: Config) -> Held:
 def examples(brought: tuple[np.ndarray, np.ndarray]) -> Examples:
     x, y = brought
     return Examples(torch.from_numpy(x), torch.from_numpy(y))
-
-
-def facts(folder: Path, kind: type) -> list[Any]:
-    return [each for _, each in recorded(folder) if isinstance(each, kind)]
 
 
 def computed(folder: Path, held: Mapping[str, Examples]) -> str:

@@ -15,7 +15,6 @@ from covey.runtime.copies import (
     copies_of,
     erase_from_copies,
     keep_copy,
-    outcome_lines,
     record_copy,
     settle_copies,
 )
@@ -175,13 +174,6 @@ def test_the_record_is_in_the_order_of_writing_whatever_the_clock_says(
         put(folder, tmp_path / "x", recipient=name)
     found = [copy.recipient for copy in copies_of(folder)]
     assert found == ["a clinic", "a school", "a firm"]
-
-
-def test_lines_for_a_person_say_what_is_left_to_do(folder: RunFolder, tmp_path: Path):
-    put(folder, tmp_path / "x", recipient="a clinic", cluster=1)
-    first, second = outcome_lines(settle_copies(folder, request(0), exported_hashes([NEW])))
-    assert first.startswith(f"to be deleted by you: model of cluster 1 in {tmp_path}/x")
-    assert second.strip() == "to notify (GDPR Art. 19): a clinic"
 
 
 def test_a_record_that_cannot_be_read_is_named(folder: RunFolder):

@@ -43,11 +43,6 @@ def ended(tmp_path_factory):
     return played(tmp_path_factory.mktemp("ended") / "run")
 
 
-@pytest.fixture(autouse=True)
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-
-
 def row(t: int, accuracy: float | None) -> RoundRow:
     return RoundRow(t, 1, accuracy, {}, (1,), 0, (Figure(None),), None)
 

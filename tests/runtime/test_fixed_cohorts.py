@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from covey.base.events import CohortSampled
-from covey.ledger.store import Ledger
-from covey.runtime.session import read_events
 from covey.settings.algorithm import has_independent_clusters
 from covey.settings.risk import retrain_recipe
 from covey.settings.run import build_run
 from covey.settings.schema import TrainConfig
+from recorded import facts
 from runtime.conftest import tiny
 
 DRAWS = st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=12)
@@ -61,9 +60,7 @@ def test_every_cohort_is_equally_likely():
 @pytest.mark.parametrize("method", ["fedavg", "ifca"])
 def test_every_round_has_so_many_and_rounds_differ(whole, method):
     run = whole(tiny(method={"name": method}, train={"cohort_size": 2}))
-    with Ledger.read(run.folder / "ledger.sqlite") as ledger:
-        facts = [fact for _, events in read_events(ledger) for fact in events]
-    cohorts = [fact.handles for fact in facts if isinstance(fact, CohortSampled)]
+    cohorts = [fact.handles for fact in facts(run.folder, CohortSampled)]
     assert {len(each) for each in cohorts} == {2}
     assert len(set(cohorts)) > 1
 

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from cli.conftest import command, sets
+
 OWN = """
 from pathlib import Path
 
-Path({mark!r}).open("a").write("x")
+with Path({mark!r}).open("a") as mark:
+    mark.write("x")
 
 import covey
 from covey.algorithms.selection import SelectionInputs
@@ -28,13 +31,8 @@ class Mean(covey.ClusterwiseAggregation):
 """
 
 SETTINGS = (
-    "rounds=2",
-    "population.clients=6",
-    "population.audit_examples=0",
-    "population.examples_per_client=20",
-    "model.name=mlp",
-    "risk.name=none",
-    "engine.name=reference",
+    *("rounds=2", "model.name=mlp", "risk.name=none", "engine.name=reference"),
+    *("population.clients=6", "population.audit_examples=0", "population.examples_per_client=20"),
 )
 
 
@@ -70,7 +68,7 @@ def covey(here: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
 
 
 def settings(*more: str) -> list[str]:
-    return [word for each in (*SETTINGS, *more) for word in ("--set", each)]
+    return sets(*SETTINGS, *more)
 
 
 @pytest.fixture(scope="module")
@@ -79,43 +77,51 @@ def own(tmp_path_factory):
     here = tmp_path_factory.mktemp("own")
     mark = here / "imported"
     (here / "mine.py").write_text(OWN.format(mark=str(mark)))
-    chosen = settings("method.selection=mine:choose")
-    answer = ["--answer", "retrain", "--json"]
-    ran, left = covey(
-        here, ["run", *chosen, "--out", "run"], ["forget", "run", "client-00003", *answer]
-    )
-    assert mark.read_text(), ran
-    assert left[0] == 0, left
-    return here, mark, json.loads(left[1])["answers"][0]["proof"]
+    return here, mark
+
+
+def imported_here(here: Path, *words: object) -> None:
+    """Run a command in a folder as if the process had just begun."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        patch.delitem(sys.modules, "mine", raising=False)
+        code, _, err = command(*words)
+        assert code == 0, err
 
 
 def test_reading_a_run_imports_nothing_of_the_users(own):
-    here, mark, proof = own
+    here, mark = own
+    imported_here(here, "run", *settings("method.selection=mine:choose"), "--out", "run")
+    imported_here(here, "forget", "run", "client-00003", "--answer", "retrain")
     before = mark.read_text()
-    done = covey(
-        here,
-        ["report", "run"],
-        ["report", "run", "run", "--out", "two.html"],
-        ["explain", "run", "client-00001"],
-        ["verify", proof, "--ledger", "run"],
-        ["export", "run", "--cluster", "0"],
-    )
-    assert [code for code, _, _ in done] == [0] * 5, done
+    assert before == "xx"
+    (proof,) = here.glob("run/proofs/*.json")
+    for words in (
+        ("report", "run"),
+        ("report", "run", "run", "--out", "two.html"),
+        ("explain", "run", "client-00001"),
+        ("verify", proof, "--ledger", "run"),
+        ("export", "run", "--cluster", "0"),
+    ):
+        imported_here(here, *words)
     assert mark.read_text() == before
 
 
 @pytest.mark.slow
 def test_carrying_a_run_on_imports_from_where_it_was_started(own, tmp_path):
-    here, mark, _ = own
+    here, mark = own
+    covey(here, ["run", *settings("method.selection=mine:choose"), "--out", "elsewhere"])
     (tmp_path / "mine.py").write_text(OWN.format(mark=str(tmp_path / "another")))
     before = mark.read_text()
-    for code, _, err in covey(tmp_path, ["resume", f"{here}/run"], ["audit", f"{here}/run"]):
+    for code, _, err in covey(
+        tmp_path, ["resume", f"{here}/elsewhere"], ["audit", f"{here}/elsewhere"]
+    ):
         assert code == 2
         assert "must be imported from where the run's first start did" in err
         assert "mine.py" in err
     assert not (tmp_path / "another").exists()
     assert mark.read_text() == before
-    assert covey(here, ["resume", "run"])[0][0] == 0
+    assert covey(here, ["resume", "elsewhere"])[0][0] == 0
     assert mark.read_text() > before
 
 

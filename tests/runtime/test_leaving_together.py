@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from covey import Config, Returning, RunError, load, resume, run, verify
-from covey.base.events import ClientLeft, RunRolledBack
+from covey.base.events import RunRolledBack
 from covey.base.names import Basis
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
@@ -17,7 +17,7 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import ForgetResult, put_down_requests
 from covey.runtime.places import explain_client
 from covey.runtime.planning import client_plans
-from covey.runtime.session import read_events
+from recorded import events_of, facts, requests_of
 
 ONE, OTHER = PAIR = ("client-00002", "client-00005")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -30,11 +30,6 @@ SMALL = {
     "train": {"participation": 0.8, "learning_rate": 0.5},
     "engine": {"name": "reference"},
 }
-
-
-@pytest.fixture(autouse=True)
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture(scope="module")
@@ -74,22 +69,20 @@ def hash_of(folder: Path) -> str:
     return load(folder).summary.model_hash or ""
 
 
-def between(folder: Path) -> list[ClientLeft | RunRolledBack]:
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        told = [each for t, events in read_events(ledger) if t is None for each in events]
-    return [each for each in told if isinstance(each, ClientLeft | RunRolledBack)]
-
-
 def proof_of(done: ForgetResult) -> dict[str, Any]:
     assert verify(done.answered.proof).valid
     return json.loads(done.answered.proof.read_text())
 
 
-def test_two_retrained_at_once_end_where_a_run_that_met_neither_ends(folder, without):
+def test_two_retrained_at_once_end_where_a_run_that_met_neither_ends(folder, without, tmp_path):
+    in_turn = shutil.copytree(folder, tmp_path / "in turn")
+    for name in (OTHER, ONE):
+        left(in_turn, name, answer="retrain")
+    assert hash_of(in_turn) == without(*PAIR)
     one, other = left(folder, ONE, OTHER, answer="retrain")
     assert hash_of(folder) == without(*PAIR)
     assert one.answered.model_hash == other.answered.model_hash == without(*PAIR)
-    kinds = [type(each).__name__ for each in between(folder)]
+    kinds = [type(each).__name__ for t, each in events_of(folder) if t is None]
     assert kinds == ["ClientLeft", "ClientLeft", "RunRolledBack"]
     assert one.answered.salt != other.answered.salt
     for done in (one, other):
@@ -100,14 +93,6 @@ def test_two_retrained_at_once_end_where_a_run_that_met_neither_ends(folder, wit
         assert [each.name for each in found.checks if not each.ok] == ["trust"]
 
 
-def test_two_at_once_are_what_they_are_one_after_the_other(folder, tmp_path):
-    in_turn = shutil.copytree(folder, tmp_path / "in-turn")
-    (together, _), told = left(folder, *PAIR, answer="retrain"), folder
-    left(in_turn, ONE, answer="retrain")
-    left(in_turn, OTHER, answer="retrain")
-    assert together.answered.model_hash == hash_of(in_turn) == hash_of(told)
-
-
 def test_what_is_planned_for_several_is_what_is_done(folder):
     existing = RunFolder.existing(folder)
     everybody = sorted(load(folder).names)[:4]
@@ -115,8 +100,7 @@ def test_what_is_planned_for_several_is_what_is_done(folder):
     done = left(folder, *everybody)
     assert {each.chosen.answer for each in found if each.chosen} > {"deny"}
     assert [each.chosen for each in found] == [each.answered.option for each in done]
-    rewinds = [each for each in between(folder) if isinstance(each, RunRolledBack)]
-    assert len(rewinds) == 1
+    assert len(facts(folder, RunRolledBack)) == 1
     for each in done:
         told = proof_of(each)
         if each.answered.option.answer == "deny":  # before the others' replay
@@ -161,9 +145,8 @@ def test_a_kill_while_two_are_answered_is_finished_by_resuming(
 ):
     killed(PROGRAM, where, calls, folder, "retrain", *PAIR)
     assert resume(folder).summary.model_hash == without(*PAIR)
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        assert [each.state for each in ledger.requests()] == ["done", "done"]
-        assert not set(ledger.names().values()) & set(PAIR)
+    assert [state for state, _ in requests_of(folder)] == ["done", "done"]
+    assert not set(load(folder).names) & set(PAIR)
     assert len(list((folder / "proofs").glob("*.json"))) == 2
 
 

@@ -7,9 +7,7 @@ import torch
 
 from covey import Config, Examples, RunError, run
 from covey.base.events import HeadsSolved
-from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_events
+from recorded import facts
 
 GIVEN = {
     "rounds": 2,
@@ -21,15 +19,8 @@ GIVEN = {
 MASKED = {**GIVEN, "privacy": {"secure_sums": True, "min_cohort": 4}}
 
 
-@pytest.fixture(autouse=True)
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 def sums(folder: Path) -> list[tuple[str, ...]]:
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        facts = [each for _, events in read_events(ledger) for each in events]
-    return [each.sums for each in facts if isinstance(each, HeadsSolved)]
+    return [each.sums for each in facts(folder, HeadsSolved)]
 
 
 def test_a_masked_run_is_played_left_and_told_as_any_other(tmp_path):

@@ -6,12 +6,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 import covey
-from covey import Config, History, LedgerError, Returning
+from covey import Config, History, Returning
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import LedgerReader
 from covey.runtime.session import read_history
-from covey.unlearning.plan import AnswerRules, WantedAnswer
 
 SETTINGS = {
     "rounds": 2,
@@ -82,47 +80,3 @@ def test_letting_a_client_leave_plans_the_state_that_was_planned_no_second_time(
 def history_on_disk(run: covey.Run) -> History:
     with Ledger.read(RunFolder(run.folder).ledger) as ledger:
         return read_history(ledger)
-
-
-def test_a_reader_that_knows_less_reads_again_and_answers_the_same(held: covey.Run):
-    reader = LedgerReader()
-    with Ledger.read(RunFolder(held.folder).ledger) as ledger:
-        known = reader.read(ledger)
-        assert reader.read(ledger) is known
-        fresh = LedgerReader().read(ledger)
-    assert (fresh.head, fresh.facts) == (known.head, known.facts)
-    assert fresh.history == known.history
-    handle = min(held.names.values(), default="")
-    rules, wanted = AnswerRules(7, False, (0,), 2, True), [WantedAnswer(handle)]  # noqa: FBT003
-    assert known.answers(wanted, rules) == fresh.answers(wanted, rules)
-    assert known.answers(wanted, rules) is known.answers(list(wanted), rules)
-
-
-def test_what_was_added_is_read_alone_and_tells_the_same(tmp_path, readings):
-    """A leaver's request adds to the ledger many times, and reads it all once."""
-    run = covey.run(config=Config.of(SETTINGS), out=tmp_path / "run")
-    existing = RunFolder.existing(run.folder)
-    with Ledger.read(existing.ledger) as ledger:
-        before = existing.reader.read(ledger)
-        run.forget(sorted(run.names)[0], "deny")
-        readings.clear()
-        after = existing.reader.read(ledger)
-        assert not readings
-        assert after.facts[: len(before.facts)] == before.facts
-        assert after.facts[0] is before.facts[0]
-        fresh = LedgerReader().read(ledger)
-        assert (after.hashes, after.facts) == (fresh.hashes, fresh.facts)
-        assert after.events == fresh.events
-        assert after.history == fresh.history
-
-
-def test_a_reader_of_one_ledger_reads_no_other(held, tmp_path):
-    other = covey.run(config=Config.of(SETTINGS | {"seed": 1}), out=tmp_path / "run")
-    reader = LedgerReader()
-    with Ledger.read(RunFolder(held.folder).ledger) as ledger:
-        reader.read(ledger)
-    with (
-        Ledger.read(RunFolder(other.folder).ledger) as ledger,
-        pytest.raises(LedgerError, match="not what was read before"),
-    ):
-        reader.read(ledger)

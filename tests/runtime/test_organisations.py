@@ -11,16 +11,11 @@ from covey.data.population import read_organisations
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.planning import client_plans
-from covey.runtime.session import read_events
+from recorded import facts
 
 NAMES = tuple(f"client-{i:05}" for i in range(12))
 SYBILS = NAMES[:4]
 WHOSE = {n: "one & only" if n in SYBILS else f"org {n[-2:]}" for n in NAMES}
-
-
-@pytest.fixture(autouse=True)
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture
@@ -50,44 +45,25 @@ def written(path: Path, whose: dict[str, str]) -> None:
     path.write_text("\n".join(["name, organisation", *rows]))
 
 
-def told(folder: Path):
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        return [event for _, events in read_events(ledger) for event in events]
-
-
-def test_sets_are_of_three_organisations_and_denials_count_them(hidden, tmp_path):
+def test_sets_are_of_three_organisations_denials_count_them_and_are_proved(hidden, tmp_path):
     out = tmp_path / "run"
     run(config=hidden(WHOSE, min_organisations=3), out=out)
-    facts = told(out)
-    attested = [e for e in facts if isinstance(e, OrganisationsAttested)]
+    attested = facts(out, OrganisationsAttested)
     assert len(attested) == 3
     for numbers in (each for fact in attested for each in fact.organisations):
         assert len(set(numbers)) >= 3
     plans = client_plans(RunFolder.existing(out), NAMES[:-1])
     assert plans[0].options[0].possible  # two others of three organisations remain
     assert not all(each.options[0].possible for each in plans)  # beside those who left
-    text = RunFolder(out).ledger_path.read_bytes()
     with Ledger.read(RunFolder(out).ledger) as ledger:
         names = ledger.names()
         assert {names[h]: o for h, o in ledger.organisations().items()} == WHOSE
         assert not any("org " in str(e) or "one &" in str(e) for e in ledger.replay())
-    assert b"org 07" in text
-
-
-def test_who_leaves_takes_its_organisation_along(hidden, tmp_path):
-    out = tmp_path / "run"
-    run(config=hidden(WHOSE, min_organisations=3), out=out)
     existing = RunFolder.existing(out)
-    load(out).forget(NAMES[7], "auto")
-    assert b"org 07" not in existing.ledger_path.read_bytes()
-    assert b"org 08" in existing.ledger_path.read_bytes()
-
-
-def test_a_denial_that_counts_organisations_is_proved(hidden, tmp_path):
-    out = tmp_path / "run"
-    run(config=hidden(WHOSE, min_organisations=3), out=out)
-    existing = RunFolder.existing(out)
+    assert b"org 07" in existing.ledger_path.read_bytes()
     load(out).forget(NAMES[7], "deny")
+    assert b"org 07" not in existing.ledger_path.read_bytes()  # it goes along
+    assert b"org 08" in existing.ledger_path.read_bytes()
     (proof,) = existing.proofs.glob("*.json")
     assert verify(proof, out).valid
     rounds = json.loads(proof.read_text())["rounds"]
@@ -99,10 +75,9 @@ def test_the_default_changes_nothing(hidden, tmp_path):
     plain = run(config=hidden(), out=tmp_path / "plain")
     known = run(config=hidden(WHOSE), out=tmp_path / "known")
     assert plain.summary.model_hash == known.summary.model_hash
-    kinds = {type(each) for each in told(tmp_path / "plain")}
-    assert AnonymitySetsFormed in kinds
-    assert OrganisationsAttested not in kinds
-    assert OrganisationsAttested in {type(each) for each in told(tmp_path / "known")}
+    assert facts(plain.folder, AnonymitySetsFormed)
+    assert not facts(plain.folder, OrganisationsAttested)
+    assert facts(known.folder, OrganisationsAttested)
 
 
 def test_what_is_unknown_or_too_few_is_refused(hidden, tmp_path):
@@ -125,7 +100,7 @@ def test_a_run_goes_on_with_the_organisations_that_it_began_with(hidden, tmp_pat
         load(out).forget(NAMES[7], "retrain")
     written(tmp_path / "organisations.csv", WHOSE)
     assert resume(out).summary.rounds
-    assert not [e for e in told(out) if isinstance(e, ClusterWaited)]
+    assert not facts(out, ClusterWaited)
 
 
 def test_organisations_are_read_from_csv_and_toml(tmp_path):

@@ -28,11 +28,6 @@ LEARNT_BY_HEART = {
 }
 
 
-@pytest.fixture(autouse=True)
-def own_keys(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory, settings):
     """A finished run, over-trained on small clients."""

@@ -119,7 +119,7 @@ def by_hand(module: nn.Module, given: dict[str, tuple[Tensor, Tensor]], rounds: 
     return shared, own
 
 
-@pytest.mark.parametrize("engine", ["reference", "parallel", "vmap"])
+@pytest.mark.parametrize("engine", ["reference", "vmap"])
 def test_two_clients_go_as_by_hand(tmp_path, engine):
     module, given = drawn(Plain), clients(TWO, flipped=True)
     settings = config("head.*", engine={"name": engine}, population={"holdout": 0.0})

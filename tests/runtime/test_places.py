@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from covey import Config, run
 from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
-from covey.runtime.copies import Mention, masked, record_copy
+from covey.runtime.copies import Mention, record_copy
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.runtime.places import Search, SearchTarget, search_places
 
@@ -60,10 +60,6 @@ def test_a_database_puts_a_name_right_behind_another_value(tmp_path):
     assert Mention.of("client-00003", known).in_file(path)
     path.write_bytes(b"\0\1h-0123abclient-000031\2")
     assert not Mention.of("client-00003", known).in_file(path)
-
-
-def test_masking_takes_the_longest_name_first():
-    assert masked("annabel/anna.npz", NAMES, "*") == "*/*.npz"
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import recorded
 from covey import ModelError, Streams, resume, run
 from covey.base.events import (
     AnonymitySetsFormed,
@@ -20,9 +21,7 @@ from covey.base.events import (
     SumPerturbed,
 )
 from covey.dp.run_guarantees import representative_noise
-from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, rounds_in
-from covey.runtime.session import read_events
 
 FEDAVG = {"name": "fedavg"}
 QUIET = {"name": "none"}
@@ -46,9 +45,7 @@ def own_secrets(tmp_path, monkeypatch):
 
 
 def facts(result, kind: type[Kind]) -> list[Kind]:
-    with Ledger.read(RunFolder(result.folder).ledger) as ledger:
-        story = [each for _, events in read_events(ledger) for each in events]
-    return [each for each in story if isinstance(each, kind)]
+    return recorded.facts(result.folder, kind)
 
 
 @pytest.fixture
@@ -216,10 +213,10 @@ def test_shadows_imitate_the_noise(quick):
     ids=["sums", "steps", "sets"],
 )
 def test_a_run_whose_secret_is_one_ends_with_an_epsilon(quick, sections, unit):
-    told = quick(secrets={"source": "os"}, **sections).summary.privacy
+    told = quick(rounds=2, secrets={"source": "os"}, **sections).summary.privacy
     assert told.guarantee.unit == unit
     assert told.guarantee.epsilon > 0
-    seeded = quick(**sections).summary.privacy
+    seeded = quick(rounds=2, **sections).summary.privacy
     assert seeded.guarantee is None
     assert "seed" in seeded.guarantee_reason
 

@@ -11,10 +11,9 @@ from covey import Config, Engine, ModelError, Params, Scored, ScoringJob, Traini
 from covey.base.events import Event, StepsPerturbed
 from covey.base.params import model_hash
 from covey.engine.protocol import num_steps
-from covey.ledger.store import Ledger
-from covey.runtime.session import read_events
 from covey.settings.algorithm import ReplayOptions
 from covey.settings.run import build_run
+from recorded import events_of, facts
 
 PRIVATE = {"record_clip": 1.0, "record_noise": 0.5}
 
@@ -105,10 +104,9 @@ def test_a_run_tells_every_round_in_its_ledger(play):
     # 16 examples to train on in batches of 8: q = 1/2 and 2 steps. Round 0 is shared, and
     # the split round takes its 25 steps.
     result = play(privacy=PRIVATE, train={"batch_size": 8}, risk={"name": "none"})
-    with Ledger.read(result.folder / "ledger.sqlite") as ledger:
-        rounds = [told(events) for t, events in read_events(ledger) if t is not None]
-    assert [len(facts) for facts in rounds] == [1, 1, 1, 1, 0]
-    for (fact,), steps in zip(rounds[:-1], (2, 25, 2, 2), strict=True):
+    rounds = [t for t, each in events_of(result.folder) if isinstance(each, StepsPerturbed)]
+    assert rounds == [0, 1, 2, 3]
+    for fact, steps in zip(facts(result.folder, StepsPerturbed), (2, 25, 2, 2), strict=True):
         assert fact.steps == dict.fromkeys(result.history.assignment, steps)
         assert fact.sampling == dict.fromkeys(result.history.assignment, 0.5)
 

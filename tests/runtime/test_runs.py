@@ -9,21 +9,18 @@ import torch
 from covey import Config, ConfigError, DataError, RunError, load, run
 from covey.base.events import ClientsAssigned, CohortSampled
 from covey.base.history import pooled_clusters
-from covey.ledger.store import Ledger
-from covey.runtime.session import read_events
 from covey.settings.algorithm import notes
+from recorded import events_of
 
 
 def test_every_participant_is_recorded_by_handle_and_never_by_name(play):
     result = play()
-    with Ledger.read(result.folder / "ledger.sqlite") as ledger:
-        rounds = read_events(ledger)
-        bodies = " ".join(str(record.body) for record in ledger.replay())
-    for _, events in rounds[:-1]:
-        (cohort,) = [e for e in events if isinstance(e, CohortSampled)]
-        (chosen,) = [e for e in events if isinstance(e, ClientsAssigned)]
-        assert set(cohort.handles) == set(chosen.clusters)
-    assert "client-0000" not in bodies
+    chosen = {t: e for t, e in events_of(result.folder) if isinstance(e, ClientsAssigned)}
+    cohorts = {t: e for t, e in events_of(result.folder) if isinstance(e, CohortSampled)}
+    assert [*cohorts] == [0, 1, 2, 3]
+    for t, cohort in cohorts.items():
+        assert set(cohort.handles) == set(chosen[t].clusters)
+    assert "client-0000" not in str(events_of(result.folder))
 
 
 def test_participation_is_a_coin_of_each_client_and_round(play):

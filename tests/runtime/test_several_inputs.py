@@ -17,7 +17,6 @@ from covey import (
     Run,
     Streams,
     audit_model,
-    load,
     resume,
     run,
 )
@@ -94,7 +93,7 @@ def test_the_models_are_those_of_one_tensor_to_the_bit(several: Run, tmp_path: P
     assert any(risk is not None for risk in risks[0])
 
 
-@pytest.mark.parametrize("engine", ["reference", "vmap", "parallel"])
+@pytest.mark.parametrize("engine", ["reference", "vmap"])
 def test_every_engine_calls_the_model_alike(several: Run, engine: str, tmp_path: Path):
     settings = {**SETTINGS, "engine": {"name": engine}}
     found = run(Words, parts(), Config.of(settings), out=tmp_path / "run")
@@ -103,18 +102,15 @@ def test_every_engine_calls_the_model_alike(several: Run, engine: str, tmp_path:
             torch.testing.assert_close(own[name], other[name], rtol=0, atol=1e-5)
 
 
-def test_by_position_and_by_keyword_are_the_same_model(several: Run, tmp_path: Path):
+def test_by_position_it_is_the_same_model_that_an_audit_attacks_and_a_client_leaves(
+    several: Run, tmp_path: Path
+):
     clients = {name: (tuple(inputs.values()), y) for name, (inputs, y) in parts().items()}
-    found = run(Words, clients, Config.of(SETTINGS), out=tmp_path / "run")
-    for own, other in zip(models(found), models(several), strict=True):
+    again = run(Words, clients, Config.of(SETTINGS), out=tmp_path / "run")
+    for own, other in zip(models(again), models(several), strict=True):
         assert all(torch.equal(own[name], other[name]) for name in own)
-
-
-def test_an_audit_attacks_it_and_a_client_leaves(tmp_path: Path):
-    played = run(Words, parts(), Config.of(SETTINGS), out=tmp_path / "run")
-    found = load(played.folder, Words, parts()).audit(["loss", "weights"], references=2)
+    found = again.audit(["loss", "weights"], references=2)
     assert any(cluster.attacks for cluster in found.clusters)
-    again = load(played.folder, model=Words, clients=parts())
     (left,) = again.forget("c3", basis="erasure")
     assert left.answered.option.answer == "retrain"
     assert "c3" not in again.names

@@ -50,20 +50,21 @@ def test_the_address_bar_does_not_keep_the_token(tmp_path: Path):
     assert f"covey-{PORT}=" in cookie
 
 
-@given(token=st.text(st.characters(codec="utf-8"), max_size=60))
-def test_no_other_token_opens_anything(token: str):
-    app = application([], PORT, lambda _: None)
-    client = TestClient(app, base_url=ADDRESS)
-    answer = client.get("/", params={"token": token})
+@pytest.fixture(scope="module")
+def nobody() -> TestClient:
+    return TestClient(application([], PORT, lambda _: None), base_url=ADDRESS)
+
+
+@given(
+    token=st.text(st.characters(codec="utf-8"), max_size=60),
+    value=st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60),
+)
+def test_no_other_token_or_cookie_opens_anything(nobody: TestClient, token: str, value: str):
+    answer = nobody.get("/", params={"token": token})
     assert answer.status_code == 401
     assert "set-cookie" not in answer.headers
-
-
-@given(value=st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60))
-def test_no_other_cookie_opens_anything(value: str):
-    client = TestClient(application([], PORT, lambda _: None), base_url=ADDRESS)
     for cookie in (value, f"covey-{PORT}={value}"):
-        assert client.get("/", headers={"cookie": cookie}).status_code == 401
+        assert nobody.get("/", headers={"cookie": cookie}).status_code == 401
 
 
 @pytest.mark.parametrize(
