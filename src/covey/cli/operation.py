@@ -225,7 +225,7 @@ def keys(
     )
 
 
-@text_of("covey.runs.sweeps.Examination")
+@text_of("covey.runs.repair.Examination")
 def lines_of_examination(found: Examination) -> Iterator[Line]:
     """Yield what was repaired, and what is damaged, why, and what can be done."""
     yield from (f"repaired  {each.what}: {each.path}" for each in found.repaired)
