@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import covey
+from cli.conftest import command
 from covey import Config, ConfigError, EarlyStopping, History, RunError
 from covey.base.figure import Figure
 from covey.base.history import RoundRow
-from covey.cli.app import app
 from covey.desk.runs import Reading, entry_of_folder
 from covey.ledger.store import Ledger
 from covey.runtime.evaluation import best_round, early_end
@@ -91,8 +90,7 @@ def test_everybody_says_so(ended):
     assert ended.history.ended_early.planned == 9
     entry = entry_of_folder(ended.folder, "run", Reading(at=datetime.now(UTC)))
     assert (entry.state, entry.reason, entry.rounds_played) == ("finished", SAID, 3)
-    listed = CliRunner().invoke(app, ["runs", "list", str(ended.folder.parent)])
-    assert SAID in listed.output
+    assert SAID in command("runs", "list", ended.folder.parent)[1]
 
 
 def test_resuming_does_nothing_more_and_whoever_leaves_is_replayed_up_to_the_end(tmp_path):
@@ -177,8 +175,7 @@ def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_p
     assert run.best() == (first, best)
     copy = run.export(cluster=0, after=first)
     assert copy.round_index == first + 1
-    said = CliRunner().invoke(app, ["export", str(run.folder), "--cluster", "0", "--round", "best"])
-    assert said.exit_code == 0, said.output
+    assert command("export", run.folder, "--cluster", "0", "--round", "best")[0] == 0
     assert (run.folder / "exports" / f"cluster-0-round-{first}.safetensors").exists()
     gone = min(t for t in range(14) if t not in _states(run))
     with pytest.raises(RunError, match=f"found {gone}"):
