@@ -119,7 +119,7 @@ def go_together(sections: dict[str, Any]) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [5000.0, 1e30])
-@pytest.mark.parametrize("sections", filter(go_together, DEEP), ids=str)
+@pytest.mark.parametrize("sections", list(filter(go_together, DEEP)), ids=str)
 def test_no_method_selection_source_or_merge_tells_one(tmp_path, rate, sections):
     result = run(config=diverging(rate, **sections), out=tmp_path / "run")
     assert result.summary.diverged
