@@ -3,18 +3,17 @@
 import pytest
 
 from covey import DataError
-from covey.data.source import check_data, publications, read_file
+from covey.data.source import PUBLICATIONS, check_data
 
-PUBLICATIONS = {each.source: each for each in publications()}
 WITH_A_SUM = [
-    (each.source, name) for each in publications() for name in each.files if each.md5(name)
+    (each.source, name) for each in PUBLICATIONS.values() for name in each.files if each.md5(name)
 ]
 
 
 @pytest.mark.parametrize(("source", "name"), WITH_A_SUM)
 def test_whoever_lacks_a_file_is_told_its_name_address_and_checksum(tmp_path, source, name):
     with pytest.raises(DataError) as refused:
-        read_file(PUBLICATIONS[source], name, tmp_path)
+        PUBLICATIONS[source].read(name, tmp_path)
     told = str(refused.value)
     assert f"the file {name} (MD5 {PUBLICATIONS[source].md5(name)})" in told
     assert PUBLICATIONS[source].url in told
@@ -23,7 +22,7 @@ def test_whoever_lacks_a_file_is_told_its_name_address_and_checksum(tmp_path, so
 def test_a_file_of_mnist_has_an_address_of_its_own_at_a_mirror(tmp_path):
     """The publisher's own address has answered 403 since 2024."""
     with pytest.raises(DataError) as refused:
-        read_file(PUBLICATIONS["mnist"], "t10k-labels-idx1-ubyte.gz", tmp_path)
+        PUBLICATIONS["mnist"].read("t10k-labels-idx1-ubyte.gz", tmp_path)
     mirror = "https://ossci-datasets.s3.amazonaws.com/mnist/t10k-labels-idx1-ubyte.gz"
     assert mirror in str(refused.value)
     assert not any("yann.lecun.com" in each.url for each in check_data(tmp_path))
@@ -31,7 +30,7 @@ def test_a_file_of_mnist_has_an_address_of_its_own_at_a_mirror(tmp_path):
 
 def test_a_file_without_a_published_checksum_is_told_without_one(tmp_path):
     with pytest.raises(DataError) as refused:
-        read_file(PUBLICATIONS["femnist"], "train/*.json", tmp_path)
+        PUBLICATIONS["femnist"].read("train/*.json", tmp_path)
     assert "MD5" not in str(refused.value)
 
 

@@ -17,8 +17,8 @@ def pair(count, *, ids=False):
     return x if ids else x.astype(np.float32), np.arange(count) % 2
 
 
-def request(*, keeps_ids=False):
-    spec = PopulationSpec(1, (), "image", 0.5, 0, -1, "matched")
+def request(*, keeps_ids=False, holdout=0.5):
+    spec = PopulationSpec(1, (), "image", holdout, 0, -1, "matched")
     return PopulationRequest(
         folder=Path(),
         label="",
@@ -33,6 +33,23 @@ def request(*, keeps_ids=False):
 def brought(**more):
     clients = {"a": pair(4), "b": pair(6), "c": pair(8)}
     return brought_population(ClientData(clients=clients, **more), request())[0]
+
+
+def test_a_client_holds_out_a_share_that_is_drawn_or_its_own_test_examples():
+    x, y = pair(8)
+    found, notes = brought_population({"bob": (x, y), "ada": ((x, y), pair(3))}, request())
+    ada, bob = found.clients
+    assert (ada.name, len(ada.train), len(ada.holdout)) == ("ada", 8, 3)
+    assert (bob.name, len(bob.train), len(bob.holdout)) == ("bob", 4, 4)
+    drawn = torch.cat([bob.train.inputs, bob.holdout.inputs]).tolist()
+    assert drawn != x.tolist()  # 1 in 8! by chance
+    assert sorted(drawn) == x.tolist()
+    assert "1 of 2 clients brought test examples of their own" in notes[0]
+
+
+def test_a_client_with_nothing_to_train_on_is_refused():
+    with pytest.raises(DataError, match="ada must have an example to train on"):
+        brought_population({"ada": pair(1)}, request(holdout=0.6))
 
 
 def test_without_groups_nobody_knows_any():

@@ -10,7 +10,7 @@ from covey import DataSet, Examples, Partition, Shift, Source
 from covey.components.built_ins import BUILT_INS
 from covey.components.names import find
 from covey.components.parts import create
-from covey.data.source import DataSource, publications
+from covey.data.source import PUBLICATIONS, DataSource
 from plugins.data_hospitals import Hospitals
 from plugins.data_stripes import Stripes
 from plugins.partition_shards import Shards
@@ -53,8 +53,8 @@ def test_a_source_is_frozen(source):
 
 
 def test_every_publication_is_of_a_data_set_of_its_name():
-    for each in publications():
-        assert issubclass(find("data", each.source, "data.name"), DataSet)
+    for name, each in PUBLICATIONS.items():
+        assert issubclass(find("data", name, "data.name"), DataSet)
         assert each.files
 
 

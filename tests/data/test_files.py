@@ -4,7 +4,7 @@ import pytest
 
 from covey import ChecksumError, DataError
 from covey.data.sets import Cifar10, Mnist
-from covey.data.source import check_data, data_folder, find_file, read_file
+from covey.data.source import check_data, data_folder
 
 IMAGES = "train-images-idx3-ubyte.gz"
 
@@ -30,12 +30,12 @@ def test_a_file_is_found_in_its_folder_or_beside_it_zipped_or_not(tmp_path, plac
     path = tmp_path / place
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"")
-    assert find_file(Mnist.publication, IMAGES, tmp_path) == path
+    assert [*Mnist.publication.find(IMAGES, tmp_path)] == [path]
 
 
 def test_a_missing_file_is_named_with_where_to_look_and_where_to_get_it(tmp_path):
     with pytest.raises(DataError) as caught:
-        read_file(Cifar10.publication, "test_batch", tmp_path)
+        Cifar10.publication.read("test_batch", tmp_path)
     for part in ("test_batch", str(tmp_path), "cs.toronto.edu", "COVEY_DATA", "data.dir"):
         assert part in str(caught.value)
 
@@ -47,7 +47,7 @@ def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path, monkeypatch):
     (tmp_path / "test_batch").write_bytes(b"")
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(DataError, match="test_batch must be readable: not yours"):
-        read_file(Cifar10.publication, "test_batch", tmp_path)
+        Cifar10.publication.read("test_batch", tmp_path)
 
 
 def test_one_flipped_bit_of_a_published_file_is_noticed(real_data, tmp_path):
@@ -55,18 +55,18 @@ def test_one_flipped_bit_of_a_published_file_is_noticed(real_data, tmp_path):
     content = bytearray((real_data / "mnist" / name).read_bytes())
     path = tmp_path / name
     path.write_bytes(content)
-    assert read_file(Mnist.publication, name, tmp_path) == (content, path)
+    assert Mnist.publication.read(name, tmp_path) == (content, path)
     content[100] ^= 1
     path.write_bytes(content)
     with pytest.raises(ChecksumError, match=f"MD5 {Mnist.publication.md5(name)}, found MD5 ") as e:
-        read_file(Mnist.publication, name, tmp_path)
+        Mnist.publication.read(name, tmp_path)
     assert str(path) in str(e.value)
 
 
 def test_a_file_without_a_published_sum_is_read_unchecked(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(b"anything")
-    assert read_file(Mnist.publication, IMAGES, tmp_path) == (b"anything", path)
+    assert Mnist.publication.read(IMAGES, tmp_path) == (b"anything", path)
 
 
 def test_checking_knows_the_sets_of_many_files(tmp_path):

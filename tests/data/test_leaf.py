@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from covey import DataError
-from covey.data.formats import read_part
-from covey.data.sets import Femnist
 from data.layouts import read_source, write_idx, write_leaf, written
 
 
@@ -46,8 +44,9 @@ def test_without_test_files_there_is_no_test_set_and_a_note(tmp_path):
 
 def test_a_writer_of_nothing_is_fine(tmp_path):
     write_leaf(tmp_path / "train" / "a.json", ada=written(), bob=written(3))
-    examples, writers = read_part(Femnist.publication, "train", tmp_path)
-    assert (examples.labels.tolist(), writers.tolist()) == ([3], [1])
+    source = read_source("femnist", tmp_path)
+    assert source.writers is not None
+    assert (source.train.labels.tolist(), source.writers.tolist()) == ([3], [1])
 
 
 def test_emnists_files_stand_in_for_leafs_without_writers(tmp_path):

@@ -12,8 +12,7 @@ from hypothesis.extra import numpy as npst
 import covey
 from covey import DataError, Streams
 from covey.data.data_hash import data_hash
-from covey.data.examples import TrainTest
-from covey.data.population import normalised
+from covey.data.examples import TrainTest, normalised
 from covey.flower.client_runtime import ClientSecrets, client_runtime_of
 from covey.settings.clients import Overrides, population_and_notes
 from covey.settings.load import that_matter

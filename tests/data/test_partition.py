@@ -6,34 +6,11 @@ from hypothesis import strategies as st
 
 from covey import DataError, Examples
 from covey.data.examples import Source
-from covey.data.partition import ByWriter, Dirichlet, apportion, divide
+from covey.data.partition import ByWriter, Dirichlet, apportion
 
 seeds = st.integers(0, 2**32 - 1)
 block_sizes = st.lists(st.integers(0, 20), min_size=1, max_size=10)
 share_lists = st.lists(st.floats(0.01, 1), min_size=1, max_size=6)
-
-
-def cut(seed, count, sizes):
-    return divide(count, sizes, np.random.default_rng(seed))
-
-
-@given(seed=seeds, sizes=block_sizes, beyond=st.integers(0, 20))
-def test_blocks_have_their_sizes_and_never_overlap(seed, sizes, beyond):
-    blocks = cut(seed, sum(sizes) + beyond, sizes)
-    assert [len(block) for block in blocks] == sizes
-    assert len(set(torch.cat(blocks).tolist())) == sum(sizes)
-
-
-@given(seed=seeds, sizes=block_sizes)
-def test_sizes_that_add_up_use_everything(seed, sizes):
-    together = torch.cat(cut(seed, sum(sizes), sizes))
-    assert sorted(together.tolist()) == list(range(sum(sizes)))
-
-
-@given(seed=seeds, sizes=block_sizes)
-def test_blocks_are_determined_by_the_seed(seed, sizes):
-    first, second = cut(seed, 200, sizes), cut(seed, 200, sizes)
-    assert torch.equal(torch.cat(first), torch.cat(second))
 
 
 def source(labels, writers=None) -> Source:

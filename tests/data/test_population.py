@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from covey import DataError, Examples, Source, Streams
 from covey.data.examples import Brightness, NoShift, Preference, Rotation, ShiftRange
 from covey.data.partition import ByWriter, Dirichlet, Iid
-from covey.data.population import Group, PopulationSpec, build_population, population_of
+from covey.data.population import Group, PopulationSpec, build_population
 
 STILL = ShiftRange(NoShift(), 0.0, 0.0)
 DARK = ShiftRange(Brightness(), 0.2, 0.4)
@@ -331,25 +331,3 @@ def test_of_several_labels_the_most_even_one_is_dealt_by():
     )
     even = [len(set(c.train.labels[:, 1].tolist())) for c in population.clients]
     assert sum(count == 1 for count in even) > len(even) / 2
-
-
-def test_a_users_population_knows_no_groups_and_has_no_pool():
-    data = {"bob-2": numbered(10), "ada-1": numbered(5)}
-    population = population_of(data, 0.2, Streams(0), prefer, num_classes=10)
-    ada, bob = population.clients
-    assert (ada.name, ada.group, bob.name) == ("ada-1", None, "bob-2")
-    assert sorted(numbers(ada.train) + numbers(ada.holdout)) == list(range(5))
-    assert (len(bob.train), len(bob.holdout)) == (8, 2)
-    assert numbers(bob.train) != sorted(numbers(bob.train))  # 1 in 8! by chance
-    assert (population.groups, population.test, population.non_members) == ((), (), ())
-    assert population.pool.inputs.shape == (0, 1, 1, 1)
-
-
-def test_a_client_with_nothing_to_train_on_is_refused():
-    with pytest.raises(DataError, match="ada-1 must have an example to train on"):
-        population_of({"ada-1": numbered(1)}, 0.6, Streams(0), prefer, num_classes=1)
-
-
-def test_a_population_of_nobody_is_refused():
-    with pytest.raises(DataError, match="at least one client"):
-        population_of({}, 0.2, Streams(0), prefer, num_classes=1)

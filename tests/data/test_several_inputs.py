@@ -12,8 +12,9 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from covey import DataError, Examples
-from covey.data.clients import clients_of, examples_of, held_by
-from covey.data.examples import Layout, TrainTest
+from covey.data.arrays import client_data_of, examples_of
+from covey.data.clients import clients_of
+from covey.data.examples import Layout
 
 IDS = torch.tensor([[3, 1, 0], [2, 2, 2]])
 MASK = torch.tensor([[True, True, False], [True, True, True]])
@@ -143,16 +144,16 @@ def test_items_of_unlike_many_inputs_are_refused():
 
 def test_clients_whose_inputs_have_other_names_or_shapes_are_refused():
     for other in ({"ids": IDS, "mask": MASK}, {**NAMED, "ids": IDS[:, :2]}, IDS.float()):
-        with pytest.raises(DataError, match="All clients' inputs must be of one kind"):
+        with pytest.raises(DataError, match="All examples must be of one kind"):
             clients_of({"a": (NAMED, LABELS), "b": (other, LABELS)})
 
 
 def test_train_and_test_are_kept_apart():
-    halves = held_by("c", ((NAMED, LABELS), (NAMED, LABELS)))
-    assert isinstance(halves, TrainTest)
+    halves = client_data_of("c", ((NAMED, LABELS), (NAMED, LABELS)))
+    assert halves.test is not None
     assert halves.train.layout == halves.test.layout
     with pytest.raises(DataError, match="of one kind"):
-        held_by("c", ((NAMED, LABELS), ({**NAMED, "age": IDS[:, 0]}, LABELS)))
+        clients_of({"c": ((NAMED, LABELS), ({**NAMED, "age": IDS[:, 0]}, LABELS))})
 
 
 def test_rows_stay_together_however_examples_are_chosen():

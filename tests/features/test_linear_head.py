@@ -11,8 +11,9 @@ from torch import nn
 import covey
 from covey import ConfigError, Streams
 from covey.components.parts import create
-from covey.models.build import LinearHead, LinearHeadNetwork, ModelFactory, check_model
+from covey.models.build import ModelFactory, check_model
 from covey.models.build import build_model as built_model
+from covey.models.features import LinearHead, LinearHeadNetwork
 
 
 def build_model(name, shape, classes, streams, task="multiclass", options=None):

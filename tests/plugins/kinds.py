@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import covey
-from covey.models.build import LinearHead
+from covey.models.features import LinearHead
 from plugins.aggregation_mixing import Mixing
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.cautious import Cautious

@@ -19,11 +19,10 @@ from covey.data.formats import (
     parse_batch,
     parse_idx,
     parse_image,
+    parse_leaf,
     parse_names,
-    read_part,
 )
 from covey.data.population import read_preferences
-from covey.data.source import Publication
 from covey.deploy.node import NodeFile
 from slow.mutations import of_json, of_toml
 from slow.reading import Reader, written
@@ -73,8 +72,7 @@ def data_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     user = {"x": [[0.5] * 784], "y": [3]}
     told = {"users": ["a"], "num_samples": [1], "user_data": {"a": user}}
     honest = written(leaf, json.dumps(told).encode())
-    files = Publication("femnist", "leaf", {}, "")
-    yield ("LEAF", Reader(leaf, honest, lambda: read_part(files, "train", folder), of_json))
+    yield ("LEAF", Reader(leaf, honest, lambda: parse_leaf(leaf.read_bytes(), leaf), of_json))
     batch = folder / "data_batch_1"
     content = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [3, 9]}
 

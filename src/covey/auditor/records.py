@@ -16,7 +16,7 @@ from covey.auditor.result import ModelAudit
 from covey.base.errors import ConfigError, DataError, ModelError
 from covey.base.files import check_regular
 from covey.components.names import find
-from covey.data.clients import examples_of
+from covey.data.arrays import examples_of
 from covey.data.examples import Client, Examples, Preference, hashes
 from covey.membership.intervals import MIN_RECORDS
 from covey.models.build import factory_of

@@ -62,7 +62,7 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "mlp": "covey.models.networks:Mlp",
             "linear": "covey.models.networks:Linear",
             "linear-map": "covey.models.networks:LinearMap",
-            "linear-head": "covey.models.build:LinearHead",
+            "linear-head": "covey.models.features:LinearHead",
             "python": "covey.models.build:PassedModel",
         },
         "partition": {

@@ -1,31 +1,99 @@
-"""Arrays, tensors, columns, files and data sets of anybody's making, as tensors."""
+"""One client's data, in whatever form they come, made into examples: the form is looked at here.
+
+They are (inputs, labels) as arrays, a table with a column of labels, a dict of columns, a
+map-style data set (`__len__` and `__getitem__`, with items (input, label) or dicts),
+`Examples`, or an .npz file; where a model takes several inputs they are a dict of arrays, by
+keyword, or a tuple of them. Or a pair (train, test) of two of these, of which the second is what
+the client holds out. A pair is (inputs, labels) where its second half is an array or a list
+of numbers, and (train, test) where both halves are such data by themselves.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from io import SEEK_END, BufferedReader
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Literal
 from zipfile import ZipFile
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from covey.base.errors import DataError, blamed
 from covey.base.files import MEBIBYTE, check_regular
-from covey.data.examples import MASKED, Examples, Input, Layout
+from covey.base.names import ClientName
+from covey.data.examples import MASKED, Examples, Input, Layout, TrainTest
+
+FORMS = (
+    "(inputs, labels) as arrays, a table or a dict with a column of labels, a data set "
+    "with __len__ and __getitem__, or a pair (train, test) of these"
+)
+PARTS = {"train", "test", "validation", "valid"}
+LABELS = ("label", "labels", "target", "y")
+"""What a column of labels is called, where `data.label` names none."""
 
 CHANNELS = (1, 3)
+LARGEST = 2**53
+"""Up to here float64 holds every whole number."""
+
 ALWAYS_ALLOWED = 1_024 * MEBIBYTE
 """Bytes that a client's file may unpack to, however small it is itself."""
 EXPANSION = 20
 """How many times its own size a larger one may unpack to: images of text do 10."""
 
 
+def client_data_of(name: ClientName, data: Any, label: str = "") -> TrainTest:  # noqa: ANN401
+    """Return one client's examples, with those that it holds out where the data have them.
+
+    Raises:
+        DataError: naming the client, what was found and what to do.
+    """
+    if isinstance(data, Mapping) and "train" in data and PARTS.issuperset(data):
+        if set(data) != {"train", "test"}:
+            raise DataError(
+                f"{name} must bring 'train' and 'test', found {', '.join(data)}. Join "
+                f"or leave out the others."
+            )
+        data = (data["train"], data["test"])
+    parted = isinstance(data, (tuple, list)) and len(data) == 2 and form_of(data) != "pair"
+    if not (parted and all(map(_is_set, data))):
+        return TrainTest(examples_of(name, data, label))
+    train, test = data
+    return TrainTest(
+        examples_of(f"{name} (train)", train, label), examples_of(f"{name} (test)", test, label)
+    )
+
+
+def examples_of(name: ClientName, data: Any, label: str = "") -> Examples:  # noqa: ANN401
+    """Return one client's data as examples, without a part that it holds out.
+
+    Args:
+        name: whose, or which of them, for messages.
+        data: in any form.
+        label: the column of labels; "": one of `LABELS`.
+
+    Raises:
+        DataError: naming the client, what was found and what to do.
+    """
+    match form_of(data):
+        case "examples":
+            if data.layout is not None:
+                return data
+            inputs, labels = data.inputs, data.labels
+        case "columns":
+            inputs, labels = _from_columns(name, data, label)
+        case "pair":
+            inputs, labels = data
+        case "items":
+            inputs, labels = _from_items(name, data, label)
+        case None:
+            raise DataError(f"{name} must bring {FORMS}, found {described(data)}. Convert it.")
+    return _from_pair(name, inputs, labels)
+
+
 def read_client(path: Path) -> Examples:
-    """Read one client's .npz file, with `x` and `y`, or `inputs` and `labels` (`from_pair`).
+    """Read one client's .npz file, with `x` and `y`, or `inputs` and `labels`.
 
     Raises:
         DataError: it is malformed.
@@ -38,17 +106,13 @@ def read_client(path: Path) -> Examples:
         with path.open("rb") as file:  # numpy leaves a broken file open
             _check_expansion(file)
             arrays = np.load(file, allow_pickle=False)
-            x = _either(arrays, ("x", "inputs"))
-            y = _either(arrays, ("y", "labels"))
-    return from_pair(str(path), x, y)
-
-
-def _either(arrays: Mapping[str, np.ndarray], names: tuple[str, str]) -> np.ndarray:
-    """Return the one array that has either of two names."""
-    found = [name for name in names if name in arrays]
-    if len(found) != 1:
-        raise ValueError(f"it must hold one of {' and '.join(names)}")
-    return arrays[found[0]]
+            found: list[np.ndarray] = []
+            for names in (("x", "inputs"), ("y", "labels")):
+                here = [name for name in names if name in arrays]
+                if len(here) != 1:
+                    raise ValueError(f"it must hold one of {' and '.join(names)}")
+                found.append(arrays[here[0]])
+    return _from_pair(str(path), *found)
 
 
 def _check_expansion(file: BufferedReader) -> None:
@@ -65,99 +129,229 @@ def _check_expansion(file: BufferedReader) -> None:
         for each in archive.infolist():
             with archive.open(each) as member:
                 old = np.lib.format.read_magic(member) == (1, 0)
-                shape, _, dtype = (
-                    np.lib.format.read_array_header_1_0(member)
-                    if old
-                    else np.lib.format.read_array_header_2_0(member)
-                )
+                read = np.lib.format.read_array_header_1_0
+                shape, _, dtype = (read if old else np.lib.format.read_array_header_2_0)(member)
             if math.prod(shape) * dtype.itemsize > each.file_size:
                 raise ValueError(f"an array of shape {shape} has more numbers than bytes")
     file.seek(0)
 
 
-def images_of(x: np.ndarray, whose: object) -> Shaped[Tensor, "images channels height width"]:
-    """Return uint8 images with their channels second.
+def form_of(data: Any) -> Literal["examples", "columns", "pair", "items"] | None:  # noqa: ANN401
+    """Return in which form one client's data come; None: in none that is read."""
+    if isinstance(data, Examples):
+        return "examples"
+    if _is_table(data) or isinstance(data, Mapping):
+        return "columns"
+    if isinstance(data, (tuple, list)) and len(data) == 2 and _is_pair(*data):
+        return "pair"
+    if isinstance(data, (str, bytes, tuple)) or _is_array(data):
+        return None
+    return "items" if hasattr(data, "__getitem__") and hasattr(data, "__len__") else None
+
+
+def _is_pair(inputs: object, labels: Any) -> bool:  # noqa: ANN401 - anything
+    """Say whether these two are inputs and labels."""
+    if not (_is_array(inputs) or _is_table(inputs) or isinstance(inputs, (Sequence, Mapping))):
+        return False
+    if _is_array(labels):
+        return getattr(labels, "ndim", 1) > 0
+    listed = isinstance(labels, list) or (
+        isinstance(labels, tuple) and not isinstance(inputs, tuple)
+    )
+    return listed and all(isinstance(each, (bool, int, float)) for each in labels)
+
+
+def _is_set(data: Any) -> bool:  # noqa: ANN401 - anything
+    """Say whether this is a whole set of examples, and not one of them."""
+    form = form_of(data)
+    if isinstance(data, Mapping):
+        return all(isinstance(x, (list, tuple)) or getattr(x, "ndim", 0) > 0 for x in data.values())
+    if isinstance(data, list) and form == "items":
+        return all(isinstance(each, (tuple, list, Mapping)) for each in data)
+    return form is not None or isinstance(data, DataLoader)
+
+
+def _is_table(data: object) -> bool:
+    """Say whether this has named columns, as a pandas DataFrame has."""
+    return hasattr(data, "columns") and hasattr(data, "iloc")
+
+
+def _is_array(data: object) -> bool:
+    """Say whether this is one array: of torch, numpy, or a column of a table."""
+    if isinstance(data, (Tensor, np.ndarray)):
+        return True
+    return hasattr(data, "__array__") and hasattr(data, "dtype") and not _is_table(data)
+
+
+def described(data: object) -> str:
+    """Return what this is, for a message that refuses it."""
+    if isinstance(data, DataLoader):
+        return "a DataLoader, which has drawn its batches already: pass its .dataset"
+    if isinstance(data, Tensor):
+        return f"one tensor of shape {tuple(data.shape)}"
+    if isinstance(data, (tuple, list)):
+        return f"{len(data)} values"
+    if isinstance(data, Mapping):
+        return f"a dict with {', '.join(map(str, data))}"
+    return f"a {type(data).__name__}"
+
+
+def check_alike(sets: Mapping[str, Examples]) -> None:
+    """Refuse sets of examples, by what they are, whose inputs or labels are of several kinds.
 
     Raises:
-        DataError: it cannot be told where the channels are, or whether there are any.
+        DataError: naming the first and one that is unlike it.
     """
-    images = torch.from_numpy(x)
-    if x.ndim == 3:
-        return images.unsqueeze(1)
-    first, last = (x.ndim == 4 and x.shape[axis] in CHANNELS for axis in (1, -1))
-    if first == last:
-        raise DataError(
-            f"{whose}: uint8 x must be images (n, h, w), or have its 1 or 3 channels either second "
-            f"or last, found {x.shape}. Transpose images, or make features float32 and ids int64."
-        )
-    return images if first else images.permute(0, 3, 1, 2).contiguous()
+    kinds = {what: _kind(examples) for what, examples in sets.items()}
+    first = next(iter(kinds))
+    for what, kind in kinds.items():
+        if kind != kinds[first]:
+            raise DataError(
+                f"All examples must be of one kind, but those of {first} are {kinds[first]} and "
+                f"those of {what} {kind}. Make them alike."
+            )
 
 
-LABELS = ("label", "labels", "target", "y")
-"""What a column of labels is called, where nobody says."""
-
-
-def is_frame(found: object) -> bool:
-    """Say whether this is a table with named columns, such as a pandas DataFrame."""
-    return hasattr(found, "columns") and hasattr(found, "iloc")
-
-
-def is_array(found: object) -> bool:
-    """Say whether this is one array: of torch, numpy, or a column of a table."""
-    if isinstance(found, (Tensor, np.ndarray)):
-        return True
-    return hasattr(found, "__array__") and hasattr(found, "dtype")
-
-
-def kind_of(examples: Examples) -> str:
-    """Return what inputs are, in words."""
-    inputs = examples.inputs
+def _kind(examples: Examples) -> str:
+    """Return what inputs and labels are, in words."""
+    inputs, shape = examples.inputs, tuple(examples.labels.shape[1:])
+    labels = f", with labels of shape {shape}" if shape else ""
     if examples.layout is not None:
-        return str(examples.layout)
+        return f"{examples.layout}{labels}"
     if inputs.dtype == torch.uint8:
         kind = "uint8 images"
     else:
         kind = "floating-point" if inputs.is_floating_point() else "whole numbers"
-    return f"{kind} of shape {tuple(inputs.shape[1:])}"
+    return f"{kind} of shape {tuple(inputs.shape[1:])}{labels}"
 
 
-def tensor_of(who: str, what: str, found: object) -> Tensor:
-    """Return an array as uint8, int64 or float32, on the CPU.
+def _from_columns(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return inputs and labels out of columns, of which one holds the labels.
 
-    Raises:
-        DataError: its values are no numbers, or do not make one array.
+    A table of whole numbers throughout gives whole numbers; a single column of a dict, images
+    for example, is the inputs by itself. Several, none of which is a list of numbers, are
+    several inputs of a model, by keyword.
     """
-    if isinstance(found, Tensor):
-        return _converted(who, what, found)
-    with blamed(
-        DataError, f"{who}: {what} must make one array of numbers, but", "Give all one shape."
-    ):
-        array = np.asarray(found)
-        if array.dtype == object and array.ndim == 1:
-            array = np.array(array.tolist())  # a column that may hold missing values
-    if array.dtype.kind not in "biuf":
+    columns = _columns(data)
+    candidates = [name for name in ((label,) if label else LABELS) if name in columns]
+    if len(candidates) != 1:
+        wanted = f"the column data.label = {label!r}" if label else "one column of labels"
+        several = f"{len(candidates)}: {', '.join(candidates)}" if candidates else "none"
         raise DataError(
-            f"{who}: {what} must be numbers, found {array.dtype}. Number classes and "
-            f"words 0, 1, 2 ..., and fill in or remove what is missing."
+            f"{who} must have {wanted}, called {', '.join(LABELS)} if data.label names no other, "
+            f"found {several} among {', '.join([*columns][:8])}. Set data.label to its name."
         )
-    integers = np.uint8 if array.dtype == np.uint8 else np.int64
-    plain = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, integers)
-    return torch.from_numpy(array.astype(plain))
-
-
-def _converted(who: str, what: str, found: Tensor) -> Tensor:
-    if found.is_complex() or found.layout != torch.strided or found.is_quantized:
+    labels = columns.pop(candidates[0])
+    if not columns:
         raise DataError(
-            f"{who}: {what} must be a dense tensor of real numbers, found {found.dtype} "
-            f"and {found.layout}. Convert it, for example with to_dense()."
+            f"{who} has a column {candidates[0]!r} of labels and no other. Add columns of inputs."
         )
-    found = found.detach().cpu()
-    if found.is_floating_point():
-        return found.float()
-    return found if found.dtype in (torch.uint8, torch.bool) else found.long()
+    if isinstance(data, Mapping):
+        if len(columns) == 1:
+            return next(iter(columns.values())), labels
+        if all(getattr(each, "ndim", 1) > 1 for each in columns.values()):
+            return columns, labels
+    return _stacked(who, columns), labels
 
 
-def from_pair(who: str, inputs: object, labels: object) -> Examples:
+def _columns(data: Any) -> dict[str, Any]:  # noqa: ANN401 - a table, or a dict of columns
+    if isinstance(data, Mapping):
+        return {str(name): column for name, column in data.items()}
+    return {str(name): data[name].to_numpy() for name in data.columns}
+
+
+def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
+    """Return columns of numbers side by side; whole only where all of them are."""
+    sides = [_tensor(who, f"column {name!r}", each) for name, each in columns.items()]
+    for name, side in zip(columns, sides, strict=True):
+        _check_finite(who, f"column {name!r}", side)
+        if side.shape != sides[0].shape or side.dim() != 1:
+            raise DataError(
+                f"{who}: where there are several columns of inputs each must be a list of "
+                f"numbers, found {tuple(side.shape)} in {name!r}, beside "
+                f"{', '.join(each for each in columns if each != name)}. Keep one column "
+                f"of inputs and one of labels; or, where a model takes all of these by "
+                f"keyword, pass a pair of a dict and its labels."
+            )
+    wholes = [not each.is_floating_point() and each.dtype != torch.bool for each in sides]
+    dtype = torch.int64 if all(wholes) else torch.float32
+    return torch.stack([each.to(dtype) for each in sides], dim=1)
+
+
+def _from_items(who: str, data: Any, label: str) -> tuple[Any, Any]:  # noqa: ANN401 - duck-typed
+    """Return inputs and labels out of a data set's items, each of which is read once.
+
+    Items are (input, label), or dicts with a column of labels. An input may be a dict, or
+    a tuple of arrays: several inputs of a model.
+    """
+    kind = type(data).__name__
+    remedy = "Pass a map-style data set, with __len__ and __getitem__."
+    with blamed(DataError, f"{who}: the length of its {kind}", remedy):
+        count = len(data)
+    items: list[Any] = []
+    for at in range(count):
+        with blamed(DataError, f"{who}: item {at} of your {kind}", "Correct its __getitem__."):
+            items.append(data[at])
+    if not items:
+        return (), ()
+    if isinstance(items[0], Mapping):
+        return _from_columns(who, _by_key(who, items), label or _class_label(data, items[0]))
+    for at, item in enumerate(items):
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise DataError(
+                f"{who}: item {at} of its {kind} must be (input, label) or "
+                f"a dict, found {described(item)}. Return both from __getitem__."
+            )
+    inputs, labels = zip(*items, strict=True)
+    y = _column(who, "label", labels)
+    if isinstance(inputs[0], Mapping):
+        return _by_key(who, inputs), y
+    alike = all(isinstance(x, tuple) and len(x) == len(inputs[0]) for x in inputs)
+    if alike and _are_arrays(inputs[0]):
+        return tuple(_column(who, "an input", values) for values in zip(*inputs, strict=True)), y
+    return _column(who, "input", inputs), y
+
+
+def _by_key(who: str, items: Sequence[Any]) -> dict[str, Tensor | np.ndarray]:
+    """Return the values of each key of the first as one array."""
+    for at, item in enumerate(items):
+        for name in items[0]:
+            if not isinstance(item, Mapping) or name not in item:
+                raise DataError(
+                    f"{who}: item {at} must have {name!r} like the first, found "
+                    f"{described(item)}. Give every item the same keys."
+                )
+    return {str(name): _column(who, name, [item[name] for item in items]) for name in items[0]}
+
+
+def _class_label(data: object, names: Mapping[Any, object]) -> str:
+    """Return the column that a data set of Hugging Face calls a class, if it has one."""
+    features = getattr(data, "features", None)
+    if not isinstance(features, Mapping) or any(name in LABELS for name in names):
+        return ""
+    classes = [str(name) for name, kind in features.items() if hasattr(kind, "names")]
+    return classes[0] if len(classes) == 1 else ""
+
+
+def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarray:
+    """Return one value of each item as one array."""
+    arrays: list[Tensor | np.ndarray] = []
+    for at, value in enumerate(values):
+        subject = f"{who}: {what} of item {at} must be numbers, but it"
+        with blamed(DataError, subject, "Convert it."):
+            arrays.append(value.detach().cpu() if isinstance(value, Tensor) else np.asarray(value))
+        if arrays[at].shape != arrays[0].shape:
+            raise DataError(
+                f"{who}: {what} of item {at} must have the shape of the first, "
+                f"{tuple(arrays[0].shape)}, found {tuple(arrays[at].shape)}. Bring all to one "
+                f"shape: pad, crop or resize."
+            )
+    if all(isinstance(each, Tensor) for each in arrays):
+        return torch.stack([torch.as_tensor(each) for each in arrays])
+    return np.stack([np.asarray(each) for each in arrays])
+
+
+def _from_pair(who: str, inputs: Any, labels: object) -> Examples:  # noqa: ANN401 - many forms
     """Return inputs and labels as examples, after a look at both.
 
     Images of numpy get their channels second; those of torch lie as they are. A dict of
@@ -167,16 +361,16 @@ def from_pair(who: str, inputs: object, labels: object) -> Examples:
     Raises:
         DataError: they do not fit together, or hold what is no number.
     """
-    y = tensor_of(who, "its labels", labels)
+    y = _tensor(who, "its labels", labels)
     y, layout = y if y.is_floating_point() else y.long(), None
-    if is_frame(inputs):
+    if _is_table(inputs):
         x = _stacked(who, _columns(inputs))
     elif isinstance(inputs, Mapping) or (
-        are_arrays(inputs) and all(len(each) == len(y) for each in inputs)
+        _are_arrays(inputs) and all(len(each) == len(y) for each in inputs)
     ):  # several inputs by name or by position, and no tuple of examples
         x, layout = _packed(who, inputs)
     else:
-        x = _as_seen(who, "its inputs", inputs)
+        x = _input(who, "its inputs", inputs)
         x = x.float() if x.dtype == torch.bool else x
     fits = y.dim() == 1 if y.is_floating_point() else y.dim() in (1, 2)
     if not x.dim() or not fits or len(x) != len(y):
@@ -193,33 +387,18 @@ def from_pair(who: str, inputs: object, labels: object) -> Examples:
         )
     if not len(y):
         raise DataError(f"{who} must bring an example, found none. Leave it out.")
-    for what, found in (("inputs", x), ("labels", y)):
-        if found.is_floating_point() and not found.isfinite().all():
-            raise DataError(
-                f"{who}: its {what} must be finite, found NaN or infinity. Fill in or "
-                f"remove what is missing."
-            )
+    _check_finite(who, "its inputs", x)
+    _check_finite(who, "its labels", y)
     return Examples(x, y, layout)
 
 
-def _as_seen(who: str, what: str, found: object) -> Tensor:
-    x = tensor_of(who, what, found)
-    if x.dtype == torch.uint8 and not isinstance(found, Tensor):
-        return images_of(x.numpy(), who)
-    return x
-
-
-def are_arrays(found: object) -> TypeGuard[tuple[Any, ...]]:
+def _are_arrays(inputs: object) -> bool:
     """Say whether this is a tuple of arrays, none of which is a single number."""
     return (
-        isinstance(found, tuple)
-        and len(found) > 0
-        and all(is_array(each) and getattr(each, "ndim", 1) > 0 for each in found)
+        isinstance(inputs, tuple)
+        and len(inputs) > 0
+        and all(_is_array(each) and getattr(each, "ndim", 1) > 0 for each in inputs)
     )
-
-
-LARGEST = 2**53
-"""Up to here float64 holds every whole number."""
 
 
 def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a dict or a tuple
@@ -230,177 +409,80 @@ def _packed(who: str, inputs: Any) -> tuple[Tensor, Layout]:  # noqa: ANN401 - a
     """
     by_name = isinstance(inputs, Mapping)
     pairs = sorted(_columns(inputs).items()) if by_name else [("", each) for each in inputs]
-    found = [_as_seen(who, f"its input {name!r}" if name else "an input", x) for name, x in pairs]
-    if len({each.shape[:1] for each in found}) != 1 or not found[0].dim():
+    parts = [_input(who, f"its input {name!r}" if name else "an input", x) for name, x in pairs]
+    if len({each.shape[:1] for each in parts}) != 1 or not parts[0].dim():
         raise DataError(
             f"{who} must bring as many examples of every input, found inputs of shapes "
-            f"{[tuple(each.shape) for each in found]}. Correct its arrays."
+            f"{[tuple(each.shape) for each in parts]}. Correct its arrays."
         )
-    for each in found:
+    for each in parts:
         if each.dtype == torch.int64 and ((each > LARGEST) | (each < -LARGEST)).any():
             raise DataError(
                 f"{who}: where a model takes several inputs whole numbers must lie within "
                 f"2^53, found {int(each.max())} and {int(each.min())}. Number what they stand "
                 f"for 0, 1, 2 ..."
             )
-    named = zip((name for name, _ in pairs), found, strict=True)
+    named = zip((name for name, _ in pairs), parts, strict=True)
     layout = Layout(tuple(Input(name, tuple(x.shape[1:]), x.dtype) for name, x in named))
-    return layout.packed(found), layout
+    return layout.packed(parts), layout
 
 
-def from_columns(who: str, found: object, label: str) -> Examples:
-    """Return a table's columns as examples: one holds the labels, the others the inputs.
+def _check_finite(who: str, what: str, values: Tensor) -> None:
+    if values.is_floating_point() and not values.isfinite().all():
+        raise DataError(
+            f"{who}: {what} must be finite, found NaN or infinity. Fill in or remove what is "
+            f"missing."
+        )
 
-    A table of whole numbers throughout gives whole numbers; a single column that is no
-    plain list of numbers, images for example, is the inputs by itself. Several columns of
-    a dict, all of which are none, are several inputs of a model, by keyword.
+
+def _input(who: str, what: str, array: object) -> Tensor:
+    """Return an array as a tensor, and uint8 images of numpy with their channels second.
 
     Raises:
-        DataError: the column of labels, or of inputs, cannot be told.
+        DataError: it cannot be told where the channels are, or whether there are any.
     """
-    columns = _columns(found)
-    candidates = [name for name in ((label,) if label else LABELS) if name in columns]
-    if len(candidates) != 1:
-        wanted = f"the column data.label = {label!r}" if label else "one column of labels"
-        several = f"{len(candidates)}: {', '.join(candidates)}" if candidates else "none"
+    x = _tensor(who, what, array)
+    if x.dtype != torch.uint8 or isinstance(array, Tensor):
+        return x
+    if x.dim() == 3:
+        return x.unsqueeze(1)
+    second, last = (x.dim() == 4 and x.shape[axis] in CHANNELS for axis in (1, -1))
+    if second == last:
         raise DataError(
-            f"{who} must have {wanted}, called {', '.join(LABELS)} if data.label names no other, "
-            f"found {several} among {', '.join([*columns][:8])}. Set data.label to its name."
+            f"{who}: uint8 x must be images (n, h, w), or have its 1 or 3 channels either second "
+            f"or last, found {tuple(x.shape)}. Transpose images, or make features float32 and "
+            f"ids int64."
         )
-    labels = columns.pop(candidates[0])
-    if not columns:
-        raise DataError(
-            f"{who} has a column {candidates[0]!r} of labels and no other. Add columns of inputs."
-        )
-    if len(columns) == 1 and not is_frame(found):
-        (inputs,) = columns.values()
-        return from_pair(who, inputs, labels)
-    if not is_frame(found) and all(getattr(each, "ndim", 1) > 1 for each in columns.values()):
-        return from_pair(who, columns, labels)
-    return from_pair(who, _stacked(who, columns), labels)
+    return x if second else x.permute(0, 3, 1, 2).contiguous()
 
 
-def _columns(found: Any) -> dict[str, object]:  # noqa: ANN401 - a table, or a dict of columns
-    if isinstance(found, Mapping):
-        return {str(name): column for name, column in found.items()}
-    return {str(name): found[name].to_numpy() for name in found.columns}
-
-
-def _stacked(who: str, columns: Mapping[str, object]) -> Tensor:
-    """Return columns of numbers side by side; whole only where all of them are."""
-    sides = [tensor_of(who, f"column {name!r}", each) for name, each in columns.items()]
-    for name, side in zip(columns, sides, strict=True):
-        if side.is_floating_point() and not side.isfinite().all():
-            raise DataError(
-                f"{who}: column {name!r} must be finite, found NaN or infinity. Fill in or "
-                f"remove what is missing."
-            )
-        if side.shape != sides[0].shape or side.dim() != 1:
-            raise DataError(
-                f"{who}: where there are several columns of inputs each must be a list of "
-                f"numbers, found {tuple(side.shape)} in {name!r}, beside "
-                f"{', '.join(each for each in columns if each != name)}. Keep one column "
-                f"of inputs and one of labels; or, where a model takes all of these by "
-                f"keyword, pass a pair of a dict and its labels."
-            )
-    wholes = [not each.is_floating_point() and each.dtype != torch.bool for each in sides]
-    dtype = torch.int64 if all(wholes) else torch.float32
-    return torch.stack([each.to(dtype) for each in sides], dim=1)
-
-
-def from_items(who: str, found: Any, label: str) -> Examples:  # noqa: ANN401 - duck-typed
-    """Return all items of a data set, each read once, as examples.
-
-    Items are (input, label), or dicts with a column of labels. An input may be a dict, or
-    a tuple of arrays: several inputs of a model.
+def _tensor(who: str, what: str, array: object) -> Tensor:
+    """Return an array as uint8, bool, int64 or float32, on the CPU.
 
     Raises:
-        DataError: naming the item that cannot be read, or is unlike the first.
+        DataError: its values are no numbers, or do not make one array.
     """
-    items = _read(who, found)
-    if isinstance(items[0], Mapping):
-        columns = _by_key(who, items)
-        return from_columns(who, columns, label or _class_label(found, list(items[0])))
-    for at, each in enumerate(items):
-        if not isinstance(each, (tuple, list)) or len(each) != 2:
+    if isinstance(array, Tensor):
+        if array.is_complex() or array.layout != torch.strided or array.is_quantized:
             raise DataError(
-                f"{who}: item {at} of its {type(found).__name__} must be (input, label) or "
-                f"a dict, found {described(each)}. Return both from __getitem__."
+                f"{who}: {what} must be a dense tensor of real numbers, found {array.dtype} "
+                f"and {array.layout}. Convert it, for example with to_dense()."
             )
-    inputs, labels = zip(*items, strict=True)
-    y = _column(who, "label", labels)
-    if isinstance(inputs[0], Mapping):
-        return from_pair(who, _by_key(who, inputs), y)
-    places = {len(x) if isinstance(x, tuple) else 0 for x in inputs}
-    if are_arrays(inputs[0]) and len(places) == 1:
-        by_place = _by_key(who, [dict(enumerate(x)) for x in inputs])
-        return from_pair(who, tuple(by_place.values()), y)
-    return from_pair(who, _column(who, "input", inputs), y)
-
-
-def _by_key(who: str, items: Sequence[Any]) -> dict[str, Tensor | np.ndarray]:
-    """Return the values of each key of the first as one array."""
-    for at, item in enumerate(items):
-        for name in items[0]:
-            if not isinstance(item, Mapping) or name not in item:
-                raise DataError(
-                    f"{who}: item {at} must have {name!r} like the first, found "
-                    f"{described(item)}. Give every item the same keys."
-                )
-    return {str(name): _column(who, name, [item[name] for item in items]) for name in items[0]}
-
-
-def _read(who: str, found: Any) -> list[Any]:  # noqa: ANN401 - duck-typed
-    name = type(found).__name__
-    remedy = "Pass a map-style data set, with __len__ and __getitem__."
-    with blamed(DataError, f"{who}: the length of its {name}", remedy):
-        count = len(found)
-    if not count:
-        raise DataError(f"{who} must bring an example, found none. Leave it out.")
-    items: list[Any] = []
-    for at in range(count):
-        with blamed(DataError, f"{who}: item {at} of your {name}", "Correct its __getitem__."):
-            items.append(found[at])
-    return items
-
-
-def _class_label(found: object, names: Sequence[object]) -> str:
-    """Return the column that a data set of Hugging Face calls a class, if it has one."""
-    features = getattr(found, "features", None)
-    if not isinstance(features, Mapping) or any(name in LABELS for name in names):
-        return ""
-    classes = [str(name) for name, kind in features.items() if hasattr(kind, "names")]
-    return classes[0] if len(classes) == 1 else ""
-
-
-def _column(who: str, what: object, values: Sequence[Any]) -> Tensor | np.ndarray:
-    """Return one value of each item as one array."""
-    arrays: list[Tensor | np.ndarray] = []
-    for at, value in enumerate(values):
-        with blamed(
-            DataError, f"{who}: {what} of item {at} must be numbers, but it", "Convert it."
-        ):
-            arrays.append(value.detach().cpu() if isinstance(value, Tensor) else np.asarray(value))
-    for at, each in enumerate(arrays):
-        if each.shape != arrays[0].shape:
-            raise DataError(
-                f"{who}: {what} of item {at} must have the shape of the first, "
-                f"{tuple(arrays[0].shape)}, found {tuple(each.shape)}. Bring all to one "
-                f"shape: pad, crop or resize."
-            )
-    if all(isinstance(each, Tensor) for each in arrays):
-        return torch.stack([torch.as_tensor(each) for each in arrays])
-    return np.stack([np.asarray(each) for each in arrays])
-
-
-def described(found: object) -> str:
-    """Return what this is, for a message that refuses it."""
-    if isinstance(found, DataLoader):
-        return "a DataLoader, which has drawn its batches already: pass its .dataset"
-    if isinstance(found, Tensor):
-        return f"one tensor of shape {tuple(found.shape)}"
-    if isinstance(found, (tuple, list)):
-        return f"{len(found)} values"
-    if isinstance(found, Mapping):
-        return f"a dict with {', '.join(map(str, found))}"
-    return f"a {type(found).__name__}"
+        kept = array.detach().cpu()
+        if kept.is_floating_point():
+            return kept.float()
+        return kept if kept.dtype in (torch.uint8, torch.bool) else kept.long()
+    subject = f"{who}: {what} must make one array of numbers, but"
+    with blamed(DataError, subject, "Give all one shape."):
+        values = np.asarray(array)
+        if values.dtype == object and values.ndim == 1:
+            values = np.array(values.tolist())  # a column that may hold missing values
+    if values.dtype.kind not in "biuf":
+        raise DataError(
+            f"{who}: {what} must be numbers, found {values.dtype}. Number classes and "
+            f"words 0, 1, 2 ..., and fill in or remove what is missing."
+        )
+    whole = np.uint8 if values.dtype == np.uint8 else np.int64
+    return torch.from_numpy(
+        values.astype({"f": np.float32, "b": np.bool_}.get(values.dtype.kind, whole))
+    )

@@ -48,25 +48,27 @@ class Examples:
         inputs, labels = self.inputs.index_select(0, indices), self.labels.index_select(0, indices)
         return Examples(inputs, labels, self.layout)
 
-    @classmethod
-    def joined(cls, sets: "Sequence[Examples]") -> "Examples":
-        """Return the examples of all sets, one set after the other."""
-        return cls(
-            torch.cat([each.inputs for each in sets]),
-            torch.cat([each.labels for each in sets]),
-            sets[0].layout,
-        )
-
     def first(self, count: int) -> "Examples":
         """Return the first `count` examples."""
         return Examples(self.inputs[:count], self.labels[:count], self.layout)
 
+    @classmethod
+    def joined(cls, sets: "Sequence[Examples]") -> "Examples":
+        """Return the examples of all sets, one set after the other."""
+        inputs, labels = [each.inputs for each in sets], [each.labels for each in sets]
+        return cls(torch.cat(inputs), torch.cat(labels), sets[0].layout)
+
 
 class TrainTest(NamedTuple):
-    """One client's examples, and those that it holds out: it never trains on them."""
+    """One client's own examples.
+
+    Attributes:
+        train: what it trains on, or all that it has where `test` is None.
+        test: what it holds out: it never trains on them.
+    """
 
     train: Examples
-    test: Examples
+    test: Examples | None = None
 
 
 def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
@@ -74,9 +76,27 @@ def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
 
     Whole numbers of 64 bits stay whole: they are ids, for an embedding.
     """
-    if inputs.dtype == torch.uint8:
-        return inputs.float().div_(255)
-    return inputs
+    return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs
+
+
+FLOOR = 1e-5
+"""The least standard deviation, in units of 1 plus the mean's size, that is no rounding."""
+
+
+def normalised(inputs: Shaped[Tensor, "examples *shape"]) -> Float[Tensor, "examples *shape"]:
+    """Return (x - mean) / standard deviation, over all numbers of each example, float32.
+
+    No other example has a part in it. An example whose numbers are all the same, up to
+    rounding, becomes zeros: so normalising twice is normalising once.
+    """
+    axes = tuple(range(1, inputs.dim()))
+    floats = to_floats(inputs).float()
+    # Sums in float64, rounded to float32, hardly differ from machine to machine.
+    exact = floats.double()
+    mean = exact.mean(dim=axes, keepdim=True)
+    deviation = (exact - mean).square().mean(dim=axes, keepdim=True).sqrt()
+    constant = deviation <= FLOOR * (1 + mean.abs())
+    return ((floats - mean.float()) / deviation.float()).masked_fill(constant, 0.0)
 
 
 class Input(NamedTuple):

@@ -1,87 +1,28 @@
-"""The published files: idx (MNIST and its relatives), CIFAR-10, LEAF, CelebA."""
+"""Published files as tensors: idx (MNIST and its relatives), CIFAR-10, LEAF, CelebA."""
 
 import io
 import json
 import math
 import pickle
 import struct
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, UInt8
+from jaxtyping import Int64, UInt8
 from PIL import Image
 from torch import Tensor
 
 from covey.base.errors import DataError, blamed
 from covey.base.files import MEBIBYTE, gunzip
-from covey.data.examples import Examples, Source
-from covey.data.source import Publication, find_file, read_file, read_files
+from covey.data.examples import Examples
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
-EMNIST_TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
-NUM_CHARACTERS = 62
 LARGEST_IDX = 2_048 * MEBIBYTE
 """Bytes unpacked: EMNIST, the largest, has 550 MB."""
-
-
-def read_mnist(publication: Publication, folder: Path) -> Source:
-    """Return a publisher's training and test images of ten classes.
-
-    Raises:
-        DataError: as all that read files here: one is missing or malformed.
-        ChecksumError: a file is not the published one.
-    """
-    train, test = (_read_idx(publication, part, folder, 10) for part in ("train", "t10k"))
-    return Source(publication.source, train, test, num_classes=10)
-
-
-def read_emnist(publication: Publication, folder: Path) -> Source:
-    """Return the images, upright; without its training file, those of the test file."""
-
-    def part(name: str) -> Examples:
-        examples = _read_idx(publication, f"emnist-byclass-{name}", folder, NUM_CHARACTERS)
-        upright = examples.inputs.transpose(-1, -2).contiguous()  # stored by column
-        return Examples(upright, examples.labels)
-
-    name, test = publication.source, part("test")
-    if find_file(publication, EMNIST_TRAIN, folder) is not None:
-        return Source(name, part("train"), test, NUM_CHARACTERS)
-    note = (
-        f"The training file of {name} is not there: all {len(test):,} images come from the test "
-        f"file."
-    )
-    return Source(name, test, None, NUM_CHARACTERS, (note,))
-
-
-def _read_idx(publication: Publication, part: str, folder: Path, num_classes: int) -> Examples:
-    """Return the images of one channel and the labels of a part of a data set.
-
-    Raises:
-        DataError: a file is missing or malformed, or they do not fit together.
-        ChecksumError: a file is not the published one.
-    """
-    content, path = read_file(publication, f"{part}-images-idx3-ubyte.gz", folder)
-    images = parse_idx(content, path, dimensions=3).unsqueeze(1)
-    content, path = read_file(publication, f"{part}-labels-idx1-ubyte.gz", folder)
-    labels = parse_idx(content, path, dimensions=1).long()
-    if len(labels) != len(images):
-        raise DataError(
-            f"{path} must hold a label for each of {len(images):,} images, found "
-            f"{len(labels):,}. Get both files again."
-        )
-    if (labels >= num_classes).any():
-        raise DataError(
-            f"{path} must hold labels below {num_classes}, found {int(labels.max())}. "
-            f"Get the file again."
-        )
-    return Examples(images, labels)
 
 
 def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
@@ -121,28 +62,8 @@ def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "...
     return torch.from_numpy(values.copy())
 
 
-NUM_CLASSES = 10
-IMAGE_SHAPE = (3, 32, 32)
-
-
-def read_cifar10(publication: Publication, folder: Path) -> Source:
-    """Return the images of the batches that are there, and say which are not."""
-
-    def batch(name: str) -> Examples:
-        return parse_batch(*read_file(publication, name, folder))
-
-    names = [f"data_batch_{number}" for number in range(1, 6)]
-    missing = [name for name in names if find_file(publication, name, folder) is None]
-    # With no batch at all, reading the first one says what is missing and where.
-    present = [name for name in names if name not in missing] or names[:1]
-    train = Examples.joined([batch(name) for name in present])
-    lacking = f"{', '.join(missing)} of {publication.source} are not there"
-    notes = (f"{lacking}: {len(train):,} training images.",) if missing else ()
-    return Source(publication.source, train, batch("test_batch"), NUM_CLASSES, notes)
-
-
 def parse_batch(content: bytes, path: Path) -> Examples:
-    """Return the images and labels of one batch.
+    """Return the images and labels of one batch of CIFAR-10.
 
     Args:
         content: the file's bytes.
@@ -155,9 +76,9 @@ def parse_batch(content: bytes, path: Path) -> Examples:
     subject = f"{path} must be a CIFAR-10 python batch with 'data' and 'labels', but reading it"
     with blamed(DataError, subject, "Get the file again."):
         batch = _BatchUnpickler(content, path).load()
-        images = torch.from_numpy(batch[b"data"].pixels()).view(-1, *IMAGE_SHAPE)
+        images = torch.from_numpy(batch[b"data"].pixels()).view(-1, 3, 32, 32)
         classes = batch[b"labels"]
-        if len(classes) != len(images) or not set(classes) <= set(range(NUM_CLASSES)):
+        if len(classes) != len(images) or not set(classes) <= set(range(10)):
             raise ValueError("there must be one label in 0..9 for every image")
         return Examples(images, torch.tensor(classes))
 
@@ -190,82 +111,40 @@ class _Array:
         return np.frombuffer(content, np.uint8).reshape(shape).copy()
 
 
-STANDS_FOR = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Dtype,
-}
-
-
 class _BatchUnpickler(pickle.Unpickler):
     def __init__(self, content: bytes, path: Path) -> None:
         super().__init__(io.BytesIO(content), encoding="bytes")
         self.path = path
 
     def find_class(self, module: str, name: str, /) -> type:
-        if (module, name) not in STANDS_FOR:
-            raise DataError(
-                f"{self.path} must be a CIFAR-10 python batch, but this pickle asks for "
-                f"{module}.{name}, which no batch needs. It was not run: do not open "
-                f"this file with pickle; get it again."
-            )
-        return STANDS_FOR[module, name]
+        match module, name:
+            case ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct"):
+                return _Array
+            case ("numpy", "ndarray"):
+                return _Array
+            case ("numpy", "dtype"):
+                return _Dtype
+        raise DataError(
+            f"{self.path} must be a CIFAR-10 python batch, but this pickle asks for "
+            f"{module}.{name}, which no batch needs. It was not run: do not open "
+            f"this file with pickle; get it again."
+        )
 
 
+NUM_CHARACTERS = 62
 SIDE = 28
-
-Part = Literal["train", "test"]
 
 Written = tuple[UInt8[np.ndarray, "n 784"], Int64[np.ndarray, " n"]]
 
 
-def read_femnist(publication: Publication, emnist: Publication, folder: Path) -> Source:
-    """Return the images with their writers; without LEAF's files, EMNIST's without writers."""
-
-    def has_part(part: Part) -> bool:
-        return find_file(publication, f"{part}/*.json", folder) is not None
-
-    name = publication.source
-    if not has_part("train") and find_file(emnist, EMNIST_TRAIN, folder) is not None:
-        source = read_emnist(emnist, folder)
-        note = (
-            f"LEAF's files of {name} are not there: its images are those of {source.name}, cut "
-            f"and scaled in another way, and nobody knows their writers."
-        )
-        return replace(source, name=name, notes=(*source.notes, note))
-    train, writers = read_part(publication, "train", folder)
-    test, notes = None, (f"The test files of {name} are not there.",)
-    if has_part("test"):
-        (test, _), notes = read_part(publication, "test", folder), ()
-    return Source(name, train, test, NUM_CHARACTERS, notes, writers)
-
-
-def read_part(
-    publication: Publication, part: Part, folder: Path
-) -> tuple[Examples, Int[Tensor, " images"]]:
-    """Return all images of the part's files, and the number of the writer of each.
+def parse_leaf(content: bytes, path: Path) -> dict[str, Written]:
+    """Return the images and labels of each writer of one file of LEAF's, in the file's order.
 
     LEAF's background is 1; it is turned to 0, as in MNIST, and ink to 255.
 
     Raises:
-        DataError: there is no file, or one is malformed.
+        DataError: the file, which `path` names, is malformed.
     """
-    numbers: dict[str, int] = {}
-    pixels, labels, writers = [], [], []
-    for content, path in read_files(publication, f"{part}/*.json", folder):
-        for writer, (images, classes) in _written(content, path).items():
-            number = numbers.setdefault(writer, len(numbers))
-            pixels.append(images)
-            labels.append(classes)
-            writers.append(np.full(len(classes), number))
-    inputs = torch.from_numpy(np.concatenate(pixels)).view(-1, 1, SIDE, SIDE)
-    examples = Examples(inputs, torch.from_numpy(np.concatenate(labels)))
-    return examples, torch.from_numpy(np.concatenate(writers))
-
-
-def _written(content: bytes, path: Path) -> dict[str, Written]:
-    """Return what each writer of one file wrote, in the file's order."""
     subject = (
         f"{path} must be LEAF's json of FEMNIST, with users, num_samples and user_data, 784 "
         f"numbers in [0, 1] per image and labels below {NUM_CHARACTERS}, but reading it"
@@ -279,12 +158,12 @@ def _written(content: bytes, path: Path) -> dict[str, Written]:
         return written
 
 
-def _compact(found: dict[str, Any]) -> dict[str, Any] | Written:
+def _compact(table: dict[str, Any]) -> dict[str, Any] | Written:
     """Turn a writer's lists into arrays as soon as they are read: they fill the memory."""
-    if found.keys() != {"x", "y"}:
-        return found
-    labels = np.array(found["y"])
-    pixels = np.array(found["x"], dtype=np.float32).reshape(len(labels), SIDE * SIDE)
+    if table.keys() != {"x", "y"}:
+        return table
+    labels = np.array(table["y"])
+    pixels = np.array(table["x"], dtype=np.float32).reshape(len(labels), SIDE * SIDE)
     if not ((pixels >= 0) & (pixels <= 1)).all():
         raise ValueError("a pixel is outside [0, 1]")
     if not np.isin(labels, np.arange(NUM_CHARACTERS)).all():
@@ -292,52 +171,24 @@ def _compact(found: dict[str, Any]) -> dict[str, Any] | Written:
     return np.rint((1 - pixels) * 255).astype(np.uint8), labels.astype(np.int64)
 
 
-NUM_LABELS = 40
+Part = Literal["train", "test"]
+NUM_ATTRIBUTES = 40
 FACE_SIDE = 32
-
-NUMBERS: Mapping[Part, str] = MappingProxyType({"train": "0", "test": "2"})
-MOST: Mapping[Part, int] = MappingProxyType({"train": 50_000, "test": 20_000})
-
-
-def read_celeba(publication: Publication, folder: Path) -> Source:
-    """Return the first 50,000 training and 20,000 test images, and say how many are left out.
-
-    An image has 40 labels: 1 where it has the attribute, else 0.
-    """
-    notes: list[str] = []
-
-    def faces(part: Part, kind: str) -> Examples:
-        of_part = parse_names(*read_file(publication, "list_eval_partition.txt", folder), part)
-        names = of_part[: MOST[part]]
-        labels = parse_attributes(*read_file(publication, "list_attr_celeba.txt", folder), names)
-        if len(names) < len(of_part):
-            notes.append(
-                f"Of the {len(of_part):,} {kind} images of {publication.source} the first "
-                f"{len(names):,} are used."
-            )
-
-        def image(name: str) -> UInt8[Tensor, "3 height width"]:
-            return parse_image(*read_file(publication, f"img_align_celeba/{name}", folder))
-
-        with ThreadPoolExecutor() as threads:
-            return Examples(torch.stack(list(threads.map(image, names))), labels)
-
-    train, test = faces("train", "training"), faces("test", "test")
-    return Source(publication.source, train, test, NUM_LABELS, tuple(notes))
 
 
 def parse_names(content: bytes, path: Path, part: Part) -> list[str]:
-    """Return the names of a part's images.
+    """Return the names of a part's images of CelebA.
 
     Raises:
         DataError: the file, which `path` names, is malformed or has none.
     """
+    number = "0" if part == "train" else "2"
     lines = [line.split() for line in content.decode(errors="replace").splitlines()]
-    names = [line[0] for line in lines if line[1:] == [NUMBERS[part]]]
+    names = [line[0] for line in lines if line[1:] == [number]]
     if not names or any(line and len(line) != 2 for line in lines):
         raise DataError(
             f"{path} must hold an image's name and the number of its part per line, found "
-            f"{len(names):,} images of part {NUMBERS[part]} ({part}). Get the file again."
+            f"{len(names):,} images of part {number} ({part}). Get the file again."
         )
     return names
 
@@ -354,9 +205,9 @@ def parse_attributes(
     known = {line[0]: line[1:] for line in lines if line}
     for name in names:
         values = known.get(name, [])
-        if len(values) != NUM_LABELS or not {"-1", "1"}.issuperset(values):
+        if len(values) != NUM_ATTRIBUTES or not {"-1", "1"}.issuperset(values):
             raise DataError(
-                f"{path} must hold {NUM_LABELS} times -1 or 1 after {name}, found "
+                f"{path} must hold {NUM_ATTRIBUTES} times -1 or 1 after {name}, found "
                 f"{' '.join(values)[:60]!r}. Get the file again."
             )
     return torch.tensor([[int(value == "1") for value in known[name]] for name in names])

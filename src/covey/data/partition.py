@@ -1,7 +1,6 @@
-"""Who gets which of the examples: at random, by Dirichlet class mixes, by writer."""
+"""Who gets which of a data set's examples: at random, by Dirichlet class mixes, by writer."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -67,35 +66,6 @@ class Iid(Partition):
         return cards[: sum(sizes)].split(list(sizes))
 
 
-def divide(count: int, sizes: Sequence[int], generator: np.random.Generator) -> list[Positions]:
-    """Cut one random permutation of `range(count)` into consecutive blocks.
-
-    The sizes add up to `count` at most; what is beyond them is given to nobody.
-    """
-    order = torch.from_numpy(generator.permutation(count))
-    edges = np.cumsum([0, *sizes]).tolist()
-    return [order[start:stop] for start, stop in pairwise(edges)]
-
-
-def _positions_by_value(values: Int[Tensor, " count"]) -> Sequence[Positions]:
-    """Return where each value that occurs stands, in ascending order."""
-    _, counts = values.unique(return_counts=True)
-    return values.argsort(stable=True).split(counts.tolist())
-
-
-def apportion(total: int, shares: Sequence[float] | Sequence[int]) -> list[int]:
-    """Round shares of `total` to whole numbers that add up to it.
-
-    The largest remainders are rounded up, the earlier of two equal ones first. Shares
-    count relative to their sum.
-    """
-    quotas = np.asarray(shares) * total / sum(shares)
-    counts = np.floor(quotas).astype(int)
-    by_remainder = np.argsort(counts - quotas, kind="stable")
-    counts[by_remainder[: total - counts.sum()]] += 1
-    return counts.tolist()
-
-
 class Dirichlet(Partition):
     """Each client has a class mix of its own, p_i ~ Dirichlet(alpha, ..., alpha).
 
@@ -128,10 +98,9 @@ class Dirichlet(Partition):
         for size in sizes:
             p = generator.dirichlet(np.full(len(classes), self.alpha))
             counts = _drawn_classes(size, p, left, generator)
-            starts = [len(positions) for positions in classes] - left
             own = [
-                positions[start : start + count]
-                for positions, start, count in zip(classes, starts, counts, strict=True)
+                positions[len(positions) - rest :][:count]
+                for positions, rest, count in zip(classes, left, counts, strict=True)
             ]
             order = torch.from_numpy(generator.permutation(size))
             hands.append(cards[torch.cat(own)[order]])
@@ -171,7 +140,7 @@ class ByWriter(Partition):
         could be.
 
         Raises:
-            DataError: nobody knows the writers, or there are too few.
+            DataError: the writers are unknown, or there are too few.
         """
         if source.writers is None:
             raise DataError(
@@ -182,8 +151,8 @@ class ByWriter(Partition):
         stacks = _positions_by_value(source.writers[cards])
         amounts = np.array([len(stack) for stack in stacks])
         free = np.ones(len(stacks), dtype=bool)
-        hands = dict.fromkeys(range(len(sizes)), cards[:0])
-        for turn, client in enumerate(sorted(hands, key=lambda each: -sizes[each])):
+        hands = [cards[:0]] * len(sizes)
+        for turn, client in enumerate(sorted(range(len(sizes)), key=lambda at: -sizes[at])):
             enough = np.flatnonzero(free & (amounts >= sizes[client]))
             if len(enough) == 0:
                 raise DataError(
@@ -196,4 +165,23 @@ class ByWriter(Partition):
             free[writer] = False
             order = torch.from_numpy(generator.permutation(amounts[writer]))
             hands[client] = cards[stacks[writer][order[: sizes[client]]]]
-        return list(hands.values())
+        return hands
+
+
+def _positions_by_value(values: Int[Tensor, " count"]) -> Sequence[Positions]:
+    """Return where each value that occurs stands, in ascending order."""
+    _, counts = values.unique(return_counts=True)
+    return values.argsort(stable=True).split(counts.tolist())
+
+
+def apportion(total: int, shares: Sequence[float] | Sequence[int]) -> list[int]:
+    """Round shares of `total` to whole numbers that add up to it.
+
+    The largest remainders are rounded up, the earlier of two equal ones first. Shares
+    count relative to their sum.
+    """
+    quotas = np.asarray(shares) * total / sum(shares)
+    counts = np.floor(quotas).astype(int)
+    by_remainder = np.argsort(counts - quotas, kind="stable")
+    counts[by_remainder[: total - counts.sum()]] += 1
+    return counts.tolist()

@@ -2,14 +2,14 @@
 
 import csv
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int
 from torch import Tensor
 
 from covey.base.errors import ConfigError, DataError
@@ -24,10 +24,9 @@ from covey.data.examples import (
     Preference,
     ShiftRange,
     Source,
-    TrainTest,
-    to_floats,
+    normalised,
 )
-from covey.data.partition import Iid, Partition, apportion, divide
+from covey.data.partition import Iid, Partition, Positions, apportion
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +93,23 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
     Raises:
         ConfigError: naming the file, the client and what is wrong.
     """
-    entries = _entries(
-        path,
+    forms = (
         "population.preferences must name a CSV file with columns name, risk_threshold, "
-        "risk_weight, or a TOML file with a table per client",
+        "risk_weight, or a TOML file with a table per client"
     )
-    return {name: _preference(path, name, entry) for name, entry in entries.items()}
-
-
-def _preference(path: Path, name: ClientName, entry: object) -> Preference:
-    row = entry if isinstance(entry, Mapping) else {}
-    try:
-        threshold = _share(row["risk_threshold"])
-        weight = _share(row.get("risk_weight", weight_from_threshold(threshold)))
-    except (KeyError, ValueError) as error:
-        raise ConfigError(
-            f"{path} must give {name} a number risk_threshold and, if any, a risk_weight, both "
-            f"in [0, 1], found {entry!r} ({error}). Correct this client's entry."
-        ) from None
-    return Preference(weight, threshold)
+    preferences: dict[ClientName, Preference] = {}
+    for name, entry in _entries(path, forms).items():
+        row = entry if isinstance(entry, Mapping) else {}
+        try:
+            threshold = _share(row["risk_threshold"])
+            weight = _share(row.get("risk_weight", weight_from_threshold(threshold)))
+        except (KeyError, ValueError) as error:
+            raise ConfigError(
+                f"{path} must give {name} a number risk_threshold and, if any, a risk_weight, "
+                f"both in [0, 1], found {entry!r} ({error}). Correct this client's entry."
+            ) from None
+        preferences[name] = Preference(weight, threshold)
+    return preferences
 
 
 def _share(value: object) -> float:
@@ -133,70 +130,88 @@ def read_organisations(path: Path) -> dict[ClientName, str]:
         "population.organisations must name a CSV file with columns name, organisation, or a TOML "
         'file of name = "organisation"'
     )
-    entries = _entries(path, forms, unique=True)
-    if path.suffix == ".csv":
-        entries = {name: row.get("organisation") for name, row in entries.items()}
-    for name, organisation in entries.items():
-        if not isinstance(organisation, str) or not organisation.strip():
+    organisations: dict[ClientName, str] = {}
+    for name, entry in _entries(path, forms).items():
+        known = entry.get("organisation") if path.suffix == ".csv" else entry
+        if not isinstance(known, str) or not known.strip():
             raise ConfigError(
-                f"{path} must give {name} an organisation, as text, found {organisation!r}. "
+                f"{path} must give {name} an organisation, as text, found {known!r}. "
                 f"Correct this client's entry, or remove it."
             )
-    return {name: organisation.strip() for name, organisation in entries.items()}
+        organisations[name] = known.strip()
+    return organisations
 
 
-def _entries(path: Path, forms: str, *, unique: bool = False) -> dict[ClientName, Any]:
+def _entries(path: Path, forms: str) -> dict[ClientName, Any]:
     """Return what a file says of each client: in CSV a row, in TOML a value or table."""
     try:
         text = read_text(path)
         if path.suffix != ".csv":
             return tomllib.loads(text)
         rows = list(csv.DictReader(text.splitlines(), skipinitialspace=True))
-        entries = {
-            (row["name"] or "").strip(): {key: value for key, value in row.items() if value}
-            for row in rows
-        }
+        names = [(row["name"] or "").strip() for row in rows]
     except (OSError, KeyError, ValueError, RecursionError, csv.Error) as error:
         raise ConfigError(
             f"{forms}; {path} is neither: {error!r}. Correct the file or the setting."
         ) from None
-    if unique and len(entries) < len(rows):
+    if len(set(names)) < len(names):
         raise ConfigError(f"{path} must name each client once, found one twice. Correct it.")
-    return entries
+    kept = ({key: value for key, value in row.items() if value} for row in rows)
+    return dict(zip(names, kept, strict=True))
 
 
-Indices = Int[Tensor, "_"]
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Population:
+    """All clients, by name, and the server's own examples.
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Dealt:
-    """Indices into the training file; those kept aside belong to no client.
+    All come from different images of the file, but where every group is dealt the whole
+    file anew: there clients of two groups may hold one image, each in its own transform.
+    Non-members, test images and pool belong to no client in any case.
 
     Attributes:
-        own: per client.
-        audit: kept aside as non-members.
-        test: kept aside to test with; none where the publisher has a test file.
-        pool: kept aside for the server.
+        num_classes: how many outputs a model has: the classes, several labels' number,
+            or 1 where labels are numbers.
+        groups: the known distributions; empty where groups are unknown.
+        test: examples per group for accuracy, shifted like that group's.
+        non_members: examples per group for the true audit, from the same file and
+            split as the members, shifted like that group's.
+        pool: examples that the server holds to train shadows with, not shifted.
+        organisations: whose client each one is, as far as that is attested.
     """
 
-    own: tuple[Indices, ...]
-    audit: Indices
-    test: Indices
-    pool: Indices
+    clients: tuple[Client, ...]
+    num_classes: int
+    pool: Examples
+    groups: tuple[Group, ...] = ()
+    test: tuple[Examples, ...] = ()
+    non_members: tuple[Examples, ...] = ()
+    organisations: Mapping[ClientName, str] = field(default_factory=dict[ClientName, str])
+
+    @property
+    def layout(self) -> Layout | None:
+        """How several inputs of a model lie in examples' `inputs`; None: there is one."""
+        return self.pool.layout
+
+    def organisation_by_handle(self) -> dict[Handle, str]:
+        """Return the attested organisations of those who take part."""
+        known = self.organisations
+        return {c.handle: known[c.name] for c in self.clients if c.name in known}
 
 
-def deal(source: Source, spec: PopulationSpec, group_of: list[int], streams: Streams) -> Dealt:
-    """Deal a data set's training images out.
+def build_population(
+    source: Source,
+    spec: PopulationSpec,
+    streams: Streams,
+    preference: Callable[[ClientName], Preference],
+) -> Population:
+    """Give a data set's training images to clients, non-members, test and pool.
 
-    Args:
-        source: the data set.
-        spec: how to deal.
-        group_of: index of each client's group.
-        streams: of the partition.
+    The test images are the publisher's file where there is one.
 
     Raises:
         DataError: there are too few images.
     """
+    group_of = draw_groups(spec, streams.at("groups").generator())
     sizes = [spec.groups[group].examples_per_client for group in group_of]
     # which clients share a deck, in which each image is once, by a name for it
     tables = {"everybody": list(range(len(group_of)))}
@@ -207,27 +222,52 @@ def deal(source: Source, spec: PopulationSpec, group_of: list[int], streams: Str
         }
     need = max(sum(sizes[client] for client in table) for table in tables.values())
     aside = _aside(source, spec, need)
-    beyond = len(source.train) - need - sum(aside)
-    dealt, audit, test, pool, rest = divide(
-        len(source.train), [need, *aside, beyond], streams.generator()
-    )
+    dealing, count = streams.at("partition"), len(source.train)
+    order = torch.from_numpy(dealing.generator().permutation(count))
+    dealt, audit, test, pool, rest = order.split([need, *aside, count - need - sum(aside)])
     cards = torch.cat([dealt, rest])
-    own: dict[int, Indices] = {}
+    own: dict[int, Positions] = {}
     for name, table in tables.items():
         if spec.images == "per-group":
-            cards = cards[streams.at(name).generator().permutation(len(cards))]
-        wanted, generator = [sizes[c] for c in table], streams.at(name, "hands").generator()
-        hands = spec.partition.deal(source, cards, wanted, generator)
-        counts, everything = [len(hand) for hand in hands], torch.cat(list(hands))
-        apart = len(everything.unique()) == len(everything)
-        if counts != wanted or not apart or not torch.isin(everything, cards).all():
-            raise DataError(
-                f"{type(spec.partition).__name__} must deal {wanted} of the cards to "
-                f"{len(wanted)} clients, and no card twice, found hands of {counts}. Return "
-                f"indices out of `cards`."
-            )
+            cards = cards[dealing.at(name).generator().permutation(len(cards))]
+        hands = _hands(source, spec, cards, [sizes[c] for c in table], dealing.at(name, "hands"))
         own |= dict(zip(table, hands, strict=True))
-    return Dealt(tuple(own[client] for client in range(len(sizes))), audit, test, pool)
+
+    def client(index: int) -> Client:
+        name = f"client-{index:05}"
+        shift = spec.groups[group_of[index]].shift
+        examples = source.train.take(own[index])
+        generator, alike = streams.at("shift", name).generator(), spec.shift_per
+        inputs = shift.shifted(examples.inputs, generator, alike=alike == "client")
+        parts = reserve(name, Examples(inputs, examples.labels), spec.holdout)
+        handle = handle_of(name, streams)
+        return Client(name, handle, group_of[index], *parts, preference(name))
+
+    test_images = source.train.take(test) if source.test is None else source.test
+    return Population(
+        clients=tuple(client(index) for index in range(spec.clients)),
+        num_classes=source.num_classes,
+        groups=spec.groups,
+        test=_shifted_per_group(test_images, spec, streams.at("test")),
+        non_members=_non_members(source.train.take(audit), spec, streams.at("non-members")),
+        pool=source.train.take(pool),
+    )
+
+
+def _hands(
+    source: Source, spec: PopulationSpec, cards: Positions, sizes: list[int], streams: Streams
+) -> Sequence[Positions]:
+    """Return each client's hand of the cards, as the partition deals them."""
+    hands = spec.partition.deal(source, cards, sizes, streams.generator())
+    counts, everything = [len(hand) for hand in hands], torch.cat(list(hands))
+    apart = len(everything.unique()) == len(everything)
+    if counts != sizes or not apart or not torch.isin(everything, cards).all():
+        raise DataError(
+            f"{type(spec.partition).__name__} must deal {sizes} of the cards to "
+            f"{len(sizes)} clients, and no card twice, found hands of {counts}. Return "
+            f"indices out of `cards`."
+        )
+    return hands
 
 
 def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
@@ -254,108 +294,6 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
     return [spec.audit_examples, 0 if has_test else left - pool, pool]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Population:
-    """All clients, by name, and the server's own examples.
-
-    All come from different images of the file, but where every group is dealt the whole
-    file anew: there clients of two groups may hold one image, each in its own transform.
-    Non-members, test images and pool are nobody's in any case.
-
-    Attributes:
-        num_classes: how many outputs a model has: the classes, several labels' number,
-            or 1 where labels are numbers.
-        groups: the known distributions; empty when nobody knows them.
-        test: examples per group for accuracy, shifted like that group's.
-        non_members: examples per group for the true audit, from the same file and
-            split as the members, shifted like that group's.
-        pool: examples that the server holds to train shadows with, not shifted.
-        organisations: whose client each one is, as far as that is attested.
-        layout: how several inputs of a model lie in examples' `inputs`; None: there is one.
-    """
-
-    clients: tuple[Client, ...]
-    num_classes: int
-    groups: tuple[Group, ...]
-    test: tuple[Examples, ...]
-    non_members: tuple[Examples, ...]
-    pool: Examples
-    organisations: Mapping[ClientName, str] = field(default_factory=dict[ClientName, str])
-    layout: Layout | None = None
-
-    def organisation_by_handle(self) -> dict[Handle, str]:
-        """Return the attested organisations of those who take part."""
-        known = self.organisations
-        return {c.handle: known[c.name] for c in self.clients if c.name in known}
-
-
-def build_population(
-    source: Source,
-    spec: PopulationSpec,
-    streams: Streams,
-    preference: Callable[[ClientName], Preference],
-) -> Population:
-    """Give a data set's training images to clients, non-members, test and pool.
-
-    The test images are the publisher's file where there is one.
-
-    Raises:
-        DataError: there are too few images.
-    """
-    group_of = draw_groups(spec, streams.at("groups").generator())
-    dealt = deal(source, spec, group_of, streams.at("partition"))
-
-    def client(index: int) -> Client:
-        name = f"client-{index:05}"
-        shift = spec.groups[group_of[index]].shift
-        examples = source.train.take(dealt.own[index])
-        generator, alike = streams.at("shift", name).generator(), spec.shift_per
-        inputs = shift.shifted(examples.inputs, generator, alike=alike == "client")
-        parts = reserve(name, Examples(inputs, examples.labels), spec.holdout)
-        handle = handle_of(name, streams)
-        return Client(name, handle, group_of[index], *parts, preference(name))
-
-    test_images = source.train.take(dealt.test) if source.test is None else source.test
-    return Population(
-        clients=tuple(client(index) for index in range(spec.clients)),
-        num_classes=source.num_classes,
-        groups=spec.groups,
-        test=_shifted_per_group(test_images, spec, streams.at("test")),
-        non_members=_non_members(source.train.take(dealt.audit), spec, streams.at("non-members")),
-        pool=source.train.take(dealt.pool),
-    )
-
-
-def population_of(
-    clients: Mapping[ClientName, Examples | TrainTest],
-    holdout: float,
-    streams: Streams,
-    preference: Callable[[ClientName], Preference],
-    num_classes: int,
-) -> Population:
-    """Make a population of users' own data: no groups, no test images, an empty pool.
-
-    What a client holds out is drawn at random, as its file may be sorted; but where it
-    brings its own test examples it holds out these.
-
-    Raises:
-        DataError: there is no client, or one has nothing left to train on.
-    """
-    if not clients:
-        raise DataError("A population needs at least one client, found none. Add some.")
-
-    def client(name: ClientName) -> Client:
-        parts = clients[name]
-        if isinstance(parts, Examples):
-            order = brought_order(name, len(parts), streams)
-            parts = reserve(name, parts.take(order), holdout)
-        return Client(name, handle_of(name, streams), None, *parts, preference(name))
-
-    everybody = tuple(client(name) for name in sorted(clients))
-    nothing = everybody[0].train.first(0)
-    return Population(everybody, num_classes, (), (), (), nothing)
-
-
 def brought_order(name: ClientName, count: int, streams: Streams) -> Int[Tensor, " count"]:
     """Return in which order a client's own examples stand once some are held out."""
     generator = streams.at("partition", name).generator()
@@ -373,12 +311,12 @@ def absent_population(
         streams: of the run.
         num_classes: how many classes there are.
     """
-    unknown = Preference(risk_weight=0.0, risk_threshold=1.0)  # told to nobody, never used
+    unknown = Preference(risk_weight=0.0, risk_threshold=1.0)  # never used
     clients = tuple(
         Client(name, handle_of(name, streams), None, nothing, nothing, unknown)
         for name in sorted(names)
     )
-    return Population(clients, num_classes, (), (), (), nothing)
+    return Population(clients=clients, num_classes=num_classes, pool=nothing)
 
 
 def draw_groups(spec: PopulationSpec, generator: np.random.Generator) -> list[int]:
@@ -432,26 +370,6 @@ def _shifted_per_group(
         for group in spec.groups
     )
     return tuple(Examples(inputs, base.labels) for inputs in shifted)
-
-
-FLOOR = 1e-5
-"""The least standard deviation, in units of 1 plus the mean's size, that is no rounding."""
-
-
-def normalised(inputs: Shaped[Tensor, "examples *shape"]) -> Float[Tensor, "examples *shape"]:
-    """Return (x - mean) / standard deviation, over all numbers of each example, float32.
-
-    No other example has a part in it. An example whose numbers are all the same, up to
-    rounding, becomes zeros: so normalising twice is normalising once.
-    """
-    axes = tuple(range(1, inputs.dim()))
-    floats = to_floats(inputs).float()
-    # Sums in float64, rounded to float32, hardly differ from machine to machine.
-    exact = floats.double()
-    mean = exact.mean(dim=axes, keepdim=True)
-    deviation = (exact - mean).square().mean(dim=axes, keepdim=True).sqrt()
-    constant = deviation <= FLOOR * (1 + mean.abs())
-    return ((floats - mean.float()) / deviation.float()).masked_fill(constant, 0.0)
 
 
 def normalised_population(population: Population) -> Population:

@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from covey.base.errors import ChecksumError, DataError
 from covey.base.files import MEBIBYTE, read_bounded
-from covey.components.names import find, known_names
 from covey.components.parts import Component, OwnFunction
 
 if TYPE_CHECKING:
@@ -103,13 +103,6 @@ class DataSet(DataSource):
         return made, source.notes
 
 
-class PublishedDataSet(DataSet):
-    """A data set that is read from its publisher's files: `covey config data` lists them."""
-
-    reads_files: ClassVar[bool] = True
-    publication: ClassVar[Publication]
-
-
 class ClientSource(DataSource):
     """Clients that bring their own examples.
 
@@ -157,8 +150,8 @@ class Publication:
     """How a data set's publisher ships it.
 
     Attributes:
-        source: the data set's name in messages.
-        folder: its usual folder inside the data folder.
+        source: the data set's name in settings and messages, and of its usual folder inside
+            the data folder, unless `folder` names another.
         files: the names of its files, with the published MD5 sum of each, or an empty
             one; `*.json` in a name stands for one file or more.
         url: where to get them; where it ends with a slash, the name of a file that is
@@ -167,9 +160,9 @@ class Publication:
     """
 
     source: str
-    folder: str
     files: Mapping[str, str]
     url: str
+    folder: str = ""
     also: tuple[str, ...] = ()
 
     def md5(self, name: str) -> str:
@@ -180,9 +173,138 @@ class Publication:
         """Return the file's own address, or that of a page which leads to it."""
         return f"{self.url}{name}" if self.url.endswith("/") else self.url
 
-    def places(self, folder: Path) -> list[Path]:
-        """Return the folders where its files may lie."""
-        return [folder / each for each in (self.folder, *self.also, "")]
+    def find(self, name: str, folder: Path) -> Iterator[Path]:
+        """Yield the files of a name: in its own folder, one of its tools', or the data folder.
+
+        A gzipped file may also lie there unzipped, without its `.gz`.
+        """
+        for place in self._places(folder):
+            for each in dict.fromkeys((name, name.removesuffix(".gz"))):
+                paths = (path for path in place.glob(each) if path.is_file())
+                if first := next(paths, None):
+                    yield first
+                    yield from paths
+                    return
+
+    def has(self, name: str, folder: Path) -> bool:
+        """Say whether a file of that name is there."""
+        return any(self.find(name, folder))
+
+    def read(self, name: str, folder: Path) -> tuple[bytes, Path]:
+        """Return a file's bytes, and where they were found, as `read_all` does."""
+        return next(self.read_all(name, folder))
+
+    def read_all(self, name: str, folder: Path) -> Iterator[tuple[bytes, Path]]:
+        """Yield all files that a name stands for, by their own names.
+
+        Sums guard against broken downloads, not against an attacker: MD5 is forgeable.
+
+        Raises:
+            DataError: the file is not there or cannot be read.
+            ChecksumError: it is not the published file.
+        """
+        paths, md5 = sorted(self.find(name, folder)), self.md5(name)
+        if not paths:
+            places = " nor in ".join(map(str, self._places(folder)))
+            raise DataError(
+                f"{self.source} needs the file {name}{f' (MD5 {md5})' if md5 else ''}, which is "
+                f"neither in {places}. Get it from {self.address(name)}"
+                f"{', or wherever it has that MD5' if md5 else ''}, and name the folder in "
+                f"data.dir or COVEY_DATA."
+            )
+        for path in paths:
+            try:
+                content = read_bounded(path, LARGEST)
+            except OSError as error:
+                raise DataError(f"{path} must be readable: {error}. Check its rights.") from error
+            md5 = self.md5(path.name)
+            found = hashlib.md5(content, usedforsecurity=False).hexdigest() if md5 else ""
+            if found != md5:
+                raise ChecksumError(
+                    f"{path} must be {self.source}'s published file with MD5 {md5}, found MD5 "
+                    f"{found}. Delete it and get it again."
+                )
+            yield content, path
+
+    def state(self, name: str, folder: Path) -> Literal["ok", "missing", "corrupt", "unchecked"]:
+        """Say whether a file is there, and the published one."""
+        if not self.has(name, folder):
+            return "missing"
+        try:
+            _, path = self.read(name, folder)
+        except DataError:
+            return "corrupt"
+        return "ok" if self.md5(path.name) else "unchecked"
+
+    def _places(self, folder: Path) -> list[Path]:
+        return [folder / each for each in (self.folder or self.source, *self.also, "")]
+
+
+PUBLICATIONS: Mapping[str, Publication] = MappingProxyType(
+    {
+        each.source: each
+        for each in (
+            Publication(
+                source="mnist",
+                files={
+                    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+                    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+                    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+                },
+                url="https://ossci-datasets.s3.amazonaws.com/mnist/",  # its publisher's is gone
+            ),
+            Publication(
+                source="fashion-mnist",
+                files={
+                    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+                    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+                    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+                },
+                url="https://github.com/zalandoresearch/fashion-mnist/tree/master/data/fashion",
+            ),
+            Publication(
+                source="emnist",
+                files={
+                    f"emnist-byclass-{part}-{kind}-ubyte.gz": ""
+                    for part in ("train", "test")
+                    for kind in ("images-idx3", "labels-idx1")
+                },
+                url="https://www.nist.gov/itl/products-and-services/emnist-dataset",
+            ),
+            Publication(
+                source="cifar10",
+                folder="cifar-10-batches-py",
+                files={
+                    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+                    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+                    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+                    "data_batch_4": "634d18415352ddfa80567beed471001a",
+                    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+                    "test_batch": "40351d587109b95175f43aff81a1287e",
+                },
+                url="https://www.cs.toronto.edu/~kriz/cifar.html",
+            ),
+            Publication(
+                source="femnist",
+                files={"train/*.json": "", "test/*.json": ""},
+                url="https://github.com/TalwalkarLab/leaf",
+                also=("femnist/data", "data"),
+            ),
+            Publication(
+                source="celeba",
+                files={
+                    "list_attr_celeba.txt": "",
+                    "list_eval_partition.txt": "",
+                    "img_align_celeba/*.jpg": "",
+                },
+                url="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+            ),
+        )
+    }
+)
+"""How every data set is shipped that is read from published files, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +316,7 @@ class DataFile:
         file: its name.
         state: "unchecked" is there, but has no published checksum.
         url: where to get the file.
-        md5: the file's published checksum, whoever it comes from; None: none is known.
+        md5: the file's published checksum, wherever it comes from; None: none is known.
     """
 
     source: str
@@ -204,6 +326,15 @@ class DataFile:
     md5: str | None
 
 
+def check_data(folder: Path) -> list[DataFile]:
+    """Look for every file of every known data set, and check its sum."""
+    return [
+        DataFile(source, name, each.state(name, folder), each.address(name), md5 or None)
+        for source, each in PUBLICATIONS.items()
+        for name, md5 in each.files.items()
+    ]
+
+
 def data_folder(configured: str) -> Path:
     """Return the configured folder, else $COVEY_DATA, else the user's cache."""
     chosen = configured or os.environ.get("COVEY_DATA")
@@ -211,112 +342,6 @@ def data_folder(configured: str) -> Path:
         return Path(chosen).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "covey"
-
-
-def find_file(publication: Publication, name: str, folder: Path) -> Path | None:
-    """Return a published file's path: in its own folder or directly in `folder`.
-
-    A gzipped file may also lie there unzipped, without its `.gz`. Of several files that a
-    name stands for it is any one.
-    """
-    return next(_found(publication, name, folder), None)
-
-
-def _found(publication: Publication, name: str, folder: Path) -> Iterator[Path]:
-    """Yield the files of that name in the first folder that has any."""
-    for place in publication.places(folder):
-        for each in dict.fromkeys((name, name.removesuffix(".gz"))):
-            paths = (path for path in place.glob(each) if path.is_file())
-            if first := next(paths, None):
-                yield first
-                yield from paths
-                return
-
-
-def read_file(publication: Publication, name: str, folder: Path) -> tuple[bytes, Path]:
-    """Return a published file's bytes, and where they were found.
-
-    Raises:
-        DataError: the file is not there or cannot be read.
-        ChecksumError: it is not the published file.
-    """
-    path = find_file(publication, name, folder)
-    if path is None:
-        raise _missing(publication, name, folder)
-    return _content(publication, path), path
-
-
-def read_files(publication: Publication, name: str, folder: Path) -> Iterator[tuple[bytes, Path]]:
-    """Yield all files that a name stands for, by their own names, as `read_file` does."""
-    paths = sorted(_found(publication, name, folder))
-    if not paths:
-        raise _missing(publication, name, folder)
-    for path in paths:
-        yield _content(publication, path), path
-
-
-def _missing(publication: Publication, name: str, folder: Path) -> DataError:
-    places = " nor in ".join(str(place) for place in publication.places(folder))
-    md5 = publication.md5(name)
-    known = f" (MD5 {md5})" if md5 else ""
-    return DataError(
-        f"{publication.source} needs the file {name}{known}, which is neither in {places}. Get it "
-        f"from {publication.address(name)}{', or wherever it has that MD5' if md5 else ''}, and "
-        f"name the folder in data.dir or COVEY_DATA."
-    )
-
-
-def _content(publication: Publication, path: Path) -> bytes:
-    """Read a file and check it against the published sum, where there is one.
-
-    That guards against broken downloads, not against an attacker: MD5 is forgeable.
-    """
-    try:
-        content = read_bounded(path, LARGEST)
-    except OSError as error:
-        raise DataError(f"{path} must be readable: {error}. Check its rights.") from error
-    md5 = publication.md5(path.name)
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest() if md5 else ""
-    if found != md5:
-        raise ChecksumError(
-            f"{path} must be {publication.source}'s published file with MD5 {md5}, found MD5 "
-            f"{found}. Delete it and get it again."
-        )
-    return content
-
-
-def publications() -> tuple[Publication, ...]:
-    """Return how every data set is shipped that is read from published files."""
-    kinds = (find("data", name, "data.name") for name in known_names("data"))
-    found = (getattr(kind, "publication", None) for kind in kinds)
-    return tuple(each for each in found if each is not None)
-
-
-def check_data(folder: Path) -> list[DataFile]:
-    """Look for every file of every known data set, and check its sum."""
-    return [
-        DataFile(
-            each.source,
-            name,
-            _state(each, name, folder),
-            each.address(name),
-            each.md5(name) or None,
-        )
-        for each in publications()
-        for name in each.files
-    ]
-
-
-def _state(
-    publication: Publication, name: str, folder: Path
-) -> Literal["ok", "missing", "corrupt", "unchecked"]:
-    if find_file(publication, name, folder) is None:
-        return "missing"
-    try:
-        _, path = read_file(publication, name, folder)
-    except DataError:
-        return "corrupt"
-    return "ok" if publication.md5(path.name) else "unchecked"
 
 
 @dataclass(frozen=True, slots=True)

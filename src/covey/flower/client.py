@@ -27,8 +27,7 @@ from covey.algorithms.state import LAYERS, OWN_RECORDS, PERSONAL, with_final_los
 from covey.base.errors import ConfigError
 from covey.base.names import Params
 from covey.components.parts import reference
-from covey.data.arrays import read_client
-from covey.data.clients import examples_of
+from covey.data.arrays import examples_of, read_client
 from covey.data.examples import Examples
 from covey.deploy.node import NodeFile
 from covey.engine.kinds import FlowerNodes

@@ -5,11 +5,10 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Shaped
-from pydantic import Field
+from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -18,17 +17,9 @@ from covey.base.names import Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
 from covey.components.built_ins import BUILT_INS
-from covey.components.names import find
-from covey.components.parts import AboveZero, Component, OwnFunction, Part, Share, Texts
-from covey.models.features import (
-    FeatureMap,
-    FrozenFeatures,
-    Gabor,
-    build_features,
-    made_module,
-    refuse_module,
-)
-from covey.models.networks import ImageNetwork
+from covey.components.own_code import raised_at
+from covey.components.parts import Component, OwnFunction, Texts
+from covey.models import networks
 
 
 class ModelFactory(Component):
@@ -81,6 +72,19 @@ class ModelFactory(Component):
         return self.build(input_shape, num_classes)
 
 
+def check_image(who: str, input_shape: tuple[int, ...], side: int, remedy: str) -> None:
+    """Refuse what is no image, or one whose height or width is below `side`.
+
+    Raises:
+        ModelError: naming who needs images, and the shape.
+    """
+    if len(input_shape) != 3 or min(input_shape[1:]) < side:
+        raise ModelError(
+            f"{who} needs images (channels, height, width) of at least {side}x{side} pixels, but "
+            f"the inputs are {input_shape}. {remedy}"
+        )
+
+
 def fused_dropout_layers(module: nn.Module) -> list[nn.Module]:
     """Return attention that drops its weights, and recurrent layers that drop in between.
 
@@ -112,6 +116,46 @@ def copied(module: nn.Module) -> nn.Module:
     subject = f"A model must be one that copy.deepcopy can copy, but {type(module).__name__}"
     with blamed(ModelError, subject, "Keep no results and no open files in it."):
         return copy.deepcopy(module)
+
+
+def refuse_module(function: object, base: str) -> None:
+    """Refuse a module where a function belongs that makes one.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if isinstance(function, nn.Module):
+        raise ConfigError(
+            f"must be a covey.{base} or a function that returns an nn.Module, found a module "
+            f"itself, a {type(function).__name__}. Name a function that returns it."
+        )
+
+
+def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module:
+    """Return the module that a user's function makes.
+
+    Args:
+        what: the function, for messages, such as "model function resnet".
+        make: calls it.
+        remedy: what to do where it raises.
+
+    Raises:
+        ModelError: it raised, or returned something else.
+    """
+    try:
+        module = make()
+    except CoveyError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"Your {what} raised {type(error).__name__}: {error}{raised_at(error)}. {remedy}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"Your {what} must return an nn.Module, but it returned a "
+            f"{type(module).__name__}. Return the module itself."
+        )
+    return module
 
 
 def factory_of(model: object) -> Callable[[], nn.Module]:
@@ -359,60 +403,6 @@ def check_model(
         )
 
 
-class LinearHeadNetwork(nn.Module):
-    """scale * head(features(x)); the head starts at zero, and it alone is the state."""
-
-    def __init__(self, features: FrozenFeatures, num_classes: int, scale: float) -> None:
-        super().__init__()
-        self.features, self.scale = features, scale
-        self.head = nn.Linear(features.size, num_classes)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch k"]:
-        """Return logits."""
-        return self.scale * self.head(self.features(inputs))
-
-
-class LinearHead(ModelFactory):
-    """Softmax regression over a feature map, which all models of a run share.
-
-    Every model starts at zero, so clusters that start apart (`method.initialisation =
-    "random"`) start alike, and choices by loss find one cluster.
-
-    Attributes:
-        features: the feature map.
-        scale: times the head's scores are the logits; 0.3 suits gradient descent over
-            features of images.
-        whiten: p in [0, 1], how far the features of images are whitened, by images of
-            noise (`Whitened`); noise on heads (`privacy.record_noise`) wants .7.
-        norm: L2 norm to which each record's features are scaled, less their mean first; 0:
-            they stay as they are. Noise on sums and on heads wants 3.87.
-    """
-
-    features: Annotated[FeatureMap, Part("features")] = Gabor()
-    scale: AboveZero = 10.0
-    whiten: Share = 0.0
-    norm: Annotated[float, Field(ge=0, le=16)] = 0.0
-
-    def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-        """Refuse: features are drawn from the seed of a run."""
-        raise ConfigError(
-            f"A linear head's features are drawn from a run's seed, which build does not "
-            f"know. Call build_for({input_shape}, {num_classes}, seed)."
-        )
-
-    def build_for(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
-        """Return the head over this run's features."""
-        features = build_features(self.features, input_shape, seed)
-        if self.whiten:
-            public = Streams(seed).at("features")
-            features = features.whitened(self.whiten, input_shape, public)
-        if self.norm:
-            features = features.at_norm(self.norm)
-        return LinearHeadNetwork(features, num_classes, self.scale)
-
-
 class PassedModel(ModelFactory):
     """The place, in settings, of a model that lives in a program."""
 
@@ -442,14 +432,9 @@ class ModelFunction(ModelFactory, OwnFunction):
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> Any:  # noqa: ANN401 - what a user returned is looked at next
         """Return a freshly initialised network."""
         factory, sizes = self.function, (input_shape, num_classes)
-        if inspect.isclass(factory) and issubclass(factory, ImageNetwork):
-            side = factory.smallest_side
-            if len(input_shape) != 3 or min(input_shape[1:]) < side:
-                raise ModelError(
-                    f"{self.name} needs images (channels, height, width) of at least {side}x{side} "
-                    f"pixels, but the inputs are {input_shape}. Use larger images or another "
-                    f"model, for example mlp."
-                )
+        if inspect.isclass(factory) and issubclass(factory, networks.ImageNetwork):
+            remedy = "Use larger images or another model, for example mlp."
+            check_image(self.name, input_shape, factory.smallest_side, remedy)
         try:
             signature = inspect.signature(factory)
         except (TypeError, ValueError):  # some builtins have none
@@ -475,9 +460,7 @@ class ModelFunction(ModelFactory, OwnFunction):
 
 
 NETWORKS = tuple(
-    name
-    for name in BUILT_INS["model"]
-    if not issubclass(find("model", name, "model"), (LinearHead, PassedModel))
+    name for name, path in BUILT_INS["model"].items() if path.startswith(f"{networks.__name__}:")
 )
 """The name of every shipped network."""
 

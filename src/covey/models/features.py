@@ -1,25 +1,28 @@
 """Fixed maps from examples to features: Gabor filters, random patches, whitened, or as they are."""
 
+import copy
 import hashlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Float, Shaped
 from numpy import ndarray
+from pydantic import Field
 from torch import Tensor, nn
 
-from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
+from covey.base.errors import ConfigError, ModelError, blamed
 from covey.base.rng import Streams
-from covey.components.own_code import raised_at, source_hash
-from covey.components.parts import Component, OwnFunction, Positive
-from covey.data.population import normalised
+from covey.components.own_code import source_hash
+from covey.components.parts import AboveZero, Component, OwnFunction, Part, Positive, Share
+from covey.data.examples import normalised
+from covey.models.build import ModelFactory, check_image, made_module, refuse_module
 
 
 class FeatureMap(Component):
@@ -51,6 +54,8 @@ CACHE = 2**22
 """Bytes of responses at a time."""
 
 STEPS = 2**20
+
+SMALLER = "Lower its option size, or choose a feature map that takes vectors."
 
 
 class FilterBank(nn.Module):
@@ -98,20 +103,6 @@ def unit_filters(drawn: ndarray) -> Float[Tensor, "filters c h w"]:
     return torch.from_numpy((steps / STEPS).astype(np.float32))
 
 
-def check_image(name: str, input_shape: tuple[int, ...], size: int) -> None:
-    """Refuse what is no image, or a smaller one than a filter.
-
-    Raises:
-        ModelError: naming the feature map and the shape.
-    """
-    if len(input_shape) != 3 or min(input_shape[1:]) < size:
-        raise ModelError(
-            f"The feature map {name} needs images (channels, height, width) of at least "
-            f"{size}x{size} pixels, but the inputs are {input_shape}. Lower its option "
-            f"size, or choose a feature map that takes vectors."
-        )
-
-
 class Gabor(FeatureMap):
     """filters * 2 * pool**2 features of random Gabor filters of size x size pixels.
 
@@ -139,7 +130,7 @@ class Gabor(FeatureMap):
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
         """Return the filters, drawn."""
-        check_image("gabor", input_shape, self.size)
+        check_image("The feature map gabor", input_shape, self.size, SMALLER)
         draw = streams.at("gabor").generator()
 
         def each(low: float, high: float) -> np.ndarray:
@@ -186,7 +177,7 @@ class RandomPatches(FeatureMap):
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
         """Return the filters, drawn."""
-        check_image("random-patches", input_shape, self.size)
+        check_image("The feature map random-patches", input_shape, self.size, SMALLER)
         channels = input_shape[0]
         covariance = _covariance(channels, self.size)
         draw = streams.at("random-patches").generator()
@@ -224,18 +215,16 @@ class OneNorm(nn.Module):
     is gone with the mean, which no other record enters.
 
     Args:
-        features: what is scaled.
         norm: of every record; one whose features are all alike becomes 0.
     """
 
-    def __init__(self, features: nn.Module, norm: float) -> None:
+    def __init__(self, norm: float) -> None:
         super().__init__()
-        self.features, self.norm = features, norm
+        self.norm = norm
 
-    def forward(self, inputs: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+    def forward(self, features: Float[Tensor, "batch d"]) -> Float[Tensor, "batch d"]:
         """Return the features at their norm."""
-        found: Tensor = self.features(inputs)
-        centred = found - found.mean(dim=1, keepdim=True)
+        centred = features - features.mean(dim=1, keepdim=True)
         lengths = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
         return centred * (self.norm / lengths.clamp(min=TINY))
 
@@ -251,6 +240,28 @@ LEAST_DIRECTION = 1e-7
 
 MIN_IMAGES = 3_000
 CHUNK = 500
+
+
+class Whitened(nn.Module):
+    """C^(-p/2) (phi - mean), of the mean and the covariance C on images of pink noise.
+
+    Features of photographs have nearly all their variance in a few directions. Noise of
+    one size drowns the others; along these axes it does not. No client's data are in it.
+
+    References:
+        Field, Relations between the statistics of natural images and the response
+        properties of cortical cells, 1987: the spectrum of photographs.
+        Tramer and Boneh, Differentially Private Learning Needs Better Features, 2021.
+    """
+
+    def __init__(self, mean: Float[Tensor, " d"], transform: Float[Tensor, "d d"]) -> None:
+        super().__init__()
+        # Plain attributes: the last digits, which differ by machine, are in no hash.
+        self.mean, self.transform = mean, transform
+
+    def forward(self, features: Float[Tensor, "batch d"]) -> Float[Tensor, "batch d"]:
+        """Return the features, centred and whitened."""
+        return (features - self.mean.to(features)) @ self.transform.to(features)
 
 
 @dataclass(frozen=True)
@@ -271,55 +282,31 @@ class Whitening:
     input_shape: tuple[int, ...]
     streams: Streams
 
+    @lru_cache(maxsize=2)  # noqa: B019 - two are kept, and no more
+    def axes(self) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
+        """Return the mean and C^(-p/2).
 
-class Whitened(nn.Module):
-    """C^(-p/2) (phi - mean), of the mean and the covariance C on images of pink noise.
-
-    Features of photographs have nearly all their variance in a few directions. Noise of
-    one size drowns the others; along these axes it does not. No client's data are in it.
-
-    Raises:
-        ModelError: inputs are no images.
-
-    References:
-        Field, Relations between the statistics of natural images and the response
-        properties of cortical cells, 1987: the spectrum of photographs.
-        Tramer and Boneh, Differentially Private Learning Needs Better Features, 2021.
-    """
-
-    def __init__(self, how: Whitening) -> None:
-        super().__init__()
-        if len(how.input_shape) != 3:
+        Raises:
+            ModelError: inputs are no images.
+        """
+        if len(self.input_shape) != 3:
             raise ModelError(
                 f"model.whiten needs images (channels, height, width), as it "
-                f"looks at the features of drawn ones; found inputs {how.input_shape}. Set "
+                f"looks at the features of drawn ones; found inputs {self.input_shape}. Set "
                 f"it to 0, and whiten features by data of your own that are public."
             )
-        self.features = how.features
-        # Plain attributes: the last digits, which differ by machine, are in no hash.
-        self.mean, self.transform = _axes(how)
-
-    def forward(self, inputs: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
-        """Return the features, centred and whitened."""
-        found: Tensor = self.features(inputs)
-        return (found - self.mean.to(found)) @ self.transform.to(found)
-
-
-@lru_cache(maxsize=2)
-def _axes(how: Whitening) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
-    """Return the mean and C^(-p/2)."""
-    generator = how.streams.at("pink noise").generator()
-    parts: list[np.ndarray] = []
-    count = MIN_IMAGES
-    while sum(map(len, parts)) < count:
-        images = pink_images(CHUNK, how.input_shape, generator)
-        parts.append(how.features(images).double().numpy())
-        count = max(MIN_IMAGES, 3 * parts[0].shape[1])
-    found = np.concatenate(parts)
-    values, basis = np.linalg.eigh(np.cov(found.T))
-    scale = np.maximum(values, LEAST_DIRECTION * values[-1]) ** (-how.power / 2)
-    mean = torch.from_numpy(found.mean(axis=0)).float()
-    return mean, torch.from_numpy((basis * scale) @ basis.T).float()
+        generator = self.streams.at("pink noise").generator()
+        parts: list[np.ndarray] = []
+        count = MIN_IMAGES
+        while sum(map(len, parts)) < count:
+            images = pink_images(CHUNK, self.input_shape, generator)
+            parts.append(self.features(images).double().numpy())
+            count = max(MIN_IMAGES, 3 * parts[0].shape[1])
+        phi = np.concatenate(parts)
+        values, basis = np.linalg.eigh(np.cov(phi.T))
+        scale = np.maximum(values, LEAST_DIRECTION * values[-1]) ** (-self.power / 2)
+        mean = torch.from_numpy(phi.mean(axis=0)).float()
+        return mean, torch.from_numpy((basis * scale) @ basis.T).float()
 
 
 def pink_images(
@@ -357,27 +344,29 @@ class FrozenFeatures(nn.Module):
         self, module: nn.Module, name: str, options: Mapping[str, Any], source: str
     ) -> None:
         super().__init__()
-        self._held = (module.eval().requires_grad_(requires_grad=False),)
+        # behind a tuple, so that torch does not see them
+        self._steps = (module.eval().requires_grad_(requires_grad=False),)
         self.name, self.options = name, dict(options)
         self.source, self.tensors = source, _tensor_hash(module)
         self.size = 0
 
     def at_norm(self, norm: float) -> "FrozenFeatures":
         """Return the same features, centred and scaled to this norm for each record."""
-        return self._as(OneNorm(self._held[0], norm))
+        return self._then(OneNorm(norm))
 
     def whitened(
         self, power: float, input_shape: tuple[int, ...], streams: Streams
     ) -> "FrozenFeatures":
         """Return the same features, whitened by images of noise (`Whitened`)."""
         key = f"{self.name} {self.options} {self.source} {self.tensors}"
-        how = Whitening(self._held[0], key, power, input_shape, streams)
-        return self._as(Whitened(how))
+        return self._then(
+            Whitened(*Whitening(self._steps[0], key, power, input_shape, streams).axes())
+        )
 
-    def _as(self, module: nn.Module) -> "FrozenFeatures":
-        found = FrozenFeatures(module, self.name, self.options, self.source)
-        found.size = self.size
-        return found
+    def _then(self, step: nn.Module) -> "FrozenFeatures":
+        features = copy.copy(self)
+        features._steps = (*self._steps, step)
+        return features
 
     def sized(self, input_shape: tuple[int, ...]) -> "FrozenFeatures":
         """Try it on two examples, and learn its size.
@@ -387,33 +376,35 @@ class FrozenFeatures(nn.Module):
         """
         zeros = torch.zeros(2, *input_shape)
         try:
-            found = self(zeros)
+            features = self(zeros)
         except ModelError as error:
             try:
-                found = self(zeros.long())  # a map of ids, such as of words
+                features = self(zeros.long())  # a map of ids, such as of words
             except ModelError:
                 raise error from None
-        if found.dim() != 2 or len(found) != 2 or not found.isfinite().all():
+        if features.dim() != 2 or len(features) != 2 or not features.isfinite().all():
             raise ModelError(
                 f"The feature map {self.name} must turn two examples of shape "
                 f"{input_shape} into two rows of finite numbers, found shape "
-                f"{tuple(found.shape)}. Flatten its outputs, and leave none without a "
+                f"{tuple(features.shape)}. Flatten its outputs, and leave none without a "
                 f"value where an example is constant."
             )
-        self.size = found.shape[1]
+        self.size = features.shape[1]
         return self
 
     def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
         """Return the features as float32; nothing is kept for a gradient."""
         subject = f"The feature map {self.name}, on a batch of shape {tuple(inputs.shape)},"
         with torch.no_grad(), blamed(ModelError, subject, "Choose one that fits these inputs."):
-            found: object = self._held[0](inputs.clone())  # a user's may write
-        if not isinstance(found, Tensor):
+            features: Any = inputs.clone()  # a user's may write
+            for step in self._steps:
+                features = step(features)
+        if not isinstance(features, Tensor):
             raise ModelError(
                 f"The feature map {self.name} must return one tensor, but it returned a "
-                f"{type(found).__name__}. Return the features alone."
+                f"{type(features).__name__}. Return the features alone."
             )
-        return found.float()
+        return features.float()
 
     def _apply(
         self,
@@ -421,7 +412,8 @@ class FrozenFeatures(nn.Module):
         recurse: bool = True,  # noqa: FBT001, FBT002 - torch's own
     ) -> "FrozenFeatures":
         """Go along to where the model goes."""
-        self._held[0]._apply(fn)
+        for step in self._steps:
+            step._apply(fn)
         return super()._apply(fn, recurse)
 
 
@@ -434,46 +426,6 @@ def _tensor_hash(module: nn.Module) -> str:
     if not tensors:
         return ""
     return hashlib.sha256(safetensors.torch.save(tensors)).hexdigest()
-
-
-def refuse_module(function: object, base: str) -> None:
-    """Refuse a module where a function belongs that makes one.
-
-    Raises:
-        ConfigError: it is one.
-    """
-    if isinstance(function, nn.Module):
-        raise ConfigError(
-            f"must be a covey.{base} or a function that returns an nn.Module, found a module "
-            f"itself, a {type(function).__name__}. Name a function that returns it."
-        )
-
-
-def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module:
-    """Return the module that a user's function makes.
-
-    Args:
-        what: the function, for messages, such as "model function resnet".
-        make: calls it.
-        remedy: what to do where it raises.
-
-    Raises:
-        ModelError: it raised, or returned something else.
-    """
-    try:
-        module = make()
-    except CoveyError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"Your {what} raised {type(error).__name__}: {error}{raised_at(error)}. {remedy}"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise ModelError(
-            f"Your {what} must return an nn.Module, but it returned a "
-            f"{type(module).__name__}. Return the module itself."
-        )
-    return module
 
 
 REMEDY = (
@@ -515,3 +467,56 @@ def build_features(features: FeatureMap, input_shape: tuple[int, ...], seed: int
     maker = features.function if isinstance(features, FeatureFunction) else type(features)
     source = source_hash(maker) if features.is_own else ""
     return FrozenFeatures(module, features.name, features.own_settings(), source).sized(input_shape)
+
+
+class LinearHeadNetwork(nn.Module):
+    """scale * head(features(x)); the head starts at zero, and it alone is the state."""
+
+    def __init__(self, features: FrozenFeatures, num_classes: int, scale: float) -> None:
+        super().__init__()
+        self.features, self.scale = features, scale
+        self.head = nn.Linear(features.size, num_classes)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch k"]:
+        """Return logits."""
+        return self.scale * self.head(self.features(inputs))
+
+
+class LinearHead(ModelFactory):
+    """Softmax regression over a feature map, which all models of a run share.
+
+    Every model starts at zero, so clusters that start apart (`method.initialisation =
+    "random"`) start alike, and choices by loss find one cluster.
+
+    Attributes:
+        features: the feature map.
+        scale: times the head's scores are the logits; 0.3 suits gradient descent over
+            features of images.
+        whiten: p in [0, 1], how far the features of images are whitened, by images of
+            noise (`Whitened`); noise on heads (`privacy.record_noise`) wants .7.
+        norm: L2 norm to which each record's features are scaled, less their mean first; 0:
+            they stay as they are. Noise on sums and on heads wants 3.87.
+    """
+
+    features: Annotated[FeatureMap, Part("features")] = Gabor()
+    scale: AboveZero = 10.0
+    whiten: Share = 0.0
+    norm: Annotated[float, Field(ge=0, le=16)] = 0.0
+
+    def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """Refuse: features are drawn from the seed of a run."""
+        raise ConfigError(
+            f"A linear head's features are drawn from a run's seed, which build does not "
+            f"know. Call build_for({input_shape}, {num_classes}, seed)."
+        )
+
+    def build_for(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
+        """Return the head over this run's features."""
+        features = build_features(self.features, input_shape, seed)
+        if self.whiten:
+            features = features.whitened(self.whiten, input_shape, Streams(seed).at("features"))
+        if self.norm:
+            features = features.at_norm(self.norm)
+        return LinearHeadNetwork(features, num_classes, self.scale)
