@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from covey import DataError
+from covey.data import formats
 from covey.data.formats import parse_image
-from covey.data.sets import CelebA
 from data.layouts import encoded, face, read_source, write_celeba
 
 PATH = Path("somewhere.jpg")
@@ -49,7 +49,7 @@ def test_a_wide_and_a_grey_image_are_cropped_alike():
 
 def test_only_the_first_images_of_a_part_are_read_and_a_note_says_so(tmp_path, monkeypatch):
     write_celeba(tmp_path / "celeba")
-    monkeypatch.setattr(CelebA, "most", {"train": 1, "test": 1})
+    monkeypatch.setattr(formats, "MOST", {"train": 1, "test": 1})
     source = read_source("celeba", tmp_path)
     assert source.train.labels.nonzero().tolist() == [[0, 0]]
     assert source.notes == ("Of the 2 training images of celeba the first 1 are used.",)

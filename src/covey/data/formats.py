@@ -1,12 +1,15 @@
-"""Published files as tensors: idx (MNIST and its relatives), CIFAR-10, LEAF, CelebA."""
+"""How published data sets are read: idx (MNIST and its relatives), CIFAR-10, LEAF, CelebA."""
 
 import io
 import json
 import math
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +20,65 @@ from torch import Tensor
 
 from covey.base.errors import DataError, blamed
 from covey.base.files import MEBIBYTE, gunzip
-from covey.data.examples import Examples
+from covey.data.examples import Examples, Source
+from covey.data.source import Publication
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
 LARGEST_IDX = 2_048 * MEBIBYTE
 """Bytes unpacked: EMNIST, the largest, has 550 MB."""
+
+
+def read_mnist(publication: Publication, folder: Path) -> Source:
+    """Return a publisher's training and test images of ten classes.
+
+    Raises:
+        DataError: as all that read files here: one is missing or malformed.
+        ChecksumError: a file is not the published one.
+    """
+    train, test = (_read_idx(publication, part, folder, 10) for part in ("train", "t10k"))
+    return Source(publication.source, train, test, num_classes=10)
+
+
+EMNIST_TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
+NUM_CHARACTERS = 62
+
+
+def read_emnist(publication: Publication, folder: Path) -> Source:
+    """Return the images, upright; without its training file, those of the test file."""
+
+    def part(name: str) -> Examples:
+        examples = _read_idx(publication, f"emnist-byclass-{name}", folder, NUM_CHARACTERS)
+        upright = examples.inputs.transpose(-1, -2).contiguous()  # stored by column
+        return Examples(upright, examples.labels)
+
+    test = part("test")
+    if publication.has(EMNIST_TRAIN, folder):
+        return Source(publication.source, part("train"), test, NUM_CHARACTERS)
+    note = (
+        f"The training file of {publication.source} is not there: all {len(test):,} images come "
+        f"from the test file."
+    )
+    return Source(publication.source, test, None, NUM_CHARACTERS, (note,))
+
+
+def _read_idx(publication: Publication, part: str, folder: Path, num_classes: int) -> Examples:
+    """Return the images of one channel and the labels of a part of a data set."""
+    content, path = publication.read(f"{part}-images-idx3-ubyte.gz", folder)
+    images = parse_idx(content, path, dimensions=3).unsqueeze(1)
+    content, path = publication.read(f"{part}-labels-idx1-ubyte.gz", folder)
+    labels = parse_idx(content, path, dimensions=1).long()
+    if len(labels) != len(images):
+        raise DataError(
+            f"{path} must hold a label for each of {len(images):,} images, found "
+            f"{len(labels):,}. Get both files again."
+        )
+    if (labels >= num_classes).any():
+        raise DataError(
+            f"{path} must hold labels below {num_classes}, found {int(labels.max())}. "
+            f"Get the file again."
+        )
+    return Examples(images, labels)
 
 
 def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
@@ -60,6 +116,21 @@ def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "...
         )
     values = np.frombuffer(content, np.uint8, offset=body).reshape(shape)
     return torch.from_numpy(values.copy())
+
+
+def read_cifar10(publication: Publication, folder: Path) -> Source:
+    """Return the images of the batches that are there, and say which are not."""
+    names = [f"data_batch_{number}" for number in range(1, 6)]
+    missing = [name for name in names if not publication.has(name, folder)]
+    # With no batch at all, reading the first one says what is missing and where.
+    present = [name for name in names if name not in missing] or names[:1]
+    *batches, test = (
+        parse_batch(*publication.read(name, folder)) for name in (*present, "test_batch")
+    )
+    train = Examples.joined(batches)
+    lacking = f"{', '.join(missing)} of {publication.source} are not there"
+    notes = (f"{lacking}: {len(train):,} training images.",) if missing else ()
+    return Source(publication.source, train, test, 10, notes)
 
 
 def parse_batch(content: bytes, path: Path) -> Examples:
@@ -131,10 +202,39 @@ class _BatchUnpickler(pickle.Unpickler):
         )
 
 
-NUM_CHARACTERS = 62
+Part = Literal["train", "test"]
+Written = tuple[UInt8[np.ndarray, "n 784"], Int64[np.ndarray, " n"]]
 SIDE = 28
 
-Written = tuple[UInt8[np.ndarray, "n 784"], Int64[np.ndarray, " n"]]
+
+def read_femnist(publication: Publication, emnist: Publication, folder: Path) -> Source:
+    """Return the images with their writers; without LEAF's files, EMNIST's without writers."""
+
+    def part(name: Part) -> tuple[Examples, Tensor]:
+        numbers: dict[str, int] = {}
+        pixels, labels, writers = [], [], []
+        for content, path in publication.read_all(f"{name}/*.json", folder):
+            for writer, (images, classes) in parse_leaf(content, path).items():
+                number = numbers.setdefault(writer, len(numbers))
+                pixels.append(images)
+                labels.append(classes)
+                writers.append(np.full(len(classes), number))
+        inputs = torch.from_numpy(np.concatenate(pixels)).view(-1, 1, SIDE, SIDE)
+        examples = Examples(inputs, torch.from_numpy(np.concatenate(labels)))
+        return examples, torch.from_numpy(np.concatenate(writers))
+
+    has_train, has_test = (publication.has(f"{name}/*.json", folder) for name in ("train", "test"))
+    if not has_train and emnist.has(EMNIST_TRAIN, folder):
+        source = read_emnist(emnist, folder)
+        note = (
+            f"LEAF's files of {publication.source} are not there: its images are those of "
+            f"{source.name}, cut and scaled in another way, and their writers are unknown."
+        )
+        return replace(source, name=publication.source, notes=(*source.notes, note))
+    train, writers = part("train")
+    test = part("test")[0] if has_test else None
+    notes = () if has_test else (f"The test files of {publication.source} are not there.",)
+    return Source(publication.source, train, test, NUM_CHARACTERS, notes, writers)
 
 
 def parse_leaf(content: bytes, path: Path) -> dict[str, Written]:
@@ -171,9 +271,33 @@ def _compact(table: dict[str, Any]) -> dict[str, Any] | Written:
     return np.rint((1 - pixels) * 255).astype(np.uint8), labels.astype(np.int64)
 
 
-Part = Literal["train", "test"]
 NUM_ATTRIBUTES = 40
 FACE_SIDE = 32
+MOST: Mapping[Part, int] = MappingProxyType({"train": 50_000, "test": 20_000})
+
+
+def read_celeba(publication: Publication, folder: Path) -> Source:
+    """Return the first images of each part, and say how many are left out."""
+    notes: list[str] = []
+
+    def faces(part: Part, kind: str) -> Examples:
+        of_part = parse_names(*publication.read("list_eval_partition.txt", folder), part)
+        names = of_part[: MOST[part]]
+        labels = parse_attributes(*publication.read("list_attr_celeba.txt", folder), names)
+        if len(names) < len(of_part):
+            notes.append(
+                f"Of the {len(of_part):,} {kind} images of {publication.source} the first "
+                f"{len(names):,} are used."
+            )
+
+        def image(name: str) -> Tensor:
+            return parse_image(*publication.read(f"img_align_celeba/{name}", folder))
+
+        with ThreadPoolExecutor() as threads:
+            return Examples(torch.stack(list(threads.map(image, names))), labels)
+
+    train, test = faces("train", "training"), faces("test", "test")
+    return Source(publication.source, train, test, NUM_ATTRIBUTES, tuple(notes))
 
 
 def parse_names(content: bytes, path: Path, part: Part) -> list[str]:

@@ -1,36 +1,28 @@
-"""The data sources by name: published sets, digits, a drawn mixture, clients' own files."""
+"""The data sources by name: published sets, digits, a drawn mixture, clients' own files.
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any, ClassVar
+Quick to import, as what only asks where data lie needs no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-import torch
-from jaxtyping import Float64
 from pydantic import Field
-from sklearn.datasets import load_digits
 
 from covey.base.errors import DataError
-from covey.base.rng import Streams
 from covey.components.parts import AboveZero, NotNegative, Positive
-from covey.data.arrays import read_client
-from covey.data.clients import PopulationRequest
-from covey.data.examples import Client, Examples, Source
-from covey.data.formats import (
-    NUM_ATTRIBUTES,
-    NUM_CHARACTERS,
-    SIDE,
-    Part,
-    parse_attributes,
-    parse_batch,
-    parse_idx,
-    parse_image,
-    parse_leaf,
-    parse_names,
-)
-from covey.data.population import Population, draw_groups, handle_of, reserve
 from covey.data.source import PUBLICATIONS, ClientSource, DataSet, DataSource, Publication
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jaxtyping import Float64
+
+    from covey.base.rng import Streams
+    from covey.data.clients import PopulationRequest
+    from covey.data.examples import Examples, Source
+    from covey.data.population import Population
 
 
 class Digits(DataSet):
@@ -38,6 +30,11 @@ class Digits(DataSet):
 
     def read(self, folder: Path) -> Source:  # noqa: ARG002
         """Return the images."""
+        import torch
+        from sklearn.datasets import load_digits
+
+        from covey.data.examples import Examples, Source
+
         pixels, classes = load_digits(return_X_y=True)
         scaled = np.rint(pixels * (255 / 16)).astype(np.uint8)
         images = torch.from_numpy(scaled).view(-1, 1, 8, 8)
@@ -59,8 +56,9 @@ class Mnist(PublishedDataSet):
 
     def read(self, folder: Path) -> Source:
         """Return the publisher's training and test images."""
-        train, test = (_read_idx(self.publication, p, folder, 10) for p in ("train", "t10k"))
-        return Source(self.publication.source, train, test, num_classes=10)
+        from covey.data.formats import read_mnist
+
+        return read_mnist(self.publication, folder)
 
 
 class FashionMnist(Mnist):
@@ -73,49 +71,12 @@ class Emnist(PublishedDataSet):
     """814,255 characters of 62 classes; without its training file, the test file alone."""
 
     publication: ClassVar[Publication] = PUBLICATIONS["emnist"]
-    training_file: ClassVar[str] = "emnist-byclass-train-images-idx3-ubyte.gz"
 
     def read(self, folder: Path) -> Source:
         """Return the images, upright."""
+        from covey.data.formats import read_emnist
 
-        def part(name: str) -> Examples:
-            name = f"emnist-byclass-{name}"
-            examples = _read_idx(self.publication, name, folder, NUM_CHARACTERS)
-            upright = examples.inputs.transpose(-1, -2).contiguous()  # stored by column
-            return Examples(upright, examples.labels)
-
-        test = part("test")
-        if self.publication.has(self.training_file, folder):
-            return Source("emnist", part("train"), test, NUM_CHARACTERS)
-        note = (
-            f"The training file of emnist is not there: all {len(test):,} images come from the "
-            f"test file."
-        )
-        return Source("emnist", test, None, NUM_CHARACTERS, (note,))
-
-
-def _read_idx(publication: Publication, part: str, folder: Path, num_classes: int) -> Examples:
-    """Return the images of one channel and the labels of a part of a data set.
-
-    Raises:
-        DataError: a file is missing or malformed, or they do not fit together.
-        ChecksumError: a file is not the published one.
-    """
-    content, path = publication.read(f"{part}-images-idx3-ubyte.gz", folder)
-    images = parse_idx(content, path, dimensions=3).unsqueeze(1)
-    content, path = publication.read(f"{part}-labels-idx1-ubyte.gz", folder)
-    labels = parse_idx(content, path, dimensions=1).long()
-    if len(labels) != len(images):
-        raise DataError(
-            f"{path} must hold a label for each of {len(images):,} images, found "
-            f"{len(labels):,}. Get both files again."
-        )
-    if (labels >= num_classes).any():
-        raise DataError(
-            f"{path} must hold labels below {num_classes}, found {int(labels.max())}. "
-            f"Get the file again."
-        )
-    return Examples(images, labels)
+        return read_emnist(self.publication, folder)
 
 
 class Cifar10(PublishedDataSet):
@@ -125,54 +86,21 @@ class Cifar10(PublishedDataSet):
 
     def read(self, folder: Path) -> Source:
         """Return the images of the batches that are there, and say which are not."""
-        names = [f"data_batch_{number}" for number in range(1, 6)]
-        missing = [name for name in names if not self.publication.has(name, folder)]
-        # With no batch at all, reading the first one says what is missing and where.
-        present = [name for name in names if name not in missing] or names[:1]
-        *batches, test = (
-            parse_batch(*self.publication.read(name, folder)) for name in (*present, "test_batch")
-        )
-        train = Examples.joined(batches)
-        lacking = f"{', '.join(missing)} of cifar10 are not there"
-        notes = (f"{lacking}: {len(train):,} training images.",) if missing else ()
-        return Source("cifar10", train, test, 10, notes)
+        from covey.data.formats import read_cifar10
+
+        return read_cifar10(self.publication, folder)
 
 
 class Femnist(PublishedDataSet):
-    """LEAF's json files; without them EMNIST's images, whose writers are unknown."""
+    """LEAF's json files; without them EMNIST's images, whose writers nobody knows."""
 
     publication: ClassVar[Publication] = PUBLICATIONS["femnist"]
 
     def read(self, folder: Path) -> Source:
         """Return the images with their writers."""
-        has_train, has_test = (
-            self.publication.has(f"{part}/*.json", folder) for part in ("train", "test")
-        )
-        if not has_train and Emnist.publication.has(Emnist.training_file, folder):
-            source = Emnist().read(folder)
-            note = (
-                "LEAF's files of femnist are not there: its images are those of emnist, cut "
-                "and scaled in another way, and their writers are unknown."
-            )
-            return replace(source, name="femnist", notes=(*source.notes, note))
-        train, writers = self._part("train", folder)
-        test = self._part("test", folder)[0] if has_test else None
-        notes = () if has_test else ("The test files of femnist are not there.",)
-        return Source("femnist", train, test, NUM_CHARACTERS, notes, writers)
+        from covey.data.formats import read_femnist
 
-    def _part(self, part: Part, folder: Path) -> tuple[Examples, torch.Tensor]:
-        """Return all images of the part's files, and the number of the writer of each."""
-        numbers: dict[str, int] = {}
-        pixels, labels, writers = [], [], []
-        for content, path in self.publication.read_all(f"{part}/*.json", folder):
-            for writer, (images, classes) in parse_leaf(content, path).items():
-                number = numbers.setdefault(writer, len(numbers))
-                pixels.append(images)
-                labels.append(classes)
-                writers.append(np.full(len(classes), number))
-        inputs = torch.from_numpy(np.concatenate(pixels)).view(-1, 1, SIDE, SIDE)
-        examples = Examples(inputs, torch.from_numpy(np.concatenate(labels)))
-        return examples, torch.from_numpy(np.concatenate(writers))
+        return read_femnist(self.publication, Emnist.publication, folder)
 
 
 class CelebA(PublishedDataSet):
@@ -183,31 +111,12 @@ class CelebA(PublishedDataSet):
     """
 
     publication: ClassVar[Publication] = PUBLICATIONS["celeba"]
-    most: ClassVar[dict[Part, int]] = {"train": 50_000, "test": 20_000}
 
     def read(self, folder: Path) -> Source:
-        """Return the images and the 40 labels of each, and say how many are left out."""
-        notes: list[str] = []
-        read = self.publication.read
+        """Return the images, and the 40 labels of each."""
+        from covey.data.formats import read_celeba
 
-        def faces(part: Part, kind: str) -> Examples:
-            of_part = parse_names(*read("list_eval_partition.txt", folder), part)
-            names = of_part[: self.most[part]]
-            labels = parse_attributes(*read("list_attr_celeba.txt", folder), names)
-            if len(names) < len(of_part):
-                notes.append(
-                    f"Of the {len(of_part):,} {kind} images of celeba the first {len(names):,} "
-                    f"are used."
-                )
-
-            def image(name: str) -> torch.Tensor:
-                return parse_image(*read(f"img_align_celeba/{name}", folder))
-
-            with ThreadPoolExecutor() as threads:
-                return Examples(torch.stack(list(threads.map(image, names))), labels)
-
-        train, test = faces("train", "training"), faces("test", "test")
-        return Source("celeba", train, test, NUM_ATTRIBUTES, tuple(notes))
+        return read_celeba(self.publication, folder)
 
 
 class LinearMixture(DataSource):
@@ -263,6 +172,10 @@ class LinearMixture(DataSource):
         self, count: int, optimum: Float64[np.ndarray, " dimension"], generator: np.random.Generator
     ) -> Examples:
         """Return so many examples of a group with this theta*."""
+        import torch
+
+        from covey.data.examples import Examples
+
         x = generator.normal(size=(count, self.dimension)) * np.sqrt(self.spectrum)
         y = x @ optimum + generator.normal(0.0, self.noise, count)
         return Examples(torch.from_numpy(x).float(), torch.from_numpy(y).float())
@@ -272,6 +185,9 @@ class LinearMixture(DataSource):
 
         What the settings say of shifts is not looked at, and the server holds no pool.
         """
+        from covey.data.examples import Client
+        from covey.data.population import Population, draw_groups, handle_of, reserve
+
         spec, streams = request.spec, request.streams
         group_of = draw_groups(spec, streams.at("groups").generator())
         optima = self.optima(len(spec.groups), streams)
@@ -313,6 +229,8 @@ class NpzFolder(ClientSource):
         Raises:
             DataError: there is no file, or one is malformed.
         """
+        from covey.data.arrays import read_client
+
         folder = request.folder
         if found := {path.stem: read_client(path) for path in sorted(folder.glob("*.npz"))}:
             return found

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -163,7 +164,7 @@ class Publication:
     files: Mapping[str, str]
     url: str
     folder: str = ""
-    also: tuple[str, ...] = ()
+    also: Sequence[str] = ()
 
     def md5(self, name: str) -> str:
         """Return a file's published checksum; an empty one: none is known."""
@@ -240,69 +241,9 @@ class Publication:
         return [folder / each for each in (self.folder or self.source, *self.also, "")]
 
 
+_PUBLISHED = Path(__file__).with_name("published.toml").read_text(encoding="utf-8")
 PUBLICATIONS: Mapping[str, Publication] = MappingProxyType(
-    {
-        each.source: each
-        for each in (
-            Publication(
-                source="mnist",
-                files={
-                    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-                    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-                    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-                },
-                url="https://ossci-datasets.s3.amazonaws.com/mnist/",  # its publisher's is gone
-            ),
-            Publication(
-                source="fashion-mnist",
-                files={
-                    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-                    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-                    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-                },
-                url="https://github.com/zalandoresearch/fashion-mnist/tree/master/data/fashion",
-            ),
-            Publication(
-                source="emnist",
-                files={
-                    f"emnist-byclass-{part}-{kind}-ubyte.gz": ""
-                    for part in ("train", "test")
-                    for kind in ("images-idx3", "labels-idx1")
-                },
-                url="https://www.nist.gov/itl/products-and-services/emnist-dataset",
-            ),
-            Publication(
-                source="cifar10",
-                folder="cifar-10-batches-py",
-                files={
-                    "data_batch_1": "c99cafc152244af753f735de768cd75f",
-                    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-                    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-                    "data_batch_4": "634d18415352ddfa80567beed471001a",
-                    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-                    "test_batch": "40351d587109b95175f43aff81a1287e",
-                },
-                url="https://www.cs.toronto.edu/~kriz/cifar.html",
-            ),
-            Publication(
-                source="femnist",
-                files={"train/*.json": "", "test/*.json": ""},
-                url="https://github.com/TalwalkarLab/leaf",
-                also=("femnist/data", "data"),
-            ),
-            Publication(
-                source="celeba",
-                files={
-                    "list_attr_celeba.txt": "",
-                    "list_eval_partition.txt": "",
-                    "img_align_celeba/*.jpg": "",
-                },
-                url="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
-            ),
-        )
-    }
+    {name: Publication(source=name, **table) for name, table in tomllib.loads(_PUBLISHED).items()}
 )
 """How every data set is shipped that is read from published files, by its name."""
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import safetensors.torch
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Float64, Shaped
 from numpy import ndarray
 from pydantic import Field
 from torch import Tensor, nn
@@ -49,13 +49,12 @@ class FeatureMap(Component):
 
 
 Response = Literal["signed", "absolute"]
+Drawn = Float64[ndarray, "filters c h w"]
 
 CACHE = 2**22
 """Bytes of responses at a time."""
 
 STEPS = 2**20
-
-SMALLER = "Lower its option size, or choose a feature map that takes vectors."
 
 
 class FilterBank(nn.Module):
@@ -92,7 +91,7 @@ class FilterBank(nn.Module):
         return torch.cat([up, up - both], dim=1)
 
 
-def unit_filters(drawn: ndarray) -> Float[Tensor, "filters c h w"]:
+def unit_filters(drawn: Drawn) -> Float[Tensor, "filters c h w"]:
     """Return the filters with mean zero and norm one, as whole steps of 2^-20.
 
     Machines round the last digits of a float64 otherwise, and agree on the steps.
@@ -103,11 +102,8 @@ def unit_filters(drawn: ndarray) -> Float[Tensor, "filters c h w"]:
     return torch.from_numpy((steps / STEPS).astype(np.float32))
 
 
-class Gabor(FeatureMap):
-    """filters * 2 * pool**2 features of random Gabor filters of size x size pixels.
-
-    Direction, wavelength, phase, width and length of every filter are drawn, and a weight
-    for each colour channel; of several channels a filter may so compare colours.
+class FilterMap(FeatureMap):
+    """filters * 2 * pool**2 features of random filters of size x size pixels: write `draw`.
 
     Attributes:
         filters: how many.
@@ -115,12 +111,6 @@ class Gabor(FeatureMap):
         pool: responses are averaged over so many parts of the image in each direction.
         response: `signed`; or `absolute`: blind to which of two neighbours is the brighter,
             for clients of whom some see negatives, at half as many features.
-
-    References:
-        Daugman, Uncertainty relation for resolution in space, spatial frequency, and
-        orientation optimized by two-dimensional visual cortical filters, 1985.
-        Tramer and Boneh, Differentially Private Learning Needs Better Features, 2021:
-        features without data under a linear model.
     """
 
     filters: Positive = 100
@@ -130,11 +120,36 @@ class Gabor(FeatureMap):
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
         """Return the filters, drawn."""
-        check_image("The feature map gabor", input_shape, self.size, SMALLER)
-        draw = streams.at("gabor").generator()
+        remedy = "Lower its option size, or choose a feature map that takes vectors."
+        check_image(f"The feature map {self.name}", input_shape, self.size, remedy)
+        return FilterBank(
+            unit_filters(self.draw(input_shape[0], streams)), self.pool, self.response
+        )
+
+    def draw(self, channels: int, streams: Streams) -> Drawn:
+        """Return the filters, of any mean and norm."""
+        raise NotImplementedError
+
+
+class Gabor(FilterMap):
+    """filters * 2 * pool**2 features of random Gabor filters of size x size pixels.
+
+    Direction, wavelength, phase, width and length of every filter are drawn, and a weight
+    for each colour channel; of several channels a filter may so compare colours.
+
+    References:
+        Daugman, Uncertainty relation for resolution in space, spatial frequency, and
+        orientation optimized by two-dimensional visual cortical filters, 1985.
+        Tramer and Boneh, Differentially Private Learning Needs Better Features, 2021:
+        features without data under a linear model.
+    """
+
+    def draw(self, channels: int, streams: Streams) -> Drawn:
+        """Return waves under a bell, each in its own direction."""
+        generator = streams.at("gabor").generator()
 
         def each(low: float, high: float) -> np.ndarray:
-            return draw.uniform(low, high, (self.filters, 1, 1))
+            return generator.uniform(low, high, (self.filters, 1, 1))
 
         y, x = np.mgrid[: self.size, : self.size] - (self.size - 1) / 2
         direction, phase = each(0.0, math.pi), each(0.0, 2 * math.pi)
@@ -145,14 +160,13 @@ class Gabor(FeatureMap):
         across = y * np.cos(direction) - x * np.sin(direction)
         waves = np.cos(2 * math.pi * along / wavelength + phase)
         waves = waves * np.exp(-((along / width) ** 2 + (across / length) ** 2) / 2)
-        channels = draw.standard_normal((self.filters, input_shape[0], 1, 1))
-        return FilterBank(unit_filters(channels * waves[:, None]), self.pool, self.response)
+        return generator.standard_normal((self.filters, channels, 1, 1)) * waves[:, None]
 
 
 NEIGHBOURS, CHANNELS, FLOOR = 0.9, 0.9, 0.1
 
 
-class RandomPatches(FeatureMap):
+class RandomPatches(FilterMap):
     """filters * 2 * pool**2 features of random whitened patches of size x size pixels.
 
     Coates and Ng take patches of the training images and whiten them by these images'
@@ -161,32 +175,21 @@ class RandomPatches(FeatureMap):
     less by the same factor per pixel of distance, and 0.9 between channels), and whitened
     by that.
 
-    Attributes:
-        response: as of `gabor`.
-
     References:
         Coates, Ng and Lee, An Analysis of Single-Layer Networks in Unsupervised Feature
         Learning, 2011; Coates and Ng, The Importance of Encoding Versus Training with
         Sparse Coding and Vector Quantization, 2011 (random patches).
     """
 
-    filters: Positive = 100
-    size: Positive = 6
-    pool: Positive = 3
-    response: Response = "signed"
-
-    def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
-        """Return the filters, drawn."""
-        check_image("The feature map random-patches", input_shape, self.size, SMALLER)
-        channels = input_shape[0]
+    def draw(self, channels: int, streams: Streams) -> Drawn:
+        """Return the patches, whitened."""
         covariance = _covariance(channels, self.size)
-        draw = streams.at("random-patches").generator()
-        patches = draw.standard_normal((self.filters, len(covariance)))
+        generator = streams.at("random-patches").generator()
+        patches = generator.standard_normal((self.filters, len(covariance)))
         patches = patches @ np.linalg.cholesky(covariance).T
         # The patch and every piece of an image are whitened alike: twice half a whitening.
         whitened = np.linalg.solve(covariance + FLOOR * np.eye(len(covariance)), patches.T)
-        shape = (self.filters, channels, self.size, self.size)
-        return FilterBank(unit_filters(whitened.T.reshape(shape)), self.pool, self.response)
+        return whitened.T.reshape(self.filters, channels, self.size, self.size)
 
 
 def _covariance(channels: int, size: int) -> np.ndarray:
