@@ -193,7 +193,7 @@ def test_clients_with_different_numbers_of_labels_are_refused(tmp_path: Path):
     inputs, labels = clients["c0"]
     clients["c0"] = (inputs, labels[:, :2])
     settings = {"model": {"name": "mlp", "task": "multilabel"}}
-    with pytest.raises(DataError, match="must be of one kind, .* of c1 .*shape .3,"):
+    with pytest.raises(DataError, match=r"must be of one kind, .* of c1 .*shape .3,"):
         run(clients=clients, config=Config.of(settings), out=tmp_path / "run")
 
 
