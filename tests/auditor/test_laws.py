@@ -208,7 +208,9 @@ def test_what_diverged_never_looks_private(heart: nn.Module, sides: Sides, kind:
     def answers(x: Tensor) -> Tensor:
         return heart(x) * torch.where(x[:, :1] > 2, torch.nan, 1.0)
 
-    model = {"weights": broken(heart), "answers": answers, "guesses": network()}[kind]
+    with Streams(0).at("network").lent_to_torch():
+        untrained = network()
+    model = {"weights": broken(heart), "answers": answers, "guesses": untrained}[kind]
     found = audit_model(model, *sides)
     assert found.refused
     assert found.reason.startswith("diverged: ")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import covey
-from covey.components import parts
+from covey.components import names, parts
 from covey.components.own_code import source_hash
 
 CELL = """
@@ -59,11 +59,11 @@ def settings(made: dict[str, Any], **options: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def new_process() -> Callable[[], None]:
     """Forget what was passed, as a process does that ends."""
 
     def forget() -> None:
-        monkeypatch.setattr(parts, "_passed", {})
+        names.passed.clear()
 
     forget()
     return forget

@@ -10,6 +10,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -241,7 +242,7 @@ class Publication:
         return [folder / each for each in (self.folder or self.source, *self.also, "")]
 
 
-_PUBLISHED = Path(__file__).with_name("published.toml").read_text(encoding="utf-8")
+_PUBLISHED = files("covey.data").joinpath("published.toml").read_text(encoding="utf-8")
 PUBLICATIONS: Mapping[str, Publication] = MappingProxyType(
     {name: Publication(source=name, **table) for name, table in tomllib.loads(_PUBLISHED).items()}
 )
