@@ -803,7 +803,7 @@ def requested_at(forger: Forger) -> int:
 def test_a_proof_from_before_the_first_round_holds_and_claims_no_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     config, place = Config.of(SETTINGS), tmp_path / "run"
-    one = Run.begun(place, config).forget(LEAVER, "auto")[0].answered
+    one = Run.of(place, config).forget(LEAVER, "auto")[0].answered
     for rounds in (0, 3):
         if rounds:
             resume(place)

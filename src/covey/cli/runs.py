@@ -394,7 +394,7 @@ def sweep(
         path = root / name
         check_variant(RunFolder(path), settings)
         if not is_finished(path):
-            run = covey.Run.begun(path, settings)
+            run = covey.Run.of(path, settings)
             console.print(f"{index}/{len(variants)} {name}", highlight=False)
             with stoppable(path, f"the same `covey sweep`, which resumes {path}"):
                 _play(run)

@@ -117,7 +117,7 @@ class Run:
         return run
 
     @classmethod
-    def begun(cls, folder: Path, config: Config) -> "Run":
+    def of(cls, folder: Path, config: Config) -> "Run":
         """Return the run of a folder, or a new one in it, with nothing played.
 
         Raises:

@@ -112,7 +112,7 @@ def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
 
 def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> Outcome:
     """Play one setting to its end; settings that part from it start from its folder."""
-    run = Run.begun(path, config)
+    run = Run.of(path, config)
 
     def before_answer(desk: Session, request: Request) -> None:
         hidden = anonymity_of(config)

@@ -256,7 +256,7 @@ class Shelf:
         path = self.folder / digest(config)
         if is_finished(path):
             return path
-        run = Run.begun(path, config)
+        run = Run.of(path, config)
         with self.timed(path, title) as observe:
             run.resume(observe)
         return path
