@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import DataError, Examples, Source, Streams
+from covey import ConfigError, DataError, Examples, Source, Streams
 from covey.data.examples import Brightness, NoShift, Preference, Rotation, ShiftRange
 from covey.data.partition import ByWriter, Dirichlet, Iid
-from covey.data.population import Group, PopulationSpec, build_population
+from covey.data.population import Group, PopulationSpec, build_population, read_preferences
 
 STILL = ShiftRange(NoShift(), 0.0, 0.0)
 DARK = ShiftRange(Brightness(), 0.2, 0.4)
@@ -98,6 +98,13 @@ def test_building_leaves_the_global_generators_alone():
     build(SHIFTED)
     assert torch.equal(torch.get_rng_state(), torch_before)
     assert str(np.random.get_state()) == numpy_before  # noqa: NPY002
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.toml"])
+def test_a_file_of_preferences_that_names_no_client_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("name,risk_threshold\n" if name.endswith("csv") else "")
+    with pytest.raises(ConfigError, match="found no client in"):
+        read_preferences(tmp_path / name)
 
 
 def test_clients_are_named_sorted_and_carry_their_own_preference():

@@ -109,6 +109,8 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
                 f"both in [0, 1], found {entry!r} ({error}). Correct this client's entry."
             ) from None
         preferences[name] = Preference(weight, threshold)
+    if not preferences:
+        raise ConfigError(f"{forms}, found no client in {path}. Name one, or leave it out.")
     return preferences
 
 
