@@ -146,12 +146,13 @@ def run(
 
     with as_file(files("covey") / "embedded.toml") as embedded:
         settings = load_config(config or embedded, overrides or [])
-    _note(idle_settings(settings))
+    unused = idle_settings(settings)
+    _note(unused)
     began = time.monotonic()
     if config is not None and settings.engine.is_remote:
         place = out or _free_name(settings)
         _submit(config.parent, place, overrides or [])
-        yield from _concluded(covey.load(place), began)
+        yield from _concluded(covey.load(place), unused, began)
         return
     parts, fedavg = build_run(settings), None
     if with_baseline:
@@ -165,7 +166,7 @@ def run(
         _play(played)
         if beside is not None:
             _play(beside)
-    yield from _concluded(played, began)
+    yield from _concluded(played, unused, began)
 
 
 @app.command(rich_help_panel=RUNS)
@@ -176,19 +177,20 @@ def resume(run: Path) -> Iterator[RunConcluded]:
         run: The folder of a run that was started.
     """
     from covey.runtime.folder import FederationMetadata, RunFolder
+    from covey.settings.load import idle_settings
 
     folder = RunFolder.existing(run)
-    began = time.monotonic()
+    unused, began = idle_settings(folder.config()), time.monotonic()
     if (roster := FederationMetadata.of(folder)) is not None:
         _submit(Path(roster.home) if roster.home else None, run)
-        yield from _concluded(covey.load(run), began)
+        yield from _concluded(covey.load(run), unused, began)
         return
     result = covey.load(run)
     with stoppable(run):
         _play(result)
         if ((baseline := run / "baseline") / "config.toml").is_file():
             _play(covey.load(baseline))
-    yield from _concluded(result, began)
+    yield from _concluded(result, unused, began)
 
 
 def _free_name(settings: Config) -> Path:
@@ -241,16 +243,14 @@ def _submit(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> None
         )
 
 
-def _concluded(result: covey.Run, began: float) -> Iterator[RunConcluded]:
+def _concluded(result: covey.Run, unused: Sequence[Idle], began: float) -> Iterator[RunConcluded]:
     """Write the report and yield the answer; fail then if a model diverged."""
     from covey.report.comparison import comparison
     from covey.runs.pages import reported
     from covey.runtime.folder import RunFolder
-    from covey.settings.load import idle_settings
 
     page = result.report()
     folder = RunFolder.existing(result.folder)
-    unused = idle_settings(folder.config())
     seconds = round(time.monotonic() - began, 1)
     name, baseline = folder.path.name, folder.path / "baseline"
     beside: dict[str, History] = {}

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 class Run:
     """A run on disk: what its events say, and what can be done with it.
 
-    It is a reader of its folder; `open` is the one way to write it. Explaining, planning,
+    It is a reader of its folder; `open` is how it is played. Explaining, planning,
     denying, verifying, reporting and exporting read the folder alone. What plays rounds or
     measures models needs the model and the data too: from the settings, or as they were
     passed when the run was started or loaded.
@@ -161,7 +161,7 @@ class Run:
 
     @property
     def history(self) -> History:
-        """The run's story, as it was when this object last read or wrote the run."""
+        """The run's history, as it was when this object last read or wrote the run."""
         return self._as_seen()[0].history
 
     @property

@@ -53,14 +53,15 @@ def finished_session(run: BuiltRun, folder: RunFolder, purpose: str) -> Generato
     Raises:
         RunError: the run is not finished, or its settings or data are others now.
     """
-    if is_finished(folder.path):
+    if Ledger.exists(folder.ledger):
         with reading_session(run, folder) as session:
-            yield session
-    else:
-        raise RunError(
-            f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
-            f"`covey resume {folder.path}`."
-        )
+            if session.record().history.finished is not None:
+                yield session
+                return
+    raise RunError(
+        f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
+        f"`covey resume {folder.path}`."
+    )
 
 
 def final_models(session: Session) -> tuple[Params, ...]:

@@ -1,4 +1,4 @@
-"""Where a client's name and data are: inside a run's folder and outside of it."""
+"""A statement of access: what a run holds on a client, and where its name and data are."""
 
 import csv
 import os
