@@ -28,9 +28,9 @@ from covey.aggregation.base import FederationInfo
 from covey.aggregation.mean import Mean
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import SelectionResult
+from covey.base.components import Part, reference
 from covey.base.names import Handle
 from covey.base.params import add, norm, scale
-from covey.components.parts import Part, reference
 from covey.data.examples import Client
 from covey.settings.run import BuiltRun, build_run
 

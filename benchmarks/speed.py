@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 import covey
 from benchmarks.playing import next_round, note
+from covey.base.components import create
 from covey.base.files import num_cores
-from covey.components.parts import create
 from covey.data.examples import to_floats
 from covey.models.build import ModelFactory, build_model
 from covey.settings.clients import Overrides

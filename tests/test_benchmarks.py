@@ -24,8 +24,8 @@ from benchmarks.poisoning import (
 from benchmarks.record_risk import CHANCE, LIRA, References, precisions
 from benchmarks.speed import Shape, bare_loop, images_of, module_of
 from covey import ClientUpdate, Streams
+from covey.base.built_ins import ROBUST
 from covey.base.params import norm
-from covey.components.built_ins import ROBUST
 
 ROOT = Path(script.__file__).parents[1]
 

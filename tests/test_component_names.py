@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from covey.components.built_ins import BUILT_INS
+from covey.base.built_ins import BUILT_INS
 
 ROOT = Path(__file__).parent.parent / "src"
-TABLE = "covey.components.built_ins"
+TABLE = "covey.base.built_ins"
 
 PATHS = {path for found in BUILT_INS.values() for path in found.values()}
 NAMES = {kind: set(found) for kind, found in BUILT_INS.items()}

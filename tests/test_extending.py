@@ -9,7 +9,7 @@ import pytest
 
 import covey
 from covey import Config
-from covey.components.built_ins import BUILT_INS
+from covey.base.built_ins import BUILT_INS
 from covey.settings.load import replace_setting
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from covey import ConfigError, ModelError, Streams
-from covey.components.parts import create
+from covey.base.components import create
 from covey.models.build import (
     NETWORKS,
     ModelFactory,

@@ -19,6 +19,8 @@ from .algorithms.state import RoundResult, ServerState
 from .api import EarlyStopping, load, resume, run, sweep
 from .auditor.audit import audit_model
 from .auditor.result import ModelAudit
+from .base.component_state import ComponentState, States, keep, kept
+from .base.components import Component
 from .base.errors import (
     ChecksumError,
     ConfigError,
@@ -36,8 +38,6 @@ from .base.figure import Figure, RiskEstimate
 from .base.history import History
 from .base.names import Params, __version__
 from .base.rng import Streams
-from .components.parts import Component
-from .components.state import ComponentState, States, keep, kept
 from .data.clients import ClientData, PopulationRequest
 from .data.examples import Examples, Shift, Source
 from .data.partition import Partition
@@ -72,7 +72,7 @@ from .runtime.evaluation import PlayedRound
 from .runtime.planning import Returning
 from .runtime.verification import verify
 from .settings.load import Config, load_config
-from .trackers import Figures, TrackedRun, Tracker
+from .settings.trackers import Figures, TrackedRun, Tracker
 
 __all__ = [
     "Adam",

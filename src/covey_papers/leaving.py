@@ -4,10 +4,10 @@ from typing import ClassVar
 
 from covey.algorithms.algorithm import Algorithm, Clients, Setup
 from covey.algorithms.state import Cohort, RoundResult, ServerState
+from covey.base.components import Positive
 from covey.base.events import ClientsAssigned
 from covey.base.names import Handle
 from covey.base.rng import Streams
-from covey.components.parts import Positive
 
 
 class Isolated(Algorithm):

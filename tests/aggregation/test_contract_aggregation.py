@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from covey import Aggregation, ClientUpdate, Config, ConfigError, Params, Streams
 from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.base import FederationInfo
-from covey.components.built_ins import BUILT_INS
-from covey.components.parts import create
+from covey.base.built_ins import BUILT_INS
+from covey.base.components import create
 
 NAMES = tuple(BUILT_INS["aggregation"])
 ROBUST = {"trimmed-mean", "median", "krum", "geometric-median", "norm-bounded"}

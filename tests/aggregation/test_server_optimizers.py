@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from covey import Config, Params, ServerOptimizer, States
 from covey.aggregation.server import Adam, Momentum, Yogi
-from covey.components.built_ins import BUILT_INS
-from covey.components.parts import create
-from covey.components.state import decoded, encoded
+from covey.base.built_ins import BUILT_INS
+from covey.base.component_state import decoded, encoded
+from covey.base.components import create
 
 NAMES = tuple(BUILT_INS["server_optimizer"])
 

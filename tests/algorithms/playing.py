@@ -21,7 +21,7 @@ from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.redteam import RiskMeasurement
 from covey.algorithms.selection import BY_LOSS, SelectionConfig
 from covey.algorithms.state import Cohort
-from covey.components.parts import create
+from covey.base.components import create
 from covey.settings.algorithm import RunAlgorithm
 from covey_papers.leaving import Isolated
 

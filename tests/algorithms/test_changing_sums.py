@@ -13,8 +13,8 @@ from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client
 from covey.engine.fixed_features import params_of
-from covey.heads.state import ClusterSums
-from covey.heads.sums import Sums
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import Sums
 from covey.settings.run import BuiltRun, build_run
 from runtime.solved_runs import SOLVED
 

@@ -43,6 +43,8 @@ from covey.algorithms.redteam import RedTeamed
 from covey.algorithms.selection import Selection, SelectionConfig
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import Cohort
+from covey.base.built_ins import BUILT_INS
+from covey.base.component_names import find
 from covey.base.events import (
     ClientsAssigned,
     Event,
@@ -52,8 +54,6 @@ from covey.base.events import (
     RiskUnknown,
 )
 from covey.base.params import layers_of, model_hash
-from covey.components.built_ins import BUILT_INS
-from covey.components.names import find
 from covey.data.examples import Client, Preference
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import MULTICLASS

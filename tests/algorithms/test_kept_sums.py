@@ -9,8 +9,8 @@ import pytest
 from covey import Config, ConfigError, RoundResult, load, run
 from covey.algorithms.sums import OwnSums
 from covey.base.params import model_hash
-from covey.heads.state import ClusterSums
-from covey.heads.sums import Sums
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import Sums
 from covey.runtime.folder import RunFolder
 from covey.runtime.states import load_state
 from covey.settings.run import BuiltRun, build_run

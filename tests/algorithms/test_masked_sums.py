@@ -14,8 +14,8 @@ from covey.algorithms.sums import masked_sums
 from covey.base.events import ClientsAssigned, MovesWaited, SumPerturbed
 from covey.base.params import model_hash
 from covey.dp.run_guarantees import is_known_fact
-from covey.heads.state import ClusterSums
-from covey.heads.sums import Sums
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import Sums
 from covey.secure_sums.messages import RoundGivenUpError
 from covey.settings.algorithm import ReplayOptions
 from covey.settings.run import BuiltRun, build_run

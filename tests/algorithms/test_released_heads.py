@@ -12,9 +12,9 @@ from covey import Config, ConfigError, History, RunError, verify
 from covey.algorithms.releases import ReleasedHeads
 from covey.base.events import HeadPerturbed, ModelAttacked
 from covey.base.params import model_hash
-from covey.heads.perturbed import HeadNoise
-from covey.heads.state import ClusterSums
-from covey.heads.sums import WEIGHT_STEPS
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import WEIGHT_STEPS
 from covey.runtime import head_attacks
 from covey.settings.run import BuiltRun, build_run
 from covey.unlearning.proof import read_proof

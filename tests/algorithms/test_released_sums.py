@@ -13,8 +13,8 @@ from covey.base.events import ClientsAssigned, Event, HeadsSolved, SumPerturbed
 from covey.base.params import model_hash
 from covey.dp.accountant import gaussian_epsilon
 from covey.dp.run_guarantees import guarantees
-from covey.heads.state import ClusterSums, SumNoise
-from covey.heads.sums import Sums
+from covey.models.ridge_state import ClusterSums, SumNoise
+from covey.models.ridge_sums import Sums
 from covey.settings.run import BuiltRun, build_run
 
 NOISY = {

@@ -12,8 +12,8 @@ from covey import ConfigError, RoundResult, ServerState, load_config
 from covey.algorithms.solved import Solved
 from covey.base.events import ClientsAssigned, HeadsSolved, ModelsMerged
 from covey.base.params import model_hash
-from covey.heads.state import ClusterSums
-from covey.heads.sums import FEATURE_STEPS, Sums
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import FEATURE_STEPS, Sums
 from covey.settings.run import BuiltRun, build_run
 
 FEATURES = {"filters": 8, "size": 3, "pool": 2}

@@ -12,11 +12,11 @@ from covey import Algorithm, ClusterSelection, Component, ConfigError, Schedule,
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.ifca import Ifca
 from covey.algorithms.selection import OwnSelection
-from covey.components import names
-from covey.components.built_ins import BUILT_INS
-from covey.components.names import find, is_known, known_names
-from covey.components.own_code import source_hash
-from covey.components.parts import create, reference
+from covey.base import component_names as names
+from covey.base.built_ins import BUILT_INS
+from covey.base.component_names import find, is_known, known_names
+from covey.base.components import create, reference
+from covey.base.own_code import source_hash
 from plugins.cautious import Cautious
 
 MINE = "plugins.cautious:Cautious"

@@ -19,9 +19,9 @@ import covey
 from covey import ComponentState, ConfigError, Params, RiskEstimate, States, keep, kept
 from covey.algorithms.selection import Prices
 from covey.algorithms.state import RiskEstimates, Waiting
+from covey.base.component_state import decoded, encoded, without
 from covey.base.figure import Figure
 from covey.base.names import Handle
-from covey.components.state import decoded, encoded, without
 from covey.membership.shadow import ShadowFederation, ShadowFederations
 
 

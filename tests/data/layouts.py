@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from covey import DataSet, Source
-from covey.components.parts import create
+from covey.base.components import create
 
 
 def read_source(name, folder) -> Source:

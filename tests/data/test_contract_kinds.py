@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from covey import DataSet, Examples, Partition, Shift, Source
-from covey.components.built_ins import BUILT_INS
-from covey.components.names import find
-from covey.components.parts import create
+from covey.base.built_ins import BUILT_INS
+from covey.base.component_names import find
+from covey.base.components import create
 from covey.data.source import PUBLICATIONS, DataSource
 from plugins.data_hospitals import Hospitals
 from plugins.data_stripes import Stripes

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from covey import ConfigError
-from covey.deploy.folder import SWITCHES, Plan, write_federation
+from covey.flower.deployment import SWITCHES, Plan, write_federation
 from deploy.conftest import NOW
 from recorded import contents
 

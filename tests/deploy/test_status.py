@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from covey import RunError
-from covey.deploy.operation import NoAnswerError, Node, Run, nodes_of, status_of
+from covey.flower.operation import NoAnswerError, Node, Run, nodes_of, status_of
 
 LISTED = {
     "owner-name": "none",

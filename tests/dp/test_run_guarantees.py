@@ -37,7 +37,7 @@ from covey.dp.run_guarantees import (
     guarantees,
     representative_noise,
 )
-from covey.heads.perturbed import HeadNoise
+from covey.models.ridge_noise import HeadNoise
 
 DELTA = 1e-5
 CHOSEN = ClientsAssigned({"a": 0, "b": 1}, "clients")

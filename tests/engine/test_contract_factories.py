@@ -4,8 +4,8 @@ import pytest
 from torch import nn
 
 from covey import Engine, EngineFactory
-from covey.components.built_ins import BUILT_INS
-from covey.components.parts import create
+from covey.base.built_ins import BUILT_INS
+from covey.base.components import create
 from covey.engine.recipe import MULTICLASS
 from plugins.engine_single import Single
 

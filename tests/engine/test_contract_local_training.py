@@ -22,8 +22,8 @@ from covey import (
     Sgd,
     TrainingJob,
 )
-from covey.components.built_ins import BUILT_INS
-from covey.components.parts import create
+from covey.base.built_ins import BUILT_INS
+from covey.base.components import create
 from covey.engine.cpu import ParallelEngine
 from covey.engine.optimizers import TorchOptimizer
 from covey.engine.recipe import TASKS

@@ -29,7 +29,7 @@ from covey import (
     ScoringJob,
     TrainingJob,
 )
-from covey.components.parts import create
+from covey.base.components import create
 from covey.engine import ray as on_ray
 from covey.engine.cpu import ParallelEngine, Precision
 from covey.engine.ray import RayEngine

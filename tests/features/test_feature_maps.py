@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import covey
 from covey import ConfigError, FeatureMap, ModelError, Streams
-from covey.components.parts import create
+from covey.base.components import create
 from covey.models.features import FrozenFeatures
 from covey.models.features import build_features as built_features
 
@@ -157,7 +157,7 @@ def test_absolute_responses_are_the_sum_of_both_signs_and_see_no_negative(name: 
 def test_another_process_draws_the_same():
     code = (
         "from covey import FeatureMap;"
-        "from covey.components.parts import create;"
+        "from covey.base.components import create;"
         "from covey.models.features import build_features as b;"
         "of = lambda n: b(create('features', n, '', FeatureMap), (1, 28, 28), 0);"
         f"print({{n: of(n).tensors for n in {BANKS}}})"

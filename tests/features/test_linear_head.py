@@ -10,7 +10,7 @@ from torch import nn
 
 import covey
 from covey import ConfigError, Streams
-from covey.components.parts import create
+from covey.base.components import create
 from covey.models.build import ModelFactory, check_model
 from covey.models.build import build_model as built_model
 from covey.models.features import LinearHead, LinearHeadNetwork

@@ -18,9 +18,9 @@ from flwr.proto.node_pb2 import NodeInfo
 import covey
 from covey import Config, Examples, Run
 from covey.base.events import Event
-from covey.deploy.folder import NodeKey
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
+from covey.flower.deployment import NodeKey
 from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
 from covey.runtime.folder import RunFolder

@@ -16,7 +16,7 @@ from covey.algorithms.group_sums import GroupSum
 from covey.algorithms.sum_moves import sums_of_numbers
 from covey.flower.client import Node, answer_message
 from covey.flower.messages import Question, letter_in, make_message
-from covey.heads.sums import Sums
+from covey.models.ridge_sums import Sums
 from covey.secure_sums.messages import Terms
 from covey.settings.run import build_run
 from flower.conftest import Built

@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
-from covey.deploy.folder import NodeKey
-from covey.deploy.operation import NoAnswerError, nodes_of, status_of
+from covey.flower.deployment import NodeKey
+from covey.flower.operation import NoAnswerError, nodes_of, status_of
 from flower.deployment import Deployment, invited
 
 pytestmark = pytest.mark.slow

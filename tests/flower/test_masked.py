@@ -21,10 +21,10 @@ from covey.base.events import (
     MovesWaited,
     SumGivenUp,
 )
-from covey.deploy.folder import NodeKey
 from covey.flower.client import Node, client_app
+from covey.flower.deployment import NodeKey
 from covey.flower.messages import LETTER, Question, letter_in, with_letter
-from covey.heads.sums import Sums
+from covey.models.ridge_sums import Sums
 from covey.runtime.folder import RunFolder
 from covey.secure_sums.messages import Reason
 from flower.conftest import Built, all_of, settings_with

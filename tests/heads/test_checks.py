@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.heads.sums import FEATURE_STEPS, Rows, Sums, fault_of, fault_of_mean, sums_of
+from covey.models.ridge_sums import FEATURE_STEPS, Rows, Sums, fault_of, fault_of_mean, sums_of
 
 D, CLASSES, RECORDS = 5, 3, 7
 

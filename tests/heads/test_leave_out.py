@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.heads.state import ClusterSums, scores_without_client
-from covey.heads.sums import Head, Rows, Sums, feature_grid, solved_head, sums_of
+from covey.models.ridge_state import ClusterSums, scores_without_client
+from covey.models.ridge_sums import Head, Rows, Sums, feature_grid, solved_head, sums_of
 
 D, CLASSES, EACH = 7, 3, 5
 

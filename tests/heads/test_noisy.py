@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Streams
-from covey.heads.state import SumNoise, noisy_head
-from covey.heads.sums import (
+from covey.models.features import Gabor, build_features
+from covey.models.ridge_state import SumNoise, noisy_head
+from covey.models.ridge_sums import (
     CLIENT_STEPS,
     FEATURE_STEPS,
     MAX_NORM,
@@ -25,7 +26,6 @@ from covey.heads.sums import (
     sums_of,
     target_norm,
 )
-from covey.models.features import Gabor, build_features
 
 CLASSES = 3
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from covey.dp.accountant import gaussian_epsilon
-from covey.heads.perturbed import HeadNoise, Hidden
-from covey.heads.sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, Rows, sums_of
+from covey.models.ridge_noise import HeadNoise, Hidden
+from covey.models.ridge_sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, Rows, sums_of
 
 D, CLASSES = 4, 3
 NOISE = HeadNoise(clip=1.4, multiplier=0.6, regularisation=3.0, classes=CLASSES)

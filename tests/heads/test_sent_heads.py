@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from covey.engine.fixed_features import params_of
-from covey.heads.state import scores_without_client
-from covey.heads.sums import Rows, SentHead, Sums, solved_head, sums_of
+from covey.models.ridge_state import scores_without_client
+from covey.models.ridge_sums import Rows, SentHead, Sums, solved_head, sums_of
 
 D, CLASSES = 130, 7
 

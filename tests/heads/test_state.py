@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey.heads.state import ClusterSums
-from covey.heads.sums import Sums, solved_head
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import Sums, solved_head
 
 D, CLASSES = 4, 3
 

@@ -22,8 +22,8 @@ from covey import (
     TrainingJob,
     mean_per_cluster,
 )
+from covey.base.components import create
 from covey.base.params import subtract
-from covey.components.parts import create
 from covey.data.examples import Client, Rotation
 from covey.membership.audit import QUARTERS, Auditor, ClusterAuditResult, examine_cluster
 from covey.membership.references import RetrainRecipe

@@ -7,8 +7,8 @@ import pytest
 from numpy import ndarray
 
 from covey import Attack, Signals
-from covey.components.built_ins import BUILT_INS
-from covey.components.parts import create
+from covey.base.built_ins import BUILT_INS
+from covey.base.components import create
 from covey.membership.attacks import Lira, LiraOffline, Rmia, RmiaOffline, lira_offline, lira_online
 from plugins.attack_margin import Margin
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from covey import ConfigError, Engine, Examples, RiskContext, RiskEstimator, Streams, Target
+from covey.base.built_ins import BUILT_INS
+from covey.base.components import create
 from covey.base.events import RiskMeasured, event_from, kind_and_body
-from covey.components.built_ins import BUILT_INS
-from covey.components.parts import create
 from covey.data.examples import Client
 from covey.membership.truth import Reference
 from plugins.risk_confidence import ConfidenceGap

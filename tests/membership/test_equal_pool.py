@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from covey import Attack, Signals, Streams
-from covey.components.built_ins import BUILT_INS
-from covey.components.parts import create
+from covey.base.built_ins import BUILT_INS
+from covey.base.components import create
 from covey.membership.attacks import auc, cross_fitted
 from covey.membership.intervals import tpr_at
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from covey import Config, ConfigError, resume, run
-from covey.components.state import decoded, encoded
+from covey.base.component_state import decoded, encoded
 from covey.settings.aggregation import server_step_of
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.server_optimizer_fedavgm import Nesterov

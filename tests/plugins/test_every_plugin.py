@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import covey
+from covey.base.built_ins import BUILT_INS
+from covey.base.own_code import source_hash
 from covey.cli.app import main
-from covey.components.built_ins import BUILT_INS
-from covey.components.own_code import source_hash
 from plugins.kinds import CASES, Case
 
 PLUGINS = sorted(

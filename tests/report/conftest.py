@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from covey import History
+from covey.base.built_ins import LOSS
 from covey.base.events import (
     ClientExposed,
     ClientsAssigned,
@@ -26,7 +27,6 @@ from covey.base.events import (
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
 from covey.base.names import Handle
-from covey.components.built_ins import LOSS
 from covey.report.queries import Reported
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")

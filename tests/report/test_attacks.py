@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import covey
 from covey import History
+from covey.base.built_ins import LOSS
 from covey.base.events import ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import with_entries
-from covey.components.built_ins import LOSS
 from covey.report.clients import client_summaries, strongest
 from covey.report.comparison import client_rows, comparison
 from covey.report.figures import violations_figure

@@ -9,6 +9,7 @@ import pytest
 
 from covey import History
 from covey.base.as_json import json_of
+from covey.base.built_ins import LOSS
 from covey.base.events import (
     AnswerRefused,
     ClientExposed,
@@ -24,7 +25,6 @@ from covey.base.events import (
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
-from covey.components.built_ins import LOSS
 from covey.report.comparison import comparison, means
 from covey.report.page import write_report
 from covey.report.queries import Reported

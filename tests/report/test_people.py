@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
+from covey.base.built_ins import LOSS
 from covey.base.events import (
     ClientExposed,
     ClientLeft,
@@ -22,7 +23,6 @@ from covey.base.events import (
 )
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History, history_of, pooled_clusters, trained_clusters, with_entries
-from covey.components.built_ins import LOSS
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
 from covey.report.page import rendered, run_view

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from covey import Config, DataError, load
-from covey.components.parts import Section
+from covey.base.components import Section
 from covey_papers.reproduce.federations import federations
 from covey_papers.reproduce.record import Shelf, digest, sources
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, full, shelf, times

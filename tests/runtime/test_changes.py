@@ -14,8 +14,8 @@ from covey import Config, CoveyError, DataError, Examples, Run, RunError, load, 
 from covey.base.events import ClientsAssigned, HeadsSolved, RecordsChanged, RunRolledBack
 from covey.base.params import model_hash
 from covey.engine.fixed_features import params_of
-from covey.heads.state import ClusterSums
-from covey.heads.sums import WEIGHT_STEPS
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import WEIGHT_STEPS
 from covey.runs.repair import damages
 from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.states import load_state

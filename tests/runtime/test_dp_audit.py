@@ -7,8 +7,8 @@ from covey.aggregation import mean as private
 from covey.base import rng
 from covey.dp.accountant import gaussian_epsilon
 from covey.engine import descent as steps
-from covey.heads import state as noisy
-from covey.heads.state import SumNoise
+from covey.models import ridge_state as noisy
+from covey.models.ridge_state import SumNoise
 from covey.runtime.dp_audit import audit_noise
 from covey.settings.run import build_run
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from covey import Streams
 from covey.algorithms.releases import theta_alone
-from covey.heads.perturbed import HeadNoise
-from covey.heads.sums import Rows, sums_of, target_norm
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_sums import Rows, sums_of, target_norm
 from covey.runtime.dp_audit import (
     CLASSES,
     COORDINATES,

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import covey
-from covey.components import names, parts
-from covey.components.own_code import source_hash
+from covey.base import component_names as names
+from covey.base import parts
+from covey.base.own_code import source_hash
 
 CELL = """
 import torch

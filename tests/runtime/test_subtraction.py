@@ -12,8 +12,8 @@ from covey import Config, Returning, RunError, load, resume, run, verify
 from covey.base.events import ClientsAssigned, HeadsSolved, RunRolledBack
 from covey.base.params import model_hash
 from covey.engine.fixed_features import params_of
-from covey.heads.state import ClusterSums
-from covey.heads.sums import WEIGHT_STEPS
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import WEIGHT_STEPS
 from covey.runtime.folder import RunFolder, rounds_in
 from covey.runtime.states import load_state
 from covey.settings.run import build_run

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from covey import verify
-from covey.components.own_code import only_from
+from covey.base.own_code import only_from
 from covey.data.population import read_organisations
 from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
 from covey.runtime.folder import RunFolder

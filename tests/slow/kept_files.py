@@ -11,7 +11,7 @@ from checkpoint_files import newest_checkpoint
 from covey import RiskEstimate, Streams, run, verify
 from covey.base.figure import Figure
 from covey.data.source import DataProfile
-from covey.deploy.folder import Declaration, Plan
+from covey.flower.deployment import Declaration, Plan
 from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.runtime.copies import copies_of
 from covey.runtime.folder import FederationMetadata, RunFolder

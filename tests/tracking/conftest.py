@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covey import Run, Tracker, run
-from covey.components.parts import create
+from covey.base.components import create
 from covey.runs.tracking import Follower
 from covey.runtime.folder import RunFolder
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from covey import ConfigError, Run, TrackedRun, Tracker, load, run
-from covey.components.parts import create
+from covey.base.components import create
 from covey.report.queries import final_figures
 from tracking.conftest import LINES, TINY, curves_of, mlflow_run, scalars_of, single, tell
 

@@ -18,7 +18,7 @@ from covey import Config, ConfigError, load, resume
 from covey import trackers as background
 from covey.runs.tracking import Follower
 from covey.runtime.folder import RunFolder, settings_hash
-from covey.trackers import Background
+from covey.settings.trackers import Background
 from plugins.tracker_lines import Lines
 from tracking.conftest import LINES, TINY, curves_of, lines_of, mlflow_run, scalars_of, single
 

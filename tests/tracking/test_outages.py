@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from covey import trackers as background
-from covey.trackers import Background
+from covey.settings.trackers import Background
 from tracking.conftest import LINES, lines_of
 
 BROKEN = "plugins.tracker_broken:Broken"

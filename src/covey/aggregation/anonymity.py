@@ -43,6 +43,7 @@ from covey.aggregation.partition import (
     update_bytes,
 )
 from covey.aggregation.robust import bounded_by_median
+from covey.base.components import AboveZero, NotNegative, Positive
 from covey.base.events import (
     AnonymitySetsFormed,
     ClusterWaited,
@@ -54,7 +55,6 @@ from covey.base.events import (
 from covey.base.names import Handle, Params
 from covey.base.params import add, flatten, trained
 from covey.base.rng import Streams
-from covey.components.parts import AboveZero, NotNegative, Positive
 
 
 def sets_event(

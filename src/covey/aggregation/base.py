@@ -16,12 +16,12 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import torch
 
 from covey.aggregation.server import NoServerOptimizer, ServerOptimizer
+from covey.base.components import Component, OwnFunction, Part
 from covey.base.errors import ConfigError
 from covey.base.events import AnswerRefused, ClusterWaited, Event
 from covey.base.names import Handle, Params
 from covey.base.params import add, misfit, not_finite, scale
 from covey.base.rng import Streams
-from covey.components.parts import Component, OwnFunction, Part
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,10 +18,10 @@ from covey.aggregation.base import (
     mean_per_cluster,
     sum_per_cluster,
 )
+from covey.base.components import AboveZero, NotNegative, Positive
 from covey.base.names import Params
 from covey.base.params import flatten, scale, trained
 from covey.base.rng import Streams
-from covey.components.parts import AboveZero, NotNegative, Positive
 
 EXACT = 1e-9
 """More than a product of a share and a count is rounded by."""

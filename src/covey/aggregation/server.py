@@ -8,10 +8,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from covey.base.component_state import ComponentState, States, keep, kept
+from covey.base.components import AboveZero, Component, OwnFunction
 from covey.base.names import Params
 from covey.base.params import trained
-from covey.components.parts import AboveZero, Component, OwnFunction
-from covey.components.state import ComponentState, States, keep, kept
 
 ServerStep = Callable[
     [tuple[Params, ...], tuple[Params, ...], States], tuple[tuple[Params, ...], States]

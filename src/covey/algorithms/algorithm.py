@@ -10,13 +10,13 @@ from typing import ClassVar, Literal
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.selection import ByLoss, ClusterSelection
 from covey.algorithms.state import RoundResult, ServerState, initial_state
+from covey.base.components import Component, Positive
 from covey.base.events import ClientsAssigned
 from covey.base.rng import Streams
-from covey.components.parts import Component, Positive
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
-from covey.heads.perturbed import HeadNoise
 from covey.membership.references import PlayRound
+from covey.models.ridge_noise import HeadNoise
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,13 @@ from covey.algorithms.state import (
     with_memory,
     with_waiting_counts,
 )
+from covey.base.component_state import ComponentState, States
 from covey.base.events import ClientsAssigned, ModelsMerged
 from covey.base.names import Handle, Params
 from covey.base.params import model_hash, not_finite
 from covey.base.rng import Streams
-from covey.components.state import ComponentState, States
-from covey.heads.state import ClusterSums
 from covey.membership.truth import STALLED, has_non_finite_values
+from covey.models.ridge_state import ClusterSums
 
 
 class Stalled(ComponentState):

@@ -13,9 +13,9 @@ from torch import Tensor
 from covey.algorithms.algorithm import Algorithm
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.state import RoundResult, ServerState
+from covey.base.components import NotNegative
 from covey.base.events import ClientsAssigned
 from covey.base.rng import Streams
-from covey.components.parts import NotNegative
 from covey.engine.recipe import Objective, Proximal
 
 

@@ -20,9 +20,9 @@ from covey.base.names import Handle, Params
 from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.recipe import Recipe
-from covey.heads.perturbed import HeadNoise
-from covey.heads.state import ClusterSums, SumNoise
-from covey.heads.sums import Sums
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_state import ClusterSums, SumNoise
+from covey.models.ridge_sums import Sums
 
 SPLIT_STEPS = 25
 """Least local steps of the warm start's split round: enough for the groups to show."""

@@ -22,11 +22,11 @@ from covey.algorithms.pooling import pooled, shares_of
 from covey.algorithms.selection import ClusterSelection, SelectionResult, Weighted
 from covey.algorithms.start import opening_round
 from covey.algorithms.state import RoundResult, ServerState, initial_state
+from covey.base.component_state import ComponentState
+from covey.base.components import Count, Part, Share
 from covey.base.events import ClientsAssigned, NewcomersWaited, PricesSet, RiskUnknown
 from covey.base.names import Handle
 from covey.base.rng import Streams
-from covey.components.parts import Count, Part, Share
-from covey.components.state import ComponentState
 
 
 class Founders(ComponentState):

@@ -28,7 +28,7 @@ from covey.base.events import (
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.base.rng import Streams
-from covey.components.user_code import read_only, user_function
+from covey.base.user_code import read_only, user_function
 from covey.data.examples import Client
 
 

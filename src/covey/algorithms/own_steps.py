@@ -11,13 +11,13 @@ from torch import Tensor
 from covey.aggregation.base import AggregationResult, Aggregator, ClientUpdate
 from covey.aggregation.server import ServerStep
 from covey.algorithms.selection import Selection, SelectionInputs
+from covey.base.component_state import States
 from covey.base.errors import ConfigError
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.params import misfit
 from covey.base.rng import Streams
-from covey.components.state import States
-from covey.components.user_code import user_function
+from covey.base.user_code import user_function
 from covey.data.examples import Client
 from covey.membership.estimators import RiskContext
 from covey.membership.truth import Assessment, Target

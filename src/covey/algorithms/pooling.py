@@ -37,10 +37,10 @@ from numpy import ndarray
 from covey.algorithms.clients import Clients, Setup
 from covey.algorithms.selection import LatestLosses
 from covey.algorithms.state import RoundResult, ServerState
+from covey.base.component_state import ComponentState
 from covey.base.events import ModelsPooled
 from covey.base.names import Handle, Params
 from covey.base.params import model_hash
-from covey.components.state import ComponentState
 from covey.data.examples import Client
 
 

@@ -10,11 +10,11 @@ from typing import Protocol, runtime_checkable
 
 from covey.algorithms.clients import divergences
 from covey.algorithms.state import Cohort, OwnRisks, RiskEstimates, RoundResult, ServerState
+from covey.base.component_state import keep
 from covey.base.events import Event, ModelDiverged, RiskMeasured
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle
 from covey.base.rng import Streams
-from covey.components.state import keep
 from covey.data.examples import Client
 from covey.membership.estimators import CountAll
 from covey.membership.truth import Assessment, RedTeam, SelfAssessment, Target, has_finite_examples

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from covey.algorithms.state import ServerState
+from covey.base.component_state import ComponentState
 from covey.base.errors import RunError
 from covey.base.events import Event, HeadPerturbed, SumPerturbed
 from covey.base.names import Handle
 from covey.base.rng import Draws, Streams
-from covey.components.state import ComponentState
-from covey.heads.perturbed import HeadNoise
-from covey.heads.state import ClusterSums, SumNoise, noisy_head
-from covey.heads.sums import WEIGHT_STEPS, Head, Rows, Sums, solved_head
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_state import ClusterSums, SumNoise, noisy_head
+from covey.models.ridge_sums import WEIGHT_STEPS, Head, Rows, Sums, solved_head
 
 
 class ReleasedSums(ComponentState):

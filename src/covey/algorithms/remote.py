@@ -38,8 +38,6 @@ from covey.base.rng import Streams
 from covey.data.examples import Client
 from covey.engine.fixed_features import params_of
 from covey.engine.recipe import Recipe
-from covey.heads.state import ClusterSums
-from covey.heads.sums import EXACT, WEIGHT_STEPS, Sums, diagonal_of, fault_of_total
 from covey.membership.estimators import (
     EDGES,
     FEWEST_REPORTING,
@@ -49,6 +47,8 @@ from covey.membership.estimators import (
     combined_counts,
 )
 from covey.membership.truth import Target, has_non_finite_values
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import EXACT, WEIGHT_STEPS, Sums, diagonal_of, fault_of_total
 from covey.secure_sums.messages import Terms
 
 TOO_LARGE = "its sums must leave those over all clients below 2^53 steps"

@@ -24,12 +24,12 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.algorithms.state import Cohort, ObjectiveInputs, RoundResult, ServerState
+from covey.base.component_state import ComponentState
+from covey.base.components import Component, OwnFunction, Share
 from covey.base.events import ChoicesPerturbed, Event, PricesSet
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
-from covey.components.parts import Component, OwnFunction, Share
-from covey.components.state import ComponentState
 
 UNASSIGNED = -1
 """The current cluster of a client that never chose one."""

@@ -55,9 +55,9 @@ from covey.engine.descent import sampling_rate
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob, num_steps
 from covey.engine.recipe import Recipe
-from covey.heads.perturbed import HeadNoise
-from covey.heads.state import ClusterSums, SumNoise, scores_without_client
-from covey.heads.sums import Head, SentHead, Sums
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_state import ClusterSums, SumNoise, scores_without_client
+from covey.models.ridge_sums import Head, SentHead, Sums
 
 SHARE = 0.5
 """Of the local training: what a calibration takes, at least one epoch."""

@@ -23,19 +23,19 @@ from covey.algorithms.simulated import Simulated
 from covey.algorithms.start import gap_split
 from covey.algorithms.state import RoundResult, ServerState
 from covey.algorithms.sums import Asked, OwnSums, counted_sums, without_leavers
+from covey.base.component_state import ComponentState
+from covey.base.components import AboveZero, Part, Positive, Share
 from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned, Event, GroupsSought, HeadsSolved, ModelsMerged
 from covey.base.names import Handle, Params
 from covey.base.params import model_hash
 from covey.base.rng import Streams
-from covey.components.parts import AboveZero, Part, Positive, Share
-from covey.components.state import ComponentState
 from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
-from covey.heads.perturbed import HeadNoise
-from covey.heads.state import ClusterSums
-from covey.heads.sums import WEIGHT_STEPS, Rows
 from covey.membership.references import PlayRound
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import WEIGHT_STEPS, Rows
 
 MEANS = "mean features"
 

@@ -23,11 +23,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
+from covey.base.component_state import ComponentState, States, in_order, keep, kept, without
 from covey.base.events import ClusterAbandoned, ClustersCollapsed, ClusterWaited, Event
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.params import not_finite
-from covey.components.state import ComponentState, States, in_order, keep, kept, without
 from covey.data.examples import Client
 from covey.engine.protocol import Engine, TrainingJob, job_indices, num_steps
 from covey.engine.recipe import Recipe

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Int64
 
 from covey.algorithms.state import ServerState
+from covey.base.component_state import ComponentState
 from covey.base.events import MovesWaited
 from covey.base.names import Handle
-from covey.components.state import ComponentState
-from covey.heads.state import ClusterSums
-from covey.heads.sums import Sums
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import Sums
 from covey.secure_sums.client import movable
 
 

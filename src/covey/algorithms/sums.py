@@ -11,14 +11,14 @@ from torch import Tensor
 from covey.algorithms.federation import Federation
 from covey.algorithms.state import Cohort, ServerState
 from covey.algorithms.sum_moves import Moves, numbers_of, sums_of_numbers, with_waiting_moves
+from covey.base.component_state import ComponentState
 from covey.base.errors import ModelError, RunError
 from covey.base.events import MovesWaited
 from covey.base.names import Handle
-from covey.components.state import ComponentState
 from covey.data.examples import Client
 from covey.engine.fixed_features import width_of
-from covey.heads.state import ClusterSums
-from covey.heads.sums import Sums
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import Sums
 from covey.secure_sums.server import secure_sum
 
 
@@ -26,7 +26,7 @@ class OwnSums(ComponentState):
     """What each client that is counted added to sums, before it was weighed.
 
     Attributes:
-        gram, targets: of each client (`covey.heads.sums.Sums`), each of its records once: at
+        gram, targets: of each client (`covey.models.ridge_sums.Sums`), each of its records once: at
             the smallest weight there is.
     """
 

@@ -16,7 +16,7 @@ from covey.base.errors import ConfigError, ModelError
 from covey.base.names import Params
 from covey.base.params import not_finite
 from covey.base.rng import Streams
-from covey.components.user_code import user_function
+from covey.base.user_code import user_function
 from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob, scored
 from covey.engine.recipe import MULTICLASS

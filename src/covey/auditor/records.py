@@ -13,9 +13,9 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from covey.auditor.result import ModelAudit
+from covey.base.component_names import find
 from covey.base.errors import ConfigError, DataError, ModelError
 from covey.base.files import check_regular
-from covey.components.names import find
 from covey.data.arrays import examples_of
 from covey.data.examples import Client, Examples, Preference, hashes
 from covey.membership.intervals import MIN_RECORDS

@@ -276,7 +276,7 @@ class SumPerturbed(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeadPerturbed(Event):
-    """A ridge head was released under objective perturbation (`covey.heads.perturbed.HeadNoise`).
+    """A ridge head was released under objective perturbation (`models.ridge_noise.HeadNoise`).
 
     Attributes:
         clip, noise_multiplier, regularisation, classes: R, z, lambda and K.

@@ -271,7 +271,7 @@ def _unexpected(error: Exception) -> str:
         return "this needs more memory than there is. Make models or data smaller."
     if isinstance(error, RecursionError):
         return "a file is nested too deeply to be one of covey's. Restore it."
-    from covey.components.own_code import raised_at  # it loads torch
+    from covey.base.own_code import raised_at  # it loads torch
 
     if where := raised_at(error):
         return (

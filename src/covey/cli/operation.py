@@ -37,7 +37,7 @@ from covey.cli.runs import DEFAULT_ROOT, SetOption
 from covey.data.source import DataFile, check_data, data_folder
 
 if TYPE_CHECKING:
-    from covey.deploy.operation import Finding, Status, Tried
+    from covey.flower.operation import Finding, Status, Tried
     from covey.runs.repair import Examination
     from covey.settings.problems import Problem
     from covey.settings.rules import Idle
@@ -463,7 +463,7 @@ def init_folder(
         port: The server's only port.
         organisation: NAME=WHOSE: whose client a node is, which you attest; repeatable.
     """
-    from covey.deploy.folder import Plan, write_federation
+    from covey.flower.deployment import Plan, write_federation
 
     pairs = (each.partition("=") for each in organisation or ())
     organisations = {name: whose for name, _, whose in pairs}
@@ -503,13 +503,13 @@ def check_folder(folder: Path) -> FederationChecked:
     Args:
         folder: A federation's folder, or that of one node.
     """
-    from covey.deploy.operation import check
+    from covey.flower.operation import check
 
     findings = check(folder, datetime.now(UTC))
     return FederationChecked(all(each.level != "error" for each in findings), findings)
 
 
-@text_of("covey.deploy.operation.Status")
+@text_of("covey.flower.operation.Status")
 def lines_of_status(status: Status) -> Iterator[Line]:
     """Yield tables of nodes and runs, or why there are none."""
     if status.problem:
@@ -528,14 +528,14 @@ def status(folder: Path) -> Iterator[Status]:
     Args:
         folder: The folder that `covey deploy init` wrote.
     """
-    from covey.deploy.operation import status_of
+    from covey.flower.operation import status_of
 
     found = status_of(folder)
     yield found
     fail_if(bool(found.problem))
 
 
-@text_of("covey.deploy.operation.Tried")
+@text_of("covey.flower.operation.Tried")
 def lines_of_trial(tried: Tried) -> Iterator[Line]:
     """Yield what came of it, whose steps have been reported."""
     yield f"{tried.left} left, and its proof holds, after {tried.seconds:.0f} s"
@@ -552,7 +552,7 @@ def try_it(*, out: Path | None = None) -> Tried:
     Args:
         out: A new folder, in which all is kept. Default: a temporary one, which is deleted.
     """
-    from covey.deploy.operation import try_federation
+    from covey.flower.operation import try_federation
 
     def report(step: str) -> None:
         console.print(step, soft_wrap=True)

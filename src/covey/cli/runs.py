@@ -18,12 +18,12 @@ import typer
 
 import covey
 from covey.base.as_json import HIDDEN, INLINE, OPTIONAL
+from covey.base.built_ins import BASELINE, REFERENCES
 from covey.base.errors import ConfigError, RunError
 from covey.cli.answer import BAD, FAILED_CHECK, Answer, Commands, Line, fail_if, short, table_of
 from covey.cli.app import console, errors, stoppable
 from covey.cli.commands import RUNS, app
 from covey.cli.progress import shown
-from covey.components.built_ins import BASELINE, REFERENCES
 
 if TYPE_CHECKING:
     from covey.base.figure import RiskEstimate

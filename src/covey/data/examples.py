@@ -12,9 +12,9 @@ from jaxtyping import Float, Float64, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
+from covey.base.components import Component
 from covey.base.errors import ConfigError, DataError
 from covey.base.names import ClientName, Handle
-from covey.components.parts import Component
 
 MASKED = -100
 """The label of a token that does not count: padding. It is torch's own `ignore_index`."""

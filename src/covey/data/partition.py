@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float64, Int, Int64
 from torch import Tensor
 
+from covey.base.components import AboveZero, Component
 from covey.base.errors import DataError
-from covey.components.parts import AboveZero, Component
 from covey.data.examples import Source
 
 Positions = Int[Tensor, "_"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from covey.base.components import AboveZero, NotNegative, Positive
 from covey.base.errors import DataError
-from covey.components.parts import AboveZero, NotNegative, Positive
 from covey.data.source import PUBLICATIONS, ClientSource, DataSet, DataSource, Publication
 
 if TYPE_CHECKING:

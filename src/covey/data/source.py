@@ -15,9 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from covey.base.components import Component, OwnFunction
 from covey.base.errors import ChecksumError, DataError
 from covey.base.files import MEBIBYTE, read_bounded
-from covey.components.parts import Component, OwnFunction
 
 if TYPE_CHECKING:
     from covey.data.clients import PopulationRequest

@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError
 from covey.base.errors import CoveyError, LedgerError, LedgerUnavailable, RunError
 from covey.base.events import RunEndedEarly, RunStarted
 from covey.base.history import History, of_kinds
-from covey.components.own_code import no_foreign_code
+from covey.base.own_code import no_foreign_code
 from covey.dp.status import guarantee_status
 from covey.ledger.backends import resolved
 from covey.ledger.store import Ledger

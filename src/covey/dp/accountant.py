@@ -88,7 +88,7 @@ class EpsilonBound:
     Attributes:
         relation: between the neighbouring data for which this holds.
         accountant: "PLD" (privacy loss distributions), "RDP" (Renyi divergence), or the
-            closed form of ridge heads (`covey.heads.perturbed.HeadNoise`).
+            closed form of ridge heads (`covey.models.ridge_noise.HeadNoise`).
     """
 
     epsilon: float

@@ -19,7 +19,7 @@ from covey.unlearning.facts import HeadsHeld
 from covey.unlearning.guarantee import NoGuarantee
 
 if TYPE_CHECKING:
-    from covey.heads.perturbed import HeadNoise
+    from covey.models.ridge_noise import HeadNoise
 
 Unit = Literal["client", "record"]
 """Whose presence is hidden: all of a client's examples, or one of them."""
@@ -90,7 +90,7 @@ def head_bounds(facts: Iterable[Event]) -> Mapping[Handle, HeadsHeld]:
 
 def weakest_noise(heads: Sequence[HeadPerturbed]) -> "HeadNoise":
     """Return noise that hides no more than that of any of these heads."""
-    from covey.heads.perturbed import HeadNoise
+    from covey.models.ridge_noise import HeadNoise
 
     return HeadNoise(
         clip=max(each.clip for each in heads),

@@ -14,9 +14,9 @@ from itertools import chain
 from typing import Literal
 
 from covey.base import events
+from covey.base.component_names import find, is_known
 from covey.base.history import of_kinds
 from covey.base.names import Handle
-from covey.components.names import find, is_known
 from covey.dp.accountant import (
     EpsilonBound,
     Mechanism,

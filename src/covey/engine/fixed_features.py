@@ -12,9 +12,9 @@ from covey.base.names import Params
 from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Engine, EngineOver, Scored, ScoringJob, scored
 from covey.engine.recipe import Task
-from covey.heads.perturbed import HeadNoise
-from covey.heads.state import SumNoise
-from covey.heads.sums import FEATURE_STEPS, WEIGHT_STEPS, Rows, Sums, feature_grid, sums_of
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_state import SumNoise
+from covey.models.ridge_sums import FEATURE_STEPS, WEIGHT_STEPS, Rows, Sums, feature_grid, sums_of
 
 CHUNK = 1_000
 """Examples whose features are computed at a time: bounds the memory, not the result."""

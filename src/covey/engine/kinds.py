@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from covey.base.components import Count
 from covey.base.errors import ModelError
 from covey.base.files import num_cores
-from covey.components.parts import Count
 from covey.engine.cpu import ParallelEngine, Precision, ReferenceEngine
 from covey.engine.protocol import Engine, EngineFactory
 from covey.engine.ray import RayEngine

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from covey.components.parts import Component
+from covey.base.components import Component
 from covey.engine.protocol import Scored
 
 

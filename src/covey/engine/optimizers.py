@@ -16,8 +16,8 @@ from torch import (
     _foreach_sub_,  # pyright: ignore[reportPrivateImportUsage]
 )
 
+from covey.base.components import Component, NotNegative, OwnFunction, Range
 from covey.base.errors import ConfigError, blamed
-from covey.components.parts import Component, NotNegative, OwnFunction, Range
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
 Step = Callable[[Tensors], None]

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from covey.base.components import Component
 from covey.base.names import Params
 from covey.base.rng import Streams
-from covey.components.parts import Component
 from covey.data.examples import Examples, to_floats
 from covey.engine.recipe import MULTICLASS, Labels, Losses, Outputs, Recipe, Task
 from covey.models.build import model_outputs, set_params

@@ -22,9 +22,9 @@ from torch import (
     nn,
 )
 
+from covey.base.components import Component, NotNegative, OwnFunction, Positive, Share
 from covey.base.errors import ConfigError, DataError, blamed
 from covey.base.names import Params
-from covey.components.parts import Component, NotNegative, OwnFunction, Positive, Share
 from covey.data.examples import MASKED
 from covey.engine.optimizers import Optimizer, Sgd
 

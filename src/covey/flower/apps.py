@@ -11,11 +11,11 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from covey.api import load
+from covey.base.components import reference
 from covey.base.errors import ConfigError
 from covey.base.history import History
 from covey.base.names import ClientName, round_number
-from covey.components.own_code import only_from
-from covey.components.parts import reference
+from covey.base.own_code import only_from
 from covey.engine.kinds import FlowerNodes
 from covey.flower.client import shared_settings_hash
 from covey.flower.server import AdmissionPolicy, FlowerServer

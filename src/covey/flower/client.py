@@ -24,12 +24,11 @@ from covey.aggregation.base import ClientUpdate
 from covey.algorithms.client_requests import ClientRequest
 from covey.algorithms.selection import choice_epsilon
 from covey.algorithms.state import LAYERS, OWN_RECORDS, PERSONAL, with_final_losses
+from covey.base.components import reference
 from covey.base.errors import ConfigError
 from covey.base.names import Params
-from covey.components.parts import reference
 from covey.data.arrays import examples_of, read_client
 from covey.data.examples import Examples
-from covey.deploy.node import NodeFile
 from covey.engine.kinds import FlowerNodes
 from covey.flower.client_runtime import (
     ClientRuntime,
@@ -55,6 +54,7 @@ from covey.models.build import PassedModel
 from covey.secure_sums.messages import RefusedError
 from covey.settings.clients import Overrides
 from covey.settings.load import Config, load_config
+from covey.settings.node import NodeFile
 
 log = logging.getLogger(__name__)
 

@@ -31,9 +31,9 @@ from covey.data.examples import Client, Preference
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob
 from covey.engine.recipe import Recipe
-from covey.heads.sums import Sums
 from covey.membership.estimators import RiskContext, own_counts
 from covey.models.build import held_params
+from covey.models.ridge_sums import Sums
 from covey.settings.aggregation import summed_up
 from covey.settings.algorithm import selection_config
 from covey.settings.clients import Overrides, population_and_notes

@@ -22,16 +22,16 @@ from covey.base.errors import ConfigError, DataError, RunError
 from covey.base.files import make_folder, user_folder
 from covey.base.params import model_hash
 from covey.data.examples import Client
-from covey.deploy.node import NodeFile
 from covey.flower.client_runtime import ClientRuntime
 from covey.flower.identity import identities_in
 from covey.flower.memory import EXACT, read_kept, write_kept
-from covey.heads.sums import Sums
+from covey.models.ridge_sums import Sums
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Identities
 from covey.secure_sums.messages import Reason, RefusedError, Terms
 from covey.settings.aggregation import summed_up
 from covey.settings.load import Config
+from covey.settings.node import NodeFile
 
 _LOSS = "the client could be asked for two sums that tell its own"
 

@@ -23,8 +23,8 @@ from covey.algorithms.client_requests import ClientContext, ClientRequest, Clien
 from covey.base.errors import CoveyError
 from covey.base.names import ClientName, Handle, Params
 from covey.flower.identity import InvalidMessageError
-from covey.heads.sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
 from covey.membership.estimators import EDGES, FOLDS
+from covey.models.ridge_sums import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
 from covey.secure_sums.messages import Reason
 
 KIND = "train"

@@ -31,10 +31,10 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from pydantic import Field
 
+from covey.base.components import Component, OwnFunction, Share
 from covey.base.errors import ConfigError
 from covey.base.figure import RiskEstimate
 from covey.base.names import Params
-from covey.components.parts import Component, OwnFunction, Share
 
 
 def scores_of(losses: Float[ndarray, " records"]) -> Float[ndarray, " records"]:

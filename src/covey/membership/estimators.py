@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from numpy import ndarray
 
+from covey.base.components import Component, Positive
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.rng import Streams
-from covey.components.parts import Component, Positive
 from covey.data.examples import Client, Examples, ShiftRange
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.attacks import cross_fitted, folds, scores_of

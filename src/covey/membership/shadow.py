@@ -21,12 +21,12 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from covey.base.component_state import ComponentState, kept
+from covey.base.components import Positive
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.names import Params
 from covey.base.params import not_finite
 from covey.base.rng import Streams
-from covey.components.parts import Positive
-from covey.components.state import ComponentState, kept
 from covey.data.examples import Examples
 from covey.data.partition import apportion
 from covey.engine.protocol import Engine, Scored, ScoringJob

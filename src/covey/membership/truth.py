@@ -17,13 +17,13 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
+from covey.base.built_ins import LOSS
+from covey.base.component_state import ComponentState, States
 from covey.base.events import ClusterAudited
 from covey.base.figure import RiskEstimate
 from covey.base.names import Handle, Params
 from covey.base.params import not_finite
 from covey.base.rng import Streams
-from covey.components.built_ins import LOSS
-from covey.components.state import ComponentState, States
 from covey.data.examples import MASKED, Client, Examples, to_floats
 from covey.engine.protocol import Engine, ScoredOnce, ScoringJob
 from covey.membership.attacks import cross_fitted, scores_of

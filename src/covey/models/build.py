@@ -12,13 +12,13 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from covey.base.built_ins import BUILT_INS
+from covey.base.components import Component, OwnFunction, Texts
 from covey.base.errors import ConfigError, CoveyError, ModelError, blamed
 from covey.base.names import Params
+from covey.base.own_code import raised_at
 from covey.base.params import model_hash
 from covey.base.rng import Streams
-from covey.components.built_ins import BUILT_INS
-from covey.components.own_code import raised_at
-from covey.components.parts import Component, OwnFunction, Texts
 from covey.models import networks
 
 

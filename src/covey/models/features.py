@@ -17,10 +17,10 @@ from numpy import ndarray
 from pydantic import Field
 from torch import Tensor, nn
 
+from covey.base.components import AboveZero, Component, OwnFunction, Part, Positive, Share
 from covey.base.errors import ConfigError, ModelError, blamed
+from covey.base.own_code import source_hash
 from covey.base.rng import Streams
-from covey.components.own_code import source_hash
-from covey.components.parts import AboveZero, Component, OwnFunction, Part, Positive, Share
 from covey.data.examples import normalised
 from covey.models.build import ModelFactory, check_image, made_module, refuse_module
 

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from covey.base.built_ins import LOSS
 from covey.base.events import ClientExposed, ModelAttacked
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History
 from covey.base.names import Handle, round_number
-from covey.components.built_ins import LOSS
 
 NOT_FINISHED = "it is measured when a run ends, and this one has not"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import tomli_w
 
+from covey.base.built_ins import BASELINE, LOSS, REFERENCES
 from covey.base.errors import ConfigError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.components.built_ins import BASELINE, LOSS, REFERENCES
 from covey.dp.status import guarantee_status
 from covey.report.clients import client_summaries, diverged_sentences
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from covey.base.built_ins import BASELINE
 from covey.base.history import History
-from covey.components.built_ins import BASELINE
 from covey.report.figures import (
     INK,
     MARKERS,

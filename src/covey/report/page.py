@@ -12,11 +12,11 @@ from typing import Any
 import tomli_w
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from covey.base.built_ins import BASELINE, REFERENCES
 from covey.base.figure import Figure, number
 from covey.base.files import make_folder, replace_whole
 from covey.base.history import History
 from covey.base.names import round_number
-from covey.components.built_ins import BASELINE, REFERENCES
 from covey.report.clients import diverged_sentences
 from covey.report.comparison import comparison, labels, means, with_baselines
 from covey.report.queries import Reported, group_sizes, metrics_csv, utility, utility_of

@@ -14,7 +14,7 @@ from covey.base.as_json import json_of
 from covey.base.errors import LedgerError
 from covey.base.files import file_hash, read_bounded, replace_whole
 from covey.base.history import History
-from covey.components.own_code import no_foreign_code
+from covey.base.own_code import no_foreign_code
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
 from covey.runtime.folder import RunFolder

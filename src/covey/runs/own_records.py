@@ -26,11 +26,10 @@ from covey.base.as_json import HIDDEN
 from covey.base.errors import ConfigError, CoveyError, RunError
 from covey.base.files import check_regular
 from covey.base.names import ClientName, Params
+from covey.base.own_code import no_foreign_code
 from covey.base.rng import Streams
-from covey.components.own_code import no_foreign_code
 from covey.data.arrays import read_client
 from covey.data.population import brought_order
-from covey.deploy.node import NodeFile
 from covey.engine.protocol import ScoringJob
 from covey.ledger.store import Ledger
 from covey.membership.references import loss_drop, top_share
@@ -40,6 +39,7 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.states import checked_state
 from covey.settings.clients import Overrides
 from covey.settings.load import load_config
+from covey.settings.node import NodeFile
 
 MIN_ROUNDS = 4
 """Quartiles of fewer losses are one or two of them."""

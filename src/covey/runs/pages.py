@@ -13,7 +13,7 @@ from torch import Tensor
 from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
-from covey.components.own_code import no_foreign_code
+from covey.base.own_code import no_foreign_code
 from covey.data.population import Population
 from covey.report.page import write_report
 from covey.report.queries import Reported, round_line

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from covey.base.component_names import PASSED, is_missing, pass_again
+from covey.base.components import Component, Unread, components_in
 from covey.base.errors import ConfigError, CoveyError, ModelError, RunError
 from covey.base.names import BASES, Basis, ClientName
-from covey.components.names import PASSED, is_missing, pass_again
-from covey.components.own_code import only_from
-from covey.components.parts import Component, Unread, components_in
+from covey.base.own_code import only_from
 from covey.data.arrays import read_client
 from covey.ledger.store import Ledger
 from covey.models.build import NETWORKS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from covey.base.errors import ConfigError, CoveyError, RunError
 from covey.base.history import History
 from covey.base.names import ClientName, Handle, Params
-from covey.components.own_code import no_foreign_code
+from covey.base.own_code import no_foreign_code
 from covey.dp.status import GuaranteeStatus, guarantee_status
 from covey.ledger.store import Ledger
 from covey.membership.attacks import Scorer

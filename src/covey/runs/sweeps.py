@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from covey.base.components import Component
 from covey.base.errors import ConfigError
 from covey.base.files import replace_whole
 from covey.base.history import History
-from covey.components.parts import Component
 from covey.report.comparison import comparison, frame_of, means
 from covey.runs.pages import page_over, reported
 from covey.runtime.folder import RunFolder

@@ -6,14 +6,14 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from covey.base.components import create
 from covey.base.files import make_folder, read_text, replace_whole
 from covey.base.history import History
-from covey.components.own_code import only_from
-from covey.components.parts import create
+from covey.base.own_code import only_from
 from covey.report.queries import final_figures, replays, round_figures, told_settings
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import Observer
-from covey.trackers import Background, TrackedRun, Tracker
+from covey.settings.trackers import Background, TrackedRun, Tracker
 
 log = logging.getLogger(__name__)
 

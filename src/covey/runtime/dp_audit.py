@@ -29,9 +29,9 @@ from covey.dp.run_guarantees import guarantees
 from covey.engine.descent import private_gradients
 from covey.engine.protocol import TrainingJob
 from covey.engine.recipe import Recipe
-from covey.heads.perturbed import HeadNoise
-from covey.heads.state import SumNoise
-from covey.heads.sums import FEATURE_STEPS, MAX_NORM, Rows, Sums, sums_of, target_norm
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_state import SumNoise
+from covey.models.ridge_sums import FEATURE_STEPS, MAX_NORM, Rows, Sums, sums_of, target_norm
 from covey.settings.aggregation import (
     anonymity_of,
     head_noise_of,
@@ -190,7 +190,7 @@ def head_draws(
 
         y = lambda theta,    log p/q = -|a^T y - c|^2 + ...
 
-    a is the direction of the canary's features, c as in `covey.heads.perturbed`.
+    a is the direction of the canary's features, c as in `covey.models.ridge_noise`.
     """
     canary = _loud(1)
     phi = noise.bounded(canary, CLASSES).features[0].double()

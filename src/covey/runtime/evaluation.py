@@ -25,7 +25,7 @@ from covey.base.figure import Figure
 from covey.base.history import History, RoundRow
 from covey.base.metrics import ByModel, Judged
 from covey.base.names import ClientName, Handle, Params
-from covey.components.user_code import user_function
+from covey.base.user_code import user_function
 from covey.data.examples import Client
 from covey.data.population import Population
 from covey.engine.metrics import Metric

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
+from covey.base.component_names import PASSED
 from covey.base.errors import ConfigError, LedgerError, RunError
 from covey.base.files import (
     checked,
@@ -28,8 +29,7 @@ from covey.base.files import (
 )
 from covey.base.history import History
 from covey.base.names import Basis, ClientName, Handle
-from covey.components.names import PASSED
-from covey.components.own_code import origins_of
+from covey.base.own_code import origins_of
 from covey.data.source import DataProfile
 from covey.ledger.store import Ledger
 from covey.runtime.ledger_record import LedgerReader

@@ -24,9 +24,6 @@ from covey.base.rng import Streams
 from covey.data.examples import Client, Examples
 from covey.dp.current_guarantee import head_bounds
 from covey.engine.fixed_features import LocalRecords
-from covey.heads.perturbed import HeadNoise
-from covey.heads.state import ClusterSums
-from covey.heads.sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, SentHead
 from covey.membership.attacks import cross_fitted
 from covey.membership.audit import WEIGHTS
 from covey.membership.intervals import MIN_RECORDS, with_extremes
@@ -39,6 +36,9 @@ from covey.membership.weights_attack import (
     membership_weights,
     population_scores,
 )
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, SentHead
 from covey.settings.run import BuiltRun
 
 BOUND = "bound"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from covey.base.components import Unread, create
 from covey.base.errors import CoveyError
 from covey.base.events import RecordsChanged, RunStarted
 from covey.base.files import read_text
 from covey.base.names import Basis, ClientName, Handle
-from covey.components.own_code import no_foreign_code
-from covey.components.parts import Unread, create
+from covey.base.own_code import no_foreign_code
 from covey.data.source import DataSource, data_folder
 from covey.ledger.store import Ledger
 from covey.runtime.copies import BASELINE, RENDERED, Mention, copies_of, masked, unrecorded

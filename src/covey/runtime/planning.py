@@ -19,8 +19,8 @@ from covey.algorithms.simulated import Simulated
 from covey.base import events
 from covey.base.errors import ConfigError, RunError
 from covey.base.names import Basis, ClientName, Handle, Params
+from covey.base.own_code import no_foreign_code, only_from
 from covey.base.rng import Streams
-from covey.components.own_code import no_foreign_code, only_from
 from covey.data.examples import Client, Examples, Preference
 from covey.data.population import absent_population
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob

@@ -12,7 +12,7 @@ from covey.base.errors import LedgerError, RunError
 from covey.base.events import ComponentsUsed, ThresholdChanged
 from covey.base.history import History
 from covey.base.names import ClientName, Handle
-from covey.components.own_code import ForeignCodeError
+from covey.base.own_code import ForeignCodeError
 from covey.data.data_hash import data_hash
 from covey.data.examples import Client
 from covey.ledger.store import Ledger

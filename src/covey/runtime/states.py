@@ -20,6 +20,7 @@ from torch import Tensor
 
 from covey.aggregation.base import ClientUpdate
 from covey.algorithms.state import ServerState
+from covey.base.component_state import decoded, encoded
 from covey.base.errors import LedgerError, RunError
 from covey.base.files import (
     check_regular,
@@ -32,7 +33,6 @@ from covey.base.files import (
 )
 from covey.base.names import Handle, Params, another_format
 from covey.base.params import model_hash, named, safetensors_pieces, unprefixed
-from covey.components.state import decoded, encoded
 from covey.ledger.rows import FileHashes
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, checkpoint_path, checkpoint_paths, round_of, rounds_in

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from covey.base.errors import LedgerError, RunError
 from covey.base.files import read_bounded
 from covey.base.names import ClientName
-from covey.components.own_code import no_foreign_code
+from covey.base.own_code import no_foreign_code
 from covey.ledger.tree import entries_of, is_included
 from covey.unlearning.facts import WORD, Facts
 from covey.unlearning.proof import Proof, brief, check_proof, subject_mark, unsealed

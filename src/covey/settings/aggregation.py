@@ -22,16 +22,16 @@ from covey.aggregation.server import ServerStep
 from covey.algorithms.algorithm import Subtractable
 from covey.algorithms.client_requests import SummedUp
 from covey.algorithms.own_steps import user_aggregator, user_server_step
+from covey.base.components import Component, OwnFunction, components_in
 from covey.base.errors import ConfigError
 from covey.base.events import FROZEN, ComponentsUsed
 from covey.base.names import Handle, Params
+from covey.base.own_code import source_hash
 from covey.base.rng import Streams
-from covey.components.own_code import source_hash
-from covey.components.parts import Component, OwnFunction, components_in
-from covey.heads.perturbed import HeadNoise
-from covey.heads.state import SumNoise
 from covey.models.build import held_hash
 from covey.models.features import FrozenFeatures
+from covey.models.ridge_noise import HeadNoise
+from covey.models.ridge_state import SumNoise
 from covey.settings.load import CHANGES_NOTHING, Config
 from covey.settings.schema import Sections
 from covey.unlearning.plan import SumKind

@@ -23,13 +23,13 @@ from covey.algorithms.selection import (
 )
 from covey.algorithms.simulated import Simulated
 from covey.algorithms.state import RoundResult, ServerState
+from covey.base.components import components_in
 from covey.base.errors import ConfigError
 from covey.base.events import ClientsAssigned
 from covey.base.names import Handle, Params
 from covey.base.params import layers_of
 from covey.base.rng import Streams
-from covey.components.parts import components_in
-from covey.components.user_code import GlobalRandomness
+from covey.base.user_code import GlobalRandomness
 from covey.engine.protocol import Engine
 from covey.engine.recipe import TASKS, Recipe
 from covey.settings.aggregation import (

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from covey.algorithms.algorithm import Clustered
 from covey.algorithms.client_requests import ClientRequest, ClientResponse
 from covey.algorithms.state import Cohort
+from covey.base.components import Unread
 from covey.base.errors import ConfigError, DataError
 from covey.base.events import Event
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.components.parts import Unread
-from covey.components.user_code import GlobalRandomness, user_function
+from covey.base.user_code import GlobalRandomness, user_function
 from covey.data.clients import PopulationRequest
 from covey.data.examples import Preference, ShiftRange
 from covey.data.population import (

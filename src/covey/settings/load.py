@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast, no_type_check
 import tomli_w
 from pydantic import ValidationError, ValidationInfo, model_validator
 
+from covey.base.components import Component
 from covey.base.errors import ConfigError
 from covey.base.files import read_text
-from covey.components.own_code import no_foreign_code
-from covey.components.parts import Component
+from covey.base.own_code import no_foreign_code
 from covey.settings.problems import Problem, holder_missing, problems_of, together
 from covey.settings.reference import kind_at, known_settings
 from covey.settings.rules import Idle, Refusal, reasons, refusals

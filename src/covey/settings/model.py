@@ -9,9 +9,9 @@ from torch import nn
 from covey.algorithms.algorithm import Clustered
 from covey.base.errors import ConfigError, CoveyError, DataError, ModelError
 from covey.base.names import Params
+from covey.base.own_code import raised_at
 from covey.base.params import model_hash
 from covey.base.rng import Streams
-from covey.components.own_code import raised_at
 from covey.data.examples import Client, Examples, to_floats
 from covey.data.population import Population
 from covey.engine.descent import check_private

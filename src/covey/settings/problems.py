@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from covey.components.built_ins import DEFAULTS
-from covey.components.described import settings_of_kind
+from covey.base.built_ins import DEFAULTS
+from covey.base.component_docs import settings_of_kind
 from covey.settings.reference import (
     Spec,
     choices,

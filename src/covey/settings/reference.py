@@ -11,11 +11,11 @@ from typing import Any, TypeGuard
 
 from pydantic import BaseModel
 
+from covey.base.built_ins import DEFAULTS
+from covey.base.component_docs import described, described_in, settings_of_kind
+from covey.base.component_names import find
+from covey.base.components import Part, shared_settings
 from covey.base.errors import ConfigError
-from covey.components.built_ins import DEFAULTS
-from covey.components.described import described, described_in, settings_of_kind
-from covey.components.names import find
-from covey.components.parts import Part, shared_settings
 from covey.settings.schema import Sections
 
 Spec = Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 What a setting means stands in its section's docstring: `covey config schema`, the file of
 `covey config init` and docs/settings.md tell it from there. A section that is a component
-(`covey.components.parts`) is described by its own class.
+(`covey.base.components`) is described by its own class.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from covey.aggregation.base import Aggregation
 from covey.aggregation.mean import Mean
 from covey.algorithms.algorithm import Algorithm
 from covey.algorithms.ifca import IfcaMir
-from covey.components.parts import (
+from covey.base.components import (
     AboveZero,
     Count,
     NotNegative,
@@ -40,7 +40,7 @@ from covey.engine.recipe import Constant, Loss, Objective, Recipe, Schedule, Tas
 from covey.membership.estimators import FederatedEstimator, RiskEstimator
 from covey.models.build import ModelFactory, ModelFunction
 from covey.models.networks import MnistCnn
-from covey.trackers import Tracker
+from covey.settings.trackers import Tracker
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
 ByHandle = Annotated[

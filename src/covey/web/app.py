@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from covey.base.errors import RunError
-from covey.components.own_code import no_foreign_code
+from covey.base.own_code import no_foreign_code
 from covey.web import pages
 from covey.web.forms import Forms
 from covey.web.guard import Guard

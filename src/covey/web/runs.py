@@ -14,7 +14,7 @@ from typing import Any
 from covey.base.errors import CoveyError
 from covey.base.files import read_text
 from covey.base.history import History
-from covey.components.own_code import no_foreign_code
+from covey.base.own_code import no_foreign_code
 from covey.desk.runs import Reading, RunEntry, entry_of_folder, run_folders
 from covey.ledger.store import Ledger
 from covey.report.queries import Reported

@@ -21,8 +21,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError
 
+from covey.base.components import Section
 from covey.base.errors import ConfigError
-from covey.components.parts import Section
 from covey.settings.load import Config, replace_setting, take_strange
 from covey_papers.reproduce.record import Printed
 

@@ -8,9 +8,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from covey.base.built_ins import BUILT_INS
 from covey.base.errors import ConfigError
-from covey.components.built_ins import BUILT_INS
-from covey.components.own_code import check_import
+from covey.base.own_code import check_import
 
 GROUP = "covey.components"
 PASSED = "python:"

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from pydantic import field_validator
 
+from covey.base.components import Component
 from covey.base.errors import ConfigError
-from covey.components.parts import Component
 
 Figures = Mapping[str, float]
 """Figures by name, such as `accuracy`, `accuracy/GROUP`, `risk/cluster_0`.

@@ -33,10 +33,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
 from covey.algorithms.algorithm import Clustered
+from covey.base.built_ins import DEFAULTS, NEWCOMERS, ROBUST
+from covey.base.components import reference
 from covey.base.errors import ConfigError, RunError
 from covey.base.files import flush_folder, read_text, replace_whole
-from covey.components.built_ins import DEFAULTS, NEWCOMERS, ROBUST
-from covey.components.parts import reference
 from covey.data.population import read_organisations
 from covey.engine.kinds import FlowerNodes
 from covey.settings.clients import least_organisations
@@ -177,7 +177,7 @@ class Declaration:
     def files(self, **more: object) -> Iterator[tuple[str, bytes]]:
         """Yield the files of the templates' tree, filled in, by their paths in the folder."""
         environment = Environment(  # noqa: S701 - scripts and settings, not HTML
-            loader=PackageLoader("covey.deploy"),
+            loader=PackageLoader("covey.flower"),
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,

@@ -28,10 +28,10 @@ from jaxtyping import Float, Int64
 from pydantic import PrivateAttr
 from torch import Tensor
 
+from covey.base.component_state import ComponentState
 from covey.base.names import Handle
 from covey.base.rng import Draws, with_noise
-from covey.components.state import ComponentState
-from covey.heads.sums import (
+from covey.models.ridge_sums import (
     CLIENT_STEPS,
     FEATURE_STEPS,
     MAX_NORM,
@@ -88,7 +88,7 @@ class SumNoise:
         E_B: N(0, 2 s^2 R^2 |t|^2), in the directions in which targets add up to 0
         s = z times what one client adds at most
 
-    In the norm of `covey.heads.sums` it is N(0, s^2) on every coordinate: one Gaussian
+    In the norm of `covey.models.ridge_sums` it is N(0, s^2) on every coordinate: one Gaussian
     mechanism of multiplier z, half of whose mu^2 is A's, and half B's.
 
     Attributes:
@@ -163,10 +163,10 @@ class ClusterSums(ComponentState):
     """A_j and B_j of every cluster, and how its head is solved from them.
 
     Attributes:
-        gram, targets: the sums, cluster by cluster (`covey.heads.sums.Sums`).
+        gram, targets: the sums, cluster by cluster (`covey.models.ridge_sums.Sums`).
         counted: whose records are in them: the cluster and the weight of each client.
         clients: how many that were. Where `counted` has fewer, somebody left.
-        pooling, regularisation: of each cluster, as `covey.heads.sums.solved_head` takes them.
+        pooling, regularisation: of each cluster, as `ridge_sums.solved_head` takes them.
         digests: of what remote clients sent, before it is weighed: they must send the same
             again to be taken off.
     """

@@ -25,12 +25,12 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from covey.base.built_ins import DEFAULTS
 from covey.base.errors import ConfigError, CoveyError, RunError
 from covey.base.files import permissions_of_others, read_bounded, read_text
-from covey.components.built_ins import DEFAULTS
 from covey.data.arrays import read_client
 from covey.data.population import read_organisations
-from covey.deploy.folder import (
+from covey.flower.deployment import (
     AUTHORITY,
     CONNECTION,
     SWITCHES,
@@ -42,10 +42,10 @@ from covey.deploy.folder import (
     general_name,
     write_federation,
 )
-from covey.deploy.node import NodeFile
 from covey.settings.aggregation import masks_told, summed_up
 from covey.settings.clients import least_organisations
 from covey.settings.load import Config
+from covey.settings.node import NodeFile
 
 FLOWER = ((1, 41), (1, 43))
 """The first version of Flower that covey is made for, and the first that it is not."""

@@ -40,8 +40,15 @@ from jaxtyping import Float64
 from numpy import ndarray
 from torch import Tensor
 
-from covey.heads.state import targets_of
-from covey.heads.sums import FEATURE_STEPS, MAX_NORM, WEIGHT_STEPS, Rows, Sums, bounded_records
+from covey.models.ridge_state import targets_of
+from covey.models.ridge_sums import (
+    FEATURE_STEPS,
+    MAX_NORM,
+    WEIGHT_STEPS,
+    Rows,
+    Sums,
+    bounded_records,
+)
 
 GRID = 2.0**20
 """Steps of a released head in 1: rounding what real noise is in tells nothing more."""

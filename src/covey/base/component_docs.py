@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from covey.components.built_ins import BUILT_INS, DEFAULTS
-from covey.components.names import find, known_names
+from covey.base.built_ins import BUILT_INS, DEFAULTS
+from covey.base.component_names import find, known_names
 
 
 @cache

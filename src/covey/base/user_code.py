@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from covey.base.errors import ConfigError, CoveyError
-from covey.components.own_code import raised_at
+from covey.base.own_code import raised_at
 
 P = ParamSpec("P")
 R = TypeVar("R")

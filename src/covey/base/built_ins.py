@@ -75,9 +75,9 @@ BUILT_INS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "top-k": "covey.engine.metrics:TopK",
         },
         "tracker": {
-            "tensorboard": "covey.trackers:TensorBoard",
-            "mlflow": "covey.trackers:MLflow",
-            "wandb": "covey.trackers:WeightsAndBiases",
+            "tensorboard": "covey.settings.trackers:TensorBoard",
+            "mlflow": "covey.settings.trackers:MLflow",
+            "wandb": "covey.settings.trackers:WeightsAndBiases",
         },
         "attack": {
             "loss": "covey.membership.attacks:LossAttack",

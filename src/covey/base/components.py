@@ -27,10 +27,9 @@ from pydantic_core import (
     to_jsonable_python,
 )
 
-from covey.base.errors import ConfigError
-from covey.components.built_ins import DEFAULTS
-from covey.components.described import described_in, settings_of_kind, spec_of_kind
-from covey.components.names import (
+from covey.base.built_ins import DEFAULTS
+from covey.base.component_docs import described_in, settings_of_kind, spec_of_kind
+from covey.base.component_names import (
     PASSED,
     coveys_packages,
     find,
@@ -39,7 +38,8 @@ from covey.components.names import (
     passed,
     recorded_names,
 )
-from covey.components.own_code import ForeignCodeError, check_import, source_hash
+from covey.base.errors import ConfigError
+from covey.base.own_code import ForeignCodeError, check_import, source_hash
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]

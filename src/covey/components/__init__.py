@@ -1,1 +1,0 @@
-"""Replaceable parts: how they are named, found, checked, and what they keep."""

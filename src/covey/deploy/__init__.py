@@ -1,1 +1,0 @@
-"""Folders from which a federation on Flower is started, and what can be said of them."""

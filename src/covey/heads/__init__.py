@@ -1,1 +1,0 @@
-"""Linear heads that are solved from sums over clients instead of trained."""
