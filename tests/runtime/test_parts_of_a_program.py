@@ -12,7 +12,7 @@ import pytest
 
 import covey
 from covey.base import component_names as names
-from covey.base import parts
+from covey.base import components as parts
 from covey.base.own_code import source_hash
 
 CELL = """

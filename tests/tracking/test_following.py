@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import covey
 from covey import Config, ConfigError, load, resume
-from covey import trackers as background
 from covey.runs.tracking import Follower
 from covey.runtime.folder import RunFolder, settings_hash
+from covey.settings import trackers as background
 from covey.settings.trackers import Background
 from plugins.tracker_lines import Lines
 from tracking.conftest import LINES, TINY, curves_of, lines_of, mlflow_run, scalars_of, single

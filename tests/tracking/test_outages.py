@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from covey import trackers as background
+from covey.settings import trackers as background
 from covey.settings.trackers import Background
 from tracking.conftest import LINES, lines_of
 
