@@ -437,7 +437,7 @@ class Keeping(ClusterSelection):
         target_share: share of the clients that every cluster keeps, above 0 and at most 1 /
             `num_clusters`: by a subsidy (`priced`), or at random (`rebalanced`, after choices
             by `threshold`; with `risk.name = "none"` these are by `loss`, and it is the
-            paper's RR-Cluster, see `docs/privacy.md`).
+            paper's RR-Cluster, see `docs/guides/privacy.md`).
     """
 
     weighs: ClassVar[bool] = False
