@@ -121,7 +121,9 @@ NO_REFERENCE = (
 
 
 class Solved(Subtractable):
-    """FedAvg, IFCA and IFCA-MIR with ridge heads in closed form, from sums (`docs/solved.md`).
+    """FedAvg, IFCA and IFCA-MIR with ridge heads in closed form, from sums.
+
+    What it gives away, and under which noise: `docs/concepts/ridge-heads.md`.
 
         A_i = w_i sum_r phi_r phi_r^T,    B_i = w_i sum_r phi_r t_r^T
         theta_j = (A_j + gamma A_rest + lambda m I)^-1 (B_j + gamma B_rest)

@@ -187,11 +187,11 @@ class PrivacyConfig(SettingsSection):
             below 1 it is secret who came, which takes a method with one cluster. With
             `method.name = "solved"` on the sums of each cluster, once.
         record_clip: C: largest L2 norm of one example's gradient; above 0, clients train by
-            DP-SGD (`docs/privacy.md`). By itself no guarantee. With `method.name =
-            "solved"`: R, the largest residual of a record (`docs/solved.md`).
+            DP-SGD (`docs/guides/privacy.md`). By itself no guarantee. With `method.name =
+            "solved"`: R, the largest residual of a record (`docs/concepts/ridge-heads.md`).
         record_noise: z: noise on each step's sum of clipped gradients, in units of
             `record_clip`, which it needs. With `method.name = "solved"` on every head that
-            is released, by the server (`docs/solved.md`).
+            is released, by the server (`docs/concepts/ridge-heads.md`).
         selection_noise: b: clients choose by report-noisy-min, and one choice is 2 / b
             differentially private. For `ifca`, and `ifca-mir` by `loss` or `weighted`;
             without a warm start.
@@ -200,7 +200,7 @@ class PrivacyConfig(SettingsSection):
             server sees sums over clients only: the sums of `method.name = "solved"` (with
             `initialisation = "random"` or one cluster), the updates of `fedavg`, `fedprox`
             and `ditto` (with `aggregation.name = "mean"`, in steps of 2^-24), and the counts of
-            `risk.name = "federated"` (`docs/solved.md`).
+            `risk.name = "federated"` (`docs/concepts/threat-model.md`).
         min_cohort: a sum under masks is over at least so many clients; who comes with fewer
             waits, and who was summed together moves together.
     """
