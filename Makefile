@@ -62,7 +62,7 @@ mutants: setup
 results: setup
 	$(PYTEST) -m results
 
-# Violence, as often as docs/reliability.md says.
+# Violence, as often as docs/guides/scaling.md says.
 torture: setup
 	$(PYTEST) -m torture -s
 

@@ -46,7 +46,7 @@ def test_honest_clients_are_summed_exactly(clients):
 
 
 MOVED = {1: 0.0, 2: 0.25, 3: 0.35, 4: 0.45}
-"""The most that so many of ten move the risk by: docs/reliability.md."""
+"""The most that so many of ten move the risk by."""
 
 
 @pytest.mark.parametrize("turned", [False, True])
