@@ -35,7 +35,7 @@ class Parallel(EngineFactory):
 
 
 class FlowerNodes(EngineFactory):
-    """Clients on machines of their own (`docs/flower.md`), who keep their examples there.
+    """Clients on machines of their own (`docs/guides/flower.md`), who keep their examples there.
 
     Attributes:
         workers: threads on each node; 0: one per core. Changes no result.
@@ -51,7 +51,7 @@ class FlowerNodes(EngineFactory):
 
 
 class Ray(Parallel):
-    """`parallel` on every node of a Ray cluster (`docs/ray.md`): `workers` threads on each.
+    """`parallel` on every node of a Ray cluster (`docs/guides/scaling.md`): `workers` threads each.
 
     Attributes:
         address: of the cluster, `auto` or `host:port`; empty: `RAY_ADDRESS`, else one that

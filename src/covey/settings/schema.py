@@ -145,7 +145,7 @@ class TrainConfig(SettingsSection):
             (`method.name = "solved"`, `leaving.store_updates`).
         keep_losses: every client keeps, on its own side, the loss of each of its records in
             every round, as training computes it anyway; which are the most exposed, `covey
-            explain --records` finds (`docs/record_risk.md`). No model changes by it. Not with
+            explain --records` finds (`docs/guides/risk.md`). No model changes by it. Not with
             DP-SGD or `method.name = "solved"`.
     """
 
@@ -321,7 +321,7 @@ class Sections(SettingsSection):
     Attributes:
         seed: the root of every random stream.
         rounds: exchanges between server and clients.
-        tracking: who else is told of every round (`docs/tracking.md`), and changes no
+        tracking: who else is told of every round (`docs/guides/runs.md`), and changes no
             result: a list of trackers, each by its name or as a table such as `{name =
             "mlflow", uri = "http://localhost:5000"}`.
         metrics: what else is measured of every client's model at the end, on examples that
