@@ -32,7 +32,7 @@ def one_weight() -> nn.Module:
 
 
 @pytest.fixture
-def one_step(one_weight: nn.Module) -> Callable[..., Clients]:
+def one_step(one_weight) -> Callable[..., Clients]:
     """The steps of a round: one of gradient descent with rate 1; a weighted mean."""
 
     def make(weights: Literal["equal", "examples"]) -> Clients:
@@ -43,12 +43,12 @@ def one_step(one_weight: nn.Module) -> Callable[..., Clients]:
 
 
 @pytest.fixture
-def steps(one_step: Callable[..., Clients]) -> Clients:
+def steps(one_step) -> Clients:
     return one_step("equal")
 
 
 @pytest.fixture
-def point(make_client: MakeClient) -> Callable[..., Client]:
+def point(make_client) -> Callable[..., Client]:
     """A client that holds one number x of class y, as often as it is told to."""
 
     def make(name: str, x: float, y: int, times: int = 1, weight: float = 0.0) -> Client:

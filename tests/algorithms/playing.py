@@ -1,12 +1,13 @@
 """Algorithms as tests play them: with the steps of a round, on one cohort after another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from covey import (
     Algorithm,
     Clients,
+    Config,
     Params,
     RoundResult,
     ServerState,
@@ -23,21 +24,8 @@ from covey.algorithms.selection import BY_LOSS, SelectionConfig
 from covey.algorithms.state import Cohort
 from covey.base.components import create
 from covey.settings.algorithm import RunAlgorithm
+from covey.settings.run import BuiltRun, build_run
 from covey_papers.leaving import Isolated
-
-__all__ = [
-    "Playing",
-    "begun",
-    "built_in",
-    "clients_with",
-    "fedavg",
-    "ifca",
-    "ifca_mir",
-    "isolated",
-    "local_training",
-    "playing",
-    "setup_of",
-]
 
 DrawModel = Callable[[Streams], Params]
 ROUNDS = 4
@@ -143,3 +131,25 @@ def ifca_mir(draw_model: DrawModel, steps: Clients, selection: SelectionConfig) 
     """Return IFCA-MIR with two clusters, from models drawn each by itself."""
     algorithm = IfcaMir(initialisation="random")
     return playing(algorithm, setup_of(draw_model), steps, selection)
+
+
+def changed(settings: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
+    """Return settings of which some sections have other keys."""
+    found = {**settings, **sections}
+    inside = [key for key in sections if isinstance(settings.get(key), dict)]
+    return found | {key: {**settings[key], **sections[key]} for key in inside}
+
+
+def hidden_run(settings: Mapping[str, Any], secret: int = 7) -> BuiltRun:
+    """Build a run whose hidden draws are this secret's."""
+    run = build_run(Config.model_validate(settings))
+    return replace(run, streams=replace(run.streams, secret=secret))
+
+
+def rounds_of(run: BuiltRun, count: int) -> Iterator[RoundResult]:
+    """Play so many rounds of a run with all its clients."""
+    state = run.algorithm.init(run.streams)
+    for t in range(count):
+        there = run.clients(run.population.clients, t)
+        yield (played := run.algorithm.round(state, there, run.streams.at("round", t)))
+        state = played.state

@@ -9,29 +9,24 @@ gradient: (s(w x) - y) x
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
-from algorithms.playing import Playing, clients_with, fedavg, ifca, ifca_mir, local_training
+from algorithms.playing import Playing, fedavg, ifca, ifca_mir, local_training
 from covey import (
     ConfigError,
-    Params,
-    Recipe,
-    ReferenceEngine,
     RiskEstimate,
     Streams,
     Target,
+    select_by_loss,
     select_by_threshold,
     select_weighted,
 )
-from covey.algorithms.clients import Clients
 from covey.algorithms.own_steps import user_selection
 from covey.algorithms.redteam import RedTeamed, SelfAssessed
-from covey.algorithms.selection import Selection, SelectionConfig
-from covey.algorithms.simulated import Simulated
+from covey.algorithms.selection import SelectionConfig, price_update
 from covey.base.events import (
+    ChoicesPerturbed,
     ClientsAssigned,
     ClusterAbandoned,
     ClustersCollapsed,
@@ -42,13 +37,9 @@ from covey.base.events import (
 )
 from covey.base.figure import Figure
 from covey.base.history import history_of
-from covey.base.names import Handle
 from covey.data.examples import Client
 from covey.membership.truth import Assessment, RedTeam
 
-Point = Callable[..., Client]
-Models = Callable[..., Callable[[Streams], dict[str, Tensor]]]
-Script = Callable[[dict[int, float | None]], RedTeam]
 STREAMS = Streams(0)
 
 
@@ -60,7 +51,7 @@ def kinds(events: tuple[Event, ...]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
-def test_one_round_of_ifca(steps: Clients, point: Point, models: Models):
+def test_one_round_of_ifca(steps, point, models):
     # w = (1, -1); A: x 1, class 1; B: x 1, class 0; C: x 2, class 1
     # losses: A (0.31, 1.31), B (1.31, 0.31), C (0.13, 2.13) -> A 0, B 1, C 0
     # A moves to 1 - (0.731059 - 1) * 1 = 1.268941, C to 1 - (0.880797 - 1) * 2 = 1.238406
@@ -79,9 +70,7 @@ def test_one_round_of_ifca(steps: Clients, point: Point, models: Models):
     assert weights_of(start.clusters) == [1.0, -1.0]
 
 
-def test_a_risk_moves_the_client_that_weighs_it(
-    steps: Clients, point: Point, models: Models, scripted: Script
-):
+def test_a_risk_moves_the_client_that_weighs_it(steps, point, models, scripted):
     # risks 0.9 and 0.6. A, beta 0.5: 0.157 + 0.45 = 0.607 against 0.657 + 0.3 = 0.957
     # B, beta 0.9: 0.031 + 0.81 = 0.841 against 0.131 + 0.54 = 0.671: B moves to 1
     strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
@@ -100,7 +89,7 @@ def test_a_risk_moves_the_client_that_weighs_it(
     assert blind.state.assignment == {"A": 0, "B": 0}
 
 
-def test_fedavg_is_the_mean_of_the_local_models(steps: Clients, point: Point, models: Models):
+def test_fedavg_is_the_mean_of_the_local_models(steps, point, models):
     # A: 1.268941 and C: 1.238406 as above; B: 1 - s(1) = 0.268941; mean 0.925429
     cohort = (point("a", 1, 1), point("b", 1, 0), point("c", 2, 1))
     together = fedavg(models(1.0), steps)
@@ -108,26 +97,19 @@ def test_fedavg_is_the_mean_of_the_local_models(steps: Clients, point: Point, mo
     assert weights_of(played.state.clusters) == pytest.approx([0.9254294], abs=1e-6)
     alone = local_training(models(1.0), steps, cohort)
     apart = alone.play_round(alone.init(STREAMS), cohort, STREAMS)
-    locals_ = weights_of(apart.state.clusters)
-    assert locals_ == pytest.approx([1.2689414, 0.2689414, 1.2384058], abs=1e-6)
-    mean = sum(locals_) / 3
-    assert weights_of(played.state.clusters) == pytest.approx([mean], abs=1e-6)
+    expected = pytest.approx([1.2689414, 0.2689414, 1.2384058], abs=1e-6)
+    assert weights_of(apart.state.clusters) == expected
 
 
-def test_weights_by_examples(one_weight: nn.Module, point: Point, models: Models):
+def test_weights_by_examples(one_step, point, models):
     # A holds three equal examples, B one: (3 * 1.268941 + 0.268941) / 4 = 1.018941
-    engine = ReferenceEngine(one_weight)
-    recipe = Recipe(local_steps=1, learning_rate=1.0)
-    steps = clients_with(Simulated(engine, recipe, "examples"))
-    strategy = fedavg(models(1.0), steps)
+    strategy = fedavg(models(1.0), one_step("examples"))
     cohort = (point("a", 1, 1, times=3), point("b", 1, 0))
     played = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
     assert weights_of(played.state.clusters) == pytest.approx([1.0189414], abs=1e-6)
 
 
-def test_a_cluster_that_nobody_chose_is_frozen_and_never_offered_again(
-    steps: Clients, point: Point, models: Models
-):
+def test_a_cluster_that_nobody_chose_is_frozen_and_never_offered_again(steps, point, models):
     # Both clients like w = 1 in round 0. B's example is then of class 0, which w = -1
     # would fit better; but that model is abandoned.
     strategy = ifca(models(1.0, -1.0), steps)
@@ -144,44 +126,19 @@ def test_a_cluster_that_nobody_chose_is_frozen_and_never_offered_again(
     assert last.state.assignment == {"A": 0, "B": 0}
 
 
-def test_leaving_two_of_three_clusters_is_a_collapse_and_leaving_one_is_not(
-    steps: Clients, point: Point, models: Models
-):
-    strategy = ifca(models(1.0, -1.0, 0.0), steps, 3)
-    cohort = (point("a", 1, 1), point("b", 1, 0))
-    played = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
-    assert played.events[1:-1] == (ClusterAbandoned(2),)
-    together = (point("a", 1, 1), point("b", 1, 1))
-    later = strategy.play_round(played.state, together, STREAMS)
-    assert later.events[1:-1] == (ClusterAbandoned(1), ClustersCollapsed(0))
+@pytest.fixture
+def pair(point) -> tuple[Client, ...]:
+    """One that likes w = 1 and one that likes w = -1."""
+    return point("a", 1, 1), point("b", 1, 0)
 
 
-def test_an_absent_clients_cluster_is_not_abandoned(steps: Clients, point: Point, models: Models):
-    strategy = ifca(models(1.0, -1.0), steps)
-    cohort = (point("a", 1, 1), point("b", 1, 0))
-    first = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
-    second = strategy.play_round(first.state, cohort[:1], STREAMS)
-    assert second.state.available() == (True, True)
-    assert kinds(second.events) == ["ClientsAssigned", "ModelsMerged"]
-    assert second.state.clusters[1] is first.state.clusters[1]
+@pytest.fixture
+def watched(steps, models, pair) -> Callable[..., Playing]:
+    def by(script: RedTeam, every: int) -> Playing:
+        strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
+        return strategy.measured_by(RedTeamed(script, every, {c.handle: c for c in pair}))
 
-
-def test_clients_who_train_alone_keep_their_models_while_absent(
-    steps: Clients, point: Point, models: Models
-):
-    everybody = (point("a", 1, 1), point("b", 1, 0), point("c", 2, 1))
-    strategy = local_training(models(1.0), steps, everybody)
-    start = strategy.init(STREAMS)
-    played = strategy.play_round(start, everybody[:1], STREAMS)
-    assert kinds(played.events) == ["ClientsAssigned", "ModelsMerged"]
-    assert played.state.clusters[1] is start.clusters[1]
-
-
-def watched_by(
-    script: RedTeam, steps: Clients, models: Models, cohort: tuple[Client, ...], every: int
-) -> Playing:
-    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
-    return strategy.measured_by(RedTeamed(script, every, {c.handle: c for c in cohort}))
+    return by
 
 
 def played_rounds(strategy: Playing, cohort: tuple[Client, ...], rounds: int):
@@ -192,74 +149,43 @@ def played_rounds(strategy: Playing, cohort: tuple[Client, ...], rounds: int):
     return state, story
 
 
-def test_the_red_team_looks_every_so_many_rounds_and_at_the_end(
-    steps: Clients, point: Point, models: Models, scripted: Script
-):
-    cohort = (point("a", 1, 1), point("b", 1, 0))
+def measured(events: tuple[Event, ...]) -> list[tuple[int, int]]:
+    found = [event for event in events if isinstance(event, RiskMeasured)]
+    return [(each.cluster, each.estimate.round_index) for each in found]
+
+
+def test_the_red_team_looks_every_so_many_rounds_and_at_the_end(watched, pair, scripted):
     script = scripted({0: 0.6, 1: 0.6})
-    strategy = watched_by(script, steps, models, cohort, every=2)
-    state, story = played_rounds(strategy, cohort, 5)
-    looked = [sum(isinstance(event, RiskMeasured) for event in events) for events in story]
-    assert looked == [0, 0, 2, 0, 2]  # nobody has chosen before round 0
+    strategy = watched(script, every=2)
+    state, story = played_rounds(strategy, pair, 5)
+    # nobody has chosen before round 0
+    assert [*map(measured, story)] == [[], [], [(0, 2), (1, 2)], [], [(0, 4), (1, 4)]]
     assert [f.round_index for f in state.risk_estimates() if f] == [4, 4]
-    last = strategy.conclude(state, cohort, STREAMS)
-    assert [
-        (e.cluster, e.estimate.round_index) for e in last.events if isinstance(e, RiskMeasured)
-    ] == [(0, 5), (1, 5)]
-    seen = getattr(script, "seen")  # noqa: B009
-    assert [(t.cluster, [c.handle for c in t.members]) for t in seen[:2]] == [
-        (0, ["A"]),
-        (1, ["B"]),
-    ]
+    assert measured(strategy.conclude(state, pair, STREAMS).events) == [(0, 5), (1, 5)]
+    seen = [(t.cluster, [c.handle for c in t.members]) for t in script.seen[:2]]
+    assert seen == [(0, ["A"]), (1, ["B"])]
 
 
-def test_nothing_is_measured_before_the_first_round(
-    steps: Clients, point: Point, models: Models, scripted: Script
-):
-    cohort = (point("a", 1, 1),)
-    alone = local_training(models(1.0), steps, cohort)
-    strategy = alone.measured_by(RedTeamed(scripted({0: 0.6}), 1, {"A": cohort[0]}))
-    _, story = played_rounds(strategy, cohort, 2)
-    assert [kinds(events)[0] for events in story] == ["ClientsAssigned", "RiskMeasured"]
-
-
-def test_unknown_risks_are_told_while_they_are_unknown(
-    steps: Clients, point: Point, models: Models, scripted: Script
-):
-    cohort = (point("a", 1, 1), point("b", 1, 0))
-    script = scripted({0: 0.6, 1: None})
-    strategy = watched_by(script, steps, models, cohort, every=2)
-    _, story = played_rounds(strategy, cohort, 4)
-    unknown = [[event for event in events if isinstance(event, RiskUnknown)] for events in story]
-    assert unknown == [[RiskUnknown((0, 1))]] * 2 + [[RiskUnknown((1,))]] * 2
-
-
-def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
-    steps: Clients, point: Point, models: Models, scripted: Script
-):
+def test_a_figure_lives_for_twice_the_rounds_between_two_looks(watched, pair, scripted):
     # Measured before round 2, withheld ever after: four rounds old in round 6, and gone
     # in round 7.
-    cohort = (point("a", 1, 1), point("b", 1, 0))
     script = scripted({0: 0.6, 1: 0.6})
-    strategy = watched_by(script, steps, models, cohort, every=2)
-    state, _ = played_rounds(strategy, cohort, 3)
-    script.risks[0] = script.risks[1] = None  # pyright: ignore
-    alive: dict[int, int] = {}
-    for index in range(3, 9):
-        state, *_ = strategy.play_round(state, cohort, STREAMS)
-        alive[index] = sum(figure is not None for figure in state.risk_estimates())
-    assert [alive[index] for index in (3, 4, 5, 6)] == [2, 2, 2, 2]
-    assert [alive[index] for index in (7, 8)] == [0, 0]
+    strategy = watched(script, every=2)
+    state, _ = played_rounds(strategy, pair, 3)
+    script.risks[0] = script.risks[1] = None
+    alive: list[int] = []
+    for _ in range(3, 9):
+        state, *_ = strategy.play_round(state, pair, STREAMS)
+        alive.append(sum(figure is not None for figure in state.risk_estimates()))
+    assert alive == [2, 2, 2, 2, 0, 0]
 
 
-def test_nobody_acts_on_an_extrapolated_figure(steps: Clients, point: Point, models: Models):
+def test_nobody_acts_on_an_extrapolated_figure(watched, pair):
     def attack(target: Target, _: Streams) -> Assessment:
         figure = RiskEstimate(Figure(0.9, 0.01), 0.9, 10, 10, round_index=target.round_index)
         return Assessment(replace(figure, calibrated=False, rests_on="extrapolated"))
 
-    cohort = (point("a", 1, 1), point("b", 1, 0))
-    strategy = watched_by(attack, steps, models, cohort, every=1)
-    state, story = played_rounds(strategy, cohort, 3)
+    state, story = played_rounds(watched(attack, every=1), pair, 3)
     told = [event for event in story[-1] if isinstance(event, RiskMeasured)]
     assert [event.estimate.risk for event in told] == [0.9, 0.9]
     assert state.risk_estimates() == (None, None)
@@ -269,80 +195,48 @@ def test_nobody_acts_on_an_extrapolated_figure(steps: Clients, point: Point, mod
     assert history.measured[-1].estimate.reason == "extrapolated"
 
 
-def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
-    steps: Clients, point: Point, models: Models
-):
+def test_what_clients_find_stays_theirs_and_is_kept_from_inside(steps, models, pair):
     # Every client finds 0.9 in its own cluster and 0.5 in the other, and accepts 0.8:
     # both change places. What they found inside lives on, so nobody goes back.
     looked: list[list[str]] = []
 
-    def judge(
-        found: tuple[Params, ...], cohort: Sequence[Client], _: Streams
-    ) -> dict[Handle, list[RiskEstimate | None]]:
-        looked.append([c.name for c in cohort])
-        inside = {c.handle: int(c.name == "b") for c in cohort}
-        return {
-            handle: [
-                RiskEstimate(Figure(0.9 if j == own else 0.5, 0.05), 0.5, 9, 9)
-                for j in range(len(found))
-            ]
-            for handle, own in inside.items()
-        }
+    def risk(value: float) -> RiskEstimate:
+        return RiskEstimate(Figure(value, 0.05), 0.5, 9, 9)
 
-    cohort = (point("a", 1, 1), point("b", 1, 0))
+    def judge(_: object, cohort: Sequence[Client], __: Streams):
+        looked.append([c.name for c in cohort])
+        found = [risk(0.9), risk(0.5)]
+        return {c.handle: found[::-1] if c.name == "b" else found for c in cohort}
+
     plain = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_by_threshold))
-    strategy = plain.measured_by(SelfAssessed(judge, 2))
-    state, story = played_rounds(strategy, cohort, 6)
+    state, story = played_rounds(plain.measured_by(SelfAssessed(judge, 2)), pair, 6)
     assert [each for each in looked if each] == [["a", "b"], ["a", "b"]]  # rounds 2, 4
     assert state.assignment == {"A": 1, "B": 0}
-    found = state.known_risks("A")
-    assert [k and (k.risk, k.round_index, k.inside) for k in found] == [
-        (0.9, 2, True),
-        (0.5, 4, True),
-    ]
-    kinds_seen = {kind for events in story for kind in kinds(events)}
-    assert "RiskMeasured" not in kinds_seen
+    found = [k and (k.risk, k.round_index, k.inside) for k in state.known_risks("A")]
+    assert found == [(0.9, 2, True), (0.5, 4, True)]
+    assert not any(measured(events) for events in story)
     unknown = [RiskUnknown((0, 1)) in events for events in story]
     assert unknown == [True, True, False, False, False, False]
 
 
-def choosing(values: Tensor) -> Selection:
-    return lambda _: values
+def test_the_last_choice_is_told_like_any_other_and_sets_no_price(steps, models, pair):
+    how = SelectionConfig(select_by_loss, update_prices=price_update(0.3), epsilon=2.0)
+    strategy = ifca_mir(models(1.0, -1.0), steps, how)
+    state, (first,) = played_rounds(strategy, pair, 1)
+    last = strategy.conclude(state, pair, STREAMS.at("round", 1))
+    chose = ChoicesPerturbed(2.0, ("A", "B"))
+    assert chose in first
+    assert "PricesSet" in kinds(first)
+    assert last.events == (chose, ClientsAssigned(last.state.assignment, "final"))
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        torch.tensor([0]),
-        torch.tensor([0, 0, 0]),
-        torch.tensor(0),
-        torch.tensor([[0], [0]]),
-        torch.tensor([0, 2]),
-        torch.tensor([0, -1]),
-        torch.tensor([0, 1]),  # cluster 1 is abandoned
-    ],
-)
-def test_a_users_bad_selection_is_refused_in_clear_words(
-    steps: Clients, point: Point, models: Models, values: Tensor
-):
-    strategy = ifca_mir(
-        models(1.0, -1.0), steps, SelectionConfig(user_selection("mine:own", choosing(values)))
-    )
-    cohort = (point("a", 1, 1), point("b", 1, 0))
+@pytest.mark.parametrize("values", [[0, 0, 0], [[0], [0]], [0, -1], [0, 1]])
+def test_a_users_bad_selection_is_refused_in_clear_words(steps, models, pair, values):
+    own = user_selection("mine:own", lambda _: torch.tensor(values))
+    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(own))
+    # cluster 1 is abandoned
     state = replace(strategy.init(STREAMS), assignment={"A": 0, "B": 0})
     with pytest.raises(ConfigError, match=r"one offered cluster index per client: 2"):
-        strategy.play_round(state, cohort, STREAMS)
+        strategy.play_round(state, pair, STREAMS)
     with pytest.raises(ConfigError, match=r"2 integers out of \[0\]"):
-        strategy.conclude(state, cohort, STREAMS)
-
-
-@pytest.mark.parametrize("values", [torch.tensor([1, 0]), np.array([1, 0]), [1, 0]])
-def test_a_users_good_selection_is_obeyed(
-    steps: Clients, point: Point, models: Models, values: Tensor
-):
-    strategy = ifca_mir(
-        models(1.0, -1.0), steps, SelectionConfig(user_selection("mine:own", choosing(values)))
-    )
-    cohort = (point("a", 1, 1), point("b", 1, 0))
-    played = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
-    assert played.state.assignment == {"A": 1, "B": 0}
+        strategy.conclude(state, pair, STREAMS)

@@ -2,14 +2,12 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations
 
 import pytest
 
 from algorithms.playing import fedavg, isolated
 from covey import Streams
 from covey.algorithms.clients import Observer
-from covey.base.events import ClientsAssigned
 from covey.base.params import model_hash
 
 CLUSTERS = 3
@@ -42,33 +40,15 @@ def test_a_clients_cluster_hangs_on_its_name_and_the_seed_alone(steps, models, p
         found = strategy.init(Streams(seed)).assignment
         return {client.name: found[client.handle] for client in clients}
 
-    everybody = [point(f"c{i}", 1.0, 0) for i in range(200)]
+    everybody = [point(f"c{i}", 1.0, 0) for i in range(80)]
     whole = drawn(everybody)
     some = [replace(client, handle=f"h-{i}") for i, client in enumerate(everybody[::3])]
     assert drawn(some) == {client.name: whole[client.name] for client in some}
     assert drawn(everybody, seed=1) != whole
-    assert all(30 < clients < 70 for clients in Counter(whole.values()).values())
+    assert all(8 < clients < 32 for clients in Counter(whole.values()).values())
 
 
-def test_who_joins_later_draws_once_and_who_never_came_has_no_cluster(steps, models, population):
-    *early, late, absent = population
-    strategy = isolated(models(0.5), steps, CLUSTERS, tuple(early))
-    before = played(strategy, tuple(early))
-    state = strategy.play_round(before, (*early, late), Streams(0).at("round", 3)).state
-    drawn = state.assignment[late.handle]
-    assert state.assignment == {**before.assignment, late.handle: drawn}
-    again = strategy.play_round(state, (*early, late), Streams(1)).state
-    assert again.assignment == state.assignment
-    assert absent.handle not in again.assignment
-    final = ClientsAssigned(again.assignment, "final")
-    assert strategy.conclude(again, population, Streams(0)).events == (final,)
-
-
-@pytest.mark.parametrize(
-    "spared",
-    [each for n in range(CLUSTERS + 1) for each in combinations(range(CLUSTERS), n)],
-    ids=str,
-)
+@pytest.mark.parametrize("spared", [(), (1,), (0, 2), (0, 1, 2)], ids=str)
 def test_a_round_that_spares_clusters_is_the_whole_round(steps, models, population, spared):
     whole = isolated(models(0.5), steps, CLUSTERS, population)
     before = played(whole, population)

@@ -1,23 +1,22 @@
 """Heads of one noisy release: what is drawn, when, and what is refused beside it."""
 
-from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
 import pytest
-import torch
 
 import covey
-from covey import Config, ConfigError, RoundResult, ServerState
+from algorithms.playing import changed, hidden_run, rounds_of
+from covey import Config, ConfigError
 from covey.algorithms.releases import Release, ReleasedSums, release_of
-from covey.base.events import ClientsAssigned, Event, HeadsSolved, SumPerturbed
+from covey.base.events import HeadsSolved, SumPerturbed
 from covey.base.params import model_hash
 from covey.dp.accountant import gaussian_epsilon
 from covey.dp.run_guarantees import guarantees
 from covey.models.ridge_state import ClusterSums, SumNoise
 from covey.models.ridge_sums import Sums
-from covey.settings.run import BuiltRun, build_run
+from covey.settings.run import BuiltRun
 
-NOISY = {
+NOISY: dict[str, Any] = {
     "rounds": 3,
     "model": {"name": "linear-head", "norm": 3.8, "features": {"filters": 4, "size": 3, "pool": 2}},
     "method": {"name": "solved", "num_clusters": 1, "regularisation": 0.125},
@@ -27,16 +26,8 @@ NOISY = {
 }
 
 
-def settings(**sections) -> dict[str, object]:
-    return {
-        key: {**value, **sections.pop(key, {})} if isinstance(value, dict) else value
-        for key, value in NOISY.items()
-    } | sections
-
-
-def built(secret: int = 7, **sections) -> BuiltRun:
-    run = build_run(Config.model_validate(settings(**sections)))
-    return replace(run, streams=replace(run.streams, secret=secret))
+def built(secret: int = 7, **sections: Any) -> BuiltRun:
+    return hidden_run(changed(NOISY, **sections), secret)
 
 
 def noise_of(run: BuiltRun) -> SumNoise:
@@ -51,32 +42,16 @@ def sums_in(release: Release) -> tuple[Sums, ...]:
     return kept.sums
 
 
-def played(run: BuiltRun, rounds: int) -> list[RoundResult]:
-    found: list[RoundResult] = []
-    state: ServerState = run.algorithm.init(run.streams)
-    for t in range(rounds):
-        clients = run.clients(run.population.clients, t)
-        found.append(run.algorithm.round(state, clients, run.streams.at("round", t)))
-        state = found[-1].state
-    return found
-
-
-F = TypeVar("F", bound=Event)
-
-
-def facts_of(results: list[RoundResult], kind: type[F]) -> list[F]:
-    return [fact for each in results for fact in each.events if isinstance(fact, kind)]
-
-
 def test_sums_that_stay_are_released_once():
-    results = played(built(), 3)
-    assert facts_of(results, SumPerturbed) == [SumPerturbed(0, 0.3, 0.05, 1.0)]
+    results = [*rounds_of(built(), 3)]
+    facts = [fact for each in results for fact in each.events]
+    told = [fact for fact in facts if isinstance(fact, SumPerturbed)]
+    assert told == [SumPerturbed(0, 0.3, 0.05, 1.0)]
     assert len({model_hash(each.state.clusters) for each in results}) == 1
-    sums = {each.sums for each in facts_of(results, HeadsSolved)}
+    sums = {fact.sums for fact in facts if isinstance(fact, HeadsSolved)}
     assert len(sums) == 1
     exact = results[0].state.kept(ClusterSums).sums[0].digest()
     assert sums != {(exact,)}  # whose hash would tell who guesses a client's data
-    facts = [fact for each in results for fact in each.events]
     (found,) = guarantees(facts, 1e-5, secret=True)
     assert found.epsilon == pytest.approx(gaussian_epsilon(20.0, 1e-5), rel=1e-3)
     (seeded,) = guarantees(facts, 1e-5, secret=False)
@@ -86,7 +61,7 @@ def test_sums_that_stay_are_released_once():
 
 def test_the_noise_hangs_on_the_secret_and_on_nothing_else():
     """The seed and the round being the same, who lacks the secret cannot draw it again."""
-    one, same, other = (played(built(secret), 1)[0].state for secret in (1, 1, 2))
+    one, same, other = (next(rounds_of(built(secret), 1)).state for secret in (1, 1, 2))
     noisy = [state.kept(ReleasedSums).sums for state in (one, same, other)]
     exact = [state.kept(ClusterSums).sums for state in (one, same, other)]
     assert exact[0] == exact[1] == exact[2]
@@ -99,7 +74,7 @@ def test_other_sums_never_get_the_same_noise():
     run = built()
     assert run.records is not None
     noise = noise_of(run)
-    state = played(run, 1)[0].state
+    state = next(rounds_of(run, 1)).state
     sums = state.kept(ClusterSums)
     leaver = run.population.clients[0]
     weight = sums.counted[leaver.handle][1]
@@ -120,7 +95,7 @@ def test_who_adds_nothing_is_hidden_like_everybody():
     run = built()
     assert run.records is not None
     noise, streams = noise_of(run), run.streams.at("round", 1)
-    state = played(run, 1)[0].state
+    state = next(rounds_of(run, 1)).state
     sums = state.kept(ClusterSums)
     handle = run.population.clients[0].handle
     without = {h: c for h, c in sums.counted.items() if h != handle}
@@ -133,73 +108,22 @@ def test_who_adds_nothing_is_hidden_like_everybody():
     assert sums_in(came) != sums_in(left)
 
 
-def test_more_noise_is_a_worse_head_and_hardly_any_is_a_good_one():
-    def right(noise: float) -> float:
-        run = built(privacy={"client_noise": noise})
-        model = played(run, 1)[0].state.clusters[0]
-        assert run.records is not None
-        theta = torch.cat([model["head.weight"], model["head.bias"][:, None]], dim=1)
-        found = [
-            (run.records.rows(c.train).features.float() @ theta.T).argmax(dim=1) == c.train.labels
-            for c in run.population.clients
-        ]
-        return float(torch.cat(found).double().mean())
-
-    assert right(0.001) > 0.8
-    assert right(0.001) > right(3.0) + 0.3
-
-
-def test_only_clusters_whose_clients_changed_are_released_again():
-    run = built(method={"num_clusters": 2, "initialisation": "groups"})
-    first = played(run, 1)[0]
-    assert {fact.cluster for fact in facts_of([first], SumPerturbed)} == {0, 1}
-    sums = first.state.kept(ClusterSums)
-    some = next(h for h, (j, _) in sums.counted.items() if j == 0)
-    moved = dict(first.state.assignment) | {some: 1}
-    clients = run.clients(run.population.clients, 1)
-    again = run.algorithm.solve(
-        first.state, ClientsAssigned(moved, "clients"), clients, run.streams.at("round", 1)
-    )
-    assert {fact.cluster for fact in facts_of([again], SumPerturbed)} == {0, 1}
-    back = release_of(
-        again.state, again.state.kept(ClusterSums), noise_of(run), run.streams.at("round", 2)
-    )
-    assert back.facts == ()
-
-
-def test_an_auditor_s_references_are_solved_under_noise_too():
-    run = built()
-    sets = tuple(client.train for client in run.population.clients)
-    init = run.algorithm.init(run.streams).clusters[0]
-    play = run.retrain_recipe.play_round
-    heads = [
-        play(0, init, sets, replace(run.streams.at("reference"), secret=secret))
-        for secret in (1, 2)
-    ]
-    assert not torch.equal(heads[0]["head.weight"], heads[1]["head.weight"])
-
-
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
-        ({"method": {"keep_sums": True}}, ("without noise",)),
         ({"train": {"participation": 0.5}}, ("participation", "clients train")),
         ({"privacy": {"record_clip": 1.0}}, ("on heads", "record_clip")),
-        (
-            {"privacy": {"client_noise": 0, "client_clip": 0, "record_clip": 1.0}},
-            ("record_noise = 0",),
-        ),
     ],
 )
 def test_what_noise_on_sums_does_not_go_with_is_refused(sections, words):
     with pytest.raises(ConfigError) as refused:
-        Config.model_validate(settings(**sections))
+        Config.model_validate(changed(NOISY, **sections))
     assert all(word in str(refused.value) for word in words), str(refused.value)
 
 
 def test_nobody_is_subtracted_from_a_noisy_release(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    run = covey.run(config=Config.model_validate(settings()), out=tmp_path / "run")
+    run = covey.run(config=NOISY, out=tmp_path / "run")
     with pytest.raises(covey.RunError, match="second release"):
         run.forget("client-00001", answer="subtract")
     run.forget("client-00001", answer="retrain")

@@ -1,7 +1,6 @@
 """A round whose updates pass by: clients train once more for those that speak."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,10 +11,8 @@ from aggregation.hiding import hiding, sound
 from algorithms.playing import fedavg
 from covey import Params, Streams
 from covey.aggregation.anonymity import anonymity_aggregator, noise_scale
-from covey.algorithms.clients import Clients
 from covey.algorithms.simulated import Simulated
 from covey.base.events import AnonymitySetsFormed, AnswerRefused, DistancesSketched, ModelsMerged
-from covey.data.examples import Client
 
 STREAMS = Streams(0)
 E = TypeVar("E")
@@ -31,13 +28,8 @@ class Apart(Simulated):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("diverged", [0, 1])
-def test_rounds_of_a_simulation_are_the_same_to_the_bit(
-    steps: Clients, point: Callable[..., Client], name: str, diverged: int
-):
-    cohort = tuple(point(f"c{i}", float(i), i % 2) for i in range(9))
-    if diverged:
-        cohort = (*cohort, point("d", math.nan, 0))
+def test_rounds_of_a_simulation_are_the_same_to_the_bit(steps, point, name):
+    cohort = (*(point(f"c{i}", float(i), i % 2) for i in range(9)), point("d", math.nan, 0))
 
     def played(window: float, *, repeatable: bool):
         merge = anonymity_aggregator(replace(CONFIGS[name], window=window))
@@ -54,7 +46,7 @@ def test_rounds_of_a_simulation_are_the_same_to_the_bit(
     assert played(math.inf, repeatable=True).events == held.events
     for kind in (ModelsMerged, AnswerRefused):
         assert of_kind(kind, held) == of_kind(kind, streamed)
-    assert len(of_kind(AnswerRefused, streamed)) == diverged
+    assert len(of_kind(AnswerRefused, streamed)) == 1
     sets = [each.sets for each in of_kind(AnonymitySetsFormed, streamed)]
     assert sets == [each.sets for each in of_kind(AnonymitySetsFormed, held)]
     assert not of_kind(DistancesSketched, held)
