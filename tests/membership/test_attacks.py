@@ -12,32 +12,16 @@ from covey.membership.attacks import auc, best_threshold, cross_fitted, risk_at,
 scores = st.lists(st.integers(-6, 6), min_size=1, max_size=12).map(
     lambda values: np.array(values, dtype=np.float64)
 )
-Scores = np.ndarray
 
 
-def pairs_won(members: Scores, non_members: Scores) -> float:
+@given(scores, scores)
+def test_auc_is_the_share_of_pairs_won(members, non_members):
     won = [1.0 if m > n else 0.5 if m == n else 0.0 for m in members for n in non_members]
-    return sum(won) / len(won)
+    assert auc(members, non_members) == pytest.approx(np.mean(won), abs=1e-12)
 
 
 @given(scores, scores)
-def test_auc_is_the_share_of_pairs_won(members: Scores, non_members: Scores):
-    expected = pairs_won(members, non_members)
-    assert auc(members, non_members) == pytest.approx(expected, abs=1e-12)
-
-
-@given(scores, scores, st.sampled_from([np.exp, np.arctan, lambda x: x**3 + 2 * x]))
-def test_auc_is_invariant_under_monotone_maps(members: Scores, others: Scores, rising):  # pyright: ignore
-    assert auc(rising(members), rising(others)) == auc(members, others)
-
-
-@given(scores, scores)
-def test_swapping_the_sides_gives_one_minus_auc(members: Scores, others: Scores):
-    assert auc(others, members) == pytest.approx(1 - auc(members, others), abs=1e-12)
-
-
-@given(scores, scores)
-def test_no_threshold_beats_the_best_one(members: Scores, non_members: Scores):
+def test_no_threshold_beats_the_best_one(members, non_members):
     everywhere = np.arange(-7, 8) - 0.5
     best = max(risk_at(float(c), members, non_members).risk for c in everywhere)
     threshold = best_threshold(members, non_members)
@@ -65,62 +49,19 @@ def test_a_perfect_attack_on_a_few_records_is_still_uncertain():
     assert inverted.standard_error == pytest.approx(rates.standard_error)
 
 
-def noise(seed: int, size: int) -> tuple[Scores, Scores]:
-    draw = np.random.default_rng(seed)
-    return draw.normal(size=size), draw.normal(size=size)
-
-
 def test_on_pure_noise_a_cross_fitted_attack_is_a_coin_toss_and_an_in_sample_one_is_not():
     # One accuracy on 50 noisy records a side has SE sqrt(2 * 0.25 / 50) / 2 = 0.05, the
     # mean of 200 has 0.0035: beyond 4 of them with probability 6e-5. Taking the best
     # threshold on the judged records themselves gives 0.56 instead.
     fitted, biased = [], []
     for seed in range(200):
-        members, others = noise(seed, 50)
-        generator = np.random.default_rng(1000 + seed)
+        generator = np.random.default_rng(seed)
+        members, others = generator.normal(size=(2, 50))
         fitted.append(cross_fitted(members, others, generator).risk)
         threshold = best_threshold(members, others)
         biased.append(risk_at(threshold, members, others).risk)
     assert abs(np.mean(fitted) - 0.5) < 4 * 0.0035
     assert 0.54 < np.mean(biased) < 0.59
-
-
-def test_the_standard_error_is_the_deviation_over_repetitions():
-    # Threshold 0 on N(1, 1) against N(0, 1): TPR 0.84, TNR 0.5, 50 records a side:
-    # SE = sqrt((0.84 * 0.16 + 0.5 * 0.5) / 50) / 2 = 0.0438. The deviation of 400 draws
-    # is known to 1 / sqrt(800) = 3.5%: beyond 14% with probability 6e-5.
-    rates = [
-        risk_at(0.0, members + 1, others)
-        for members, others in (noise(seed, 50) for seed in range(400))
-    ]
-    deviation = np.std([each.risk for each in rates])
-    stated = np.mean([each.standard_error for each in rates])
-    assert deviation == pytest.approx(0.0438, rel=0.14)
-    assert stated == pytest.approx(0.0438, rel=0.03)
-
-
-def test_cross_fitting_finds_a_real_difference():
-    # N(1, 1) against N(-1, 1), best threshold 0: P(N(1, 1) > 0) = 0.841 on both sides;
-    # 500 records a side: SE = sqrt(2 * 0.841 * 0.159 / 500) / 2 = 0.0116
-    members, others = noise(0, 500)
-    rates = cross_fitted(members + 1, others - 1, np.random.default_rng(0))
-    assert abs(rates.risk - 0.841) < 4 * 0.0116
-    assert (rates.members, rates.non_members) == (500, 500)
-
-
-def test_cross_fitted_rates_count_every_record_once():
-    # Members 1, non-members 0, sizes that five folds do not divide: all are right.
-    rates = cross_fitted(np.ones(13), np.zeros(11), np.random.default_rng(0))
-    assert rates == RiskEstimate.of_rates(1.0, 1.0, 13, 11, fitted=1.0, auc=1.0)
-
-
-def test_the_folds_come_from_the_generator_alone():
-    members, others = noise(3, 50)
-    first, again, other = (
-        cross_fitted(members, others, np.random.default_rng(seed)) for seed in (1, 1, 2)
-    )
-    assert first == again
-    assert first != other
 
 
 def test_a_loss_that_is_no_number_is_the_least_member_like():

@@ -1,6 +1,5 @@
 """Non-members that are members: no risk is measured on them, while the run goes on."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,19 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey import Engine, Examples, RiskContext, Streams
+from covey import Examples, RiskContext, Streams
 from covey.data.examples import Client
 from covey.membership.controls import copied
-from covey.membership.estimators import (
-    ClientEstimator,
-    FederatedEstimator,
-    masked_loss_counter,
-    own_counts,
-)
+from covey.membership.estimators import FederatedEstimator, masked_loss_counter, own_counts
 from covey.membership.truth import Membership, Reference, audit_clusters
 
 STREAMS = Streams(0)
-Lossy = Callable[[np.ndarray], Examples]
 
 
 def numbered(first: int, size: int) -> Examples:
@@ -31,7 +24,7 @@ def numbered(first: int, size: int) -> Examples:
 
 
 @given(st.integers(0, 60), st.integers(1, 300), st.integers(0, 9))
-def test_more_than_one_in_a_hundred_is_refused(copies: int, new: int, label: int):
+def test_more_than_one_in_a_hundred_is_refused(copies, new, label):
     held = Examples.joined([numbered(0, copies), numbered(1000, new)])
     held = replace(held, labels=held.labels + label)  # another label changes nothing
     why = copied([numbered(0, 40), numbered(40, 20)], [held.first(0), held])
@@ -40,13 +33,8 @@ def test_more_than_one_in_a_hundred_is_refused(copies: int, new: int, label: int
         assert f"found {copies} of {copies + new}" in why
 
 
-def test_nothing_copies_nothing():
-    assert not copied([], [])
-    assert not copied([numbered(0, 5)], [numbered(0, 0)])
-
-
 @pytest.fixture
-def cheats(lossy: Lossy, make_client: Callable[..., Client]) -> list[Client]:
+def cheats(lossy, make_client) -> list[Client]:
     """Four clients; two of them hold out what each other trains on."""
     a, b, c, d = (lossy(np.full(20, 0.1)) for _ in range(4))
     crossed = [make_client("a", a, b), make_client("b", b, a)]
@@ -54,9 +42,7 @@ def cheats(lossy: Lossy, make_client: Callable[..., Client]) -> list[Client]:
     return [*crossed, *own]
 
 
-def test_no_risk_is_measured_on_what_other_members_train_on(
-    look_up: Engine, cheats: list[Client], make_target
-):
+def test_no_risk_is_measured_on_what_other_members_train_on(look_up, cheats, make_target):
     crossed, alone = make_target(*cheats[:2]), make_target(cheats[3])
     finding, honest = (
         FederatedEstimator().estimate(target, RiskContext(look_up), STREAMS)
@@ -67,9 +53,7 @@ def test_no_risk_is_measured_on_what_other_members_train_on(
     assert honest.is_known
 
 
-def test_who_counts_by_itself_counts_nothing_on_copies(
-    look_up: Engine, cheats: list[Client], make_target
-):
+def test_who_counts_by_itself_counts_nothing_on_copies(look_up, cheats, make_target):
     *_, copies, honest = cheats
     assert not np.any(own_counts(look_up, {}, copies, STREAMS))
     target = make_target(copies, honest, *cheats[:2])
@@ -77,13 +61,7 @@ def test_who_counts_by_itself_counts_nothing_on_copies(
     assert (inside.sum(), outside.sum()) == (60, 60)  # who sees its own alone: a, b, d
 
 
-def test_who_judges_itself_on_copies_knows_no_risk(look_up: Engine, cheats: list[Client]):
-    found = ClientEstimator().judge(({},), cheats, RiskContext(look_up), STREAMS)
-    assert found["C"] == [None]
-    assert found["D"] != [None]
-
-
-def test_the_audit_at_the_end_refuses_copies(look_up: Engine, cheats: list[Client]):
+def test_the_audit_at_the_end_refuses_copies(look_up, cheats):
     here = tuple(cheats[2:])
     membership = Membership(chosen=(here,), trained=(here,), pooled=((),))
     (audit,) = audit_clusters(look_up, [{}], membership, Reference(()), STREAMS)

@@ -37,18 +37,15 @@ def finding(reporting: int):
     return FederatedEstimator().estimate(target, context, Streams(1))
 
 
-@pytest.mark.parametrize("reporting", [0, 1, 3, 4])
+@pytest.mark.parametrize("reporting", [0, 4])
 def test_no_figure_is_taken_from_fewer_than_five(reporting):
     found = finding(reporting)
     assert not found.counts
     assert "fewer than 5 clients told counts" in found.reason
-
-
-def test_five_are_enough():
     assert finding(5).is_known
 
 
-@pytest.mark.parametrize("members", [0, 1, 2])
+@pytest.mark.parametrize("members", [0, 2])
 def test_fewer_than_a_sum_is_over_count_nothing(members):
     target = Target(0, dict(NETWORK.state_dict()), tuple(map(member, range(members))), 1)
     found = masked_loss_counter(ReferenceEngine(NETWORK), 3)(target, Streams(1))

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from covey import ConfigError
-from covey.membership.attacks import auc, lira_offline, lira_online
+from covey.membership.attacks import lira_offline, lira_online
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 VARIANCES: tuple[Literal["global", "per-example"], ...] = ("global", "per-example")
@@ -28,9 +28,7 @@ def spread(values: np.ndarray, chosen: np.ndarray, record: int, variance: str) -
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
-def test_online_is_the_difference_of_log_densities(
-    observed: Arrays, variance: Literal["global", "per-example"]
-):
+def test_online_is_the_difference_of_log_densities(observed, variance):
     target, references, inside = observed
     found = lira_online(target, references, inside, variance)
     for i in range(20):
@@ -46,9 +44,7 @@ def test_online_is_the_difference_of_log_densities(
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
-def test_offline_is_one_sided_and_blind_to_the_in_models(
-    observed: Arrays, variance: Literal["global", "per-example"]
-):
+def test_offline_is_one_sided_and_blind_to_the_in_models(observed, variance):
     target, references, inside = observed
     found = lira_offline(target, references, inside, variance)
     for i in range(20):
@@ -59,36 +55,9 @@ def test_offline_is_one_sided_and_blind_to_the_in_models(
     assert (lira_offline(target, other, inside, variance) == found).all()
 
 
-def test_offline_rises_with_the_confidence_even_where_probabilities_are_one():
-    target = np.array([10.0, 20.0, 40.0])
-    references, inside = np.tile([[0.0, 1.0, 3.0]], (3, 1)), np.eye(3, dtype=bool)
-    shared = np.tile(inside[2], (3, 1))
-    assert (np.diff(lira_offline(target, references, shared)) > 0).all()
-
-
-@pytest.mark.parametrize("attack", [lira_online, lira_offline])
-@pytest.mark.parametrize("variance", VARIANCES)
-def test_the_same_references_twice_say_nothing_new(observed: Arrays, attack, variance: str):
-    target, *twice = observed
-    once = attack(target, *twice, variance)
-    again = attack(target, *(np.tile(each, 2) for each in twice), variance)
-    np.testing.assert_allclose(again, once)
-
-
 def test_a_variance_per_example_needs_two_references_of_each_kind():
     target, references = np.zeros(2), np.array([[0.0, 1.0], [2.0, 3.0]])
     inside = np.array([[True, False], [False, True]])
     assert np.isfinite(lira_online(target, references, inside)).all()
     with pytest.raises(ConfigError, match="at least 2 reference"):
         lira_online(target, references, inside, "per-example")
-
-
-def test_a_record_that_models_learn_is_told_apart():
-    # Known in N(2, 1), unknown in N(-2, 1): AUC = P[N(4, 2) > 0] = 0.998
-    draw = np.random.default_rng(0)
-    inside = np.tile([True, False], (400, 8))
-    references = draw.normal(size=(400, 16)) + np.where(inside, 2.0, -2.0)
-    member = np.arange(400) < 200
-    target = draw.normal(size=400) + np.where(member, 2.0, -2.0)
-    scores = lira_online(target, references, inside)
-    assert auc(scores[member], scores[~member]) > 0.99

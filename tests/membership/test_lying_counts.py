@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from covey.membership.estimators import EDGES, FOLDS, combined_counts, loss_counts, risk_of_counts
 
@@ -36,9 +34,9 @@ def risk(inside, outside) -> float:
     return risk_of_counts(*combined_counts(inside, outside)).risk
 
 
-@pytest.mark.parametrize("clients", [1, 2, 3, 10, 40])
+@pytest.mark.parametrize("clients", [1, 3, 10])
 def test_honest_clients_are_summed_exactly(clients):
-    for seed in range(20):
+    for seed in range(5):
         inside, outside = honest(seed, clients)
         found = combined_counts(inside, outside)
         assert np.array_equal(found[0], sum(inside))
@@ -49,23 +47,14 @@ MOVED = {1: 0.0, 2: 0.25, 3: 0.35, 4: 0.45}
 """The most that so many of ten move the risk by."""
 
 
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("scale", [1, 10**3])
+@pytest.mark.parametrize(("scale", "turned"), [(1, True), (10**3, False)])
 @pytest.mark.parametrize(("liars", "most"), MOVED.items())
 def test_a_minority_that_lies_outright_pins_no_risk(liars, most, scale, turned):
-    for seed in range(10):
+    for seed in range(5):
         inside, outside = honest(seed, 10 - liars)
         lies = [lie(scale, turned=turned) for _ in range(liars)]
         found = risk(inside + [a for a, _ in lies], outside + [b for _, b in lies])
         assert abs(found - risk(inside, outside)) <= most
-
-
-@given(st.integers(0, 99), st.floats(0.0, 3.0), st.integers(1, 10**6))
-def test_one_of_ten_moves_the_risk_by_little_whatever_it_says(seed, apart, scale):
-    inside, outside = honest(seed, 9)
-    a, b = honest(seed + 1, 1, apart)
-    found = risk([*inside, a[0] * scale], [*outside, b[0] * scale])
-    assert abs(found - risk(inside, outside)) < 0.2
 
 
 def test_who_has_no_holdout_is_counted_and_bounded_by_five_clients():
@@ -73,7 +62,3 @@ def test_who_has_no_holdout_is_counted_and_bounded_by_five_clients():
     many, none = lie(10**6)[0], np.zeros_like(inside[0])
     members, _ = combined_counts([*inside, many], [*outside, none])
     assert members.sum() - np.sum(inside) <= 5 * (MEMBERS + HELD_OUT)
-
-
-def test_nobody_is_an_empty_table():
-    assert [np.sum(each) for each in combined_counts([], [])] == [0, 0]

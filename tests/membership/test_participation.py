@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Examples, Streams
-from covey.membership.attacks import auc
 from covey.membership.references import client_scores, participation_game, reserved_clients
 from covey.membership.truth import Reference
 
@@ -25,23 +24,9 @@ def test_a_client_is_scored_by_the_model_that_suits_it():
     # means .2 and 2 under the first model, .5 and 1 under the second
     losses = np.array([[0.1, 0.3, 1.0, 2.0, 3.0], [0.5, 0.5, 1.0, 1.0, 1.0]])
     assert client_scores(losses, [2, 3]) == pytest.approx([-0.2, -1.0])
-
-
-def test_a_diverged_model_suits_nobody():
-    losses = np.array([[np.nan, 1.0, 1.0], [2.0, 2.0, np.inf]])
-    assert client_scores(losses, [1, 2]).tolist() == [-2.0, -1.0]
-    assert client_scores(losses[:, [0, 2]], [1, 1]).tolist() == [-2.0, -1.0]
+    diverged = np.array([[np.nan, 1.0, 1.0], [2.0, 2.0, np.inf]])
+    assert client_scores(diverged, [1, 2]).tolist() == [-2.0, -1.0]
     assert client_scores(np.full((1, 2), np.nan), [2]).max() < -1e300
-
-
-@given(inside=some, reserved=some)
-def test_one_group_is_the_plain_auc_and_sides_can_be_swapped(inside, reserved):
-    found = participation_game({0: inside}, {0: reserved}, AT)
-    swapped = participation_game({0: reserved}, {0: inside}, AT)
-    assert found is not None
-    assert swapped is not None
-    assert found.auc == pytest.approx(auc(inside, reserved))
-    assert swapped.auc == pytest.approx(1 - found.auc)
 
 
 @given(inside=sides, reserved=sides)
@@ -55,17 +40,6 @@ def test_the_interval_holds_the_estimate(inside, reserved):
     assert found.clients == sum(len(inside[g]) for g in inside.keys() & reserved.keys())
 
 
-@given(inside=sides, reserved=sides, seed=st.integers(0, 99))
-def test_neither_the_order_of_clients_nor_the_scale_of_scores_matters(inside, reserved, seed):
-    draw = np.random.default_rng(seed)
-
-    def shuffled(side):
-        return {group: draw.permutation(3 * each + 1) for group, each in side.items()}
-
-    found = participation_game(inside, reserved, AT)
-    assert participation_game(shuffled(inside), shuffled(reserved), AT) == found
-
-
 def test_groups_are_not_compared_with_each_other():
     # 3/4 and 0, weighted by 2 and 1 clients; together they would say 14/18
     inside = {0: np.array([11.0, 13.0]), 1: np.array([0.0])}
@@ -73,36 +47,6 @@ def test_groups_are_not_compared_with_each_other():
     found = participation_game(inside, reserved, AT)
     assert found is not None
     assert found.auc == pytest.approx((2 * 0.75 + 1 * 0.0) / 3)
-
-
-def test_no_sample_is_certain():
-    # 5 of 5 trials: Clopper and Pearson's low end is .025^(1/5)
-    found = participation_game({0: np.arange(5.0) + 9}, {0: np.arange(8.0)}, AT)
-    assert found is not None
-    assert (found.auc, found.high) == (1, 1)
-    assert found.low == pytest.approx(0.025 ** (1 / 5))
-
-
-def test_one_client_says_little():
-    # it beats 4 of 5, but it is one: 1 of 1 trials, Clopper and Pearson's low end is .025
-    found = participation_game({0: np.array([3.5])}, {0: np.arange(5.0)}, AT)
-    assert found is not None
-    assert (found.auc, found.low, found.high) == pytest.approx((0.8, 0.025, 1))
-
-
-def test_equal_sides_are_a_coin_toss_and_the_interval_says_so():
-    draw = np.random.default_rng(0)
-    found = [
-        participation_game(
-            {0: draw.normal(size=6), 1: draw.normal(5, 2, size=20)},
-            {0: draw.normal(size=8), 1: draw.normal(5, 2, size=8)},
-            AT.at(index),
-        )
-        for index in range(100)
-    ]
-    known = [each for each in found if each is not None]
-    assert np.mean([each.auc for each in known]) == pytest.approx(0.5, abs=0.03)
-    assert np.mean([each.low <= 0.5 <= each.high for each in known]) > 0.88
 
 
 def test_no_image_serves_two_reserved_clients_or_two_groups(make_client):
@@ -120,17 +64,7 @@ def test_no_image_serves_two_reserved_clients_or_two_groups(make_client):
     assert all((e.inputs >= 1000).all() for e in made[1])
     everything = Examples.joined([*made[0], *made[1]]).inputs.flatten() % 1000
     assert len(everything.unique()) == len(everything)
-    again = reserved_clients(clients, shared, AT)
-    assert [e.inputs.tolist() for e in again[0]] == [e.inputs.tolist() for e in made[0]]
-
-
-def test_a_group_with_too_few_reserved_clients_is_left_out(make_client):
+    # a group with too few reserved clients is left out
     clients = [make_client("a", images(6), group=0), make_client("b", images(7), group=1)]
     shared = Reference((images(60), images(60)))
     assert {g: len(s) for g, s in reserved_clients(clients, shared, AT).items()} == {0: 5}
-
-
-def test_without_known_groups_nobody_is_reserved(make_client):
-    assert reserved_clients([make_client("a", images(2))], Reference(()), AT) == {}
-    grouped = Reference((images(40),))
-    assert reserved_clients([make_client("a", images(2))], grouped, AT) == {}

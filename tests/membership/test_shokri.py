@@ -15,32 +15,14 @@ def test_features_by_hand():
     assert right[5] == 1
 
 
-def test_two_classes_have_two_probabilities():
-    assert shokri_features(np.log([[0.4, 0.6]]), np.array([0])).shape == (1, 2 + 3 + 2)
-
-
-def overfit(seed: int) -> tuple[Signals, np.ndarray]:
-    """300 records; a model's logit of the label is 2 higher where it was trained."""
-    draw = np.random.default_rng(seed)
+def test_it_finds_on_the_target_what_it_learnt_on_the_references():
+    # 300 records; a model's logit of the label is 2 higher where it was trained
+    draw = np.random.default_rng(0)
     labels = draw.integers(5, size=300)
     target, one, two = (draw.permutation(300) < 150 for _ in range(3))
     inside = np.stack([target, one, ~one, two, ~two], axis=1)
     outputs = draw.normal(size=(300, 5, 5))
     outputs += 2 * inside[:, :, None] * np.eye(5)[labels][:, None]
     log_probs = log_softmax(outputs, axis=2)
-    seen = Signals(labels, log_probs[:, 0], log_probs[:, 1:], inside[:, 1:])
-    return seen, inside[:, 0]
-
-
-def test_it_finds_on_the_target_what_it_learnt_on_the_references():
-    # logits of members 2 higher under unit noise of label and rivals
-    seen, member = overfit(0)
-    scores = Shokri()(seen)
-    assert auc(scores[member], scores[~member]) > 0.75
-
-
-def test_it_is_deterministic_and_blind_to_the_order_of_references():
-    seen, _ = overfit(1)
-    turned = Signals(seen.labels, seen.target, seen.references[:, ::-1], seen.inside[:, ::-1])
-    assert (Shokri()(seen) == Shokri()(seen)).all()
-    np.testing.assert_allclose(Shokri()(turned), Shokri()(seen), atol=1e-3)
+    scores = Shokri()(Signals(labels, log_probs[:, 0], log_probs[:, 1:], inside[:, 1:]))
+    assert auc(scores[target], scores[~target]) > 0.75

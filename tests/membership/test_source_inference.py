@@ -14,10 +14,3 @@ def test_accuracy_beside_the_prior():
     found = attribution(np.array([0, 1, 1, 0]), np.array([0, 1, 1, 1]))
     assert (found.accuracy, found.prior_accuracy, found.records) == (0.75, 0.75, 4)
     assert found.standard_error == pytest.approx(np.sqrt(0.75 * 0.25 / 4))
-
-
-def test_being_always_right_is_not_certainty():
-    # counts as 1 - .5 / 8 = .9375
-    found = attribution(np.zeros(8, dtype=int), np.zeros(8, dtype=int))
-    assert found.accuracy == 1
-    assert found.standard_error == pytest.approx(np.sqrt(0.9375 * 0.0625 / 8))
