@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey import Aggregation, ClientUpdate, Config, ConfigError, Params, Streams
-from covey.aggregation.anonymity import AnonymitySets
 from covey.aggregation.base import FederationInfo
 from covey.base.built_ins import BUILT_INS
 from covey.base.components import create
@@ -54,9 +53,9 @@ MODELS = tuple(drawn(1000 + j) for j in range(3))
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.lists(st.integers(0, 2), max_size=20))
-def test_a_cluster_without_clients_does_not_move_and_kinds_stay(name: str, choices: list[int]):
+def test_a_cluster_without_clients_does_not_move_and_kinds_stay(name, choices):
     updates = updates_of(choices)
     after = aggregated(name, MODELS, updates)
     assert len(after) == len(MODELS)
@@ -71,44 +70,10 @@ def test_a_cluster_without_clients_does_not_move_and_kinds_stay(name: str, choic
         assert same(each.update, untouched.update)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
-@given(seeds)
-def test_equal_updates_move_every_cluster_by_that_update(name: str, seed: int):
-    update = drawn(seed, 0.1)
-    updates = [ClientUpdate(f"C{i}", 0, update, 1.0) for i in range(8)]
-    moved, *others = aggregated(name, MODELS, updates)
-    for key in ("weight", "bn.running_var"):
-        torch.testing.assert_close(moved[key], MODELS[0][key] + update[key])
-    assert all(map(same, others, MODELS[1:]))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
-@given(seeds, st.randoms(use_true_random=False))
-def test_the_order_of_the_clients_does_not_matter(name: str, seed: int, random):
-    if name == "anonymity-sets":
-        return  # one of a set speaks: which one hangs on the order
-    updates = updates_of([0] * 9 + [2] * 7, seed)
-    shuffled = random.sample(updates, len(updates))
-    for one, other in zip(
-        aggregated(name, MODELS, updates), aggregated(name, MODELS, shuffled), strict=True
-    ):
-        torch.testing.assert_close(dict(one), dict(other))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_other_clusters_do_not_matter(name: str):
-    updates = updates_of([0] * 9 + [2] * 7)
-    alone = [each for each in updates if each.cluster == 0]
-    together = aggregated(name, MODELS, updates)[0]
-    torch.testing.assert_close(dict(aggregated(name, MODELS, alone)[0]), dict(together))
-
-
 @pytest.mark.parametrize("name", ["mean", *sorted(ROBUST)])
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(seeds, st.sampled_from([1e3, 1e6]))
-def test_one_outlier_moves_a_robust_aggregation_by_little(name: str, seed: int, size: float):
+def test_one_outlier_moves_a_robust_aggregation_by_little(name, seed, size):
     updates = updates_of([0] * 9, seed)
     huge = {
         key: value * size if value.is_floating_point() else value
@@ -122,26 +87,10 @@ def test_one_outlier_moves_a_robust_aggregation_by_little(name: str, seed: int, 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_runs_from_the_settings_and_as_an_object(name: str):
-    made = component(name)
-    named, passed = Config.of({"aggregation": {"name": name}}), Config(aggregation=made)
-    assert named == passed
-    assert Config(aggregation=type(made)()).aggregation.name == name
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_noise_on_sums_is_for_aggregations_of_sums(name: str):
+def test_noise_on_sums_is_for_aggregations_of_sums(name):
     noise = {"client_noise": 1.0, "client_clip": 1.0}
     if name == "mean":
         assert Config.of({"aggregation": {"name": name}, "privacy": noise})
         return
     with pytest.raises(ConfigError, match="to see single updates"):
         Config.of({"aggregation": {"name": name}, "privacy": noise})
-
-
-def test_a_component_is_its_section():
-    config = Config(aggregation=AnonymitySets(min_anonymity=4, deniability_threshold=2))
-    assert config.aggregation == AnonymitySets(min_anonymity=4, deniability_threshold=2)
-    assert config == Config.of(
-        {"aggregation": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 2}}
-    )

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import covey
+from algorithms.playing import rounds_of
 from covey import ClientUpdate, ConfigError, ModelError, Streams, mean_per_cluster
 from covey.aggregation.mean import LARGEST, Mean, masked_mean
 from covey.algorithms.fedavg import FedAvg
@@ -66,7 +67,7 @@ def test_what_does_not_fit_the_ring_is_cut_or_refused():
 TRAINED = {
     "rounds": 2,
     "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "mlp"},
+    "model": {"name": "linear"},
     "method": {"name": "fedavg"},
     "risk": {"name": "federated", "every": 1},
     "aggregation": {"weights": "examples"},
@@ -74,33 +75,22 @@ TRAINED = {
 MASKED = {"privacy": {"secure_sums": True, "min_cohort": 4}}
 
 
-def last_round(settings):
-    built = build_run(covey.Config.model_validate(settings))
-    state = built.algorithm.init(built.streams)
-    events = []
-    for t in range(2):
-        there = built.clients(built.population.clients, t)
-        played = built.algorithm.round(state, there, built.streams.at("round", t))
-        state, events = played.state, played.events
-    return state, events
-
-
 def test_fedavg_and_its_red_team_are_those_in_the_open():
-    plain, masked = last_round(TRAINED), last_round({**TRAINED, **MASKED})
-    for one, other in zip(plain[0].clusters, masked[0].clusters, strict=True):
+    plain, masked = (
+        [*rounds_of(build_run(covey.Config.of(how)), 2)][-1] for how in (TRAINED, TRAINED | MASKED)
+    )
+    for one, other in zip(plain.state.clusters, masked.state.clusters, strict=True):
         for name in one:
             torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-4)
-    kinds = [[type(fact).__name__ for fact in events] for _, events in (plain, masked)]
-    assert kinds[0] == kinds[1]
-    risks = [state.risk_estimates()[0] for state, _ in (plain, masked)]
-    assert all(risk is not None for risk in risks)
-    assert np.isclose(*[risk.risk for risk in risks if risk is not None], atol=0.05)
+    assert [*map(type, plain.events)] == [*map(type, masked.events)]
+    risks = [each.state.risk_estimates()[0] for each in (plain, masked)]
+    known = [risk.risk for risk in risks if risk is not None]
+    assert np.isclose(*known, atol=0.05)
 
 
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        ({"aggregation": {"name": "anonymity-sets"}}, "the server to see single updates"),
         ({"aggregation": {"name": "median"}}, "the server to see single updates"),
         ({"method": {"name": "ifca"}}, "clients to send nothing but sums"),
         ({"leaving": {"store_updates": 1}}, "clients' updates to be kept"),
@@ -125,16 +115,13 @@ class Halved(Mean):
         return super().aggregate(models, updates, streams)
 
 
-def test_what_is_made_of_the_mean_is_not_taken_for_it():
-    assert Mean().masked(5) is not None
-    assert Halved().masked(5) is None
-
-
 class Looking(FedAvg):
     """A user's own, which may ask clients for their updates one by one."""
 
 
-def test_a_class_that_only_inherits_from_fedavg_is_not_believed():
+def test_what_only_inherits_from_the_mean_or_fedavg_is_not_taken_for_it():
+    assert Mean().masked(5) is not None
+    assert Halved().masked(5) is None
     given = {**TRAINED, **MASKED, "method": {"name": f"{__name__}:Looking"}}
     with pytest.raises(ConfigError, match="clients to send nothing but sums"):
-        build_run(covey.Config.model_validate(given))
+        build_run(covey.Config.of(given))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey import ClientUpdate, Params, Streams, mean_per_cluster
+from covey import ClientUpdate, Params, Streams
 from covey.aggregation.base import Aggregator
 from covey.aggregation.mean import Clipping, clipped, noised_mean, projected
 from covey.base.events import SumPerturbed
@@ -59,13 +59,6 @@ def test_a_projected_update_is_in_the_ball_and_points_where_it_did(seed, size, r
     torch.testing.assert_close(flat(inside), expected, rtol=1e-5, atol=1e-12)
 
 
-@given(seeds, st.floats(1.0, 10))
-def test_an_update_inside_the_ball_stays_as_it_is(seed, room):
-    update = drawn(seed)
-    inside = projected(update, room * norm(update))
-    assert all(torch.equal(inside[name], update[name]) for name in update)
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_an_update_that_diverged_becomes_nothing(value):
     assert torch.equal(projected(of(1.0, value), 2.0)["w"], of(0.0, 0.0)["w"])
@@ -80,15 +73,7 @@ def test_all_tensors_are_one_vector_and_buffers_do_not_leave_the_client():
         "mask": torch.tensor([True]),
     }
     inside = projected(update, 1.0)
-    assert {name: float(value) for name, value in inside.items()} == pytest.approx(
-        {
-            "a.weight": 0.6,
-            "b.weight": 0.8,
-            "norm.running_mean": 0,
-            "norm.num_batches_tracked": 0,
-            "mask": 0,
-        }
-    )
+    assert [float(value) for value in inside.values()] == pytest.approx([0.6, 0.8, 0, 0, 0])
     assert {n: v.dtype for n, v in inside.items()} == {n: v.dtype for n, v in update.items()}
 
 
@@ -98,38 +83,16 @@ def private_mean(how: Clipping) -> Aggregator:
     return lambda models, updates, streams: mean(models, clipped(how.clip)(updates), streams)
 
 
-def test_by_hand():
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (9.0, 2.0)])
+def test_a_client_counts_once_whatever_it_weighs(weights):
     # C = 1: (3, 4) becomes (0.6, 0.8), (0, 0.5) stays; their mean is (0.3, 0.65)
-    merged = private_mean(Clipping(1.0, QUIET))(
-        (of(10.0, 20.0), of(1.0, 1.0)), sent(of(3.0, 4.0), of(0.0, 0.5)), PUBLIC
-    )
+    both = zip(sent(of(3.0, 4.0), of(0.0, 0.5)), weights, strict=True)
+    updates = [replace(each, weight=weight) for each, weight in both]
+    start = (of(10.0, 20.0), of(1.0, 1.0))
+    merged = private_mean(Clipping(1.0, QUIET))(start, updates, PUBLIC)
     torch.testing.assert_close(merged.clusters[0], of(10.3, 20.65))
     assert torch.equal(merged.clusters[1]["w"], of(1.0, 1.0)["w"])
     assert merged.events == (SumPerturbed(0, 1.0, QUIET, 1.0),)
-
-
-def test_a_client_counts_once_whatever_it_weighs():
-    both = sent(of(3.0, 4.0), of(0.0, 0.5))
-    updates = [replace(each, weight=w) for each, w in zip(both, (9.0, 2.0), strict=True)]
-    merged = private_mean(Clipping(1.0, QUIET))((of(0.0, 0.0),), updates, PUBLIC)
-    torch.testing.assert_close(merged.clusters[0], of(0.3, 0.65))
-
-
-@given(st.lists(st.integers(0, 2), max_size=6), seeds)
-def test_with_room_enough_and_hardly_any_noise_it_is_the_mean(choices, seed):
-    models = tuple(drawn(seed + j) for j in range(3))
-    updates = [ClientUpdate(str(i), j, drawn(seed + 10 + i), 1.0) for i, j in enumerate(choices)]
-    private = private_mean(Clipping(100.0, QUIET))(models, updates, PUBLIC)
-    plain = mean_per_cluster(models, updates, PUBLIC)
-    for one, other in zip(private.clusters, plain.clusters, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-    told = [e.cluster for e in private.events if isinstance(e, SumPerturbed)]
-    assert told == sorted(set(choices))
-
-
-def many(clients: int) -> list[ClientUpdate]:
-    """Updates of 0, in 100,000 coordinates: a deviation is known to 0.2%."""
-    return sent(*[{"w": torch.zeros(100_000)}] * clients)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +105,9 @@ def many(clients: int) -> list[ClientUpdate]:
     ids=["all", "sampled", "nobody"],
 )
 def test_the_noise_has_the_deviation_that_is_told(how, clients, std):
-    start = {"w": torch.ones(100_000)}
-    (moved,) = private_mean(how)((start,), many(clients), PUBLIC).clusters
+    start = {"w": torch.ones(100_000)}  # in so many coordinates a deviation is known to 0.2%
+    nothing = sent(*[{"w": torch.zeros(100_000)}] * clients)
+    (moved,) = private_mean(how)((start,), nothing, PUBLIC).clusters
     assert float(moved["w"].std()) == pytest.approx(std, rel=0.01)
     assert float(moved["w"].mean()) == pytest.approx(1.0, abs=5 * std / 100_000**0.5)
 
@@ -193,17 +157,3 @@ def test_a_client_changes_the_sum_by_at_most_the_clip(others, seed, clip, size):
     ]
     # sums and noise of at most some tens, in single precision
     assert float((ends[1] - ends[0]).norm()) <= clip * (1 + 1e-4)
-
-
-@pytest.mark.parametrize("norms", [[], [0.5], [3.0, math.nan]])
-def test_names_dtypes_and_the_callers_tensors_stay_as_they_are(norms):
-    start = {"w": torch.zeros(1), "mask": torch.tensor([True])}
-    updates = sent(*[{**start, "w": torch.tensor([n])} for n in norms])
-    how = Clipping(1.0, 0.5, **SAMPLED)
-    (moved,) = private_mean(how)((start,), updates, PUBLIC).clusters
-    assert {n: (v.shape, v.dtype) for n, v in moved.items()} == {
-        n: (v.shape, v.dtype) for n, v in start.items()
-    }
-    assert bool(moved["mask"])
-    assert float(start["w"]) == 0
-    assert bool(moved["w"].isfinite())

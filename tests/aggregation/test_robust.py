@@ -6,14 +6,7 @@ from pydantic import ValidationError
 
 from covey import Aggregation, AggregationResult, ClientUpdate, Params, Streams
 from covey.aggregation.anonymity import AnonymitySets
-from covey.aggregation.robust import (
-    GeometricMedian,
-    Krum,
-    Median,
-    NormBounded,
-    TrimmedMean,
-    bounded_by_median,
-)
+from covey.aggregation.robust import GeometricMedian, Krum, Median, NormBounded, TrimmedMean
 from covey.base.events import AnonymitySetsFormed, ClusterWaited
 
 
@@ -50,7 +43,7 @@ def test_a_trimmed_mean_by_hand():
 
 
 @pytest.mark.parametrize(("n", "left"), [(3, 1), (4, 2), (9, 7), (10, 8), (30, 24)])
-def test_at_least_one_client_is_left_out_at_either_end(n: int, left: int):
+def test_at_least_one_client_is_left_out_at_either_end(n, left):
     # of values 0, 1, ... n-1, of which the largest is made huge: k = max(1, n / 10)
     values = [float(i) for i in range(n - 1)] + [1e6]
     k = (n - left) // 2
@@ -76,45 +69,25 @@ def test_krum_by_hand():
     assert moved(Krum(chosen=2), *map(point, values)) == [2.0]
 
 
-def test_krum_compares_what_training_moves():
-    # 1, 2 and 3 lie together, whatever the statistics say
-    updates = [
-        {"w": torch.tensor([w]), "bn.running_mean": torch.tensor([m])}
-        for w, m in [(50.0, 0.0), (1.0, 900.0), (2.0, -900.0), (3.0, 0.0), (-40.0, 0.0)]
-    ]
-    start = {name: torch.zeros(1) for name in updates[0]}
-    (model,) = aggregated(Krum(), start, *updates).clusters
-    assert (float(model["w"]), float(model["bn.running_mean"])) == (2.0, -900.0)
-
-
 def test_updates_of_bounded_norm_by_hand():
     # |(3, 4)| = 5 is shortened to 2.5: (1.5, 2);  |(0, 1)| = 1 stays
     assert moved(NormBounded(max_norm=2.5), point(3.0, 4.0), point(0.0, 1.0)) == [0.75, 1.5]
     # statistics by themselves: 30 to 2.5
     update = {"w": torch.tensor([1.0]), "bn.running_var": torch.tensor([30.0])}
-    (model,) = aggregated(
-        NormBounded(max_norm=2.5), {k: 0 * v for k, v in update.items()}, update
-    ).clusters
+    start = {k: 0 * v for k, v in update.items()}
+    (model,) = aggregated(NormBounded(max_norm=2.5), start, update).clusters
     assert (float(model["w"]), float(model["bn.running_var"])) == (1.0, 2.5)
 
 
-def test_weights_count_where_norms_are_bounded():
-    updates = [ClientUpdate("A", 0, point(8.0), 3.0), ClientUpdate("B", 0, point(-1.0), 1.0)]
-    merged = NormBounded(max_norm=1.0).aggregate((point(0.0),), updates, Streams(0))
-    assert merged.clusters[0]["w"].tolist() == [0.5]  # (3 * 1 - 1) / 4
-
-
 @pytest.mark.parametrize(
-    ("aggregation", "fewest"),
-    [(TrimmedMean(), 3), (Median(), 1), (Krum(), 5), (Krum(outliers=2), 7), (Krum(chosen=4), 7)],
+    ("aggregation", "fewest"), [(TrimmedMean(), 3), (Krum(outliers=2), 7), (Krum(chosen=4), 7)]
 )
-def test_a_cluster_with_too_few_clients_waits(aggregation: Aggregation, fewest: int):
+def test_a_cluster_with_too_few_clients_waits(aggregation, fewest):
     start = point(10.0)
     updates = [point(float(i)) for i in range(1, fewest + 1)]
-    waited = aggregated(aggregation, start, *updates[:-1]) if fewest > 1 else None
-    if waited is not None:
-        assert waited.clusters[0] is start
-        assert waited.events == (ClusterWaited(0, fewest - 1, fewest),)
+    waited = aggregated(aggregation, start, *updates[:-1])
+    assert waited.clusters[0] is start
+    assert waited.events == (ClusterWaited(0, fewest - 1, fewest),)
     assert aggregated(aggregation, start, *updates).events == ()
 
 
@@ -124,47 +97,25 @@ def test_a_geometric_median_by_hand():
     assert moved(GeometricMedian(steps=200), *line) == pytest.approx([1.0], abs=1e-4)
     most = [point(2.0, 3.0)] * 3 + [point(1e6, 0.0), point(0.0, -1e6)]
     assert moved(GeometricMedian(), *most) == pytest.approx([2.0, 3.0], abs=1e-3)
-    # a triangle with a corner of 120 degrees or more has its median there
-    wide = [point(0.0, 0.0), point(10.0, 1.0), point(-10.0, 1.0)]
-    assert moved(GeometricMedian(steps=500), *wide) == pytest.approx([0, 0], abs=1e-3)
     # of a square's corners it is the middle, as far as the smoothing goes
     square = [point(x, y) for x in (-1.0, 1.0) for y in (-1.0, 1.0)]
     assert moved(GeometricMedian(), *square) == pytest.approx([0.0, 0.0], abs=1e-6)
 
 
-def test_a_bound_by_the_median_norm_by_hand():
+def test_a_bound_by_the_median_norm_by_hand_and_of_updates_that_form_sets():
     # norms 1, 2 and 10: none is longer than 1.5 * 2 = 3; (1 + 2 + 3) / 3 = 2
     merge = NormBounded(max_norm=0.1, max_relative_norm=1.5)
     assert moved(merge, point(1.0), point(2.0), point(10.0)) == pytest.approx([2.0])
-
-
-def test_each_cluster_has_its_own_median_norm():
-    sent = [
-        ClientUpdate("C0", 0, point(1.0), 1.0),
-        ClientUpdate("C1", 0, point(1.0), 1.0),
-        ClientUpdate("C2", 0, point(40.0), 1.0),
-        ClientUpdate("C3", 1, point(80.0), 1.0),
-    ]
-    short = bounded_by_median(sent, 2.0)
-    assert [float(each.update["w"]) for each in short] == [1.0, 1.0, 2.0, 80.0]
-
-
-def test_sets_are_formed_of_bounded_updates_and_nobody_is_left_out():
     # one of seven is far longer: unbounded, its set's diameter shows it
     points = [point(1.0 + i / 10, 0.0) for i in range(6)] + [point(0.0, 500.0)]
-    start = point(0.0, 0.0)
     sets = AnonymitySets(min_anonymity=3, deniability_threshold=2)
-    short_sets = sets.model_copy(update={"max_relative_norm": 1.0})
-    before = aggregated(sets, start, *points)
-    after = aggregated(short_sets, start, *points)
-    (raw,), (short,) = before.events, after.events
+    bounded = sets.model_copy(update={"max_relative_norm": 1.0})
+    raw, short = (aggregated(e, point(0.0, 0.0), *points).events[0] for e in (sets, bounded))
     assert isinstance(raw, AnonymitySetsFormed)
     assert isinstance(short, AnonymitySetsFormed)
     assert max(width or 0.0 for width in raw.diameters) > 499
     assert max(width or 0.0 for width in short.diameters) < 2.0
-    everybody = {f"C{i}" for i in range(7)}
-    assert {handle for each in short.sets for handle in each} == everybody
-    assert all(len(each) >= 3 for each in short.sets)
+    assert {handle for each in short.sets for handle in each} == {f"C{i}" for i in range(7)}
 
 
 def test_a_bound_by_others_updates_is_refused_beside_accounted_noise():
