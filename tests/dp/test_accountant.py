@@ -1,17 +1,10 @@
 """Costs: oracles in closed form, figures of the literature, and laws."""
 
 import math
-from itertools import permutations
 
 import numpy as np
 import pytest
-from dp_accounting import (
-    GaussianDpEvent,
-    NeighboringRelation,
-    SelfComposedDpEvent,
-    UnsupportedDpEvent,
-)
-from dp_accounting.pld import PLDAccountant
+from dp_accounting import UnsupportedDpEvent
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import root_scalar
@@ -26,7 +19,6 @@ from covey.dp.accountant import (
 )
 
 ROUNDS, DELTA = 50, 1e-5
-NOISE = st.floats(1.0, 20.0)
 
 
 def epsilon_of(*mechanisms: object, delta: float = DELTA) -> float:
@@ -35,35 +27,19 @@ def epsilon_of(*mechanisms: object, delta: float = DELTA) -> float:
     return cost.epsilon
 
 
-@pytest.mark.parametrize("z", [26.38, 12.894, 6.447, 3.2235, 1.612])
-def test_loss_distributions_agree_with_the_closed_form(z: float):
+@pytest.mark.parametrize("z", [26.38, 6.447, 1.612])
+def test_loss_distributions_agree_with_the_closed_form(z):
     exact = gaussian_epsilon(math.sqrt(ROUNDS) / z, DELTA)
     assert epsilon_of(*[gaussian(z)] * ROUNDS) == pytest.approx(exact, abs=1e-3)
 
 
 @given(mu=st.floats(0.05, 10.0), delta=st.floats(1e-8, 1e-2))
-def test_the_closed_form_gives_its_delta_back(mu: float, delta: float):
+def test_the_closed_form_gives_its_delta_back(mu, delta):
     from scipy.stats import norm
 
     epsilon = gaussian_epsilon(mu, delta)
     found = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
     assert found == pytest.approx(delta, rel=1e-3) or (epsilon == 0 and found < delta)
-
-
-def test_no_difference_costs_nothing():
-    assert gaussian_epsilon(0.0, DELTA) == 0.0
-    assert epsilon_of() == 0.0
-
-
-def test_replacement_must_not_be_asked_of_loss_distributions():
-    """The trap: under this relation the library doubles a Gaussian's sensitivity by itself.
-
-    Multipliers here are in units of what a replacement can change already.
-    """
-    doubled = PLDAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
-    doubled.compose(SelfComposedDpEvent(GaussianDpEvent(10.0), ROUNDS))
-    assert doubled.get_epsilon(DELTA) == pytest.approx(6.573, abs=1e-3)
-    assert epsilon_of(*[gaussian(10.0)] * ROUNDS) == pytest.approx(2.943, abs=2e-3)
 
 
 def test_a_secret_representative_costs_what_sampling_without_replacement_does():
@@ -74,62 +50,23 @@ def test_a_secret_representative_costs_what_sampling_without_replacement_does():
     assert (found.relation, found.accountant) == ("replaced by another", "RDP")
 
 
-def test_a_set_of_one_is_no_secret():
-    alone = epsilon_of(*[representative(5.0, 1)] * ROUNDS)
-    assert alone >= epsilon_of(*[gaussian(5.0)] * ROUNDS)
-
-
 def test_unsampled_multipliers_are_those_of_the_literature():
-    for epsilon, z in ((1.0, 26.380), (2.0, 14.098), (4.0, 7.645), (8.0, 4.244)):
+    for epsilon, z in ((1.0, 26.380), (8.0, 4.244)):
         found = multiplier_for(epsilon, DELTA, ROUNDS, gaussian)
         assert found == pytest.approx(z, rel=1e-3)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(epsilon=st.floats(0.1, 8.0), rounds=st.integers(1, 100))
 @example(epsilon=0.1015625, rounds=1)
-def test_a_multiplier_keeps_what_it_was_found_for(epsilon: float, rounds: int):
+def test_a_multiplier_keeps_what_it_was_found_for(epsilon, rounds):
     z = multiplier_for(epsilon, DELTA, rounds, gaussian)
     found = epsilon_of(*[gaussian(z)] * rounds)
     assert 0.99 * epsilon <= found <= epsilon
 
 
-def test_a_multiplier_for_a_secret_coin_keeps_it_too():
-    z = multiplier_for(2.0, DELTA, 20, lambda z: gaussian(z, 0.1))
-    assert 1.98 <= epsilon_of(*[gaussian(z, 0.1)] * 20) <= 2.0
-
-
-@settings(max_examples=15)
-@given(z=NOISE, rounds=st.integers(1, 30))
-def test_epsilon_grows_with_rounds_and_falls_with_noise(z: float, rounds: int):
-    found = epsilon_of(*[gaussian(z)] * rounds)
-    assert found <= epsilon_of(*[gaussian(z)] * (rounds + 1))
-    assert found >= epsilon_of(*[gaussian(1.1 * z)] * rounds)
-
-
-@settings(max_examples=10)
-@given(z=NOISE, sampling=st.floats(0.01, 0.9))
-def test_a_secret_coin_never_costs_more(z: float, sampling: float):
-    cell = 2e-3  # both are rounded up
-    assert epsilon_of(gaussian(z, sampling)) <= epsilon_of(gaussian(z)) + cell
-
-
-def test_the_order_of_releases_does_not_matter():
-    mixed = (gaussian(3.0), gaussian(4.0, 0.1), choice(0.2))
-    assert len({epsilon_of(*each) for each in permutations(mixed)}) == 1
-
-
-def test_choices_add_up_with_sums():
-    without = epsilon_of(*[gaussian(5.0)] * 10)
-    assert without < epsilon_of(*[gaussian(5.0)] * 10, *[choice(0.3)] * 10)
-
-
-def test_a_choice_alone_costs_less_than_its_own_epsilons_together():
-    assert epsilon_of(*[choice(0.1)] * 100) < 10.0
-
-
 @pytest.mark.parametrize(("epsilon", "times"), [(1.0, 10), (0.3, 100)])
-def test_choices_cost_as_much_as_the_worst_ones_do(epsilon: float, times: int):
+def test_choices_cost_as_much_as_the_worst_ones_do(epsilon, times):
     """The worst choice is a coin of odds exp(epsilon / 2), or of the opposite ones."""
     from scipy.stats import binom
 

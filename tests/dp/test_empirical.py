@@ -18,7 +18,7 @@ def gaussian_draws(mu: float, seed: int, draws: int = DRAWS):
 
 
 @pytest.mark.parametrize("mu", [0.25, 0.5, 1.0, 2.0])
-def test_the_bound_stays_below_the_truth_and_near_it(mu: float):
+def test_the_bound_stays_below_the_truth_and_near_it(mu):
     true = gaussian_epsilon(mu, DELTA)
     found = [
         least_epsilon(*gaussian_draws(mu, seed), DELTA, is_gaussian=True) for seed in range(10)
@@ -39,7 +39,7 @@ def test_any_mechanism_is_bounded_by_the_odds_of_a_right_guess():
 
 @settings(max_examples=10)
 @given(st.integers(0, 1000))
-def test_equal_draws_refute_nothing(seed: int):
+def test_equal_draws_refute_nothing(seed):
     draws = gaussian_draws(0.0, seed, 400)
     assert least_epsilon(*draws, DELTA, is_gaussian=True).epsilon <= 0.5
     assert least_epsilon(draws[0], draws[0], DELTA, is_gaussian=False).epsilon == 0.0
@@ -50,9 +50,3 @@ def test_draws_that_a_rule_is_chosen_by_do_not_judge_it():
     for is_gaussian in (True, False):
         found = least_epsilon(shown, np.zeros(DRAWS), DELTA, is_gaussian=is_gaussian)
         assert found.epsilon == 0
-
-
-def test_a_canary_that_shows_itself_refutes_almost_everything():
-    draws = gaussian_draws(1000.0, 0)
-    assert least_epsilon(*draws, DELTA, is_gaussian=True).epsilon > 20
-    assert least_epsilon(*draws, DELTA, is_gaussian=False).epsilon > 6

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from covey.dp.accountant import gaussian_epsilon
 from covey.models.ridge_noise import HeadNoise, Hidden
@@ -59,7 +59,7 @@ class Release:
 def told_apart(rows: Rows, there: np.ndarray, absent: np.ndarray, epsilon: float = 0.0):
     """Return delta at epsilon between two sets of weights, with its standard error."""
     one, other = Release(rows, there), Release(rows, absent)
-    theta = other.draw(np.random.default_rng(1), 200_000)
+    theta = other.draw(np.random.default_rng(1), 50_000)
     ratio = one.log_density(theta) - other.log_density(theta)
     excess = np.maximum(0, np.exp(ratio) - math.exp(epsilon))
     return excess.mean(), excess.std() / math.sqrt(len(theta))
@@ -76,7 +76,7 @@ def test_the_success_is_that_of_densities_of_heads_with_and_without(seed, size):
     assert found == pytest.approx(0.5 + 0.5 * tv, abs=4 * error + EXACTLY)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     st.floats(0.01, 1),
     st.floats(0.3, 3),
@@ -98,8 +98,9 @@ def test_no_geometry_is_worse_than_the_bound(w, z, lam, classes, geometry):
     assert hidden.successes()[0] <= noise.success(w) + EXACTLY
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.5])
-@pytest.mark.parametrize(("kind", "size"), [("alike", 4), ("apart", 4), ("mixed", 20)])
+@pytest.mark.parametrize(
+    ("kind", "size", "epsilon"), [("alike", 4, 0.0), ("apart", 4, 0.5), ("mixed", 20, 1.5)]
+)
 def test_no_client_is_told_better_than_its_records_were_one(kind, size, epsilon):
     """Two records of a client, alike or at right angles, beside others or alone."""
     rows = rows_of(7, size)
@@ -122,15 +123,6 @@ def test_no_client_is_told_better_than_its_records_were_one(kind, size, epsilon)
         assert delta <= bound + 3 * error
 
 
-def test_the_bound_is_reached_by_a_record_alone():
-    noise = HeadNoise(math.sqrt(1 - 1 / CLASSES), 0.6, 3.0, CLASSES)
-    rows = rows_of(0, 1)
-    (hidden,) = noise.hidden(sums_of([rows], D, CLASSES), [rows])
-    assert hidden.largest_residual == pytest.approx(noise.clip, rel=1e-3)
-    alone = 0.5 + 0.5 * noise._alone(0.0, 1.0, 1)[0]
-    assert hidden.successes()[0] == pytest.approx(alone, abs=1e-3)
-
-
 @given(st.floats(0.5, 0.99), st.integers(1, 9))
 def test_a_weight_is_the_largest_at_which_nobody_does_better(accepted, releases):
     steps = NOISE.weight_for(accepted, releases)
@@ -139,27 +131,11 @@ def test_a_weight_is_the_largest_at_which_nobody_does_better(accepted, releases)
         assert NOISE.success((steps + 1) / WEIGHT_STEPS, releases) > accepted
 
 
-def test_where_curvature_tells_nothing_the_dial_is_the_formula():
-    stiff = HeadNoise(1.1, 0.594, 1e5, 10)
-    for tau in (0.55, 0.65, 0.75):
-        formula = 2 * ndtri(tau) * stiff.multiplier
-        assert abs(stiff.weight_for(tau) - formula * WEIGHT_STEPS) <= 1
-
-
 @given(st.floats(0.05, 1), st.integers(1, 5))
 def test_several_heads_tell_more_and_never_less_than_one_gaussian(weight, releases):
     mu = math.sqrt(releases) * weight / NOISE.multiplier
     assert NOISE.success(weight, releases) >= ndtr(mu / 2) - 1e-12
     assert NOISE.success(weight, releases + 1) > NOISE.success(weight, releases)
-
-
-@given(st.floats(1e-7, 0.1), st.floats(0.02, 1))
-@example(1e-7, 0.4765625)
-def test_epsilon_and_delta_are_of_each_other(delta, weight):
-    epsilon = NOISE.epsilon(delta, weight)
-    assume(epsilon > 0)
-    assert NOISE.delta(epsilon, weight) <= delta
-    assert NOISE.delta(epsilon * 0.99, weight) > delta
 
 
 @given(st.floats(1e-7, 1e-2), st.floats(0.02, 1))
@@ -177,9 +153,3 @@ def test_a_head_is_what_the_system_gives_with_its_noise():
     xi /= NOISE.clip * NOISE.multiplier
     assert xi == pytest.approx(drawn @ release.basis, abs=1e-4)
     assert theta.sum(axis=1) == pytest.approx(0, abs=1e-5)
-
-
-def test_a_weight_of_zero_tells_nothing():
-    assert NOISE.success(0.0) == 0.5
-    assert NOISE.weight_for(0.5) == 0
-    assert NOISE.epsilon(1e-5, 0.0) == 0

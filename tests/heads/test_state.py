@@ -28,14 +28,7 @@ def fresh(state: ClusterSums, j: int) -> Tensor:
     return solved_head(*state.own_and_others(j), *dials).theta
 
 
-def test_a_head_is_solved_once():
-    state = solved()
-    assert state.head(1) is state.head(1)
-    assert state.of(state.sums, {}).head(1) is state.head(1)  # who counted is all the same
-
-
-@pytest.mark.parametrize("cluster", [0, 1, 2])
-@pytest.mark.parametrize("pooling", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(("cluster", "pooling"), [(0, 0.0), (1, 0.3), (2, 1.0)])
 def test_other_sums_or_dials_are_solved_anew(cluster, pooling):
     state = solved(pooling)
     before = state.head(cluster).theta

@@ -67,20 +67,14 @@ def test_the_matrices_are_the_sums_of_products(drawn):
     torch.testing.assert_close(targets, wanted, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("d", [1, 7, 8, 37])
-def test_blocks_leave_out_nothing_of_the_lower_half(d: int):
+@pytest.mark.parametrize("d", [1, 8, 37])
+def test_blocks_leave_out_nothing_of_the_lower_half(d):
     draw = np.random.default_rng(d)
     features = torch.from_numpy(draw.integers(-(2**15) + 1, 2**15, (20, d)))
     labels = torch.from_numpy(draw.integers(0, CLASSES, 20))
     found = sums_of([Rows(features.to(torch.int16), labels, 3)], d, CLASSES)
     whole = 3 * features.T @ features
     assert found.gram.tolist() == whole[torch.ones(d, d).tril().bool()].tolist()
-
-
-def test_more_rows_than_are_multiplied_at_a_time():
-    rows = [client(3_000, 256, seed) for seed in range(4)]
-    halves = [total(rows[:2]), total(rows[2:])]
-    assert total(rows) == halves[0] + halves[1]
 
 
 def test_sums_that_float64_would_round_are_refused():
@@ -93,11 +87,9 @@ def test_sums_that_float64_would_round_are_refused():
 
 
 @pytest.mark.parametrize("feature", [1e-4, float("nan"), float("inf")])
-def test_features_that_do_not_fit_the_grid_are_refused(feature: float):
+def test_features_that_do_not_fit_the_grid_are_refused(feature):
     with pytest.raises(ModelError):
         feature_grid(torch.full((2, 3), feature))
-
-
-def test_the_bias_is_one_and_large_features_are_cut():
+    # the bias is one, and large features are cut
     found = feature_grid(torch.tensor([[0.5, -100.0, 100.0]]))
     assert found.tolist() == [[512, -32767, 32767, 1024]]
