@@ -12,12 +12,12 @@ def sides() -> Sides:
 
 
 @pytest.fixture(scope="session")
-def heart(sides: Sides) -> nn.Module:
+def heart(sides) -> nn.Module:
     """A network that knows the members' random labels by heart."""
     return train(Examples(*sides.members), seed=1)
 
 
 @pytest.fixture(scope="session")
-def found(heart: nn.Module, sides: Sides) -> ModelAudit:
+def found(heart, sides) -> ModelAudit:
     """Its audit, with references."""
     return audit_model(heart, *sides, references=train, num_references=4)

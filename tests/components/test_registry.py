@@ -2,21 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field, ValidationError
 
-from covey import Algorithm, ClusterSelection, Component, ConfigError, Schedule, select_by_loss
-from covey.algorithms.fedavg import FedAvg
-from covey.algorithms.ifca import Ifca
+from covey import ClusterSelection, Component, ConfigError, select_by_loss
 from covey.algorithms.selection import OwnSelection
 from covey.base import component_names as names
 from covey.base.built_ins import BUILT_INS
 from covey.base.component_names import find, is_known, known_names
 from covey.base.components import create, reference
-from covey.base.own_code import source_hash
 from plugins.cautious import Cautious
 
 MINE = "plugins.cautious:Cautious"
@@ -32,16 +28,6 @@ class Tried(ClusterSelection):
 
     class Inside(ClusterSelection):
         """Found by a dotted name."""
-
-
-class Chooser:
-    """Not a component, and callable."""
-
-    def choose(self, inputs: object) -> object:
-        return inputs
-
-    def __call__(self, inputs: object) -> object:
-        return inputs
 
 
 def told(asked: Callable[[], object]) -> str:
@@ -60,7 +46,7 @@ def selection(name: str, **options: object) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY)
-def test_every_built_in_is_there_under_its_name(kind: str, name: str):
+def test_every_built_in_is_there_under_its_name(kind, name):
     found = find(kind, name, "section.key")
     assert is_known(kind, name)
     assert name in known_names(kind)
@@ -73,11 +59,6 @@ def test_every_built_in_is_there_under_its_name(kind: str, name: str):
         return  # it has options without defaults
     assert reference(made) == name
     assert made.own_settings() == {}
-
-
-def test_no_name_of_a_kind_means_two_things():
-    paths = [path for names in BUILT_INS.values() for path in names.values()]
-    assert len(paths) == len(set(paths))
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are():
@@ -96,23 +77,12 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
     ("name", "part"),
     [
         ("no.such.module:Thing", "No module named 'no'"),
-        ("plugins.cautious:Reckless", "no attribute 'Reckless'"),
         ("plugins.cautious:Cautious.deeper", "deeper"),
-        ("raising_module:Thing", "it was not its day"),
     ],
 )
-def test_what_cannot_be_imported_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, part: str
-):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "raising_module.py").write_text("raise RuntimeError('it was not its day')")
-    said(
-        lambda: selection(name),
-        f"method.selection = {name!r} must name a component as package.module:name",
-        "importing it failed",
-        part,
-        "Check the spelling and PYTHONPATH",
-    )
+def test_what_cannot_be_imported_is_refused(name, part):
+    failed = f"method.selection = {name!r} must name a component as package.module:name"
+    said(lambda: selection(name), failed, "importing it failed", part)
 
 
 def test_what_is_no_component_of_the_kind_is_refused():
@@ -130,17 +100,6 @@ def test_what_is_no_component_of_the_kind_is_refused():
     assert find("selection", f"{__name__}:Tried.Inside", "key") is Tried.Inside
 
 
-def test_wrong_options_are_told_all_at_once_with_those_there_are():
-    said(
-        lambda: selection(f"{__name__}:Tried", margin=-1.0, speed="high"),
-        "method.selection.margin: Input should be greater than or equal to 0, found -1.0",
-        "method.selection.rounds: Field required",
-        "method.selection.speed: Extra inputs are not permitted, found 'high'",
-    )
-    made = selection(f"{__name__}:Tried", rounds=2, names=("a",))
-    assert (made.margin, made.rounds, made.names) == (0.5, 2, ("a",))
-
-
 def test_a_function_is_a_component_with_its_keywords():
     by_loss = f"{select_by_loss.__module__}:select_by_loss"
     plain, bound = selection(by_loss), selection(by_loss, scale=2)
@@ -154,7 +113,7 @@ def test_a_function_is_a_component_with_its_keywords():
     assert same == bound
 
 
-def test_an_installed_plugin_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch):
+def test_an_installed_plugin_is_found_by_its_entry_point(monkeypatch):
     installed = {"selection.cautious": MINE, "algorithm.else": "somewhere:Else"}
     monkeypatch.setattr(names, "_installed", lambda: installed)
     assert known_names("selection")[-1] == "cautious"
@@ -168,15 +127,6 @@ def test_an_installed_plugin_is_found_by_its_entry_point(monkeypatch: pytest.Mon
     names.recorded_names.cache_clear()
 
 
-def test_components_are_recorded_as_an_import_finds_them_again():
-    assert reference(FedAvg()) == "fedavg"
-    assert reference(Ifca(num_clusters=3)) == "ifca"
-    assert Ifca(num_clusters=3).own_settings() == {"num_clusters": 3}
-    assert reference(Cautious()) == MINE
-    assert selection(MINE, **Cautious(margin=0.2).own_settings()) == Cautious(margin=0.2)
-    assert reference(told) == f"{__name__}:told"
-
-
 def test_what_no_import_finds_is_found_as_long_as_the_process_lives():
     class Local(ClusterSelection):
         margin: float = 0.0
@@ -185,43 +135,8 @@ def test_what_no_import_finds_is_found_as_long_as_the_process_lives():
     assert name == "python:Local"
     assert selection(name, margin=2.0) == Local(margin=2.0)
     assert reference(Local()) == name
-    chooser = Chooser()
-    for each in (chooser, chooser.choose, lambda inputs: inputs):
+    one, other = (lambda inputs, by=by: inputs + by for by in (1, 2))
+    for each in (one, other):  # two of one name are two
         assert reference(each).startswith("python:")
         assert selection(reference(each)).function == each
     said(lambda: selection("python:gone"), "importing it failed", "from the program")
-
-
-def test_two_of_one_name_are_two():
-    def made(value: int) -> Callable[[], int]:
-        return lambda: value
-
-    one, other = made(1), made(2)
-    names = reference(one), reference(other)
-    assert len(set(names)) == 2
-    assert [find("selection", name, "key")() for name in names] == [1, 2]
-    assert (reference(one), reference(other)) == names
-
-
-def test_a_users_source_is_hashed_where_it_is_known():
-    assert len(source_hash(Cautious)) == 64
-    assert source_hash(told) != source_hash(Cautious)
-    assert source_hash(len) == ""
-    scope: dict[str, Any] = {}
-    exec("def made(inputs): return inputs", scope)  # noqa: S102
-    assert source_hash(scope["made"]) == ""
-
-
-def test_an_algorithm_is_made_with_its_options():
-    made = create("algorithm", {"name": "ifca", "num_clusters": 3}, "method.name", Algorithm)
-    assert made == Ifca(num_clusters=3)
-
-
-class Unwritten(Schedule):
-    """Says nothing of any round."""
-
-
-def test_a_class_without_its_method_is_refused_where_it_is_named():
-    assert "must have a method factor" in told(
-        lambda: create("schedule", Unwritten, "train.schedule", Schedule)
-    )
