@@ -7,7 +7,6 @@ never fails by rounding alone.
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey import SelectionInputs, Streams, select_by_loss, select_by_threshold, select_weighted
-from covey.algorithms.selection import UNASSIGNED, Selection
+from covey import SelectionInputs, select_by_loss, select_by_threshold, select_weighted
+from covey.algorithms.selection import Selection
+from selecting import choosing
 
 SELECTIONS: dict[str, Selection] = {
     "loss": select_by_loss,
@@ -25,7 +25,6 @@ SELECTIONS: dict[str, Selection] = {
     "threshold": select_by_threshold,
 }
 UNKNOWN = math.nan
-STREAMS = Streams(0)
 
 
 every_selection = pytest.mark.parametrize("select", SELECTIONS.values(), ids=list(SELECTIONS))
@@ -39,17 +38,6 @@ def parts(low: int, high: int, of: int) -> st.SearchStrategy[float]:
 KNOWN_RISKS = parts(24, 64, of=64)
 ERRORS = parts(0, 4, of=64)
 LOSSES = parts(0, 32, of=8)
-RANDOM = st.randoms(use_true_random=False)
-
-
-def newcomers(clients: int, clusters: int) -> dict[str, Any]:
-    """Clients who never chose, in a federation without prices."""
-    return {
-        "current": torch.full((clients,), UNASSIGNED),
-        "absent_counts": torch.zeros(clusters, dtype=torch.int64),
-        "prices": torch.zeros(clusters),
-        "streams": STREAMS,
-    }
 
 
 @st.composite
@@ -74,35 +62,21 @@ def selection_inputs(
         return values.expand(clients, clusters).clone()
 
     errors = table(ERRORS)
-    return SelectionInputs(
-        losses=row(loss, clients * clusters).view(clients, clusters),
+    return choosing(
+        row(loss, clients * clusters).view(clients, clusters),
         risks=table(risk),
         risk_errors=errors[:, :1].expand_as(errors).clone() if same_error else errors,
         risk_weights=row(parts(0, 8, of=8), clients),
         risk_thresholds=row(parts(30, 60, of=64), clients),
         available=torch.tensor([j in offered for j in range(clusters)]),
-        **newcomers(clients, clusters),
     )
 
 
-def inputs_of(
-    losses: list[list[float]],
-    risks: list[float],
-    errors: float = 0.0,
-    weight: float = 0.5,
-    threshold: float = 0.65,
-) -> SelectionInputs:
-    """The inputs of clients who all accept the same, with every cluster on offer."""
-    clients, clusters = len(losses), len(risks)
-    return SelectionInputs(
-        losses=torch.tensor(losses),
-        risks=torch.tensor(risks).expand(clients, clusters),
-        risk_errors=torch.full((clients, clusters), errors),
-        risk_weights=torch.full((clients,), weight),
-        risk_thresholds=torch.full((clients,), threshold),
-        available=torch.ones(clusters, dtype=torch.bool),
-        **newcomers(clients, clusters),
-    )
+def two_of(losses: list[list[float]], risks: list[float], **known: Any) -> SelectionInputs:
+    """The inputs of clients who were told two clusters' risks, of no error unless told so."""
+    clients = len(losses)
+    usual = {"risk_thresholds": torch.full((clients,), 0.65)}
+    return choosing(losses, risks=torch.tensor(risks).expand(clients, 2), **{**usual, **known})
 
 
 def brute_force(inputs: SelectionInputs, cost: Callable[[int, int, list[float]], Any]):
@@ -131,13 +105,7 @@ def _apart(inputs: SelectionInputs, i: int) -> list[float]:
 
 
 @given(selection_inputs())
-def test_ifca_takes_the_lowest_loss(inputs: SelectionInputs):
-    expected = brute_force(inputs, lambda i, j, _: float(inputs.losses[i, j]))
-    assert select_by_loss(inputs).tolist() == expected
-
-
-@given(selection_inputs())
-def test_the_weighted_choice_is_the_argmin_of_the_formula(inputs: SelectionInputs):
+def test_the_weighted_choice_is_the_argmin_of_the_formula(inputs):
     def cost(i: int, j: int, risks: list[float]) -> tuple[float, float]:
         beta, loss = float(inputs.risk_weights[i]), float(inputs.losses[i, j])
         risk = min(max(risks[j], 0.5), 1.0)
@@ -147,7 +115,7 @@ def test_the_weighted_choice_is_the_argmin_of_the_formula(inputs: SelectionInput
 
 
 @given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)))
-def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(inputs: SelectionInputs):
+def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(inputs):
     offered = inputs.available.tolist()
 
     def cost(i: int, j: int, risks: list[float]) -> float | None:
@@ -163,14 +131,14 @@ def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(inputs: Select
 
 
 @given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)))
-def test_zero_risk_weight_is_ifca(inputs: SelectionInputs):
+def test_zero_risk_weight_is_ifca(inputs):
     inputs = replace(inputs, risk_weights=torch.zeros_like(inputs.risk_weights))
     expected = select_by_loss(inputs)
     assert torch.equal(select_weighted(inputs), expected)
 
 
 @given(selection_inputs(risk=parts(32, 64, of=64)))
-def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(inputs: SelectionInputs):
+def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(inputs):
     inputs = replace(
         inputs,
         risk_weights=torch.ones_like(inputs.risk_weights),
@@ -183,28 +151,8 @@ def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(inputs: S
 
 
 @every_selection
-@given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)), RANDOM)
-def test_reordering_clients_reorders_the_answer(
-    select: Selection, inputs: SelectionInputs, rng: Random
-):
-    order = list(range(len(inputs.losses)))
-    rng.shuffle(order)
-    shuffled = replace(
-        inputs,
-        losses=inputs.losses[order],
-        risks=inputs.risks[order],
-        risk_errors=inputs.risk_errors[order],
-        risk_weights=inputs.risk_weights[order],
-        risk_thresholds=inputs.risk_thresholds[order],
-    )
-    assert torch.equal(select(shuffled), select(inputs)[order])
-
-
-@every_selection
 @given(selection_inputs(same_error=True), st.data())
-def test_raising_one_clusters_risk_attracts_nobody_to_it(
-    select: Selection, inputs: SelectionInputs, data: st.DataObject
-):
+def test_raising_one_clusters_risk_attracts_nobody_to_it(select, inputs, data):
     j = data.draw(st.integers(0, len(inputs.available) - 1))
     raised = inputs.risks.clone()
     raised[:, j] += data.draw(parts(1, 40, of=64))
@@ -217,39 +165,20 @@ anything = st.sampled_from([0.0, 1.0, 3.0e38, math.inf, math.nan])
 
 @every_selection
 @given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN), loss=anything))
-def test_a_cluster_that_is_not_offered_is_never_chosen(select: Selection, inputs: SelectionInputs):
+def test_a_cluster_that_is_not_offered_is_never_chosen(select, inputs):
     """Whatever its risk and its loss, and whatever the others' are."""
     assert inputs.available[select(inputs)].all()
 
 
 @every_selection
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_diverged_model_attracts_nobody(select: Selection, loss: float):
-    inputs = inputs_of([[loss, 2.0], [2.0, loss]], [0.6, 0.6])
+def test_a_diverged_model_attracts_nobody(select, loss):
+    inputs = two_of([[loss, 2.0], [2.0, loss]], [0.6, 0.6])
     assert select(inputs).tolist() == [1, 0]
 
 
-def test_a_diverged_model_elsewhere_does_not_stop_a_client_from_choosing_by_risk():
-    # All weight on the risk: 0 * loss counts nothing, be the loss infinite or not.
-    inputs = inputs_of([[math.inf, 1.0], [1.0, math.inf]], [0.6, 0.9], weight=1.0)
-    assert select_weighted(inputs).tolist() == [0, 0]
-
-
-@every_selection
-@given(selection_inputs(), parts(-16, 64, of=8))
-def test_shifting_all_losses_of_a_client_changes_nothing(
-    select: Selection, inputs: SelectionInputs, shift: float
-):
-    shifts = torch.zeros(len(inputs.losses), 1)
-    shifts[0] = shift
-    moved = replace(inputs, losses=inputs.losses + shifts)
-    assert torch.equal(select(moved), select(inputs))
-
-
 @given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)), st.data())
-def test_while_an_offered_clusters_risk_is_unknown_loss_alone_decides(
-    inputs: SelectionInputs, data: st.DataObject
-):
+def test_while_an_offered_clusters_risk_is_unknown_loss_alone_decides(inputs, data):
     j = data.draw(st.sampled_from(inputs.available.nonzero().flatten().tolist()))
     risks = inputs.risks.clone()
     risks[:, j] = UNKNOWN
@@ -257,74 +186,27 @@ def test_while_an_offered_clusters_risk_is_unknown_loss_alone_decides(
     assert torch.equal(select_weighted(inputs), select_by_loss(inputs))
 
 
-def test_the_unknown_risk_of_a_cluster_that_is_not_offered_does_not_matter():
-    # costs of cluster 0, 1: 0.5 * 1 + 0.5 * 0.9 = 0.95; 0.5 * 1.2 + 0.5 * 0.6 = 0.9
-    inputs = replace(
-        inputs_of([[1.0, 1.2, 0.0]], [0.9, 0.6, UNKNOWN]),
-        available=torch.tensor([True, True, False]),
-    )
-    assert select_weighted(inputs).tolist() == [1]
-
-
-def test_an_unknown_risk_is_above_every_threshold():
-    inputs = inputs_of([[2.0, 1.0]], [0.9, UNKNOWN], threshold=1.0)
-    assert select_by_threshold(inputs).tolist() == [0]
-    nobody_accepts_it = replace(inputs, risk_thresholds=torch.tensor([0.5]))
-    assert select_by_threshold(nobody_accepts_it).tolist() == [0]
-    nothing_known = replace(inputs, risks=torch.tensor([[UNKNOWN, UNKNOWN]]))
-    assert select_by_threshold(nothing_known).tolist() == [1]
-
-
-def test_three_clients_and_two_clusters_by_hand():
-    # risks 0.9 and 0.6; every client has losses 0.2 and 0.4 on the two clusters
-    # beta  0:    0.2           against 0.4            -> 0
-    # beta  0.25: 0.15 + 0.225 = 0.375 against 0.3 + 0.15 = 0.45 -> 0
-    # beta  0.5:  0.1 + 0.45 = 0.55    against 0.2 + 0.3 = 0.5   -> 1
-    inputs = replace(
-        inputs_of([[0.2, 0.4]] * 3, [0.9, 0.6]),
-        risk_weights=torch.tensor([0.0, 0.25, 0.5]),
-        risk_thresholds=torch.tensor([0.5, 0.7, 0.95]),
-    )
-    assert select_weighted(inputs).tolist() == [0, 0, 1]
-    # thresholds: 0.5 accepts nothing and takes the safest; 0.7 accepts 1; 0.95 both
-    assert select_by_threshold(inputs).tolist() == [1, 1, 0]
+@pytest.mark.parametrize(
+    ("risks", "threshold", "chosen"),
+    [([0.9, UNKNOWN], 1.0, 0), ([0.9, UNKNOWN], 0.5, 0), ([UNKNOWN, UNKNOWN], 0.5, 1)],
+)
+def test_an_unknown_risk_is_above_every_threshold(risks, threshold, chosen):
+    inputs = two_of([[2.0, 1.0]], risks, risk_thresholds=torch.tensor([threshold]))
+    assert select_by_threshold(inputs).tolist() == [chosen]
 
 
 def test_risks_closer_than_two_standard_errors_count_as_equal():
     # the difference is 0.04; its standard error is sqrt(2) s: equal from s > 0.01414 on
-    equal = inputs_of([[1.0, 1.01]], [0.64, 0.60], errors=0.015, threshold=0.5)
-    apart = replace(equal, risk_errors=torch.full((1, 2), 0.014))
+    equal, apart = (
+        two_of(
+            [[1.0, 1.01]],
+            [0.64, 0.60],
+            risk_errors=torch.full((1, 2), error),
+            risk_thresholds=torch.tensor([0.5]),
+        )
+        for error in (0.015, 0.014)
+    )
     assert select_weighted(equal).tolist() == [0]  # by loss
     assert select_weighted(apart).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
     assert select_by_threshold(equal).tolist() == [0]
     assert select_by_threshold(apart).tolist() == [1]
-
-
-def test_risks_are_clamped_only_in_the_cost():
-    # 0.4 is noise below a coin toss; as 0.5 it is no better than 0.5: loss decides
-    inputs = inputs_of([[1.0, 1.01]], [0.5, 0.4], threshold=0.45)
-    assert select_weighted(inputs).tolist() == [0]
-    assert select_by_threshold(inputs).tolist() == [1]
-
-
-def test_each_client_chooses_by_what_it_knows():
-    # the second client found 0.8 in cluster 0 and accepts 0.65; the third knows nothing
-    inputs = replace(
-        inputs_of([[0.5, 1.0]] * 3, [0.6, 0.6]),
-        risks=torch.tensor([[0.6, 0.6], [0.8, 0.6], [UNKNOWN, UNKNOWN]]),
-    )
-    assert select_by_threshold(inputs).tolist() == [0, 1, 0]
-
-
-@every_selection
-def test_an_empty_cohort_chooses_nothing(select: Selection):
-    inputs = replace(
-        inputs_of([[1.0, 2.0]], [0.6, 0.7]),
-        losses=torch.empty(0, 2),
-        risks=torch.empty(0, 2),
-        risk_errors=torch.empty(0, 2),
-        risk_weights=torch.empty(0),
-        risk_thresholds=torch.empty(0),
-        **newcomers(0, 2),
-    )
-    assert select(inputs).shape == (0,)

@@ -3,18 +3,11 @@ from hypothesis import strategies as st
 
 from covey import History, RiskEstimate
 from covey.base.events import (
-    ClientExposed,
     ClientsAssigned,
-    ClusterAbandoned,
-    ClusterAudited,
-    ClustersCollapsed,
     CohortSampled,
     Event,
-    FairnessMeasured,
-    GroupsSought,
     ModelsMerged,
     ModelsPooled,
-    PricesSet,
     RiskMeasured,
     RiskUnknown,
     RoundMeasured,
@@ -97,22 +90,6 @@ def test_shared_rounds_and_the_last_choice_train_no_cluster():
     assert trained_clusters(history_of(STORY), 2) == [{"A", "B"}, {"B", "C"}]
 
 
-def test_shared_rounds_are_training_where_there_is_one_cluster():
-    history = history_of([(0, [started(num_clusters=1), chosen("shared", A=0, B=0)])])
-    assert history.assignment == {"A": 0, "B": 0}
-    assert trained_clusters(history, 1) == [{"A", "B"}]
-
-
-def test_a_cluster_that_nobody_trained_has_no_clients():
-    assert trained_clusters(History(), 3) == [set(), set(), set()]
-
-
-def test_a_first_choice_is_no_move():
-    history = history_of([(0, [started(), chosen(A=1)]), (1, [chosen(A=1, B=0)])])
-    history = with_entries(history, [(2, [chosen(A=0, B=0), measured((2, 0))])])
-    assert history.rounds[-1].moved == 1
-
-
 def test_the_count_is_unknown_while_one_chosen_clusters_risk_is_unknown():
     # A sits in cluster 0 at 0.9 > 0.6, B in cluster 1, of which nothing is known.
     story = [(0, [started(), chosen(A=0, B=1), figure(0, 0, 0.9), measured((1, 1))])]
@@ -129,22 +106,6 @@ def test_a_risk_equal_to_the_threshold_is_accepted():
     assert history.over() == 0
 
 
-def test_a_figure_that_expired_is_no_longer_in_force():
-    # Figures count for four rounds: those of round 2 in round 6, and not in round 7.
-    history = history_of(
-        [
-            (2, [started(), figure(0, 2, 0.9), figure(1, 2, 0.7), chosen(A=0, B=1)]),
-            (4, [figure(1, 4, 0.65), measured((1, 1))]),
-            (6, [measured((1, 1))]),
-            (7, [measured((1, 1))]),
-        ]
-    )
-    both = ((0.9, 0.01), (0.65, 0.01))
-    assert [risks(row) for row in history.rounds] == [both, both, (None, both[1])]
-    assert [row.over for row in history.rounds] == [1, 1, None]
-    assert len(history.measured) == 3
-
-
 def test_a_figure_that_clients_could_not_use_is_not_in_force():
     # Clients chose without a figure of cluster 0: the strategy knows best.
     history = history_of(
@@ -157,36 +118,11 @@ def test_a_figure_that_clients_could_not_use_is_not_in_force():
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
-def test_an_estimate_counts_for_its_lifetime_and_no_round_longer(
-    measured_in: int, lives: int, later: int
-):
+def test_an_estimate_counts_for_its_lifetime_and_no_round_longer(measured_in, lives, later):
     found = figure(0, measured_in, 0.7).estimate
     assert found.counts
     assert found.is_valid(measured_in + later, lives) == (later <= lives)
     assert not figure(0, measured_in, None, None).estimate.counts
-
-
-def test_facts_are_kept_in_order():
-    truth = RiskEstimate(Figure(0.7, 0.01), 0.7)
-    audit = ClusterAudited(0, truth, truth.figure, truth.figure, 0.5)
-    exposed = ClientExposed("A", 0, 0.9, truth.figure)
-    gap = FairnessMeasured("equal_opportunity", Figure(0.1), 0.2, 0.5)
-    sought = GroupsSought({"updates": 3.0}, "updates", "nothing")
-    gone, left = ClusterAbandoned(1), ClustersCollapsed(0)
-    history = history_of([(3, [sought]), (5, [gone, left, audit, gap, exposed])])
-    assert history.notable == ((3, sought), (5, gone), (5, left))
-    assert history.audits == (audit,)
-    assert history.exposures == (exposed,)
-    assert history.fairness == (gap,)
-    assert history.rounds == ()
-
-
-def test_folding_round_by_round_is_folding_at_once():
-    history = History()
-    for round_index, events in STORY:
-        history = with_entries(history, [(round_index, events)])
-    assert history == history_of(STORY)
-    assert history.rounds[:2] == history_of(STORY[:3]).rounds
 
 
 def test_pooling_reaches_a_cluster_with_everybody_who_trained_until_then():
@@ -199,17 +135,3 @@ def test_pooling_reaches_a_cluster_with_everybody_who_trained_until_then():
     )
     assert pooled_clusters(history, 2) == [{"B"}, set()]
     assert history.pooling == (0.0, 0.0)
-
-
-def test_moves_and_prices_are_remembered_with_their_rounds():
-    price = PricesSet((0.25, 0.0), (0.1, 0.9), 0.2)
-    history = history_of(
-        [
-            (0, [started(), chosen(A=1, B=0)]),
-            (1, [price, chosen(A=0)]),
-            (2, [chosen(A=0, B=1)]),
-            (3, [chosen(A=1)]),
-        ]
-    )
-    assert history.moves == {"A": (1, 3), "B": (2,)}
-    assert history.prices == ((1, price),)

@@ -22,18 +22,10 @@ def blobs(sizes: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("sizes", [(10, 10), (4, 20), (8, 8, 8)])
-def test_well_separated_groups_are_found(sizes: tuple[int, ...]):
+def test_well_separated_groups_are_found(sizes):
     points, truth = blobs(sizes, seed=1)
     found = gap_split(points, len(sizes), np.random.default_rng(0))
     assert adjusted_rand_score(truth, found.labels) == 1
-
-
-def test_the_labels_depend_on_nothing_but_points_and_seed():
-    points = np.random.default_rng(1).normal(size=(20, 4))
-    first, second = (gap_split(points, 2, np.random.default_rng(7)).labels for _ in range(2))
-    assert np.array_equal(first, second)
-    assert first.shape == (20,)
-    assert set(first.tolist()) == {0, 1}
 
 
 def drawn_updates(seed: int, clients: int = 5) -> list[Params]:
@@ -50,29 +42,9 @@ def products(updates: Sequence[Params]) -> np.ndarray:
 
 
 @given(seeds)
-def test_directions_have_the_cosines_of_the_centred_updates(seed: int):
+def test_directions_have_the_cosines_of_the_centred_updates(seed):
     updates = drawn_updates(seed)
     rows = torch.stack([torch.cat([each["a"].flatten(), each["b"]]) for each in updates]).double()
     rows = rows - rows.mean(dim=0)
     expected = torch.nn.functional.cosine_similarity(rows[:, None], rows, dim=2)
     np.testing.assert_allclose(products(updates), expected.numpy(), atol=1e-6)
-
-
-@given(seeds, st.floats(0.125, 8))
-def test_directions_ignore_what_is_common_and_the_scale(seed: int, factor: float):
-    updates = drawn_updates(seed)
-    common = drawn_updates(seed + 1, clients=1)[0]
-    moved = [
-        {name: factor * value + common[name] for name, value in each.items()} for each in updates
-    ]
-    np.testing.assert_allclose(products(moved), products(updates), atol=1e-4)
-
-
-def test_integer_buffers_give_no_direction():
-    updates = drawn_updates(0)
-    counted = [{**each, "n": torch.tensor(i)} for i, each in enumerate(updates)]
-    np.testing.assert_allclose(products(counted), products(updates), atol=1e-12)
-
-
-def test_equal_updates_have_no_direction():
-    assert not update_directions(drawn_updates(0, clients=1) * 3).any()

@@ -28,7 +28,7 @@ def same(left: Params, right: Params) -> bool:
 
 
 @given(points(), points(), points())
-def test_models_are_points_of_a_vector_space(x: Params, y: Params, z: Params):
+def test_models_are_points_of_a_vector_space(x, y, z):
     assert same(add(x, y), add(y, x))
     assert same(add(add(x, y), z), add(x, add(y, z)))
     assert same(subtract(add(x, y), y), x)
@@ -41,51 +41,19 @@ def test_models_are_points_of_a_vector_space(x: Params, y: Params, z: Params):
     assert torch.equal(flatten(scale(add(x, y), 0.5)), flatten(add(scale(x, 0.5), scale(y, 0.5))))
 
 
-@given(points(), points())
-def test_arithmetic_leaves_its_operands_alone(x: Params, y: Params):
-    copies = [{name: value.clone() for name, value in each.items()} for each in (x, y)]
-    for result in (add(x, y), subtract(x, y), scale(x, 2.0)):
-        result["a"].zero_()
-    assert same(x, copies[0])
-    assert same(y, copies[1])
-
-
 def test_counters_are_not_coordinates():
     model = {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(7)}
     assert int(scale(model, 0.5)["n"]) == 7
     assert flatten(model).tolist() == [1.0, 2.0]
 
 
-def test_flattening_is_in_name_order():
-    model = {"b": torch.tensor([[3.0], [4.0]]), "a": torch.tensor([1.0, 2.0])}
-    assert flatten(model).tolist() == [1.0, 2.0, 3.0, 4.0]
-    reordered = {name: model[name] for name in ("a", "b")}
-    assert torch.equal(flatten(model), flatten(reordered))
-
-
 @given(st.lists(points(), max_size=12), st.sampled_from(["cluster", "shadow"]))
-def test_prefixing_can_be_undone(models: list[Params], prefix: str):
+def test_prefixing_can_be_undone(models, prefix):
     tensors = prefixed(models, prefix) | prefixed([{"x": torch.ones(1)}], "other")
     restored = unprefixed(tensors, prefix)
     assert len(restored) == len(models)  # twelve: "10" does not sort before "2"
     assert all(same(*pair) for pair in zip(models, restored, strict=True))
     assert unprefixed(tensors, "absent") == ()
-
-
-def test_models_come_back_in_order_from_a_file_sorted_by_name():
-    models = [{"x": torch.tensor(float(index))} for index in range(12)]
-    by_name = dict(sorted(prefixed(models, "cluster").items()))  # 0, 1, 10, 11, 2, ...
-    found = [float(model["x"]) for model in unprefixed(by_name, "cluster")]
-    assert found == list(range(12))
-
-
-def test_names_may_hold_slashes_and_models_come_apart():
-    shared = torch.ones(2)
-    tensors = prefixed([{"x/y": shared}, {"x/y": shared.view(2)}], "cluster")
-    assert sorted(tensors) == ["cluster/0/x/y", "cluster/1/x/y"]
-    tensors["cluster/0/x/y"].zero_()
-    assert shared.tolist() == [1.0, 1.0]
-    assert list(unprefixed(tensors, "cluster")[0]) == ["x/y"]
 
 
 MODEL = {"w": torch.zeros(2, 2), "b": torch.ones(2), "n": torch.tensor(3)}
@@ -108,13 +76,8 @@ def changed(name: str, value: Tensor) -> Mapping[str, Tensor]:
         [],
     ],
 )
-def test_the_hash_changes_with_every_entry(other: list[Params]):
+def test_the_hash_changes_with_every_entry(other):
     assert model_hash(other) != model_hash([MODEL])
-
-
-def test_the_order_of_the_models_is_part_of_the_hash():
-    first, second = MODEL, changed("n", torch.tensor(4))
-    assert model_hash([first, second]) != model_hash([second, first])
 
 
 def test_the_hash_ignores_shared_memory_strides_and_the_order_of_names():

@@ -7,7 +7,7 @@ from jaxtyping import TypeCheckError
 from covey.base.metrics import ByModel
 
 
-def test_groups_that_disagree_are_refused_where_shapes_are_checked(pytestconfig: pytest.Config):
+def test_groups_that_disagree_are_refused_where_shapes_are_checked(pytestconfig):
     models_of_two_groups = np.zeros((2, 4, 3, 3), dtype=np.int64)
     clients_of_five = np.zeros((5, 4), dtype=np.int64)
     if pytestconfig.getoption("jaxtyping_packages"):
