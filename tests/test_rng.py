@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from covey import Streams
-from covey.base.rng import SecretDraws, with_noise
+from covey.base.rng import with_noise
 
 SECRET = Streams(0, secret=7)
 
@@ -71,28 +71,6 @@ def test_secret_draws_are_fixed_by_secret_and_path(one, other):
     assert of(at) != of(replace(at, secret=8))
     assert of(at) != at.hidden().generator().random(4).tolist()
     assert (of(at) == of(SECRET.at(*other))) == (at.digest() == SECRET.at(*other).digest())
-
-
-class Extreme(SecretDraws):
-    """The words at which a uniform number is next to 0, 1/2 and 1."""
-
-    def __init__(self) -> None:
-        self.words = np.array([0, 1, 2, 3, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1], np.uint64)
-
-    def _words(self, size: tuple[int, ...]) -> np.ndarray:
-        return self.words
-
-
-def test_no_word_gives_an_infinite_number():
-    uniform = Extreme().random((8,))
-    assert 0 < uniform.min() == 2.0**-53
-    assert uniform.max() == 1 - 2.0**-53
-    assert np.isfinite(Extreme().gumbel(size=(8,))).all()
-    normal = Extreme().normal(0.0, 1.0, (8,))
-    assert normal[0] == -normal[1] == pytest.approx(9.155, abs=1e-3)
-    assert normal[-1] == normal[-2] == 0
-    for high in (1, 2, 3, 5, 2**40 + 1):
-        assert max(int(each * high) for each in uniform) == high - 1
 
 
 DRAWS = 200_000

@@ -88,18 +88,6 @@ def test_no_balanced_division_around_the_found_centres_is_cheaper(k, more, seed)
     assert all(cost(sets[0]) <= cost(other) + 1e-9 for other in others)
 
 
-def test_blind_sets_are_of_equal_size_and_put_any_two_together_equally_often():
-    draws = np.random.default_rng(0)
-    together = np.zeros((7, 7))
-    for _ in range(3000):
-        sets = public_random(7, 3, draws)
-        assert sorted(map(len, sets)) == [3, 4]
-        for each in sets:
-            together[np.ix_(each, each)] += 1 / 3000
-    pairs = together[np.triu_indices(7, 1)]
-    assert pairs == pytest.approx((3 + 6) / 21, abs=0.04)  # pairs inside, of 21
-
-
 def test_diameters_and_neighbours_by_hand():
     points = torch.tensor([[0.0, 0.0], [3.0, 4.0], [9.0, 9.0], [0.0, 1.0]])
     sets = ((0, 1, 3), (2,))

@@ -16,14 +16,13 @@ SMALL = {
 }
 
 
-def test_the_pull_is_the_objective_of_the_settings_and_none_is_fedavg(tmp_path):
-    def model_hash(name: str, **method: object) -> object:
-        return covey.run(config={**SMALL, **method}, out=tmp_path / name).summary.model_hash
-
-    fedavg = {"method.name": "fedavg"}
-    objective = {"train.objective": {"name": "proximal", "mu": 1.0}}
-    assert model_hash("prox", method=FedProx(mu=1)) == model_hash("same", **fedavg, **objective)
-    assert model_hash("none", method=FedProx(mu=0)) == model_hash("plain", **fedavg)
+def test_the_pull_is_the_objective_of_the_settings(tmp_path):
+    objective = {"method.name": "fedavg", "train.objective": {"name": "proximal", "mu": 1.0}}
+    prox, same = (
+        covey.run(config={**SMALL, **how}, out=tmp_path / str(i)).summary.model_hash
+        for i, how in enumerate(({"method": FedProx(mu=1)}, objective))
+    )
+    assert prox == same
 
 
 def update(handle: str, kept: float | None) -> ClientUpdate:

@@ -118,6 +118,7 @@ def test_records_are_ranked_by_how_far_they_came_down_to_the_final_model(folder)
     assert [each.score for each in found.records] == sorted(drop, reverse=True)
 
 
+@pytest.mark.slow
 def test_who_leaves_takes_its_losses_along(tmp_path):
     # the rounds are played again, and everybody keeps what it sees then
     told = settings({"keep_losses": True})

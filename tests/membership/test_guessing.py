@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from torch import Tensor, nn
+from torch import nn
 
 from covey import Examples, ReferenceEngine, RiskEstimate, Streams, Target
 from covey.algorithms.redteam import RedTeamed
@@ -26,24 +26,12 @@ from covey.membership.truth import (
 )
 
 
-class Linear(nn.Module):
-    """Outputs w x + b: with w = 0, an answer that looks at no input."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(outputs, inputs))
-        self.b = nn.Parameter(torch.zeros(outputs))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs @ self.w.T + self.b
-
-
 def judged(
     client: Client, task: str, w: list[list[float]], b: list[float], times: float = 1.0
 ) -> str:
-    module = Linear(client.train.inputs.shape[1], len(b))
-    params = {"w": torch.tensor(w), "b": torch.tensor(b)}
-    engine = ReferenceEngine(module, TASKS[task])
+    """With w = 0, an answer that looks at no input."""
+    params = {"weight": torch.tensor(w), "bias": torch.tensor(b)}
+    engine = ReferenceEngine(nn.Linear(len(w[0]), len(b)), TASKS[task])
     return no_better_than_guessing(engine, params, [client], times)
 
 
@@ -121,10 +109,10 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
         asked.append(target)
         return Assessment(RiskEstimate(Figure(0.5, 0.01), 0.5, 9, 9))
 
-    silent = {"w": torch.zeros(2, 1), "b": torch.zeros(2)}
-    knows = {"w": torch.tensor([[-1.0], [1.0]]), "b": torch.zeros(2)}
-    infinite, start = ({**silent, "b": torch.full((2,), value)} for value in (math.inf, 1.0))
-    engine = ReferenceEngine(Linear(1, 2))
+    silent = {"weight": torch.zeros(2, 1), "bias": torch.zeros(2)}
+    knows = {"weight": torch.tensor([[-1.0], [1.0]]), "bias": torch.zeros(2)}
+    infinite, start = ({**silent, "bias": torch.full((2,), value)} for value in (math.inf, 1.0))
+    engine = ReferenceEngine(nn.Linear(1, 2))
     team = RedTeamed(
         attack, 1, {}, source="mine", divergence=lambda t: divergence(engine, t, [start], rounds=4)
     )

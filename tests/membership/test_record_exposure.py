@@ -59,9 +59,3 @@ def test_the_highest_of_many_figures_by_chance_is_not_believed():
     assert found is not None
     assert abs(found.exposure - 0.5) < 0.4  # two records, one pair of references
     assert record_exposures(noise).max() > 0.95
-
-
-def test_one_pair_says_nothing_of_single_records():
-    inside = np.tile([[True, False]], (300, 1))
-    few = signals(np.zeros(inside.shape), inside)
-    assert exposed_counts(few, np.arange(300) < 150, OWNERS) is None
