@@ -52,11 +52,12 @@ def hidden(secret: int) -> Streams:
 
 @given(seeds, st.floats(1e-6, 1e18), radii)
 def test_a_projected_update_is_in_the_ball_and_points_where_it_did(seed, size, radius):
-    update = drawn(seed, size)
-    inside = projected(update, radius)
-    assert norm(inside) <= radius * (1 + 1e-6)
-    expected = flat(update) * min(1.0, radius / norm(update))
-    torch.testing.assert_close(flat(inside), expected, rtol=1e-5, atol=1e-12)
+    for scale in (size, 1.5 * radius / norm(drawn(seed))):  # any length, and just too long
+        update = drawn(seed, scale)
+        inside = projected(update, radius)
+        assert norm(inside) <= radius * (1 + 1e-6)
+        expected = flat(update) * min(1.0, radius / norm(update))
+        torch.testing.assert_close(flat(inside), expected, rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

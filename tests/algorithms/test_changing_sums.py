@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from covey import Config, Examples
+from algorithms.playing import changed, rounds_of
+from covey import Config, ConfigError, Examples
 from covey.algorithms.sums import Asked, OwnSums, counted_sums, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
@@ -101,3 +102,29 @@ def test_forty_sequences_end_in_the_bits_of_the_direct_computation(digits, keeps
         if all(inside):
             assert heads(known) == heads(known.of(direct, choices))
     assert min(done.values()) > SEQUENCES
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_who_leaves_is_subtracted_without_its_records(keeps):
+    run = build_run(Config.of(changed(SOLVED, method={"keep_sums": keeps})))
+    *_, last = rounds_of(run, 3)
+    leaver, *stay = run.population.clients
+    lost = replace(leaver, train=leaver.train.first(1))  # no longer what is in the sums
+    forgotten = run.with_clients((lost, *stay))
+    right = run.algorithm.without(last.state, run.clients((leaver,)))
+    left = forgotten.algorithm.without(last.state, forgotten.clients((lost,)))
+    same = right.kept(ClusterSums).sums == left.kept(ClusterSums).sums
+    assert same == keeps
+    assert leaver.handle not in left.kept(OwnSums).gram
+    assert len(left.kept(OwnSums).gram) == keeps * len(stay)
+
+
+@pytest.mark.parametrize(
+    "privacy", [{"secure_sums": True}, {"client_clip": 0.3, "client_noise": 1.0}]
+)
+def test_keeping_sums_is_refused_beside_what_hides_single_ones(privacy):
+    given = changed(SOLVED, method={"keep_sums": True}, privacy=privacy)
+    with pytest.raises(ConfigError, match="keep_sums"):
+        Config.of(given)
+    del given["method"]["keep_sums"]
+    Config.of(given)

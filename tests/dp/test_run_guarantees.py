@@ -24,6 +24,7 @@ from covey.base.events import (
     SumPerturbed,
 )
 from covey.base.figure import Figure, RiskEstimate
+from covey.base.history import history_of
 from covey.dp.accountant import choice, epsilon_bound, gaussian, gaussian_epsilon, representative
 from covey.dp.current_guarantee import Guarantee
 from covey.dp.run_guarantees import (
@@ -33,6 +34,7 @@ from covey.dp.run_guarantees import (
     guarantees,
     representative_noise,
 )
+from covey.dp.status import guarantee_status
 from covey.models.ridge_noise import HeadNoise
 
 DELTA = 1e-5
@@ -185,6 +187,16 @@ def test_raw_updates_that_are_kept_are_named():
     began = RunStarted("0", "fedavg", "c", "d", 1, 1, (), {}, {}, 4, (), updates_stored=True)
     found = the_one([began, SHARED, *noisy_sums(4.0, 0), TOGETHER])
     assert any("raw updates" in each for each in found.does_not_cover)
+
+
+def test_rounds_that_were_rolled_back_are_paid_as_those_that_count():
+    began = RunStarted("0", "fedavg", "c", "d", 1, 9, (), {}, {}, 0, (), secrets="os", delta=DELTA)
+    round_ = [SHARED, *noisy_sums(2.0, 0), TOGETHER]
+    for superseded in range(3):
+        history = history_of([(0, [began, *round_]), (1, round_)], round_ * superseded)
+        found = guarantee_status(history).guarantee
+        assert found is not None
+        assert found.epsilon == epsilon_of(*[gaussian(2.0)] * (2 + superseded))
 
 
 def solved(*sums: str) -> HeadsSolved:

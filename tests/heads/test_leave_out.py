@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.models.ridge_state import ClusterSums, scores_without_client
-from covey.models.ridge_sums import Head, Rows, feature_grid, sums_of
+from covey.models.ridge_sums import Head, Rows, feature_grid, solved_head, sums_of
 
 D, CLASSES, EACH = 7, 3, 5
 
@@ -70,3 +70,18 @@ def test_one_feature_by_hand():
     # without the first client: M = 2 + 5, B = 0 - 2 / 2
     left = scores_without_client(head, one, 1.0)
     assert left[:, 0].tolist() == pytest.approx([-1 / 7] * 3)
+
+
+@pytest.mark.parametrize(("cluster", "pooling"), [(0, 0.0), (1, 0.3), (2, 1.0)])
+def test_a_head_is_solved_anew_as_soon_as_it_would_be_another_one(cluster, pooling):
+    draw = np.random.default_rng(0)
+    state = heads_of([[rows_of(draw)] for _ in range(3)], pooling, 0.1)
+    before = state.head(cluster).theta
+    others = state.of((sums_of([rows_of(draw)], D, CLASSES), *state.sums[1:]), {})
+    harder = state.model_copy(update={"regularisation": (5.0,) * 3})
+    for each in (others, harder):
+        dials = each.pooling[cluster], each.regularisation[cluster]
+        fresh = solved_head(*each.own_and_others(cluster), *dials).theta
+        assert not torch.equal(fresh, before)
+        assert torch.equal(each.head(cluster).theta, fresh)
+    assert torch.equal(state.head(cluster).theta, before)

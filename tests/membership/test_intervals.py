@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from covey import Streams
-from covey.membership.intervals import attack_metrics, clopper_pearson, hanley_mcneil, tpr_at
+from covey.base.figure import Figure, RiskEstimate
+from covey.membership.intervals import (
+    attack_metrics,
+    clopper_pearson,
+    hanley_mcneil,
+    tpr_at,
+    with_extremes,
+)
 
 STREAMS = Streams(0)
 
@@ -53,3 +60,28 @@ def test_small_groups_do_not_count_and_nobody_is_not_zero():
     assert found.auc.value is None
     assert "fewer than 10" in found.auc.reason
     assert (found.members, found.non_members) == (9, 500)
+
+
+MEAN = RiskEstimate(Figure(0.6, 0.1))
+
+
+def found_of(inside, outside) -> RiskEstimate:
+    return with_extremes(MEAN, inside, outside)
+
+
+def test_who_is_told_surely_and_the_worst_client_by_hand():
+    outside = np.arange(100) / 100
+    told = np.full(10, 2.0)  # above every other score
+    found = found_of([told, np.full(10, 0.2)], outside)
+    assert (found.tpr_at_1, found.worst_client) == (0.5, pytest.approx(1.0))
+    # no more than one in a hundred is accused: two of 150 would be below outside[-2]
+    outside = np.arange(150) / 150
+    between = np.array([outside[-2]] * 10 + [outside[-1]] * 10)
+    assert found_of([between], outside).tpr_at_1 == 0.5
+
+
+def test_scores_of_a_model_that_diverged_accuse_nobody_and_few_records_say_nothing():
+    found = found_of([np.full(20, -np.inf)], np.full(100, -np.inf))
+    assert (found.tpr_at_1, found.worst_client) == (0.0, 0.5)
+    for inside, outside in (([np.zeros(9)], 100), ([np.zeros(20)], 9), ([], 100)):
+        assert found_of(inside, np.zeros(outside)) == MEAN
