@@ -34,11 +34,6 @@ def test_a_corrupt_file_is_refused_by_name(content, message):
     assert str(PATH) in str(caught.value)
 
 
-def test_labels_are_not_images():
-    with pytest.raises(DataError, match="must start with 00000801"):
-        parse_idx(IMAGES, PATH, dimensions=1)
-
-
 @pytest.mark.parametrize("length", range(len(IMAGES)))
 def test_no_truncation_goes_unnoticed(length):
     with pytest.raises(DataError):

@@ -1,18 +1,10 @@
 """What clients accept, as a file states it."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from covey import ConfigError
 from covey.data.examples import Preference
 from covey.data.population import read_preferences, weight_from_threshold
-
-
-@given(st.floats(0, 1))
-def test_a_lower_threshold_never_means_a_lower_weight(tau):
-    assert 0 <= weight_from_threshold(tau) <= 1
-    assert weight_from_threshold(tau) >= weight_from_threshold(min(1.0, tau + 0.01))
 
 
 def test_the_weight_by_hand():
@@ -38,6 +30,7 @@ def test_csv_and_toml_say_the_same(tmp_path):
         ("name,risk_threshold\na,1.5\n", r"1\.5 is not in \[0, 1\]"),
         ("name,risk_weight\na,0.5\n", "risk_threshold"),
         ("who,risk_threshold\na,0.5\n", "neither"),
+        ("name,risk_threshold\n", "found no client in"),
     ],
 )
 def test_bad_files_are_refused_with_the_client_named(tmp_path, content, said):

@@ -21,10 +21,8 @@ MakeJobs = Callable[..., list[TrainingJob]]
 
 ENGINES: dict[str, MakeEngine] = {
     "reference": ReferenceEngine,
-    "parallel-1": lambda module: ParallelEngine(module, workers=1),
-    "parallel-3": lambda module: ParallelEngine(module, workers=3),
-    "vmap-whole": VmapEngine,
-    "vmap-chunk-2": lambda module: VmapEngine(module, chunk=2),
+    "parallel": lambda module: ParallelEngine(module, workers=3),
+    "vmap": lambda module: VmapEngine(module, chunk=2),
 }
 ON_RAY = pytest.param("ray", marks=pytest.mark.slow)
 RAY_WORKERS = 2

@@ -97,19 +97,6 @@ def test_jobs_are_taken_a_few_at_a_time(
     assert len(list(results)) == 18
 
 
-def test_jobs_of_next_to_nothing_go_in_bundles(
-    make_module: MakeModule, make_jobs: MakeJobs, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(parallel, "BUNDLE", 3)
-    module = make_module()
-    jobs = make_jobs(module, (5,) * 20, RECIPE)
-    bundled = list(ParallelEngine(module, workers=2).train(jobs))
-    monkeypatch.setattr(parallel, "BUNDLE", 1)
-    alone = list(ParallelEngine(module, workers=2).train(jobs))
-    for one, other in zip(bundled, alone, strict=True):
-        assert all(torch.equal(one[name], other[name]) for name in one)
-
-
 @pytest.mark.parametrize(
     ("limit", "sizes"), [(1e9, [3, 3, 1]), (0.0, [1] * 7), (250.0, [2, 2, 2, 1])]
 )
@@ -124,14 +111,7 @@ def test_bundles_are_as_large_as_their_work_allows(limit: float, sizes: list[int
     assert [job for bundle in found for job in bundle] == jobs
 
 
-def test_a_bundle_whose_batches_are_made_at_once_has_few_numbers_in_its_examples():
-    """A job of one parameter that looks at 10 examples of 1,000 numbers: 10,000."""
-    examples = Examples(torch.zeros(10, 1000), torch.zeros(10, dtype=torch.int64))
-    job = TrainingJob({"weight": torch.zeros(1)}, examples, Streams(0), Recipe(batch_size=5))
-    assert parallel.training_work(job) == 10_000
-
-
-@pytest.mark.parametrize("size", [1, 3, 7, 25, 100])
+@pytest.mark.parametrize("size", [1, 25])
 def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(
     make_module: MakeModule, make_jobs: MakeJobs, size: int
 ):
@@ -163,31 +143,3 @@ def test_an_error_inside_a_job_reaches_the_caller(make_module: MakeModule, make_
     with pytest.raises(IndexError, match="99"):
         next(results)
     assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_whoever_merges_results_takes_one_core(make_module: MakeModule, make_jobs: MakeJobs):
-    module = make_module()
-    jobs = make_jobs(module, (5,) * 6, RECIPE)
-    seen = [torch.get_num_threads() for _ in ParallelEngine(module, 2).train(jobs)]
-    assert seen == [1] * 6
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_results_may_be_abandoned(make_module: MakeModule, make_jobs: MakeJobs):
-    module = make_module()
-    results = ParallelEngine(module, workers=2).train(make_jobs(module, (5,) * 20, RECIPE))
-    next(results)
-    del results
-    assert torch.get_num_threads() == 2
-
-
-def test_bfloat16_is_close_to_float32(make_module: MakeModule, make_jobs: MakeJobs):
-    module = make_module()
-    jobs = make_jobs(module, SIZES, RECIPE)
-    precise = ParallelEngine(module, 2, "float32").train(jobs)
-    coarse = ParallelEngine(module, 2, "bfloat16").train(jobs)
-    for exact, rounded in zip(precise, coarse, strict=True):
-        torch.testing.assert_close(rounded, exact, rtol=0, atol=0.02)
-        assert not all(torch.equal(rounded[name], exact[name]) for name in exact)
