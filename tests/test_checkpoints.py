@@ -46,15 +46,6 @@ def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -
         assert torch.equal(right[name], value)
 
 
-def test_what_is_saved_is_loaded(tmp_path: Path):
-    (path,) = saved(tmp_path / "new", 12)
-    checkpoint = load_checkpoint(path)
-    assert path.name == "round-00012.safetensors"
-    assert checkpoint.round_index == 12
-    assert checkpoint.state == STATE
-    assert_same(dict(checkpoint.tensors), TENSORS)
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -71,38 +62,9 @@ def test_every_kind_of_tensor_survives(tmp_path: Path, value: torch.Tensor):
     assert_same({"value": value.detach()}, dict(load_checkpoint(path).tensors))
 
 
-def test_tensors_that_share_memory_come_back_apart(tmp_path: Path):
-    whole = torch.arange(4.0)
-    shared = {"whole": whole, "again": whole, "part": whole[1:3]}
-    loaded = load_checkpoint(save_checkpoint(tmp_path, 0, shared, {})).tensors
-    assert_same(dict(loaded), shared)
-    assert len({value.data_ptr() for value in loaded.values()}) == 3
-
-
 def test_equal_contents_give_equal_bytes(tmp_path: Path):
     (one,), (two,) = saved(tmp_path / "a", 3), saved(tmp_path / "b", 3)
     assert one.read_bytes() == two.read_bytes()
-
-
-def test_saving_again_replaces(tmp_path: Path):
-    saved(tmp_path, 3)
-    path = save_checkpoint(tmp_path, 3, {}, {"second": True})
-    assert load_checkpoint(path).state == {"second": True}
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_newest_is_the_one_of_the_highest_round(tmp_path: Path):
-    assert newest_checkpoint(tmp_path) is None
-    saved(tmp_path, 99999, 100000, 2)
-    assert newest_checkpoint(tmp_path) == tmp_path / "round-100000.safetensors"
-
-
-def test_other_files_are_not_checkpoints(tmp_path: Path):
-    for name in ("round-00009.unfinished", "round-9.safetensors", "final.safetensors"):
-        (tmp_path / name).write_bytes(b"torn")
-    assert newest_checkpoint(tmp_path) is None
-    thin(tmp_path, "thin")
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 @settings(max_examples=50, deadline=None)
@@ -120,15 +82,6 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path_factory: pytest.TempPathFacto
         newest_checkpoint(folder)
 
 
-def test_a_file_that_covey_did_not_write_is_not_a_checkpoint(tmp_path: Path):
-    foreign = tmp_path / "round-00001.safetensors"
-    save_file(TENSORS, foreign)
-    with pytest.raises(RunError, match="covey did not write it"):
-        load_checkpoint(foreign)
-    with pytest.raises(RunError, match="none of the 1"):
-        newest_checkpoint(tmp_path)
-
-
 @pytest.mark.parametrize("written", [{}, {"format": 0}, {"format": "1"}])
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, written):
     header = json.dumps({"round": 3, "state": STATE, **written})
@@ -141,11 +94,6 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, written):
         load_checkpoint(path)
     with pytest.raises(RunError, match="none of the 1"):
         newest_checkpoint(tmp_path)
-
-
-def test_a_missing_checkpoint_is_named(tmp_path: Path):
-    with pytest.raises(RunError, match="No such file"):
-        load_checkpoint(tmp_path / "round-00001.safetensors")
 
 
 def test_thinning_keeps_the_first_the_powers_of_two_and_the_last_ten(tmp_path: Path):

@@ -196,17 +196,6 @@ def test_any_valid_settings_survive_toml(settings: dict[str, Any]):
     assert Config.of(tomllib.loads(config.toml())) == config
 
 
-def test_a_changed_setting_changes_nothing_else():
-    config = Config.of({"train": {"local_epochs": 5}})
-    assert config.train.local_epochs == 5
-    assert config.model_copy(update={"train": Config().train}) == Config()
-
-
-def test_a_config_cannot_be_changed():
-    with pytest.raises(ValueError, match="frozen"):
-        Config().seed = 1
-
-
 @pytest.mark.parametrize(
     ("pairs", "changed"),
     [
@@ -222,13 +211,6 @@ def test_a_config_cannot_be_changed():
 )
 def test_settings_can_be_set_one_by_one(pairs: list[str], changed: dict[str, Any]):
     assert load_config(None, pairs) == Config.of(changed)
-
-
-def test_what_is_set_wins_over_the_file(tmp_path: Path):
-    path = tmp_path / "config.toml"
-    path.write_text("rounds = 3\nseed = 4\n", encoding="utf-8")
-    config = load_config(path, ["rounds=5"])
-    assert (config.rounds, config.seed) == (5, 4)
 
 
 @pytest.mark.parametrize(
@@ -429,78 +411,12 @@ def test_what_needs_everybodys_data_is_refused_where_clients_are_apart(
     Config.of(settings)
 
 
-@pytest.mark.parametrize("source", ["federated", "client", "none"])
-@pytest.mark.parametrize(
-    "selection", ["loss", "weighted", "threshold", "plugins.cautious:Cautious"]
-)
-def test_what_every_client_can_do_by_itself_is_allowed_where_they_are_apart(
-    source: str, selection: str
-):
-    settings = {"method": {"selection": selection}, "risk": {"name": source}}
-    Config.of({**settings, "engine": {"name": "flower"}})
-
-
-@pytest.mark.parametrize(
-    ("pair", "parts"),
-    [
-        ("train.local_epochs", ("--set", "'train.local_epochs'", "section.key=value")),
-        ("seed.x=1", ("seed = {'x': 1}", "Change")),
-        ("train.nonsense=1", ("'train.nonsense'", "local_epochs")),
-        ("=5", ("Unknown setting",)),
-        ("engine.name=rax", ("engine.name", "'rax'", "reference")),
-    ],
-)
-def test_a_bad_pair_is_refused(pair: str, parts: tuple[str, ...]):
-    with pytest.raises(ConfigError) as refused:
-        load_config(None, [pair])
-    assert_clear_sentences(str(refused.value), *parts)
-
-
-def test_a_value_has_no_keys():
-    with pytest.raises(ConfigError, match="rounds is a value and has no keys"):
-        load_config(None, ["rounds=3", "rounds.of=4"])
-
-
-def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(ConfigError) as refused:
-        load_config(tmp_path / "absent.toml")
-    assert_clear_sentences(str(refused.value), "absent.toml", "Give the path")
-
-
 @pytest.mark.parametrize("content", [b"rounds = ", b"\xff\xfe", b"a = 1\na = 2"])
 def test_a_broken_file_is_named(tmp_path: Path, content: bytes):
     path = tmp_path / "broken.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"broken\.toml is not a readable TOML file"):
         load_config(path)
-
-
-def test_a_folder_is_no_file(tmp_path: Path):
-    with pytest.raises(ConfigError, match="is not a readable TOML file"):
-        load_config(tmp_path)
-
-
-@pytest.mark.parametrize("selection", ["priced", "rebalanced"])
-def test_a_share_that_not_every_cluster_can_have_is_refused(selection: str):
-    choice = {"name": selection, "target_share": 0.3}
-    method = {"selection": choice, "num_clusters": 4}
-    message = refusal({"method": method})
-    assert_clear_sentences(message, "method.selection.target_share", "0.25", "0.3")
-    assert Config.of({"method": method | {"selection": choice | {"target_share": 0.25}}})
-    message = refusal({"method": {"selection": selection}})
-    assert_clear_sentences(message, selection, "found 0", "0.25")
-
-
-def test_a_bound_on_newcomers_and_moves_that_fill_clusters_exclude_each_other():
-    choice = {"name": "priced", "target_share": 0.2}
-    priced = {"selection": choice, "max_newcomers": 0.25}
-    message = refusal({"method": priced})
-    assert_clear_sentences(message, "method.max_newcomers", "0.25", "target_share")
-
-
-def test_an_impossible_share_is_refused():
-    message = refusal({"method": {"selection": {"name": "priced", "target_share": 1.5}}})
-    assert_clear_sentences(message, "method.selection.target_share", "1.5")
 
 
 SOUND = {"name": "anonymity-sets", "noise": "sound", "partition": "public-random", "epsilon": 4.0}

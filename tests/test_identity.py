@@ -3,12 +3,7 @@
 import pytest
 
 from covey import Config
-from covey.settings.load import flat, that_matter
-
-
-def test_the_defaults_are_nothing_to_remember():
-    assert that_matter(Config()) == {}
-    assert that_matter(Config.of({"rounds": 30, "method": {"name": "ifca-mir"}})) == {}
+from covey.settings.load import that_matter
 
 
 def test_what_changes_a_result_is_kept_by_its_whole_name():
@@ -26,10 +21,6 @@ def test_what_changes_a_result_is_kept_by_its_whole_name():
         "population.clients": 7,
         "population.minority": [0.0, 20.0],
     }
-
-
-def test_nested_settings_become_flat():
-    assert flat({"a": 1, "b": {"c": 2, "d": {"e": [3]}}}) == {"a": 1, "b.c": 2, "b.d.e": [3]}
 
 
 @pytest.mark.parametrize(

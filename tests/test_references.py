@@ -63,16 +63,6 @@ def test_what_import_would_not_give_back_has_no_name(toolbox):
     assert [reference_of(each) for each in nameless] == [None] * len(nameless)
 
 
-def test_what_takes_the_sizes_when_it_is_named_has_no_name(toolbox):
-    assert reference_of(toolbox.sized) is None
-
-
-def test_a_replaced_function_has_no_name(toolbox):
-    before = toolbox.make
-    toolbox.make = toolbox.sized
-    assert reference_of(before) is None
-
-
 def test_a_started_script_has_no_name(toolbox, monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", toolbox)
     monkeypatch.setattr(toolbox.make, "__module__", "__main__")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from covey import Config, RunError, load
-from covey.desk import runs as walk
 from covey.desk.runs import found_runs, named_run
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
@@ -48,26 +47,6 @@ def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
     assert entry.guarantee_reason == held.guarantee.guarantee_reason
     assert entry.is_verified
     assert contents(roots) == before
-
-
-def test_a_run_inside_a_run_is_one_of_its_own_and_counted_once(put):
-    put("one")
-    inner = put("one/baseline")
-    outer, baseline = found_runs([inner.parent.parent])
-    assert [outer.name, baseline.name] == ["one", "one/baseline"]
-    assert outer.size_bytes == baseline.size_bytes
-
-
-def test_one_run_below_two_roots_is_one_entry(put, roots):
-    put("a/one")
-    assert len(found_runs([roots, roots / "a"])) == 1
-
-
-def test_a_run_that_is_played_runs_and_is_not_disturbed(put, roots):
-    folder = put("one")
-    with Ledger.open(folder / "ledger.sqlite", now):
-        assert found_runs([roots])[0].state == "running"
-    assert found_runs([roots])[0].state == "finished"
 
 
 def test_a_run_that_was_stopped_or_has_not_begun_waits(put, roots):
@@ -168,37 +147,6 @@ def test_links_are_not_followed(put, roots, tmp_path):
     (entry,) = found_runs([roots])
     assert (entry.name, entry.state) == ("half", "unreadable")
     assert "link" in entry.reason
-
-
-def test_a_root_may_itself_be_a_link(put, roots, tmp_path):
-    put("one")
-    (tmp_path / "other").symlink_to(roots)
-    assert [each.name for each in found_runs([tmp_path / "other"])] == ["one"]
-
-
-def test_too_many_folders_are_said_to_be(put, roots, monkeypatch):
-    put("a")
-    for i in range(30):
-        (roots / f"b{i:02}").mkdir()
-    monkeypatch.setattr(walk, "MOST_FOLDERS", 20)
-    assert [each.state for each in found_runs([roots])] == ["finished", "unreadable"]
-
-
-def test_folders_below_the_depth_are_not_looked_into(put, roots):
-    put("a/b")
-    assert found_runs([roots], depth=1) == ()
-    assert len(found_runs([roots], depth=2)) == 1
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_cannot_be_listed_is_an_entry(put, roots):
-    put("one").chmod(0)
-    assert found_runs([roots])[0].state == "unreadable"
-
-
-def test_a_root_that_is_not_there_is_refused(roots):
-    with pytest.raises(RunError, match="found"):
-        found_runs([roots / "nowhere"])
 
 
 def test_a_database_that_is_away_is_an_entry_without_its_password(put, roots):

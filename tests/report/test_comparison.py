@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from covey import History
 from covey.base.events import ClientExposed, ClientsAssigned, ClusterAudited, Event
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
@@ -87,27 +86,6 @@ def test_pairs_share_the_data_and_prefer_the_nearest_settings(
     row = means(runs)[0]
     assert row["minus_ifca"]["accuracy"]["mean"] == pytest.approx(0.1)
     assert labels(runs)[2] == "ifca method.num_clusters=2 train.local_epochs=5"
-
-
-def test_a_baseline_becomes_a_run_once(two_seeds: list[Reported], histories: dict[str, History]):
-    mir, again = two_seeds[0], replace(two_seeds[2], name="again")
-    both = [replace(run, baseline=histories["one cluster"]) for run in (mir, again)]
-    assert [row["method"] for row in comparison(both)] == ["ifca-mir", "ifca", "fedavg"]
-    with_fedavg = [both[0], two_seeds[4]]
-    assert len(comparison(with_fedavg)) == 2
-
-
-def test_a_target_share_sets_apart_only_what_looks_at_it(two_seeds: list[Reported]):
-    def labelled(selection: str) -> Reported:
-        toml = f"[method]\nname = 'ifca-mir'\nselection = {{{selection}}}\n"
-        return replace(two_seeds[0], config_toml=toml)
-
-    shares = (f"name = 'priced', target_share = {share}" for share in (0.1, 0.2))
-    assert labels([labelled(each) for each in ("name = 'threshold'", *shares)]) == [
-        "ifca-mir threshold",
-        "ifca-mir priced method.selection.target_share=0.1",
-        "ifca-mir priced method.selection.target_share=0.2",
-    ]
 
 
 def test_moves_are_counted_from_round_six_on():

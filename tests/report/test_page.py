@@ -1,10 +1,8 @@
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import torch
 
 from covey import History
 from covey.report.page import write_report
@@ -104,14 +102,6 @@ def test_risks_come_with_errors_rounds_and_reasons(pages: dict[str, str]):
     assert "an oracle" in said
 
 
-def test_what_happened_is_told_in_words(pages: dict[str, str]):
-    said = prose(pages["two clusters"])
-    assert "Round 1: collapse" in said
-    assert "cluster 1 was abandoned" in said
-    assert "the clients hardly show groups" in said
-    assert "Round 1: clients chose while cluster 0 had no risk figure" in said
-
-
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
@@ -129,55 +119,8 @@ def test_a_page_says_why_something_is_unknown(pages: dict[str, str], kind: str, 
     assert why in prose(pages[kind])
 
 
-def test_the_baseline_the_pictures_and_the_rows_beside_it(
-    histories: dict[str, History], tmp_path: Path
-):
-    grey = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
-    run = Reported(
-        "with all",
-        histories["two clusters"],
-        CONFIG,
-        samples={"minority": grey},
-        baseline=histories["one cluster"],
-        ledger_head="5ea1",
-    )
-    said = prose(write_report([run], tmp_path / "new" / "report.html").read_text())
-    assert "FedAvg: 0.900" in said
-    assert "FedAvg: mean" in said
-    assert "5ea1" in said
-    names = ("accuracy", "risk", "clusters", "violations", "fairness", "samples")
-    assert {p.name for p in (tmp_path / "new" / "figures").iterdir()} == {
-        f"{name}.svg" for name in names
-    }
-    assert (tmp_path / "new" / "metrics.csv").read_text().startswith("round,")
-
-
 def test_a_hostile_name_is_text(histories: dict[str, History], tmp_path: Path):
     run = Reported("<script>alert('x')</script>", histories["own data"], CONFIG)
     html = write_report([run], tmp_path / "report.html").read_text()
     assert "<script" not in html
     assert "&lt;script&gt;" in html
-
-
-def test_several_runs_are_compared_and_no_more(two_seeds: list[Reported], tmp_path: Path):
-    html = write_report(two_seeds, tmp_path / "all.html").read_text()
-    assert re.findall(r"<h2>(.*?)</h2>", html) == [
-        "Runs",
-        "Over the seeds",
-        "Accuracy against violations",
-        "Accuracy over the rounds",
-    ]
-    assert html.count('<tr class="baseline">\n<th scope="row">fedavg') == 2
-    assert PROMISE in prose(html)
-    assert "0.920 ± 0.028" in html  # .90 and .94: mean .92, deviation .04 / sqrt(2)
-    assert not (tmp_path / "figures").exists()
-
-
-def test_different_settings_have_no_means(
-    two_seeds: list[Reported], histories: dict[str, History], tmp_path: Path
-):
-    strange = replace(two_seeds[0], name="<i>", history=histories["unfinished"])
-    html = write_report([strange, two_seeds[2]], tmp_path / "all.html").read_text()
-    assert "Over the seeds" not in html
-    assert "<i>" not in html
-    assert "unknown: not finished" in html

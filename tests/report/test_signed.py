@@ -62,10 +62,6 @@ def test_every_check_passes_with_the_ledger_and_the_key(run: Run, signed: Path, 
     assert summary["violations"]["count"] == run.summary.violations.count
 
 
-def test_without_ledger_and_key_that_is_left_open(signed: Path):
-    assert {each.name for each in check_report(signed) if each.ok is None} == {"trust", "ledger"}
-
-
 def test_it_names_no_client_and_no_handle(run: Run, signed: Path):
     with Ledger.read(run.folder / "ledger.sqlite") as ledger:
         names = ledger.names()
@@ -109,13 +105,6 @@ def test_a_better_figure_signed_again_is_refuted_by_the_ledger(
     run: Run, signed: Path, keys: tuple[Any, ...], other_key: Ed25519PrivateKey
 ):
     signed_again(signed, other_key, *keys, value=0.5)
-    assert failed(signed, run.folder) == {"ledger"}
-
-
-def test_another_head_is_refuted_by_the_ledger(
-    run: Run, signed: Path, other_key: Ed25519PrivateKey
-):
-    signed_again(signed, other_key, "ledger_head", value="0" * 64)
     assert failed(signed, run.folder) == {"ledger"}
 
 

@@ -43,17 +43,6 @@ def test_the_figures_of_a_reason_are_the_measured_ones(matched, pooled, blind):
     assert (SHIFT in reason) <= (blind >= pooled - ALIKE)
 
 
-def test_an_unknown_figure_leaves_no_reason():
-    assert "unknown" in non_members_reason([0.6, None], [0.6, 0.6], [0.5, 0.5])
-    assert "unknown" in non_members_reason([], [], [])
-
-
-def test_settings_in_a_text_are_those_of_the_run():
-    text = "{train.batch_size} images for {rounds} rounds"
-    config = Config.of({"rounds": 7, "train": {"batch_size": 3}})
-    assert with_settings(text, config) == "3 images for 7 rounds"
-
-
 @pytest.mark.parametrize(("name", "asked"), experiments().items())
 def test_an_experiments_texts_state_no_figure_that_could_be_measured(name, asked):
     config = Config()

@@ -73,12 +73,6 @@ def test_below_the_safe_weight_no_risk_draws_a_client_away(
     assert choice.lawful
 
 
-def test_the_safe_weight_is_the_largest_one():
-    beta = safe_risk_weight(0.5, 2.0) + 1e-6
-    choice = Choice(beta, 0.5 * 2.0**2 / 2, 0.5, joined=False)
-    assert choice.lawful
-
-
 @pytest.mark.parametrize(
     ("beta", "gaps", "margin", "joins"),
     [
@@ -163,14 +157,6 @@ def test_clients_leave_exactly_where_the_margin_says(tilted: Tilt):
     assert not any(c.joined for c in left)
     assert any(c.joined and c.risk_gap > 0 for c in tilted.choices)
     assert 0 < tilted.misassigned_at_last <= 0.15
-
-
-def test_a_run_without_weight_on_the_risk_is_played_once(tmp_path: Path):
-    small = replace(SMALL, rounds=3)
-    shelf = shelf_in(tmp_path)
-    assert descent(small, "ifca-mir", 0, shelf).method == "ifca-mir"
-    assert [tilt(small, beta, 0, shelf).risk_weight for beta in (0.0, 1.0)] == [0.0, 1.0]
-    assert len(list(tmp_path.iterdir())) == 2  # beta = 0 is the descent
 
 
 def shelf_in(folder: Path) -> Shelf:

@@ -6,8 +6,6 @@ import pytest
 
 from covey import Config, run
 from covey.settings.load import flat, idle_settings
-from covey.settings.reference import settings
-from covey.settings.rules import reasons
 
 SMALL = {
     "rounds": 3,
@@ -103,25 +101,3 @@ def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, base, key, value, w
 )
 def test_what_does_something_is_not_told(base, key, value):
     assert key not in {each.key for each in idle_settings(changed(base, key, value))}
-
-
-def test_defaults_are_never_told_and_neither_is_the_method():
-    assert idle_settings(Config()) == ()
-    for name in ("fedavg", "ifca", "isolated", "local"):
-        assert idle_settings(Config.of({"method": {"name": name}})) == ()
-
-
-def test_clients_that_bring_their_own_examples_are_not_simulated():
-    own = {"name": "npz"}
-    config = Config.of({"data": own, "population": {"clients": 9, "shift": "none"}})
-    keys = {each.key for each in idle_settings(config)}
-    assert keys == {"population.clients", "population.shift.name"}
-    holdout = Config.of({"data": own, "population": {"holdout": 0.3}})
-    assert idle_settings(holdout) == ()
-
-
-def test_every_key_that_may_do_nothing_is_a_setting():
-    known = {each.key for each in settings()} | {"aggregation", "stopping"}
-    for base, *_ in CASES:
-        for keys, _holds, _why in reasons(Config.of(merged(SMALL, base))):
-            assert known.issuperset(keys)

@@ -3,11 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import nn
 
 from covey import Config, ConfigError, load_config
 
@@ -94,20 +92,6 @@ def test_a_value_of_another_type_is_refused(section, name, value):
     assert found(settings)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"train": {"learning_rate": 1}},
-        {"population": {"minority": [0, 25], "exclude": []}},
-        {"population": {"minority": (0, 25.5)}},
-        {"train": {"learning_rate": np.float64(0.5), "local_epochs": np.int64(2)}},
-    ],
-)
-def test_a_whole_number_may_stand_for_another_and_numpys_are_numbers(settings):
-    assert found(settings) == []
-    Config.of(settings)
-
-
 def test_mistakes_of_the_file_and_of_what_is_set_are_told_together(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text("rounds = '10'\n[method]\nname = 'fedavgg'\n", encoding="utf-8")
@@ -120,39 +104,6 @@ def test_mistakes_of_the_file_and_of_what_is_set_are_told_together(tmp_path):
     assert "rounds is a value and has no keys" in told
 
 
-@pytest.mark.parametrize("value", [len, nn.Flatten, nn.Flatten(), None, float("nan")])
-def test_an_option_that_no_file_can_hold_is_refused(value):
-    found = type(value).__name__
-    options = {"name": "plugins.model_wide:two_layers", "width": value}
-    with pytest.raises(ConfigError, match=f"width must .* a {found}. "):
-        Config.of({"model": options})
-
-
-@pytest.mark.parametrize("value", [nn.Flatten(), None, float("nan"), 3])
-def test_what_is_no_component_is_refused(value):
-    with pytest.raises(ConfigError, match=r"model\.features must be a covey.FeatureMap"):
-        Config.of({"model": {"name": "linear-head", "features": value}})
-
-
-def test_numbers_that_are_set_stay_numbers(tmp_path):
-    config = load_config(None, ["rounds=10", "train.learning_rate=1"])
-    assert (config.rounds, config.train.learning_rate) == (10, 1.0)
-
-
-def test_a_disagreement_with_a_setting_that_is_wrong_anyway_is_no_news():
-    wrong = {"method": {"initialisation": "groups", "num_clusters": "4"}}
-    assert only(wrong)["key"] == "method.num_clusters"
-    other = {**wrong, "population": {"holdout": 0}}
-    assert [each["key"] for each in found(other)] == ["method.num_clusters", "risk.name"]
-
-
-def test_a_list_that_lacks_something_is_wrong_as_a_whole_and_a_group_lacks_a_key():
-    assert only({"population": {"minority": [1]}})["value"] == [1]
-    told = only({"population": {"groups": [{"share": 1, "shift": [0, 1]}]}})
-    assert told["key"] == "population.groups.0.examples_per_client"
-    assert "Add it" in told["message"]
-
-
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
@@ -162,11 +113,6 @@ ANYTHING = st.recursive(
 )
 NAMES = st.sampled_from(sorted(Config.model_fields)) | st.text(max_size=5)
 KEYS = st.sampled_from(["name", "groups", "minority", "pooling", "rounds", "noise", "clients"])
-
-
-def test_a_mistake_in_a_list_is_told_once():
-    assert only({"tracking": ["tensorbord", "mlflow"]})["key"] == "tracking.0"
-    assert only({"metrics": ["top-k", {"name": "top-k", "k": 0}]})["key"] == "metrics.1.k"
 
 
 @given(st.dictionaries(NAMES, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3)))

@@ -5,14 +5,13 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from covey import CoveyError, load, run
+from covey import CoveyError
 from covey.flower.identity import InvalidMessageError
 from flower.inprocess import outside_a_run
 from slow.anchoring_files import anchoring_readers, attested_readers
 from slow.given_files import data_readers, settings_readers
-from slow.kept_files import SMALL, beside_readers, deployed_readers, run_readers
+from slow.kept_files import beside_readers, deployed_readers, run_readers
 from slow.messages import array_readers, message_readers
-from slow.mutations import DEEP, SPELT
 
 pytestmark = pytest.mark.slow
 
@@ -76,11 +75,3 @@ def test_a_mangled_file_is_read_or_refused(every, name):
         mangled()
     finally:
         reader.path.write_bytes(reader.honest)
-
-
-def test_no_report_rests_on_what_an_audit_wrote(tmp_path):
-    """audit.json is written for people and programs; covey itself never reads it."""
-    played = run(config=SMALL, out=tmp_path / "run")
-    (played.folder / "audit").mkdir()
-    (played.folder / "audit" / "audit.json").write_bytes(SPELT[DEEP])
-    assert load(played.folder).report().is_file()

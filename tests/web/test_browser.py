@@ -125,30 +125,6 @@ def test_every_page_opens_without_an_error_and_asks_nobody_else(visit: Visit):
     assert visit.elsewhere == []
 
 
-def test_a_page_can_be_worked_by_keyboard(visit: Visit):
-    visit.open("/")
-    visit.page.keyboard.press("Tab")
-    focused = "document.activeElement.textContent"
-    assert visit.page.evaluate(focused) == "To the content"
-    visit.page.keyboard.press("Enter")
-    assert visit.page.evaluate("document.activeElement.id") == "main"
-    visit.page.keyboard.press("Tab")
-    visit.page.keyboard.press("Tab")
-    visit.page.keyboard.press("Enter")
-    visit.page.wait_for_url("**/runs/**")
-
-
-def test_runs_are_compared_by_their_form(visit: Visit):
-    visit.open("/compare")
-    names = visit.page.locator("#run-0 option").all_text_contents()
-    started = [name for name in names if name != "begun"]
-    for place, name in enumerate(started[:2]):
-        visit.page.select_option(f"#run-{place}", label=name)
-    visit.page.get_by_role("button", name="Compare").click()
-    visit.page.get_by_text("Difference").wait_for()
-    assert visit.wrong == []
-
-
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[Writer]:
     with written(tmp_path / "live", Story(rounds=40), live=True) as writer:
@@ -178,16 +154,6 @@ def test_what_happens_is_seen_without_reloading(
         assert visit.wrong == []
     record_property("seconds from an event to what is seen of it", took)
     assert sorted(took)[len(took) // 2] < 2
-
-
-def test_a_page_without_script_shows_the_same(browser: Browser, server: Server):
-    context = browser.new_context(java_script_enabled=False)
-    with visiting(context, server) as visit:
-        path = next(link for link in visit.links("tbody") if "real" in link)
-        visit.open(path)
-        assert "finished" in visit.page.locator("#strip").inner_text()
-        assert visit.page.locator("img[src*='.svg']").count() > 2
-    context.close()
 
 
 @pytest.mark.slow
@@ -274,38 +240,3 @@ def too_wide(page: Page) -> list[str]:
     script = "document.documentElement.scrollWidth - window.innerWidth"
     beyond = int(page.evaluate(script))
     return [f"{beyond} pixels beyond the edge"] if beyond > 0 else []
-
-
-@pytest.mark.slow
-def test_a_large_ledger_is_painted_at_once(
-    browser: Browser, tmp_path: Path, record_property: Callable[[str, object], None]
-):
-    large = Story(rounds=1_000, clients=10_000, clusters=4, cohort=200)
-    with written(tmp_path / "large", large) as writer:
-        writer.play(1_000)
-    # The least of three first visits, each to a server that has read nothing yet: the
-    # clock counts what else the machine does, and 1 s is what one takes by itself.
-    painted = min(first_paint(browser, tmp_path) for _ in range(3))
-    record_property("seconds to the first paint", painted)
-    assert painted < 3
-
-
-def first_paint(browser: Browser, runs: Path) -> float:
-    """Return after how many seconds a large run's page shows something.
-
-    Its risks come later, when all of them are read.
-    """
-    script = (
-        "new Promise(done => new PerformanceObserver(list => "
-        "done(list.getEntries()[0].startTime)).observe({type: 'paint', "
-        "buffered: true}))"
-    )
-    context = browser.new_context()
-    with serving(runs) as server, visiting(context, server) as visit:
-        visit.open(visit.links("tbody")[0])
-        painted = float(visit.page.evaluate(script)) / 1_000
-        assert visit.page.locator("img[src*='risk.svg']").count() == 1
-        visit.page.get_by_text("all 4,8", exact=False).wait_for(timeout=120_000)
-        assert visit.wrong == []
-    context.close()
-    return painted
