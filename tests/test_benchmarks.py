@@ -99,15 +99,6 @@ def test_a_fifth_that_colludes_breaks_the_mean_and_not_the_default_of_deployment
     assert minority > 0.55
 
 
-@pytest.mark.slow
-def test_a_minority_is_pushed_out_of_one_model_from_inside_the_bounds():
-    # without colluders: .838 and .687
-    pushed = suffered(Cell("fedavg", AGAINST_MINORITY, 0.3, ROBUST, 0), 15)
-    assert pushed[0] > 0.8
-    assert pushed[1] < 0.5
-    assert suffered(Cell("ifca", AGAINST_MINORITY, 0.3, ROBUST, 0), 15)[1] > 0.75
-
-
 # --- record risk
 
 

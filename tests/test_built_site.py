@@ -68,19 +68,3 @@ def problems(page: Page) -> list[str]:
         for each in Axe().run(page, options=FASTER).response["violations"]
         if each["impact"] in ("serious", "critical")
     ]
-
-
-def test_the_search_finds_a_setting_without_a_server(browser):
-    page = browser.new_page()
-    wrong: list[str] = []
-    asked: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"file://{SITE}/index.html")
-    page.locator("input[name=q]").first.fill("max_newcomers")
-    page.locator("input[name=q]").first.press("Enter")
-    page.locator("#search-results li a", has_text="method.max_newcomers").first.click()
-    page.wait_for_url("**/reference/settings/method.html**")
-    assert wrong == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    page.close()

@@ -62,11 +62,6 @@ def test_every_kind_of_tensor_survives(tmp_path: Path, value: torch.Tensor):
     assert_same({"value": value.detach()}, dict(load_checkpoint(path).tensors))
 
 
-def test_equal_contents_give_equal_bytes(tmp_path: Path):
-    (one,), (two,) = saved(tmp_path / "a", 3), saved(tmp_path / "b", 3)
-    assert one.read_bytes() == two.read_bytes()
-
-
 @settings(max_examples=50, deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_a_torn_checkpoint_is_passed_over(tmp_path_factory: pytest.TempPathFactory, share: float):

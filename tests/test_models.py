@@ -78,13 +78,6 @@ def test_other_tasks_leave_off_log_softmax_and_nothing_else(name: str, task: str
     assert not torch.allclose(outputs, usual(inputs))
 
 
-def test_mnist_cnn_parameters_by_hand():
-    # convolutions: 32 * (1 * 9 + 1) = 320 and 64 * (32 * 9 + 1) = 18,496
-    # linear: 28 / 2 / 2 = 7, so 10 * (64 * 7 * 7 + 1) = 31,370
-    module = build_model("mnist-cnn", (1, 28, 28), 10, Streams(0))
-    assert num_params(module) == 320 + 18_496 + 31_370
-
-
 def test_femnist_cnn_parameters_by_hand():
     # convolutions as above; 128 * (64 * 14 * 14 + 1) = 1,605,760; 62 * 129 = 7,998
     module = build_model("femnist-cnn", (1, 28, 28), 62, Streams(0))
@@ -173,8 +166,3 @@ def test_layers_that_mix_examples_are_refused_by_name(layer: nn.Module):
     said = rf"^Noise needs .* {type(layer).__name__}\(4.*Use nn\.GroupNorm instead\.$"
     with pytest.raises((ConfigError, ModelError), match=said):
         refuse_batch_norm(module, "Noise")
-
-
-def test_layers_that_see_one_example_are_not():
-    alone = nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.InstanceNorm1d(4)
-    refuse_batch_norm(nn.Sequential(*alone, nn.Linear(4, 2)), "Noise")

@@ -5,9 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from covey.base import files as portable
-from covey.base.files import flush_folder, replace_whole
-
 ELSEWHERE = """
 import os, sys
 for name in ("fcntl", "grp", "pwd", "resource", "termios"):
@@ -47,15 +44,6 @@ def test_a_run_needs_nothing_that_only_linux_has(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
     assert len(list(tmp_path.glob("runs/*/report.html"))) == 1
-
-
-def test_on_windows_no_folder_is_opened_and_no_mode_is_believed(monkeypatch, tmp_path):
-    assert portable.permissions_of_others(0o644) == 0o044
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert portable.permissions_of_others(0o666) == 0
-    flush_folder(tmp_path / "cannot be opened")
-    replace_whole(tmp_path / "file", b"a\nb")
-    assert (tmp_path / "file").read_bytes() == b"a\nb"
 
 
 STEPS = """

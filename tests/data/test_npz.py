@@ -58,10 +58,3 @@ def test_unclear_arrays_are_refused_by_file_name(tmp_path, x, y, message):
     with pytest.raises(DataError, match=message) as caught:
         read_clients(tmp_path)
     assert "ada.npz" in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [b"", b"not a zip file", b"PK\3\4 cut short"])
-def test_a_corrupt_file_is_refused(tmp_path, content):
-    (tmp_path / "ada.npz").write_bytes(content)
-    with pytest.raises(DataError, match=r"ada\.npz must be an \.npz file"):
-        read_clients(tmp_path)

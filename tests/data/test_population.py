@@ -124,17 +124,6 @@ def test_shifted_examples_lie_in_their_groups_range_everywhere():
     assert brightness(population.pool).min() == 1
 
 
-def test_a_client_draws_once_or_once_per_image():
-    wide = replace(SHIFTED.groups[1], shift=ShiftRange(Brightness(), 0.0, 1.0), share=1.0)
-    spec = replace(SHIFTED, groups=(wide,))
-    for client in build(replace(spec, shift_per="client")).clients:
-        both = torch.cat([brightness(client.train), brightness(client.holdout)])
-        assert len(both.unique()) == 1
-    amounts = [brightness(client.train) for client in build(spec).clients]
-    assert all(len(each.unique()) > 1 for each in amounts)
-    assert not torch.equal(amounts[0], amounts[1])
-
-
 def test_pooled_non_members_are_shifted_by_the_mixture_of_groups():
     spec = replace(SHIFTED, non_members="pooled", audit_examples=400)
     one, other = build(spec, count=600).non_members

@@ -4,14 +4,7 @@ import pytest
 
 from covey import ConfigError
 from covey.data.examples import Preference
-from covey.data.population import read_preferences, weight_from_threshold
-
-
-def test_the_weight_by_hand():
-    # (0.8 - 0.65) / 0.3 = 0.5; 0.8 and above care for loss alone, 0.5 and below for risk.
-    assert weight_from_threshold(0.65) == pytest.approx(0.5)
-    assert weight_from_threshold(0.8) == 0.0
-    assert weight_from_threshold(0.5) == pytest.approx(1.0)
+from covey.data.population import read_preferences
 
 
 def test_csv_and_toml_say_the_same(tmp_path):

@@ -94,18 +94,3 @@ def test_what_cannot_draw_so_refuses_by_name(kind: str):
     layer = {**fused, "encoder": "Dropout"}.get(kind, kind.upper())
     with pytest.raises(ModelError, match=rf"record_clip.*{layer}"):
         check_private(reader(kind))
-
-
-def test_other_draws_are_refused_by_the_name_of_the_operation():
-    class Noisy(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = SelfAttention(4, 1, dropout=0.1)
-
-        def forward(self, rows: Tensor) -> Tensor:
-            return self.attention(rows)[0] + torch.randn_like(rows)
-
-    nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
-    job, noisy = TrainingJob({}, nothing, Streams(0), RECIPE), Noisy()
-    with pytest.raises(ModelError, match="randn_like"), SeededDropout(noisy, job):
-        noisy(torch.ones(1, 2, 4))

@@ -1,10 +1,8 @@
 """What only the engine on Ray promises: many machines that do not show, and may be lost."""
 
-import gc
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,7 +21,6 @@ from covey import (
     Objective,
     Params,
     Recipe,
-    ScoringJob,
     TrainingJob,
 )
 from covey.base.components import create
@@ -48,12 +45,6 @@ def assert_same_bits(left: Params, right: Params) -> None:
 def built(**options: Any) -> Any:
     factory = create("engine", {"name": "ray", **options}, "engine.name", EngineFactory)
     return factory.build(nn.Linear(1, 1), MULTICLASS)
-
-
-def test_without_ray_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"pip install 'covey\[ray\]'"):
-        built()
 
 
 @pytest.mark.parametrize(
@@ -105,23 +96,6 @@ def test_a_result_is_the_parallel_engines_to_the_bit(
         assert_same_bits(trained, oracle)
     for job in there:
         assert torch.equal(job.memory["past"]["0.bias"], job.start["0.bias"] + 1)
-
-
-@pytest.mark.slow
-def test_examples_are_placed_once_and_go_when_nobody_has_them(
-    ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs
-):
-    module = make_module()
-    jobs, engine = make_jobs(module, SIZES, RECIPE), ray_engine(module)
-    list(engine.train(jobs))
-    placed = dict(engine._examples)
-    assert len(placed) == len(jobs)
-    list(engine.train(jobs))
-    engine.score([ScoringJob(job.start, job.examples) for job in jobs])
-    assert dict(engine._examples) == placed
-    del placed, jobs
-    gc.collect()
-    assert len(engine._examples) == 0
 
 
 @pytest.fixture

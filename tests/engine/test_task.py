@@ -101,19 +101,6 @@ def test_tokens_by_hand():
     assert found.log_probs is None
 
 
-def test_more_padding_changes_no_loss_no_gradient_and_no_accuracy():
-    outputs, labels = torch.randn(5, 3, 4).requires_grad_(), LABELS["tokens"]
-    longer = torch.cat([outputs, torch.randn(5, 2, 4)], dim=1)
-    padded = nn.functional.pad(labels, (0, 2), value=-100)
-    one, other = scored(outputs, labels, TOKENS), scored(longer, padded, TOKENS)
-    torch.testing.assert_close(one.losses, other.losses)
-    assert one.accuracy == other.accuracy
-    (left,) = torch.autograd.grad(one.losses.mean(), outputs, retain_graph=True)
-    (right,) = torch.autograd.grad(other.losses.mean(), outputs)
-    torch.testing.assert_close(left, right)
-    assert (left[labels == -100] == 0).all()
-
-
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("task", TASKS)
 def test_labels_of_another_task_are_refused(task: str, labels: str):

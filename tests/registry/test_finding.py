@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from covey import Config, RunError, load
-from covey.desk.runs import found_runs, named_run
+from covey import Config, load
+from covey.desk.runs import found_runs
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
@@ -171,15 +171,3 @@ def test_no_code_of_a_run_is_imported(put, roots, tmp_path, monkeypatch):
     (folder / "config.toml").write_text(changed)
     found_runs([roots])
     assert "evil" not in sys.modules
-
-
-def test_one_run_is_found_by_name_or_by_folder(put, roots, tmp_path):
-    one = put("one")
-    put("two")
-    assert named_run("two", [roots]).name == "two"
-    assert named_run(str(one), []).name == "one"
-    with pytest.raises(RunError, match="none has it"):
-        named_run("three", [roots])
-    put("more/one").rename(tmp_path / "one")
-    with pytest.raises(RunError, match="2 have it"):
-        named_run("one", [roots, tmp_path])

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +6,7 @@ import pytest
 from covey.base.events import ClientExposed, ClientsAssigned, ClusterAudited, Event
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
-from covey.report.comparison import comparison, labels, means
+from covey.report.comparison import comparison, means
 from covey.report.queries import Reported
 from covey.report.summary import Moves, spread, summary
 
@@ -70,22 +69,6 @@ def test_an_unknown_number_makes_its_mean_unknown(
     assert row["violations"]["mean"] is None
     assert str(spread(row["violations"])) == "unknown: unknown in 1 of 2 runs"
     assert str(spread(row["accuracy"])) == "0.900 ± 0.000"
-
-
-def test_pairs_share_the_data_and_prefer_the_nearest_settings(
-    a_run: Callable[..., Reported], a_plot: Callable[..., Any]
-):
-    other = "num_clusters = {}\n[train]\nlocal_epochs = {}\n"
-    ifca = a_plot(method="ifca")
-    runs = [
-        a_run("mir", a_plot(accuracy=0.9), more=other.format(2, 5)),
-        a_run("far", replace(ifca, accuracy=0.1), more=other.format(9, 5)),
-        a_run("near", replace(ifca, accuracy=0.8), more=other.format(2, 5)),
-        a_run("elsewhere", replace(ifca, accuracy=0.2), more=other.format(2, 1)),
-    ]
-    row = means(runs)[0]
-    assert row["minus_ifca"]["accuracy"]["mean"] == pytest.approx(0.1)
-    assert labels(runs)[2] == "ifca method.num_clusters=2 train.local_epochs=5"
 
 
 def test_moves_are_counted_from_round_six_on():

@@ -81,19 +81,6 @@ def one_of_two(audits) -> History:
     return ended(told([risk(0, 0), risk(1, 0)]), 0, audits)
 
 
-def test_a_diverged_model_takes_its_figure_with_it_and_says_since_when():
-    history = told([risk(0, 0), risk(1, 0)], [ModelDiverged(0, 1, "a")],
-                   [ModelDiverged(0, 2, "b")])  # fmt: skip
-    assert set(history.figures) == {1}
-    assert history.diverged == {0: ModelDiverged(0, 1, "b")}
-    gone, kept = history.rounds[1].risks
-    assert (gone, kept) == (Figure.unknown(""), Figure(0.7, 0.01))
-    assert history.over() is None
-    cured = told([ModelDiverged(0, 0, "a")], [risk(0, 1)])
-    assert cured.diverged == {}
-    assert set(cured.figures) == {0}
-
-
 def test_what_rests_on_a_diverged_model_is_null_and_the_rest_is_not(one_of_two):
     told_ = summary(one_of_two)
     assert told_.diverged == [ModelDiverged(0, 3, WHY)]

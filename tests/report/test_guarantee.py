@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from covey.dp.accountant import gaussian_epsilon
 from covey.dp.status import guarantee_status
-from covey.report.page import write_report
 from covey.report.queries import Reported
 
 
@@ -37,14 +35,6 @@ def test_a_seeded_run_promises_nothing_and_says_why(
     assert told.guarantee is None
     assert "seed" in told.guarantee_reason
     assert [each.epsilon for each in told.guarantees] == [None]
-
-
-def test_the_page_shows_the_number_with_its_limits(noisy: Reported, tmp_path: Path):
-    page = write_report([noisy], tmp_path / "report.html").read_text()
-    assert "Differential privacy" in page
-    assert "the server itself" in page
-    assert "No guarantee" not in page
-    assert (tmp_path / "figures" / "spent.svg").is_file()
 
 
 def test_rounds_that_were_rolled_back_stay_spent(noisy: Reported):

@@ -90,18 +90,6 @@ def test_a_page_is_whole_needs_nothing_but_itself_and_names_nobody(pages: dict[s
         assert not re.search(r"\b(None|nan|Undefined)\b", prose(html))
 
 
-def test_risks_come_with_errors_rounds_and_reasons(pages: dict[str, str]):
-    said = prose(pages["two clusters"])
-    assert "0.600 ± 0.030" in said
-    assert re.search(r"0\.600 ± 0\.030 round 3", said)
-    assert "federated 99 against 99" in said
-    assert "0.700 ± 0.020" in said
-    assert "3 of 6" in said
-    assert "by the 95% lower bound: 2 of 6" in said
-    assert "2 of 2 minority, 1 of 4 majority" in said
-    assert "an oracle" in said
-
-
 @pytest.mark.parametrize(
     ("kind", "why"),
     [

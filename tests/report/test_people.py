@@ -11,8 +11,6 @@ from covey.base.events import (
     ClientExposed,
     ClientLeft,
     ClientsAssigned,
-    ClientsJoined,
-    ClientsReported,
     ClusterAudited,
     CohortSampled,
     Event,
@@ -22,7 +20,7 @@ from covey.base.events import (
     RunStarted,
 )
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.history import History, history_of, pooled_clusters, trained_clusters, with_entries
+from covey.base.history import History, pooled_clusters, trained_clusters
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
 from covey.report.page import rendered, run_view
@@ -179,17 +177,3 @@ def test_figures_that_were_measured_with_somebody_who_left_say_so():
     (note, _) = summary(recorded([("h0", "deny"), ("h2", "deny")]).history).notes
     assert "with 2 clients more, who left after it" in note
     assert len(summary(recorded([("h0", "retrain")]).history).notes) == 1
-
-
-def test_who_joins_is_in_the_run_and_what_nodes_tell_is_of_those_in_it():
-    joined = ClientsJoined(("h5", "h9"))
-    told = ClientsReported({"h0": 0.5, "h9": 0.7}, {"h0": True, "h9": True})
-    story = history_of(
-        [(0, [started(HANDLES)]), (1, [joined, told, ClientsAssigned({"h9": 1}, "clients")])]
-    )
-    assert story.clients == {*HANDLES, "h9"}
-    assert story.started is not None
-    assert story.started.groups["h5"] == 1
-    after = with_entries(story, [(None, [ClientLeft("h0", "deny", None)])])
-    assert after.clients == {*HANDLES[1:], "h9"}
-    assert summary(after).violations.clients == ["h9"]

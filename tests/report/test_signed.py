@@ -108,13 +108,6 @@ def test_a_better_figure_signed_again_is_refuted_by_the_ledger(
     assert failed(signed, run.folder) == {"ledger"}
 
 
-def test_another_key_is_not_trusted(
-    run: Run, signed: Path, left: Path, other_key: Ed25519PrivateKey
-):
-    signed_again(signed, other_key, "version", value=1)
-    assert failed(signed, run.folder, left / "key.pub.pem") == {"trust"}
-
-
 def test_a_file_outside_is_not_read(signed: Path, other_key: Ed25519PrivateKey):
     signed_again(signed, other_key, "files", "../secret", value="0" * 64)
     assert failed(signed) == {"files"}

@@ -33,35 +33,17 @@ ASKED = experiment(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_keys(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
-def found(folder):
-    return leaving(ASKED, shelf(folder), quick=False)
-
-
-@pytest.fixture
-def of(found):
-    return {(cell.measure, cell.row): cell for cell in found.cells}
-
-
 def place(folder):
     (column,) = ASKED.columns
     settings = ASKED.settings_of(column, EVERY_ANSWER, quick=False)
     return folder / f"leaving-{digest(Config.of(settings))}" / "seed-0"
 
 
-def test_the_numbers_are_those_of_the_runs(of, folder):
+def test_the_numbers_are_those_of_runs_that_are_played_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "runs"
+    found = leaving(ASKED, shelf(folder), quick=False)
+    of = {(cell.measure, cell.row): cell for cell in found.cells}
     settings = ("retrain", "k3-x2", "k3-x3")
     alone, *hidden = (place(folder) / name for name in settings)
     assert of["accuracy", "fedAvg"].values == (load(alone).summary.accuracy.overall,)
@@ -75,9 +57,6 @@ def test_the_numbers_are_those_of_the_runs(of, folder):
     stored = sum(path.stat().st_size for path in files)
     assert of["bytes on the server", "fedAvg"].values == (stored,)
     assert all(cell.values[0] > 0 for (m, _), cell in of.items() if "seconds" in m)
-
-
-def test_what_lies_in_the_folder_is_not_played_again(found, folder):
     before = times(folder)
     again = leaving(ASKED, shelf(folder), quick=False)
     assert again == found

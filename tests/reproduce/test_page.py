@@ -1,15 +1,14 @@
 """The page and the table of what was found."""
 
-import csv
 import re
 from dataclasses import replace
 from html import unescape
-from io import StringIO
 
+import numpy as np
 import pytest
 
 from covey.report.figures import svg
-from covey_papers.reproduce.figures import as_csv, drawn, write_page
+from covey_papers.reproduce.figures import drawn, write_page
 from covey_papers.reproduce.record import Found, Printed
 from reproduce.tiny import cell, record
 
@@ -77,19 +76,25 @@ def test_a_page_needs_nothing_but_itself(page, tmp_path):
     assert [each[:22] for each in sources] == ["data:image/svg+xml;bas"]
 
 
-def test_a_csv_has_a_line_per_cell_with_every_value():
-    rows = list(csv.DictReader(StringIO(as_csv(TABLE))))
-    assert len(rows) == len(FOUND.cells)
-    ifca = rows[1]
-    assert ifca["printed"] == "0.9999"
-    assert ifca["printed_deviation"] == "0.02"
-    assert ifca["where"] == "Table 1, row IFCA, column digits"
-    assert float(ifca["mean"]) == pytest.approx(0.7)
-    low, high = (float(ifca[key]) for key in ("low", "high"))
-    # t(0.975, 2) = 4.3027 times 0.1 / sqrt(3)
-    assert (low, high) == (pytest.approx(0.4516, abs=1e-4), pytest.approx(0.9484, abs=1e-4))
-    assert ifca["values"] == "0.6 0.7 0.8"
-    assert rows[0]["printed"] == rows[0]["where"] == ""
-    assert rows[2]["values"] == "1 unknown 2"
-    assert rows[2]["mean"] == rows[2]["low"] == ""
-    assert rows[3]["verdict"] == "not played: femnist needs the file a.json"
+def test_a_front_has_a_panel_per_column_and_group_and_no_point_for_what_is_unknown():
+    told = [
+        cell(f"{what}, {group}", row, *values, column=column)
+        for column in ("MNIST", "CIFAR-10")
+        for group in ("minority", "majority")
+        for row, accuracy, risk in (
+            ("FedAvg", (0.4, 0.6), (0.6, 0.7)),
+            ("solved", (0.7, 0.7), (0.6, 0.6)),
+            ("by risk", (0.7, 0.7), (0.6, None)),
+        )
+        for what, values in (("accuracy", accuracy), ("MIA accuracy", risk))
+    ]
+    figure = drawn(record(figure="front", found=Found(cells=tuple(told))))
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        *("MNIST: minority", "MNIST: majority"),
+        *("CIFAR-10: minority", "CIFAR-10: majority"),
+    ]
+    (key,) = figure.legends
+    assert [text.get_text() for text in key.get_texts()] == ["FedAvg", "solved", "by risk"]
+    for axes in figure.axes:
+        points = [np.ravel(line.get_xydata()) for line in axes.lines]
+        assert np.allclose(points, [(0.65, 0.5), (0.6, 0.7)])

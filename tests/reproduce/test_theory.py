@@ -144,11 +144,6 @@ def test_distances_are_those_of_gradient_descent_by_hand(quiet: Descent):
     assert len(found) == 2 * (SMALL.rounds - 2)  # two rounds from the true groups
 
 
-def test_ifca_mir_without_any_weight_on_the_risk_is_ifca(quiet: Descent, tmp_path: Path):
-    other = descent(SMALL, "ifca-mir", 0, shelf_in(tmp_path))
-    assert other.steps == quiet.steps
-
-
 def test_clients_leave_exactly_where_the_margin_says(tilted: Tilt):
     assert tilted.unlawful == 0
     assert not tilted.safe

