@@ -24,11 +24,6 @@ def build_model(name, shape, classes, streams, task="multiclass", options=None):
     return built_model(made, shape, classes, streams)
 
 
-SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
-SMALLEST = {"convnet": 1, "femnist-cnn": 2, "lenet5": 4, "mlp": 1, "mnist-cnn": 4}
-SMALLEST |= {"linear": 1, "linear-map": 1, "resnet-mini": 4, "vgg": 32}
-
-
 def num_params(module: nn.Module) -> int:
     return sum(value.numel() for value in module.parameters())
 
@@ -51,31 +46,23 @@ def _her_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "her_models", module)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "linear-map"])
-def test_outputs_are_log_probabilities_for_every_class(name: str, shape: tuple[int, ...]):
-    if SMALLEST[name] > shape[1]:
-        with pytest.raises((ConfigError, ModelError), match="at least 32x32 pixels"):
-            build_model(name, shape, 10, Streams(0))
-        return
-    module = build_model(name, shape, 10, Streams(0))
-    check_model(module, shape, 10)
+def test_outputs_are_log_probabilities_but_for_tasks_without_classes(name: str):
+    shape, inputs = (3, 32, 32), torch.rand(2, 3, 32, 32)
+    usual = build_model(name, shape, 10, Streams(0)).eval()
+    check_model(usual, shape, 10)
+    module = build_model(name, shape, 10, Streams(0), "multilabel").eval()
     with torch.no_grad():
-        totals = module.eval()(torch.rand(2, *shape)).exp().sum(dim=1)
-    torch.testing.assert_close(totals, torch.ones(2))
+        torch.testing.assert_close(usual(inputs).exp().sum(dim=1), torch.ones(2))
+        assert torch.equal(module(inputs).log_softmax(dim=1), usual(inputs))
+        assert not torch.allclose(module(inputs), usual(inputs))
 
 
-@pytest.mark.parametrize("task", ["multilabel", "regression"])
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "linear-map"])
-def test_other_tasks_leave_off_log_softmax_and_nothing_else(name: str, task: str):
-    side = max(SMALLEST[name], 4)
-    usual = build_model(name, (1, side, side), 3, Streams(0)).eval()
-    module = build_model(name, (1, side, side), 3, Streams(0), task).eval()
-    inputs = torch.rand(2, 1, side, side)
-    with torch.no_grad():
-        outputs = module(inputs)
-        assert torch.equal(outputs.log_softmax(dim=1), usual(inputs))
-    assert not torch.allclose(outputs, usual(inputs))
+@pytest.mark.parametrize(("name", "side"), [("mnist-cnn", 4), ("vgg", 32)])
+def test_images_that_are_too_small_are_refused(name: str, side: int):
+    build_model(name, (1, side, side), 2, Streams(0))
+    with pytest.raises((ConfigError, ModelError), match=f"at least {side}x{side} pixels"):
+        build_model(name, (1, side, side - 1), 2, Streams(0))
 
 
 def test_femnist_cnn_parameters_by_hand():
@@ -103,8 +90,6 @@ def test_initial_params_depend_on_the_stream_alone():
     [
         ("alexnet", "mnist-cnn, femnist-cnn, .*found 'alexnet'"),
         ("no.such.module:net", "importing it failed: No module named"),
-        ("her_models:missing", "importing it failed: .*missing"),
-        (":net", "importing it failed"),
         ("her_models:number", "found a int"),
         ("her_models:greedy", "its signature is"),
         ("her_models:text", "it returned a str"),
@@ -153,13 +138,7 @@ def test_a_model_that_does_not_fit_is_refused(module: nn.Module, message: str):
 
 
 @pytest.mark.parametrize(
-    "layer",
-    [
-        nn.BatchNorm1d(4),
-        nn.BatchNorm2d(4, track_running_stats=False),
-        nn.SyncBatchNorm(4),
-        nn.InstanceNorm1d(4, track_running_stats=True),
-    ],
+    "layer", [nn.BatchNorm1d(4), nn.InstanceNorm1d(4, track_running_stats=True)]
 )
 def test_layers_that_mix_examples_are_refused_by_name(layer: nn.Module):
     module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(layer))

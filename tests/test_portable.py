@@ -44,28 +44,3 @@ def test_a_run_needs_nothing_that_only_linux_has(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
     assert len(list(tmp_path.glob("runs/*/report.html"))) == 1
-
-
-STEPS = """
-import resource, sys, threading
-import numpy as np
-from covey.base.files import keep_freed_memory
-
-if len(sys.argv) > 1:
-    print(keep_freed_memory(2**26, 2**25), end=" ")
-
-def page_faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-def steps():
-    for step in range(60):
-        if step == 10:
-            before = page_faults()
-        held = [np.ones(300_000) for _ in range(3)]
-        del held
-    print((page_faults() - before) // 50)
-
-thread = threading.Thread(target=steps)
-thread.start()
-thread.join()
-"""

@@ -47,21 +47,6 @@ def test_a_client_holds_out_a_share_that_is_drawn_or_its_own_test_examples():
     assert "1 of 2 clients brought test examples of their own" in notes[0]
 
 
-def test_groups_are_numbered_by_name_and_bring_their_tests():
-    found = brought(
-        groups={"a": "two", "b": "one", "c": "two"},
-        test={"one": pair(3), "two": pair(5)},
-        non_members={"one": pair(2), "two": pair(2)},
-        pool=pair(9),
-        notes=("drawn",),
-    )
-    assert [group.name for group in found.groups] == ["one", "two"]
-    assert [client.group for client in found.clients] == [1, 0, 1]
-    assert [len(test) for test in found.test] == [3, 5]
-    assert [len(each) for each in found.non_members] == [2, 2]
-    assert len(found.pool) == 9
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -7,9 +7,6 @@ import torch
 from covey import Examples, Partition, Shift, Source
 from covey.base.built_ins import BUILT_INS
 from covey.base.components import create
-from covey.data.source import DataSource
-from plugins.data_hospitals import Hospitals
-from plugins.data_stripes import Stripes
 from plugins.partition_shards import Shards
 from plugins.shift_contrast import NoisyContrast
 
@@ -18,7 +15,6 @@ def built_in(kind, base):
     return [create(kind, name, kind, base) for name in BUILT_INS[kind]]
 
 
-SOURCES = [*built_in("data", DataSource), Hospitals(), Stripes()]
 SHIFTS = [*built_in("shift", Shift), NoisyContrast(noise=20.0)]
 PARTITIONS = [*built_in("partition", Partition), Shards()]
 

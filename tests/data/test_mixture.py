@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,15 +75,3 @@ def test_least_squares_finds_every_groups_optimum_and_the_noise():
         np.testing.assert_allclose(found, optima[client.group], atol=0.1)
         np.testing.assert_allclose(x.var(axis=0), mixture.spectrum, rtol=0.2)
         assert np.std(y - x @ optima[client.group]) == pytest.approx(0.3, rel=0.1)
-
-
-def test_sizes_groups_and_what_is_kept_aside():
-    found = population(LinearMixture(dimension=3, noise=0.5, separation=1.0))
-    assert sorted(c.group or 0 for c in found.clients) == [0] * 3 + [1] * 7
-    for client in found.clients:
-        sizes = (len(client.train), len(client.holdout))
-        assert sizes == ((32, 8) if client.group == 0 else (48, 12))
-        assert client.train.labels.dtype == client.train.inputs.dtype == torch.float32
-    assert found.num_classes == 1
-    assert [len(each) for each in found.non_members] == [30, 30]
-    assert len(found.pool) == 0

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import DataError, Examples, Source, Streams
+from covey import Examples, Source, Streams
 from covey.data.examples import Brightness, NoShift, Preference, Rotation, ShiftRange
 from covey.data.partition import ByWriter, Dirichlet, Iid
 from covey.data.population import Group, PopulationSpec, build_population
@@ -132,16 +132,6 @@ def test_pooled_non_members_are_shifted_by_the_mixture_of_groups():
     dark = brightness(one) < 0.5
     # 100 of 400 expected, standard deviation 9: five of them are one in a million.
     assert 55 <= int(dark.sum()) <= 145
-
-
-@pytest.mark.parametrize(
-    ("spec", "count", "test"), [(PLAIN, 41, None), (replace(PLAIN, pool=10), 50, numbered(5))]
-)
-def test_too_few_images_are_refused_with_the_numbers(spec, count, test):
-    build(spec, count + 1, test)
-    with pytest.raises(DataError, match="35 images for 4 clients, 6 for") as caught:
-        build(spec, count, test)
-    assert f"numbers has {count}" in str(caught.value)
 
 
 QUARTERS = replace(

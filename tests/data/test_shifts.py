@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from covey import ConfigError
 from covey.data.examples import Brightness, Rotation, ShiftRange
 
-sizes = st.tuples(*[st.integers(1, n) for n in (4, 3, 12, 12)])
 GENERATOR = np.random.default_rng(0)
 seeds = st.integers(0, 2**32 - 1)
 

@@ -51,11 +51,6 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def trained(job: TrainingJob, module: nn.Module) -> torch.Tensor:
-    (params,) = ReferenceEngine(module).train([job])
-    return torch.cat([value.flatten() for value in params.values()])
-
-
 def test_the_same_bits_over_workers_order_and_chunks_and_the_global_state_untouched(
     kind: str, make_jobs: Callable[..., list[TrainingJob]]
 ):

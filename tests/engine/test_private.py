@@ -23,7 +23,6 @@ MakeJobs = Callable[..., list[TrainingJob]]
 PointJob = Callable[..., TrainingJob]
 SomeImages = Callable[..., Examples]
 
-SIZES = (10, 4, 10, 7, 0, 1)
 RECIPE = Recipe(
     local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5, record_clip=0.5, record_noise=0.7
 )

@@ -13,16 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import (
-    ConfigError,
-    DataError,
-    EngineError,
-    EngineFactory,
-    Objective,
-    Params,
-    Recipe,
-    TrainingJob,
-)
+from covey import ConfigError, EngineError, EngineFactory, Objective, Params, Recipe, TrainingJob
 from covey.base.components import create
 from covey.engine import ray as on_ray
 from covey.engine.cpu import ParallelEngine
@@ -102,10 +93,6 @@ def test_a_result_is_the_parallel_engines_to_the_bit(
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job is a lot."""
     monkeypatch.setattr(on_ray, "BUNDLED_WORK", 0.0)
-
-
-def refuse(outputs: Tensor, labels: Tensor) -> Tensor:
-    raise DataError("A loss of the user's own.")
 
 
 class Gated(nn.Module):

@@ -48,16 +48,3 @@ def test_a_model_begins_and_ends_as_a_loaded_state(make: Callable[[], nn.Module]
         assert list(found) == list(wanted)
         assert all(torch.equal(found[name], wanted[name]) for name in wanted)
         reused.module.eval()
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        {"weight": torch.zeros(1, 3), "bias": torch.zeros(2)},
-        {"weight": torch.zeros(2, 3)},
-        {"weight": torch.zeros(2, 3), "bias": torch.zeros(2), "more": torch.zeros(1)},
-    ],
-)
-def test_the_state_of_another_model_is_refused(start: dict[str, Tensor]):
-    with pytest.raises(RuntimeError, match="state_dict"):
-        ReusedModel(nn.Linear(3, 2)).begin_at(start)

@@ -22,7 +22,6 @@ from covey.engine.vmap import (
     out_of_memory,
 )
 
-BuildModule = Callable[[str], nn.Module]
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]
 

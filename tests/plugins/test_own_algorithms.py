@@ -16,9 +16,7 @@ from covey import Algorithm, Clients, ConfigError, RoundResult, ServerState, Set
 from covey.algorithms.fedavg import FedAvg
 from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, Event, ModelsMerged
 from covey.base.params import add, scale
-from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_events
+from recorded import events_of
 
 E = TypeVar("E", bound=Event)
 
@@ -55,13 +53,8 @@ def without(method: Algorithm, out: Path) -> covey.Run:
 
 
 def facts(run: covey.Run, kind: type[E]) -> list[tuple[int, E]]:
-    with Ledger.read(RunFolder(run.folder).ledger) as ledger:
-        return [
-            (t, event)
-            for t, events in read_events(ledger)
-            for event in events
-            if t is not None and isinstance(event, kind)
-        ]
+    found = events_of(run.folder)
+    return [(t, each) for t, each in found if t is not None and isinstance(each, kind)]
 
 
 class Quiet(Algorithm):
@@ -253,24 +246,19 @@ class Changing(Algorithm):
     """A FedAvg, whose outcome a test changes."""
 
     change: ClassVar[Change]
-    last: ClassVar[Change]
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         together = clients.all_in(0, "shared")
         result = clients.train_and_aggregate(state, together, streams)
         return type(self).change(result)
 
-    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        return type(self).last(super().finalize(state, clients, streams))
-
 
 @pytest.fixture
 def changing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
     """Play a run whose round is changed; return what is said, in front of no run."""
 
-    def refused(change: Change = lambda r: r, last: Change = lambda r: r) -> str:
+    def refused(change: Change) -> str:
         monkeypatch.setattr(Changing, "change", staticmethod(change), raising=False)
-        monkeypatch.setattr(Changing, "last", staticmethod(last), raising=False)
         with pytest.raises(ConfigError) as caught:
             played(Changing(), tmp_path / "run", rounds=1)
         said = str(caught.value)
@@ -345,20 +333,6 @@ def test_what_a_round_returns_is_checked(
     assert re.search(expected, changing(change))
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (with_entry(lambda v: v + 1), "must leave the models as they are in `finalize`"),
-        (told(lambda c: c), "as ClientsAssigned"),
-    ],
-    ids=["other models", "no last choice"],
-)
-def test_what_comes_at_the_end_is_checked(
-    changing: Callable[..., str], change: Change, expected: str
-):
-    assert expected in changing(last=change)
-
-
 def raising(_: RoundResult) -> RoundResult:
     raise KeyError("velocity")
 
@@ -379,7 +353,6 @@ def test_global_random_state_is_noticed_and_told_once(
     played(Quiet(), tmp_path / "quiet")
     assert not [each for each in caplog.messages if "global random state" in each]
     monkeypatch.setattr(Changing, "change", staticmethod(draws), raising=False)
-    monkeypatch.setattr(Changing, "last", staticmethod(lambda r: r), raising=False)
     played(Changing(), tmp_path / "run")
     (told,) = [each for each in caplog.messages if "global random state" in each]
     assert f"Your algorithm {__name__}:Changing must draw" in told

@@ -11,7 +11,6 @@ import pytest
 
 from covey import Config, load
 from covey.desk.runs import found_runs
-from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
 
@@ -63,14 +62,6 @@ def test_a_run_that_was_stopped_or_has_not_begun_waits(put, roots):
     Ledger.create(killed.ledger, now).close()
     entries = found_runs([roots])
     assert [(each.state, each.rounds_played) for each in entries] == [("waiting", 0)] * 2
-
-
-def test_a_request_that_waits_is_counted_wherever_it_waits(put, roots):
-    folder = put("one")
-    with Ledger.open(folder / "ledger.sqlite", now) as ledger:
-        ledger.ask_all([NewRequest(next(iter(ledger.names())), "auto")])
-    load(folder)._folder.queue_request("client-00001", "auto")
-    assert found_runs([roots])[0].open_requests == 2
 
 
 def garbage(folder):

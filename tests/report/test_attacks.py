@@ -1,7 +1,5 @@
 """Violations, exposure and pictures follow the strongest attack that was run, by name."""
 
-from typing import Any
-
 from covey import History
 from covey.base.built_ins import LOSS
 from covey.base.events import ModelAttacked
@@ -43,12 +41,3 @@ def test_runs_are_compared_by_the_attack_that_all_of_them_met(histories: dict[st
     after = attacked(histories["two clusters"], 1, 0.65)
     (row,) = comparison([Reported("a run", after, "")])
     assert row["violations"] == violations(after, LOSS).count == 3
-
-
-SMALL: dict[str, Any] = {
-    "rounds": 2,
-    "population": {"clients": 6, "examples_per_client": 40, "audit_examples": 300},
-    "model": {"name": "mlp"},
-    "train": {"local_epochs": 8},
-    "risk": {"name": "none"},
-}

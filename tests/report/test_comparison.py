@@ -3,12 +3,9 @@ from typing import Any
 
 import pytest
 
-from covey.base.events import ClientExposed, ClientsAssigned, ClusterAudited, Event
-from covey.base.figure import Figure, RiskEstimate
-from covey.base.history import history_of
 from covey.report.comparison import comparison, means
 from covey.report.queries import Reported
-from covey.report.summary import Moves, spread, summary
+from covey.report.summary import spread
 
 
 def test_a_row_per_run_with_equal_keys(two_seeds: list[Reported]):
@@ -69,24 +66,3 @@ def test_an_unknown_number_makes_its_mean_unknown(
     assert row["violations"]["mean"] is None
     assert str(spread(row["violations"])) == "unknown: unknown in 1 of 2 runs"
     assert str(spread(row["accuracy"])) == "0.900 ± 0.000"
-
-
-def test_moves_are_counted_from_round_six_on():
-    def chosen(**clusters: int) -> list[Event]:
-        return [ClientsAssigned(clusters, "clients")]
-
-    truth = RiskEstimate(Figure(0.6))
-    history = history_of(
-        [
-            (4, chosen(h0=0, h1=0, h2=1)),
-            (5, chosen(h0=1)),
-            (6, chosen(h0=0, h1=1)),
-            (7, chosen(h0=1)),
-            (8, [ClusterAudited(1, truth, truth.figure, truth.figure)]),
-            (8, [ClientExposed("h2", 1, 0.9, Figure(0.8))]),
-            (8, [ClientExposed("h0", 1, 0.9, Figure(0.8))]),
-            (8, [ClientExposed("h1", 1, 0.9, Figure(0.6))]),
-        ]
-    )
-    # h0 is exposed: h1 left nothing riskier, and h2 never moved
-    assert summary(history).moves == Moves(3, 2, 2, moved_and_exposed=1)

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -8,13 +7,12 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from covey import History
-from covey.report.comparison_figures import front, roc_figure
+from covey.report.comparison_figures import front
 from covey.report.figures import (
     FIGURES,
     accuracy_figure,
     fairness_figure,
     risk_figure,
-    svg,
     violations_figure,
 )
 
@@ -53,31 +51,6 @@ def test_filled_points_are_the_violations(histories: dict[str, History]):
     filled = [line for line in points if line.get_markerfacecolor() != "white"]
     assert sum(len(np.atleast_1d(line.get_xdata())) for line in points) == 6
     assert sum(len(np.atleast_1d(line.get_xdata())) for line in filled) == 3  # h0, h1, h2
-
-
-def test_a_roc_begins_at_one_accused_non_member_and_hides_no_zero():
-    curve = [(1 / 400, 0.0), (1 / 40, 0.2), (1.0, 1.0)]
-    curves = {"loss": curve, "lira": [(1 / 400, 0.1), (1, 1)]}
-    figure = roc_figure("Cluster 0", curves, 400)
-    (axes,) = figure.axes
-    assert axes.get_xscale() == axes.get_yscale() == "log"
-    assert axes.get_xlim() == pytest.approx((1 / 400, 1))
-    assert np.isnan(np.asarray(axes.lines[1].get_ydata(), dtype=float)[0])
-    assert "guessing | loss | lira" in words(figure)
-    assert svg(figure) == svg(roc_figure("Cluster 0", curves, 400))
-    assert "unknown" in words(roc_figure("Cluster 1", {"loss": []}, 0))
-
-
-def setting(name: str, violations: float | None, accuracy: float) -> dict[str, Any]:
-    def spread(mean: float | None) -> dict[str, float | None]:
-        return {"mean": mean, "deviation": None if mean is None else 0.01}
-
-    return {
-        "setting": name,
-        "accuracy": spread(accuracy),
-        "minority_accuracy": spread(1 - accuracy),
-        "violations": spread(violations),
-    }
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=9))

@@ -80,11 +80,3 @@ def test_what_is_printed_is_in_the_papers_table(name):
         for row in each.printed.values()
     }
     assert set(table) <= shown  # every number of the paper's stands beside ours
-
-
-def size(config: Config) -> int:
-    """How many images are looked at, local epochs aside."""
-    population = config.population
-    shared = sum(each.share * each.examples_per_client for each in population.groups)
-    each = shared or population.examples_per_client
-    return round(config.rounds * population.clients * each)

@@ -3,9 +3,7 @@
 import pytest
 
 from covey import Config, load
-from covey_papers.reproduce.federations import federations
 from covey_papers.reproduce.record import digest
-from reproduce.tiny import full
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +40,6 @@ def test_a_cell_holds_a_value_per_seed(played, results, row):
     assert values(played, row, "violations") == above
 
 
-def test_the_minoritys_model_is_the_one_that_most_of_it_chose(played, results):
-    for seed in (0, 1):
-        result = results["IFCA", seed]
-        chosen = [result.cluster_of(name) for name in minority(result)]
-        home = max(sorted(set(chosen)), key=chosen.count)
-        risk = result.summary.clusters[home].true_risk
-        assert values(played, "IFCA", "MIA accuracy, minority")[seed] == risk
-
-
 def minority(result) -> list[str]:
     started = result.history.started
     which = started.group_names.index("minority")
@@ -67,20 +56,6 @@ def test_others_are_compared_with_one_row_seed_by_seed(played):
     assert told == tuple(a / b if b else None for a, b in zip(theirs, own, strict=True))
     compared = {cell.row for cell in played.found.cells if "FedAvg's" in cell.measure}
     assert compared == {"IFCA"}
-
-
-@pytest.fixture
-def swapped(played):
-    """The same runs, with what IFCA compares itself with the other way round."""
-    asked = played.experiment.model_copy(
-        update={
-            "columns": played.experiment.columns[:1],
-            "against": "IFCA",
-            "factors": ("violations", "accuracy"),
-            "distances": True,
-        }
-    )
-    return federations(asked, full(played.folder), quick=False)
 
 
 def test_a_column_without_its_data_says_which_files_are_missing(played):

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from html import unescape
 
-import numpy as np
 import pytest
 
 from covey.report.figures import svg
@@ -74,27 +73,3 @@ def test_a_page_needs_nothing_but_itself(page, tmp_path):
     assert "<link" not in html
     sources = re.findall(r'src="(.*?)"', html)
     assert [each[:22] for each in sources] == ["data:image/svg+xml;bas"]
-
-
-def test_a_front_has_a_panel_per_column_and_group_and_no_point_for_what_is_unknown():
-    told = [
-        cell(f"{what}, {group}", row, *values, column=column)
-        for column in ("MNIST", "CIFAR-10")
-        for group in ("minority", "majority")
-        for row, accuracy, risk in (
-            ("FedAvg", (0.4, 0.6), (0.6, 0.7)),
-            ("solved", (0.7, 0.7), (0.6, 0.6)),
-            ("by risk", (0.7, 0.7), (0.6, None)),
-        )
-        for what, values in (("accuracy", accuracy), ("MIA accuracy", risk))
-    ]
-    figure = drawn(record(figure="front", found=Found(cells=tuple(told))))
-    assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        *("MNIST: minority", "MNIST: majority"),
-        *("CIFAR-10: minority", "CIFAR-10: majority"),
-    ]
-    (key,) = figure.legends
-    assert [text.get_text() for text in key.get_texts()] == ["FedAvg", "solved", "by risk"]
-    for axes in figure.axes:
-        points = [np.ravel(line.get_xydata()) for line in axes.lines]
-        assert np.allclose(points, [(0.65, 0.5), (0.6, 0.7)])

@@ -4,9 +4,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from covey import Config, DataError, load
+from covey import Config, load
 from covey_papers.reproduce.record import Shelf, digest, sources
-from reproduce.tiny import FEDAVG, IFCA, full, shelf, times
+from reproduce.tiny import IFCA, shelf
 
 
 def of(**settings) -> Config:
@@ -52,15 +52,6 @@ def config(played, row, seed: int = 0) -> Config:
     return Config.of({**settings, "seed": seed})
 
 
-def test_a_run_that_is_there_is_not_played_again(played):
-    wanted = config(played, IFCA)
-    path = played.folder / digest(wanted)
-    before, head = times(path), load(path).ledger_head
-    assert full(played.folder).run(wanted, "again") == path
-    assert times(path) == before
-    assert load(path).ledger_head == head
-
-
 class PowerCutError(Exception):
     pass
 
@@ -86,12 +77,3 @@ def test_a_run_that_was_stopped_is_carried_on_to_the_same_end(played, tmp_path):
     whole = played.folder / digest(wanted)
     assert load(path).ledger_head == load(whole).ledger_head
     assert sources([path])["seconds"] > 0
-
-
-def test_data_that_are_missing_leave_nothing_behind(played, tmp_path):
-    """Or the next try would look where the first one did."""
-    wrong = {**config(played, FEDAVG).model_dump(), "data": {"name": "mnist"}}
-    wrong["data"]["dir"] = str(tmp_path)
-    with pytest.raises(DataError, match="mnist needs the file"):
-        shelf(tmp_path / "runs").run(Config.of(wrong), "nothing to play")
-    assert not (tmp_path / "runs").exists()

@@ -73,28 +73,6 @@ def test_below_the_safe_weight_no_risk_draws_a_client_away(
     assert choice.lawful
 
 
-@pytest.mark.parametrize(
-    ("beta", "gaps", "margin", "joins"),
-    [
-        (0.0, (1.0, 0.5), 1.0, True),
-        (0.75, (1.0, 0.5), -0.125, False),
-        (1.0, (1.0, 0.0), 0.0, True),  # equal costs: by the loss
-        (1.0, (-1.0, 0.0), 0.0, False),
-        (0.5, (0.25, -0.25), 0.25, True),
-    ],
-)
-def test_choices_by_hand(
-    beta: float,
-    gaps: tuple[float, float],
-    margin: float,
-    joins: bool,  # noqa: FBT001 - a column
-):
-    choice = Choice(beta, *gaps, joined=joins)
-    assert choice.margin == pytest.approx(margin)
-    assert choice.lawful
-    assert not replace(choice, joined=not joins).lawful
-
-
 def test_the_start_by_hand():
     mixture = LinearMixture(dimension=2, noise=1.0, separation=1.0)
     optima = np.eye(2)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from covey import Config, ConfigError, load_config
+from covey import Config, ConfigError
 
 
 def found(settings: dict[str, Any]) -> list[dict[str, Any]]:
@@ -79,18 +79,6 @@ def test_a_value_of_another_type_is_refused(section, name, value):
         assert each["key"].startswith(f"{section}.{name}" if section else name)
         assert each["expected"]
     assert found(settings)
-
-
-def test_mistakes_of_the_file_and_of_what_is_set_are_told_together(tmp_path):
-    path = tmp_path / "config.toml"
-    path.write_text("rounds = '10'\n[method]\nname = 'fedavgg'\n", encoding="utf-8")
-    with pytest.raises(ConfigError) as refused:
-        load_config(path, ["seed", "train.optimizer.momentum=2", "rounds.x=1"])
-    told = str(refused.value)
-    assert told.startswith("5 mistakes")
-    for part in ("found 'seed'", "train.optimizer.momentum = 2", "fedavgg", "rounds = '10'"):
-        assert part in told
-    assert "rounds is a value and has no keys" in told
 
 
 ANYTHING = st.recursive(

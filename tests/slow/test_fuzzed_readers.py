@@ -19,17 +19,13 @@ REFUSED = (CoveyError, OSError, InvalidMessageError)
 """What a reader may raise; anything else would be shown as a fault of covey."""
 
 READERS = (
-    *("settings", "node.toml", "preferences.csv", "preferences.toml"),
-    *("npz", "npz, stored", "idx", "idx, gzipped", "LEAF"),
-    *("CIFAR, protocol 3", "CIFAR, protocol 4"),
+    *("settings", "node.toml", "preferences.csv", "npz", "idx", "LEAF", "CIFAR"),
     *("CelebA's parts", "CelebA's labels", "CelebA's images"),
     *("proofs", "proofs, with a ledger", "public keys", "signing key", "ledger"),
-    *("config.toml of a run", "copies", "requests", "states", "the newest state"),
-    *("federation.json", "secrets", "which secret", "a node's memory"),
-    *("a node's tensors", "updates", "deploy.toml"),
-    *("receipts", "receipts of a run", "unacknowledged salts", "key lists"),
-    *("what a witness saw", "keys of witnesses"),
-    *("imports.json", "organisations.csv", "organisations.toml"),
+    *("config.toml of a run", "copies", "requests", "states", "updates"),
+    *("federation.json", "secrets", "which secret", "a node's memory", "a node's tensors"),
+    *("deploy.toml", "receipts", "unacknowledged salts", "key lists", "what a witness saw"),
+    *("keys of witnesses", "imports.json", "organisations.csv"),
     *("questions", "replies", "hellos", "arrays", "shapes of arrays"),
 )
 

@@ -2,8 +2,7 @@
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from playwright.sync_api import (
 import covey
 from covey.web.app import Server
 from web.servers import serving
-from web.stories import Story, Writer, written
+from web.stories import Story, written
 
 CHROMIUM = Path("/usr/bin/chromium")
 SIZES = {"phone": (400, 800), "desk": (1300, 900)}
@@ -89,14 +88,6 @@ def server(shown: Path) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def visit(browser: Browser, server: Server) -> Iterator[Visit]:
-    context = browser.new_context()
-    with visiting(context, server) as visited:
-        yield visited
-    context.close()
-
-
 def every_page(visit: Visit) -> list[str]:
     """Return the address of every page, as a person finds them by their links."""
     known, waiting = dict.fromkeys(["/", "/compare", "/requests"]), ["/", "/requests"]
@@ -111,35 +102,24 @@ def every_page(visit: Visit) -> list[str]:
     return list(known)
 
 
-@pytest.fixture
-def live(tmp_path: Path) -> Iterator[Writer]:
-    with written(tmp_path / "live", Story(rounds=40), live=True) as writer:
-        writer.play(3)
-        yield writer
-
-
-def seconds_until_shown(page: Page, text: str, happens: Callable[[], object]) -> float:
-    began = time.monotonic()
-    happens()
-    page.locator("#strip").get_by_text(text, exact=True).wait_for(timeout=20_000)
-    return time.monotonic() - began
-
-
-def test_what_happens_is_seen_without_reloading(
-    browser: Browser, live: Writer, tmp_path: Path, record_property: Callable[[str, object], None]
-):
-    with serving(tmp_path) as server, visiting(browser.new_context(), server) as visit:
+def test_what_happens_is_seen_without_reloading(browser: Browser, tmp_path: Path):
+    with (
+        written(tmp_path / "live", Story(rounds=40), live=True) as live,
+        serving(tmp_path) as server,
+        visiting(browser.new_context(), server) as visit,
+    ):
+        live.play(3)
         visit.open(visit.links("tbody")[0])
         page = visit.page
         page.locator("#connection").get_by_text("live", exact=True).wait_for()
         page.locator("#figures summary").click()
         page.locator("#settings summary").focus()
-        took = [seconds_until_shown(page, f"round {t} of 40", live.play) for t in range(4, 7)]
+        for t in (4, 5):
+            live.play()
+            page.locator("#strip").get_by_text(f"round {t} of 40", exact=True).wait_for()
         assert page.locator("#figures").get_attribute("open") is not None
         assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
         assert visit.wrong == []
-    record_property("seconds from an event to what is seen of it", took)
-    assert sorted(took)[len(took) // 2] < 2
 
 
 @pytest.mark.slow

@@ -26,10 +26,6 @@ from web.stories import HOSTILE_FOLDER, INERT, Story, written
 Visit = Callable[[Path], Visitor]
 
 
-def clock() -> str:
-    return "2030-01-01T12:00:00Z"
-
-
 def words(text: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
