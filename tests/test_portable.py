@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ELSEWHERE = """
 import os, sys
 for name in ("fcntl", "grp", "pwd", "resource", "termios"):
@@ -12,6 +14,8 @@ for name in ("fcntl", "grp", "pwd", "resource", "termios"):
 for name in ("fork", "forkpty", "getuid", "geteuid", "sched_getaffinity"):
     vars(os).pop(name, None)
 from pathlib import Path
+
+import pytest
 import covey
 from covey.cli.app import main
 from covey.cli.commands import all_commands, installed, loaded
@@ -23,6 +27,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_run_needs_nothing_that_only_linux_has(tmp_path: Path):
     settings = [
         "rounds=1",

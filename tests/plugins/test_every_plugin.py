@@ -17,7 +17,7 @@ from plugins.model_wide import TwoLayers
 from plugins.optimizer_lion import Lion, LionSteps
 
 HERE = Path(__file__).parent
-QUICK = ("algorithm that sends tensors along", "selection", "risk estimator", "shift", "optimizer")
+QUICK = ("algorithm that sends tensors along", "risk estimator", "shift")
 cases = pytest.mark.parametrize(
     "case",
     [
@@ -120,11 +120,8 @@ def test_a_killed_process_is_carried_on_to_the_same_bits(name: str, tmp_path: Pa
     "name",
     [
         "algorithm that sends tensors along",
-        "data source",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("algorithm with personal models", "server optimizer", "risk estimator")
-        ),
+        pytest.param("data source", marks=pytest.mark.slow),
+        pytest.param("risk estimator", marks=pytest.mark.slow),
     ],
 )
 def test_a_retraining_ends_where_a_run_without_the_client_ends(name: str, tmp_path: Path):

@@ -113,7 +113,7 @@ class Compared(GradientNorm):
 
 def test_gradients_are_those_of_the_attacked_model(tmp_path):
     config = {
-        "rounds": 1,
+        "rounds": 3,
         "population": {"clients": 8, "examples_per_client": 40},
         "model": {"name": "linear"},
         "engine": {"name": "reference"},

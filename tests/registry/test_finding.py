@@ -157,7 +157,7 @@ def test_no_code_of_a_run_is_imported(put, roots, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     folder = put("one")
     settings = (folder / "config.toml").read_text()
-    changed = settings.replace('name = "mlp"', 'name = "evil:model"')
+    changed = settings.replace('name = "linear"', 'name = "evil:model"')
     assert changed != settings
     (folder / "config.toml").write_text(changed)
     found_runs([roots])

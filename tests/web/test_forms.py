@@ -62,6 +62,7 @@ def settled(client: TestClient) -> str:
     return page
 
 
+@pytest.mark.slow
 def test_a_request_goes_from_the_first_form_to_its_closing(root: Path):
     client = browser(root)
     assert NAME in add(client, reference="letter 17")
