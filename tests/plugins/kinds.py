@@ -1,28 +1,22 @@
-"""Tiny runs with a component of a user's own, one for every kind."""
+"""Tiny runs with a component of a user's own, of most kinds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from covey.models.features import LinearHead
 from plugins.aggregation_mixing import Mixing
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.cautious import Cautious
 from plugins.data_hospitals import Hospitals
-from plugins.data_stripes import Stripes
 from plugins.ditto import Ditto
-from plugins.engine_single import Single
-from plugins.features_tiles import Tiles
 from plugins.fedavgm import FedAvgM
 from plugins.feddyn import FedDyn
 from plugins.loss_generalized import GeneralizedCrossEntropy
 from plugins.model_wide import TwoLayers
-from plugins.objective_distance import AbsoluteDistance
 from plugins.optimizer_lion import Lion
 from plugins.partition_shards import Shards
 from plugins.risk_confidence import ConfidenceGap
 from plugins.scaffold import Scaffold
-from plugins.schedule_polynomial import Polynomial
 from plugins.server_optimizer_fedavgm import Nesterov
 from plugins.shift_contrast import NoisyContrast
 
@@ -79,7 +73,6 @@ def case(key: str, own: type[Any], around: Settings = FEDAVG, **options: Any) ->
 
 
 RISK = {"sharpness": 2.0, "fewest": 2}
-HEAD = LinearHead.model_validate({"features": Tiles(tiles=4)})
 CASES = {
     "algorithm": case("method.name", FedAvgM, {}, beta=0.5),
     "algorithm with an objective": case("method.name", FedDyn, {}, alpha=0.2),
@@ -103,7 +96,6 @@ CASES = {
         {"method": {"selection": "threshold", "initialisation": "random"}},
     ),
     "data source": case("data.name", Hospitals, hospitals=6, patients=20),
-    "data set": case("data.name", Stripes, contrast=60),
     "shift": case(
         "population.shift",
         NoisyContrast,
@@ -112,10 +104,6 @@ CASES = {
     ),
     "partition": case("population.partition", Shards, shards_per_client=3),
     "model": case("model.name", TwoLayers, width=8, dropout=0.5),
-    "features": Case("model.features", Tiles, {"tiles": 4}, {"model": HEAD}),
-    "engine": case("engine.name", Single, most=2),
     "optimizer": case("train.optimizer", Lion, b1=0.8),
-    "schedule": case("train.schedule", Polynomial, power=2.0),
     "loss": case("train.loss", GeneralizedCrossEntropy, q=0.5),
-    "objective": case("train.objective", AbsoluteDistance, mu=0.01),
 }

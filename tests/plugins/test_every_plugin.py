@@ -66,7 +66,7 @@ def with_a_thought(text: str, name: str) -> str:
     return f"{head}class {name}({first}\n    # another thought\n{rest}"
 
 
-@pytest.mark.parametrize("name", ["algorithm", "data set", "server optimizer"])
+@pytest.mark.parametrize("name", ["algorithm", "model", "server optimizer"])
 def test_a_changed_source_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     case = CASES[name]
     module = case.own.__module__.removeprefix("plugins.")

@@ -1,6 +1,5 @@
 """Every number of clients is of those who are in the run now."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -23,8 +22,7 @@ from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import History, pooled_clusters, trained_clusters
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
-from covey.report.page import rendered, run_view
-from covey.report.queries import Reported, final_figures, group_sizes
+from covey.report.queries import final_figures, group_sizes
 from covey.report.summary import summary
 from covey.runtime.ledger_record import Fact, LedgerRecord
 
@@ -112,18 +110,9 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     """Return every number of all clients that is told anywhere, by where it is told."""
     history = record.history
     told = summary(history)
-    view = run_view(Reported("run", history, ""))
-    page = rendered("run.html", {}, {**view, "privacy": None}).decode()
-    said = " ".join(re.sub(r"<[^>]*>", " ", page).split())
     figures = final_figures(history)
     axes = violations_figure(history).axes[0]
     points = sum(np.size(line.get_xdata()) for line in axes.lines if line.get_marker() == "o")
-    above = re.search(r"above the risk that they accept \d+ of (\d+) by .*?: \d+ of (\d+)", said)
-    who = re.search(r"(\d+) clients?: ([^.]*)\.", said)
-    by_group = re.search(r"By group: ([^.]*)\.", said)
-    assert above
-    assert who
-    assert by_group
     assert told.violations.count is not None
     names = {h: h for h in HANDLES if h in history.clients}
     return {
@@ -133,11 +122,6 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
         "groups of clusters": sum(sum(each.groups.values()) for each in told.clusters),
         "violations and unknown": told.violations.count + told.violations.unknown,
         "groups": sum(group_sizes(history).values()),
-        "page, violations": int(above[1]),
-        "page, lower bound": int(above[2]),
-        "page, who": int(who[1]),
-        "page, groups": sum(map(int, re.findall(r"\d+", who[2]))),
-        "page, by group": sum(map(int, re.findall(r"of (\d+)", by_group[1]))),
         "figure": points,
         "trackers": int(sum(figures[f"final/clients/cluster_{j}"] for j in range(2))),
         "frame": sum(row["cluster"] is not None for row in client_rows(history, names)),

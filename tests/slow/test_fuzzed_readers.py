@@ -26,7 +26,7 @@ READERS = (
     *("federation.json", "secrets", "which secret", "a node's memory", "a node's tensors"),
     *("deploy.toml", "receipts", "unacknowledged salts", "key lists", "what a witness saw"),
     *("keys of witnesses", "imports.json", "organisations.csv"),
-    *("questions", "replies", "hellos", "arrays", "shapes of arrays"),
+    *("questions", "replies", "hellos", "arrays"),
 )
 
 ROOMS = (

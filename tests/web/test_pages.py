@@ -6,10 +6,9 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from covey.base.history import RoundRow
 from covey.report.page import write_report
 from covey.runs.pages import reported
 from covey.runtime.folder import RunFolder
-from covey.web.runs import FollowedRun, Snapshot
+from covey.web.runs import FollowedRun
 from recorded import contents
 from web.conftest import Visitor
 from web.stories import HOSTILE_FOLDER, INERT, Story, written
@@ -146,38 +145,6 @@ def test_a_change_within_a_tick_of_the_clock_is_seen(tmp_path: Path):
         assert ledger.stat().st_size == size
         os.utime(ledger, ns=(tick, tick))  # as if no time had passed
         assert len(rounds_of(run)) == 2
-
-
-class HeldBack(Executor):
-    """Runs what it was given only when told to."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Callable[[], object]] = []
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any):
-        self.waiting.append(lambda: fn(*args, **kwargs))
-        return Future[Any]()
-
-    def catch_up(self) -> None:
-        while self.waiting:
-            self.waiting.pop(0)()
-
-
-class SlowlyGlanced(FollowedRun):
-    """A run whose reader gets to the end while a page still glances."""
-
-    def _glanced(self) -> Snapshot:
-        found = super()._glanced()
-        assert isinstance(self._reader, HeldBack)
-        self._reader.catch_up()
-        return found
-
-
-def test_a_slow_glance_does_not_hide_what_was_read_meanwhile(tmp_path: Path):
-    with written(tmp_path / "live", Story()) as writer:
-        writer.play()
-        run = SlowlyGlanced("key", "live", tmp_path / "live", HeldBack())
-        assert run.look().is_whole
 
 
 def rounds_of(run: FollowedRun) -> Sequence[RoundRow]:
