@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from covey import Engine, Params, Recipe, ReferenceEngine, ScoringJob, TrainingJob
+from covey import Engine, Params, Recipe, ReferenceEngine, ScoringJob
 from covey.models.build import initial_params
+from engine.jobs import build_module, make_jobs, make_module
 
 MakeEngine = Callable[[nn.Module], Engine]
-MakeModule = Callable[..., nn.Module]
-MakeJobs = Callable[..., list[TrainingJob]]
 
 SIZES = (10, 4, 10, 7, 0, 1)
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.9)
@@ -29,12 +28,7 @@ def global_draws() -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("build", ["batchnorm", "inner-relu", "odd"])
-def test_training_agrees_with_the_reference(
-    make_engine: MakeEngine,
-    build_module: Callable[[str], nn.Module],
-    make_jobs: MakeJobs,
-    build: str,
-):
+def test_training_agrees_with_the_reference(make_engine: MakeEngine, build: str):
     module = build_module(build)
     jobs, draws = make_jobs(module, SIZES, RECIPE), global_draws()
     expected = list(ReferenceEngine(module).train(jobs))
@@ -49,15 +43,13 @@ def test_training_agrees_with_the_reference(
             assert not trained[name].requires_grad
 
 
-def test_no_jobs_give_no_results(make_engine: MakeEngine, make_module: MakeModule):
+def test_no_jobs_give_no_results(make_engine: MakeEngine):
     engine = make_engine(make_module())
     assert list(engine.train([])) == []
     assert engine.score([]) == []
 
 
-def test_a_result_depends_on_its_job_alone_and_is_nobody_elses(
-    make_engine: MakeEngine, make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_a_result_depends_on_its_job_alone_and_is_nobody_elses(make_engine: MakeEngine):
     module = make_module(nn.BatchNorm2d(2))
     jobs, engine = make_jobs(module, SIZES, RECIPE), make_engine(module)
     forward = list(engine.train(jobs))
@@ -72,9 +64,7 @@ def test_a_result_depends_on_its_job_alone_and_is_nobody_elses(
             assert_params_close(one, other, 1e-6)
 
 
-def test_the_callers_tensors_and_module_stay_as_they_are(
-    make_engine: MakeEngine, make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_the_callers_tensors_and_module_stay_as_they_are(make_engine: MakeEngine):
     module = make_module(nn.BatchNorm2d(2))
     before = initial_params(module)
     jobs, untouched = (make_jobs(module, SIZES, RECIPE) for _ in range(2))
@@ -88,18 +78,14 @@ def test_the_callers_tensors_and_module_stay_as_they_are(
         assert torch.equal(job.examples.labels, copy.examples.labels)
 
 
-def test_local_steps_replace_epochs(
-    make_engine: MakeEngine, make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_local_steps_replace_epochs(make_engine: MakeEngine):
     module = make_module(nn.BatchNorm2d(2))
     jobs = make_jobs(module, (10, 3), replace(RECIPE, local_steps=5))
     for trained in make_engine(module).train(jobs):
         assert trained["1.num_batches_tracked"].item() == 5
 
 
-def test_scoring_in_parts_equals_scoring_at_once(
-    make_engine: MakeEngine, make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_scoring_in_parts_equals_scoring_at_once(make_engine: MakeEngine):
     module = make_module(nn.BatchNorm2d(2))
     jobs = make_jobs(module, (601, 3, 0), RECIPE)
     scored = make_engine(module).score([ScoringJob(job.start, job.examples) for job in jobs])

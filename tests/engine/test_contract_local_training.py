@@ -26,10 +26,9 @@ from covey.base.components import create
 from covey.engine.cpu import ParallelEngine
 from covey.engine.optimizers import TorchOptimizer
 from covey.engine.vmap import VmapEngine
+from engine.jobs import build_module, make_jobs
 
 MakeEngine = Callable[[nn.Module], Engine]
-BuildModule = Callable[[str], nn.Module]
-MakeJobs = Callable[..., list[TrainingJob]]
 
 SIZES = (10, 4, 10, 7)
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.05)
@@ -84,16 +83,12 @@ def assert_agrees(make: MakeEngine, module: nn.Module, jobs: list[TrainingJob]) 
 
 @pytest.mark.parametrize("make", ENGINES.values(), ids=list(ENGINES))
 @pytest.mark.parametrize("recipe", PARTS.values(), ids=PARTS.keys())
-def test_training_agrees_with_the_reference(
-    build_module: BuildModule, make_jobs: MakeJobs, recipe: Recipe, make: MakeEngine
-):
+def test_training_agrees_with_the_reference(recipe: Recipe, make: MakeEngine):
     module = build_module("plain")
     assert_agrees(make, module, make_jobs(module, SIZES, recipe))
 
 
 @pytest.mark.parametrize("recipe", APART.values(), ids=APART.keys())
-def test_what_trains_every_client_by_itself_agrees_with_the_reference(
-    build_module: BuildModule, make_jobs: MakeJobs, recipe: Recipe
-):
+def test_what_trains_every_client_by_itself_agrees_with_the_reference(recipe: Recipe):
     module = build_module("plain")
     assert_agrees(ENGINES["parallel"], module, make_jobs(module, SIZES, recipe))

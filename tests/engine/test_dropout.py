@@ -10,9 +10,7 @@ from covey import Engine, Examples, ModelError, Recipe, ReferenceEngine, Streams
 from covey.engine.cpu import ParallelEngine
 from covey.engine.dropout import SeededDropout
 from covey.engine.vmap import VmapEngine
-
-MakeModule = Callable[..., nn.Module]
-MakeJobs = Callable[..., list[TrainingJob]]
+from engine.jobs import make_jobs, make_module
 
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1)
 SIZES = (10, 4, 10, 7)
@@ -33,9 +31,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=list(LAYERS))
-def test_masks_depend_on_the_job_alone(
-    make_module: MakeModule, make_jobs: MakeJobs, layer: nn.Module
-):
+def test_masks_depend_on_the_job_alone(layer: nn.Module):
     module = make_module(layer)
     jobs = make_jobs(module, SIZES, RECIPE)
     state = torch.get_rng_state()
@@ -71,13 +67,11 @@ def test_channel_dropout_drops_whole_channels():
 
 
 @pytest.mark.parametrize("engine", [ReferenceEngine, ParallelEngine, VmapEngine])
-def test_unreproducible_dropout_is_refused(
-    make_module: MakeModule, engine: Callable[[nn.Module], Engine]
-):
+def test_unreproducible_dropout_is_refused(engine: Callable[[nn.Module], Engine]):
     with pytest.raises(ModelError, match="AlphaDropout"):
         engine(make_module(nn.AlphaDropout(0.1)))
 
 
-def test_vmap_refuses_what_it_cannot_batch(make_module: MakeModule):
+def test_vmap_refuses_what_it_cannot_batch():
     with pytest.raises(ModelError, match="GroupNorm"):
         VmapEngine(make_module(nn.BatchNorm2d(2, momentum=None)))

@@ -11,6 +11,7 @@ from covey.engine.cpu import ParallelEngine
 from covey.engine.descent import check_private
 from covey.engine.dropout import SeededDropout
 from covey.engine.vmap import VmapEngine
+from engine.jobs import make_jobs
 
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1)
 SIZES = (10, 4, 10, 7)
@@ -51,9 +52,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_the_same_bits_over_workers_order_and_chunks_and_the_global_state_untouched(
-    kind: str, make_jobs: Callable[..., list[TrainingJob]]
-):
+def test_the_same_bits_over_workers_order_and_chunks_and_the_global_state_untouched(kind: str):
     module = reader(kind)
     jobs = make_jobs(module, SIZES, RECIPE)
     state = torch.get_rng_state()

@@ -32,9 +32,9 @@ from covey import (
 from covey.engine.optimizers import TorchOptimizer
 from covey.engine.recipe import OwnObjective
 from covey.engine.vmap import VmapEngine
+from engine.jobs import point_job
 
 MakeEngine = Callable[[nn.Module], Engine]
-PointJob = Callable[..., TrainingJob]
 
 
 def first_weight(engine: Engine, job: TrainingJob) -> float:
@@ -69,9 +69,7 @@ def first_weight(engine: Engine, job: TrainingJob) -> float:
     ],
     ids=["momentum", "nesterov", "decay", "proximal", "clipped", "adam", "adamw"],
 )
-def test_two_steps_by_hand(
-    make_engine: MakeEngine, point_job: PointJob, recipe: Recipe, weight: float
-):
+def test_two_steps_by_hand(make_engine: MakeEngine, recipe: Recipe, weight: float):
     engine = make_engine(nn.Linear(1, 2, bias=False))
     job = point_job(replace(recipe, local_epochs=2, learning_rate=0.1))
     assert first_weight(engine, job) == pytest.approx(weight, abs=2e-5)
@@ -129,7 +127,7 @@ class Remembering(Objective):
         return [w - p for w, p in zip(weights, memory["past"], strict=True)]
 
 
-def test_what_a_client_remembers_is_its_own(make_engine: MakeEngine, point_job: PointJob):
+def test_what_a_client_remembers_is_its_own(make_engine: MakeEngine):
     # g = (-1/2, 1/2), and w - p = -1 for both where 1 is remembered
     engine = make_engine(nn.Linear(1, 2, bias=False))
     job = point_job(Recipe(learning_rate=0.1, objective=Remembering()))
@@ -149,7 +147,7 @@ class Broken(Loss):
         return outputs[:, 7]
 
 
-def test_a_part_that_does_not_fit_is_told_by_its_name(make_engine: MakeEngine, point_job: PointJob):
+def test_a_part_that_does_not_fit_is_told_by_its_name(make_engine: MakeEngine):
     def short(
         weights: Sequence[Tensor], start: Sequence[Tensor], memory: Mapping[str, object]
     ) -> list[Tensor]:
@@ -186,7 +184,7 @@ class Alone(Objective):
         (Recipe(record_clip=1.0), "record_clip needs .* the gradient of every example"),
     ],
 )
-def test_the_vmap_engine_says_what_it_cannot_do(point_job: PointJob, recipe: Recipe, said: str):
+def test_the_vmap_engine_says_what_it_cannot_do(recipe: Recipe, said: str):
     engine = VmapEngine(nn.Linear(1, 2, bias=False))
     with pytest.raises(ConfigError, match=f"{said}.*Use the parallel engine"):
         list(engine.train([point_job(recipe)]))

@@ -1,7 +1,7 @@
 """What only the parallel engine promises: threads that do not show."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,9 +13,7 @@ from covey.engine import cpu as parallel
 from covey.engine.cpu import ParallelEngine, Precision
 from covey.engine.protocol import batches
 from covey.models.build import set_params
-
-MakeModule = Callable[..., nn.Module]
-MakeJobs = Callable[..., list[TrainingJob]]
+from engine.jobs import make_jobs, make_module
 
 SIZES = (10, 4, 10, 7, 10, 1, 25)
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
@@ -49,9 +47,7 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_number_of_workers_changes_no_bit(
-    make_module: MakeModule, make_jobs: MakeJobs, precision: Precision
-):
+def test_the_number_of_workers_changes_no_bit(precision: Precision):
     module = make_module(nn.BatchNorm2d(2))
     jobs = make_jobs(module, SIZES, RECIPE)
     runs = [list(ParallelEngine(module, workers, precision).train(jobs)) for workers in (1, 2, 3)]
@@ -61,7 +57,7 @@ def test_the_number_of_workers_changes_no_bit(
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_workers_use_one_intra_op_thread_and_the_caller_keeps_two(make_jobs: MakeJobs):
+def test_workers_use_one_intra_op_thread_and_the_caller_keeps_two():
     witness = ThreadWitness()
     witness.seen = []
     jobs = make_jobs(witness, SIZES, RECIPE)
@@ -76,9 +72,7 @@ def test_workers_use_one_intra_op_thread_and_the_caller_keeps_two(make_jobs: Mak
     assert witness.seen[-1] == 2
 
 
-def test_jobs_are_taken_a_few_at_a_time(
-    make_module: MakeModule, make_jobs: MakeJobs, monkeypatch: pytest.MonkeyPatch
-):
+def test_jobs_are_taken_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parallel, "BUNDLED_WORK", 0.0)  # each of them is a lot
     module = make_module()
     jobs = make_jobs(module, (5,) * 20, RECIPE)
@@ -112,9 +106,7 @@ def test_bundles_are_as_large_as_their_work_allows(limit: float, sizes: list[int
 
 
 @pytest.mark.parametrize("size", [1, 25])
-def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(
-    make_module: MakeModule, make_jobs: MakeJobs, size: int
-):
+def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(size: int):
     module = make_module()
     recipe = Recipe(batch_size=size, learning_rate=0.1)
     (job,) = make_jobs(module, (size,), recipe)
@@ -132,7 +124,7 @@ def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_an_error_inside_a_job_reaches_the_caller(make_module: MakeModule, make_jobs: MakeJobs):
+def test_an_error_inside_a_job_reaches_the_caller():
     module = make_module()
     jobs = make_jobs(module, (5,) * 6, RECIPE)
     broken = Examples(jobs[2].examples.inputs, torch.full((5,), 99))

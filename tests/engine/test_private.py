@@ -15,13 +15,9 @@ from covey import ConfigError, Engine, Examples, ModelError, Recipe, Streams, Tr
 from covey.data.examples import to_floats
 from covey.engine.descent import clipped_sum, private_gradients, sampling_rate
 from covey.engine.protocol import num_steps
+from engine.jobs import build_module, make_jobs, make_module, point_job, some_images
 
 MakeEngine = Callable[[nn.Module], Engine]
-BuildModule = Callable[[str], nn.Module]
-MakeModule = Callable[..., nn.Module]
-MakeJobs = Callable[..., list[TrainingJob]]
-PointJob = Callable[..., TrainingJob]
-SomeImages = Callable[..., Examples]
 
 RECIPE = Recipe(
     local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5, record_clip=0.5, record_noise=0.7
@@ -53,9 +49,7 @@ def one_by_one(module: nn.Module, examples: Examples, clip: float) -> list[Tenso
 
 @pytest.mark.parametrize("clip", [0.05, 100.0])
 @pytest.mark.parametrize("build", ["plain", "group-norm", "inner-relu", "odd"])
-def test_the_sum_is_that_of_a_loop_over_the_examples(
-    build_module: BuildModule, some_images: SomeImages, build: str, clip: float
-):
+def test_the_sum_is_that_of_a_loop_over_the_examples(build: str, clip: float):
     module = build_module(build)
     for size in (1, 9):
         found = clipped_sum(module, some_images(size), clip)
@@ -70,9 +64,7 @@ def test_the_sum_is_that_of_a_loop_over_the_examples(
     left_out=st.integers(0, 7),
     seed=st.integers(0, 100),
 )
-def test_no_example_adds_more_than_the_clip(
-    some_images: SomeImages, clip: float, size: int, left_out: int, seed: int
-):
+def test_no_example_adds_more_than_the_clip(clip: float, size: int, left_out: int, seed: int):
     with Streams(seed).lent_to_torch():
         module = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     examples = some_images(size, seed)
@@ -92,7 +84,7 @@ def test_what_is_not_finite_adds_no_more_than_the_clip(bad: float):
     assert norm(found) <= 0.2 * (1 + 1e-5)
 
 
-def test_two_momentum_steps_by_hand(private_engine: MakeEngine, point_job: PointJob):
+def test_two_momentum_steps_by_hand(private_engine: MakeEngine):
     # n = batch_size = 1, so q = L = 1. Gradients (p_0 - 1, p_1) x of norm 0.707 and 0.67
     # are clipped to 0.5: (-0.353553, 0.353553) both times. With momentum 0.9 the weight
     # ends in -0.1 * (1 + 1.9) of that: (0.102530, -0.102530).
@@ -179,11 +171,7 @@ def test_secret_noise_ends_on_one_grid_whatever_the_examples_are():
     ],
 )
 def test_layers_without_a_gradient_of_one_example_are_refused(
-    private_engine: MakeEngine,
-    make_module: MakeModule,
-    make_jobs: MakeJobs,
-    layer: nn.Module,
-    said: str,
+    private_engine: MakeEngine, layer: nn.Module, said: str
 ):
     module = make_module(layer)
     (job,) = make_jobs(module, (4,), CLIPPING)
@@ -205,9 +193,7 @@ def test_noise_without_a_clip_is_refused():
         (3, Recipe(batch_size=25, local_epochs=2), 2, 1.0),
     ],
 )
-def test_steps_and_rates_by_hand(
-    point_job: PointJob, n: int, recipe: Recipe, steps: int, rate: float
-):
+def test_steps_and_rates_by_hand(n: int, recipe: Recipe, steps: int, rate: float):
     private = replace(recipe, record_clip=1.0)
     assert num_steps(n, recipe) == steps
     assert sampling_rate(n, recipe) == rate

@@ -19,9 +19,8 @@ from covey.engine import ray as on_ray
 from covey.engine.cpu import ParallelEngine
 from covey.engine.ray import RayEngine
 from covey.engine.recipe import MULTICLASS, OwnLoss
+from engine.jobs import make_jobs, make_module
 
-MakeModule = Callable[..., nn.Module]
-MakeJobs = Callable[..., list[TrainingJob]]
 MakeRay = Callable[..., RayEngine]
 
 SIZES = (10, 4, 10, 7, 10, 1, 25)
@@ -73,9 +72,7 @@ RECIPES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_a_result_is_the_parallel_engines_to_the_bit(
-    ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs, recipe: Recipe
-):
+def test_a_result_is_the_parallel_engines_to_the_bit(ray_engine: MakeRay, recipe: Recipe):
     module = make_module() if recipe.record_clip else make_module(nn.Dropout(0.5))
     jobs = make_jobs(module, SIZES, recipe)
     here, there = (
@@ -111,9 +108,7 @@ class Gated(nn.Module):
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_by_one")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_node_that_is_killed_in_a_round_costs_a_retry(
-    ray_cluster, ray_engine, make_jobs: MakeJobs, tmp_path, caplog
-):
+def test_a_node_that_is_killed_in_a_round_costs_a_retry(ray_cluster, ray_engine, tmp_path, caplog):
     module = Gated(tmp_path / "gate")
     jobs = make_jobs(module, (5,) * 12, RECIPE)
     engine = ray_engine(module)
@@ -148,7 +143,7 @@ class Fatal(nn.Module):
 
 
 @pytest.mark.slow
-def test_what_is_lost_on_every_node_ends_the_run(ray_engine, make_jobs: MakeJobs):
+def test_what_is_lost_on_every_node_ends_the_run(ray_engine):
     module = Fatal()
     with pytest.raises(EngineError, match=r"(?s)in 3 tries.*resume the run"):
         list(ray_engine(module).train(make_jobs(module, (5,), RECIPE)))

@@ -1,6 +1,5 @@
 """Chunks of the vmap engine: who trains with whom, in how much memory, how exactly."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -21,9 +20,7 @@ from covey.engine.vmap import (
     lockstep,
     out_of_memory,
 )
-
-MakeModule = Callable[..., nn.Module]
-MakeJobs = Callable[..., list[TrainingJob]]
+from engine.jobs import make_jobs, make_module
 
 SIZES = (10, 4, 10, 7, 10, 1, 0)
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
@@ -54,7 +51,7 @@ def assert_reference(module: nn.Module, jobs: list[TrainingJob], got: list[Param
         torch.testing.assert_close(dict(trained), dict(oracle), rtol=0, atol=1e-5)
 
 
-def test_a_chunk_halves_until_it_fits_and_stays_so(make_module: MakeModule, make_jobs: MakeJobs):
+def test_a_chunk_halves_until_it_fits_and_stays_so():
     module = make_module(nn.BatchNorm2d(2))
     seen, recipe = tight(most=2)
     told: list[int] = []
@@ -71,9 +68,7 @@ def test_a_chunk_halves_until_it_fits_and_stays_so(make_module: MakeModule, make
     assert seen == [1] * 7
 
 
-def test_one_client_that_does_not_fit_is_told_by_what_it_took(
-    make_module: MakeModule, make_jobs: MakeJobs
-):
+def test_one_client_that_does_not_fit_is_told_by_what_it_took():
     module = make_module()
     _, recipe = tight(most=0)
     (job,) = make_jobs(module, (10,), recipe)
@@ -83,7 +78,7 @@ def test_one_client_that_does_not_fit_is_told_by_what_it_took(
     assert not out_of_memory(ValueError())
 
 
-def test_chunks_come_from_the_free_memory(make_module: MakeModule, make_jobs: MakeJobs):
+def test_chunks_come_from_the_free_memory():
     module = make_module()
     seen, recipe = tight(most=100)
     jobs = make_jobs(module, SIZES, recipe)
@@ -143,9 +138,7 @@ def update(start: Params, trained: Params) -> Tensor:
 @pytest.mark.parametrize(
     "extra", [[nn.BatchNorm2d(2)], [nn.Dropout(0.3)]], ids=["batch-norm", "dropout"]
 )
-def test_bfloat16_agrees_with_the_parallel_engines(
-    make_module: MakeModule, make_jobs: MakeJobs, extra: list[nn.Module]
-):
+def test_bfloat16_agrees_with_the_parallel_engines(extra: list[nn.Module]):
     """Sums in another order, rounded to 8 bits: updates differ by less than a tenth.
 
     Either differs so much from float32: rounding is all there is.

@@ -63,11 +63,3 @@ def test_both_texts_print_the_same_ifca_mir_tables(read, paper, table):
     for name in {row for row, _ in known}:
         ours = [cell.value for (row, _), cell in known.items() if row == name]
         assert ours == text[name]
-
-
-def test_figure_1_is_what_the_text_says(read):
-    said = read("ifca-mir-preprint.txt")
-    for table in ("Figure 1", "Figure 1, majority"):
-        for cell in printed_table("ifca-mir", table).values():
-            percent = f"{cell.value * 100:g}%"
-            assert percent in said or f"{cell.value:g}" in said

@@ -1,15 +1,10 @@
 """A reason speaks of method, or of the figures that stand beside it."""
 
-import re
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from covey_papers.reproduce.specification import ALIKE, non_members_reason
+from covey_papers.reproduce.specification import non_members_reason
 from covey_papers.reproduce.theory import bound_verdict
 
-ACCURACY = st.floats(0.4, 1.0)
 SHIFT = "distribution shift, not membership"
 
 
@@ -27,14 +22,6 @@ def test_opposite_figures_get_opposite_reasons(matched, pooled, blind, told):
     assert told in reason
     others = {SHIFT, "does not explain", "a part of", "either"} - {told}
     assert not any(other in reason for other in others if other not in told)
-
-
-@given(ACCURACY, ACCURACY, ACCURACY)
-def test_the_figures_of_a_reason_are_the_measured_ones(matched, pooled, blind):
-    reason = non_members_reason([matched, matched], [pooled, pooled], [blind, blind])
-    told = [float(each) for each in re.findall(r"\d\.\d{3}", reason)]
-    assert told == pytest.approx([matched, pooled, blind], abs=6e-4)
-    assert (SHIFT in reason) <= (blind >= pooled - ALIKE)
 
 
 @pytest.mark.parametrize(
