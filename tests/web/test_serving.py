@@ -76,7 +76,7 @@ def test_it_listens_on_this_machine_alone_until_it_is_stopped(tmp_path: Path):
         with socket.socket() as elsewhere:  # 127.0.0.2 is this machine, too
             assert elsewhere.connect_ex(("127.0.0.2", port)) != 0
         served.send_signal(signal.SIGTERM)
-        assert served.wait(timeout=20) == 143
+        assert served.wait(timeout=60) == 143  # under load
 
 
 def test_an_open_stream_ends_with_the_server(shown: Path, caplog: pytest.LogCaptureFixture):
