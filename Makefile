@@ -75,7 +75,7 @@ docs: setup
 
 # What a page that is open costs a run, in processor time.
 slowdown: setup
-	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m web.slowdown
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.slowdown
 
 # Known vulnerabilities of the pinned versions: needs the network, and an environment of its own.
 audit:

@@ -11,21 +11,9 @@ import torch
 
 from benchmarks import __main__ as script
 from benchmarks import forgetting
-from benchmarks.poisoning import (
-    AGAINST_MINORITY,
-    ALL,
-    ATTACKS,
-    DEPLOYED,
-    ON_MINORITY,
-    Cell,
-    Poisoned,
-    suffered,
-)
+from benchmarks.poisoning import AGAINST_MINORITY, Poisoned
 from benchmarks.record_risk import CHANCE, LIRA, References, precisions
-from benchmarks.speed import Shape, bare_loop, images_of, module_of
 from covey import ClientUpdate, Streams
-from covey.base.built_ins import ROBUST
-from covey.base.params import norm
 
 ROOT = Path(script.__file__).parents[1]
 
@@ -38,15 +26,6 @@ def played(*words: str) -> dict[str, list[dict[str, object]]]:
     return json.loads(done.stdout)
 
 
-def test_benchmarks_are_listed_with_the_question_that_each_answers(capsys):
-    script.main([])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [*script.NAMES]
-    assert all(line.endswith("?") for line in lines)
-    with pytest.raises(SystemExit, match="'imagenet'"):
-        script.main(["imagenet"])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", script.NAMES)
 def test_every_benchmark_plays_at_its_least_size(name: str):
@@ -55,51 +34,7 @@ def test_every_benchmark_plays_at_its_least_size(name: str):
         assert all(row.keys() == rows[0].keys() for row in rows)
 
 
-def test_a_table_is_printed_where_json_is_not_asked_for(capsys):
-    script.main(["subtraction", "--quick"])
-    title, heads, *rows = capsys.readouterr().out.splitlines()
-    assert title == "20 clients, 4 features"
-    assert heads.split() == ["seconds", "failed", "checks"]
-    assert [row.split()[1] for row in rows] == ["none"] * 2
-
-
-def test_the_bare_loop_takes_as_many_steps_as_the_federation():
-    shape = Shape((7, 4), (1, 1, 5), "linear", batch=2, epochs=3)
-    module, threads = module_of(shape), torch.get_num_threads()
-    # each epoch of 7 and 4 images in batches of 2: 4 and 2 steps
-    assert bare_loop(module, shape, images_of(shape), 2)() == 3 * (4 + 2)
-    assert torch.get_num_threads() == threads
-
-
 # --- forgetting
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("anonymity sets", marks=pytest.mark.slow),
-        pytest.param("stored updates", marks=pytest.mark.slow),
-        "solved heads",
-    ],
-)
-def test_exact_answers_are_the_run_that_never_met_the_client(name: str):
-    settings, answers = forgetting.FEDERATIONS[name]
-    found = forgetting.seed_of(settings, answers, 1)
-    met, never = found[forgetting.NOTHING], found[forgetting.NEVER]
-    assert met.model_hash != never.model_hash
-    for answer in answers:
-        assert (found[answer] == never) == (answer in ("retrain", "subtract"))
-        assert (found[answer] == met) == (answer == "deny")
-
-
-def test_the_leaver_is_unlike_the_others_and_no_example_is_in_two_places():
-    clients, fresh, test = forgetting.data()
-    own = clients[forgetting.LEAVER]
-    assert int((own.labels == forgetting.LABEL).sum()) == 18
-    assert len(fresh) == 4 * len(own)
-    parts = [*clients.values(), fresh, test]
-    rows = [row.numpy().tobytes() for part in parts for row in part.inputs]
-    assert len(set(rows)) == len(rows)
 
 
 def column(*values: float) -> np.ndarray:
@@ -152,55 +87,6 @@ def test_what_colluders_send_by_hand():
     # without the other part of the clients, training is honest
     alone = merged(AGAINST_MINORITY, 3.0, 2.0, 2.0, colluders=1)
     assert alone * 3 == pytest.approx(7.0)
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_no_attack_sends_more_than_a_server_accepts(attack: str):
-    generator = torch.Generator().manual_seed(0)
-    honest = [{"w": torch.randn(50, generator=generator)} for _ in range(4)]
-    longest = 5 * torch.tensor([norm(each) for each in honest]).quantile(0.5)
-    updates = [ClientUpdate(f"C{i}", 0, each, 1.0) for i, each in enumerate([honest[0], *honest])]
-    start = ({"w": torch.ones(50)},)
-    merge = Poisoned(attack=attack, colluders=["C0"])
-    moved = merge.aggregate(start, updates, Streams(0)).clusters[0]["w"] - 1
-    lie = {"w": moved * 5 - torch.stack([each["w"] for each in honest]).sum(dim=0)}
-    assert norm(lie) <= 1.0001 * float(longest)
-
-
-def test_a_fifth_that_colludes_breaks_the_mean_and_not_the_default_of_deployments():
-    # without colluders the mean is right in .798, the minority in .698
-    assert DEPLOYED == ROBUST
-    assert suffered(Cell("fedavg", "replacement", 0.2, "mean", 0), 10)[0] < 0.2
-    majority, minority = suffered(Cell("fedavg", "replacement", 0.2, ROBUST, 0), 10)
-    assert majority > 0.65
-    assert minority > 0.55
-
-
-@pytest.mark.slow
-def test_a_minority_is_pushed_out_of_one_model_from_inside_the_bounds():
-    # without colluders: .838 and .687
-    pushed = suffered(Cell("fedavg", AGAINST_MINORITY, 0.3, ROBUST, 0), 15)
-    assert pushed[0] > 0.8
-    assert pushed[1] < 0.5
-    assert suffered(Cell("ifca", AGAINST_MINORITY, 0.3, ROBUST, 0), 15)[1] > 0.75
-
-
-@pytest.mark.slow
-def test_a_bound_on_newcomers_keeps_a_flooded_cluster_its_own():
-    def minority(method: str) -> float:
-        return suffered(Cell(method, "a little is enough", 0.2, ROBUST, 0), 15)[1]
-
-    honest, flooded = minority("ifca"), minority("flooded ifca")
-    assert honest - flooded > 0.2
-    assert honest - minority("flooded bounded ifca") < 0.05
-    assert honest - minority("founded bounded ifca") > 0.1  # from the start on: no help
-
-
-def test_every_attack_is_played_once_at_every_share():
-    for each in (ALL, ON_MINORITY):
-        assert len(each) == len(set(each))
-    shares = {(attack, share) for method, attack, share in ALL if method == "fedavg"}
-    assert len(shares) == 1 + 6 * 3 + 1
 
 
 # --- record risk

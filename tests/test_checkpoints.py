@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from checkpoint_files import newest_checkpoint
 from covey import RunError
 from covey.base import files as atomic_io
 from covey.runtime import states as checkpoints
-from covey.runtime.folder import rounds_in
+from covey.runtime.folder import checkpoint_paths, rounds_in
 from covey.runtime.states import (
     checkpoint_of,
+    is_whole,
     load_checkpoint,
     save_checkpoint,
     set_aside_from,
@@ -39,20 +39,15 @@ def saved(folder: Path, *rounds: int) -> list[Path]:
     return [save_checkpoint(folder, index, TENSORS, STATE) for index in rounds]
 
 
+def newest_whole(folder: Path) -> Path:
+    return [path for path in checkpoint_paths(folder) if is_whole(path)][-1]
+
+
 def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:
     assert left.keys() == right.keys()
     for name, value in left.items():
         assert right[name].dtype == value.dtype
         assert torch.equal(right[name], value)
-
-
-def test_what_is_saved_is_loaded(tmp_path: Path):
-    (path,) = saved(tmp_path / "new", 12)
-    checkpoint = load_checkpoint(path)
-    assert path.name == "round-00012.safetensors"
-    assert checkpoint.round_index == 12
-    assert checkpoint.state == STATE
-    assert_same(dict(checkpoint.tensors), TENSORS)
 
 
 @pytest.mark.parametrize(
@@ -71,40 +66,6 @@ def test_every_kind_of_tensor_survives(tmp_path: Path, value: torch.Tensor):
     assert_same({"value": value.detach()}, dict(load_checkpoint(path).tensors))
 
 
-def test_tensors_that_share_memory_come_back_apart(tmp_path: Path):
-    whole = torch.arange(4.0)
-    shared = {"whole": whole, "again": whole, "part": whole[1:3]}
-    loaded = load_checkpoint(save_checkpoint(tmp_path, 0, shared, {})).tensors
-    assert_same(dict(loaded), shared)
-    assert len({value.data_ptr() for value in loaded.values()}) == 3
-
-
-def test_equal_contents_give_equal_bytes(tmp_path: Path):
-    (one,), (two,) = saved(tmp_path / "a", 3), saved(tmp_path / "b", 3)
-    assert one.read_bytes() == two.read_bytes()
-
-
-def test_saving_again_replaces(tmp_path: Path):
-    saved(tmp_path, 3)
-    path = save_checkpoint(tmp_path, 3, {}, {"second": True})
-    assert load_checkpoint(path).state == {"second": True}
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_newest_is_the_one_of_the_highest_round(tmp_path: Path):
-    assert newest_checkpoint(tmp_path) is None
-    saved(tmp_path, 99999, 100000, 2)
-    assert newest_checkpoint(tmp_path) == tmp_path / "round-100000.safetensors"
-
-
-def test_other_files_are_not_checkpoints(tmp_path: Path):
-    for name in ("round-00009.unfinished", "round-9.safetensors", "final.safetensors"):
-        (tmp_path / name).write_bytes(b"torn")
-    assert newest_checkpoint(tmp_path) is None
-    thin(tmp_path, "thin")
-    assert len(list(tmp_path.iterdir())) == 3
-
-
 @settings(max_examples=50, deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_a_torn_checkpoint_is_passed_over(tmp_path_factory: pytest.TempPathFactory, share: float):
@@ -112,21 +73,9 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path_factory: pytest.TempPathFacto
     whole, torn = saved(folder, 1, 2)
     data = torn.read_bytes()
     torn.write_bytes(data[: int(share * len(data))])
-    assert newest_checkpoint(folder) == whole
+    assert newest_whole(folder) == whole
     with pytest.raises(RunError, match=r"round-00002\.safetensors must be a whole"):
         load_checkpoint(torn)
-    whole.unlink()
-    with pytest.raises(RunError, match="none of the 1"):
-        newest_checkpoint(folder)
-
-
-def test_a_file_that_covey_did_not_write_is_not_a_checkpoint(tmp_path: Path):
-    foreign = tmp_path / "round-00001.safetensors"
-    save_file(TENSORS, foreign)
-    with pytest.raises(RunError, match="covey did not write it"):
-        load_checkpoint(foreign)
-    with pytest.raises(RunError, match="none of the 1"):
-        newest_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("written", [{}, {"format": 0}, {"format": "1"}])
@@ -139,13 +88,6 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, written):
         RunError, match=f"of format 1, found {found!r}: .* 0.1 have to be played again"
     ):
         load_checkpoint(path)
-    with pytest.raises(RunError, match="none of the 1"):
-        newest_checkpoint(tmp_path)
-
-
-def test_a_missing_checkpoint_is_named(tmp_path: Path):
-    with pytest.raises(RunError, match="No such file"):
-        load_checkpoint(tmp_path / "round-00001.safetensors")
 
 
 def test_thinning_keeps_the_first_the_powers_of_two_and_the_last_ten(tmp_path: Path):
@@ -182,8 +124,7 @@ def test_killed_at_any_step_the_newest_checkpoint_is_whole(tmp_path: Path, every
     homes = sorted(tmp_path.iterdir(), key=lambda home: int(home.name))
     found = []
     for home in homes:
-        newest = newest_checkpoint(home)
-        assert newest is not None
+        newest = newest_whole(home)
         found.append(load_checkpoint(newest).round_index)
         assert_same(dict(load_checkpoint(newest).tensors), TENSORS)
     unfinished = [home for home in homes if list(home.glob("*.unfinished"))]

@@ -9,104 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Config, ConfigError, load_config
-from covey.settings.load import flat
-
-DOCUMENTED = """
-seed = 0
-rounds = 30
-tracking = []
-metrics = []
-[data]
-name = "digits"
-dir = ""
-label = ""
-normalise = "none"
-[population]
-clients = 40
-examples_per_client = 30
-shift = {name = "rotation"}
-shift_per = "image"
-minority_share = 0.15
-minority = [0, 25]
-majority = [25, 50]
-groups = []
-partition = {name = "iid"}
-images = "disjoint"
-holdout = 0.2
-audit_examples = 400
-thresholds = [0.5, 0.8]
-risk_weight = "from-threshold"
-preferences = ""
-preferences_by_handle = []
-organisations = ""
-exclude = []
-[model]
-name = "mnist-cnn"
-task = "multiclass"
-personal = []
-[train]
-local_epochs = 1
-local_steps = 0
-batch_size = 25
-drop_last = false
-learning_rate = 0.05
-optimizer = {name = "sgd", momentum = 0.0, nesterov = false, weight_decay = 0.0}
-schedule = {name = "constant"}
-loss = {name = "task"}
-objective = {name = "plain"}
-max_gradient_norm = 0.0
-participation = 1.0
-cohort_size = 0
-keep_losses = false
-[method]
-name = "ifca-mir"
-num_clusters = 2
-initialisation = "warm"
-selection = {name = "weighted"}
-select_on = "train"
-select_examples = 0
-pooling = 0.0
-max_newcomers = 0.0
-[risk]
-name = "federated"
-every = 5
-[aggregation]
-name = "mean"
-server_optimizer = {name = "none"}
-weights = "equal"
-[privacy]
-client_clip = 0.0
-client_noise = 0.0
-record_clip = 0.0
-record_noise = 0.0
-selection_noise = 0.0
-secure_sums = false
-min_cohort = 5
-delta = 1e-5
-[secrets]
-source = "seeded"
-key_path = ""
-[audit]
-non_members = "matched"
-[leaving]
-request_probability = 0.0
-store_updates = 0
-[ledger]
-url = ""
-[engine]
-name = "auto"
-workers = 0
-precision = "float32"
-chunk = 0
-[checkpoints]
-every = 1
-keep = "all"
-best = "none"
-[stopping]
-figure = "none"
-patience = 5
-min_change = 0.0
-"""
 
 CHANGED = """
 seed = 7
@@ -136,29 +38,7 @@ name = "none"
 """
 
 
-def refusal(settings: dict[str, Any]) -> str:
-    with pytest.raises(ConfigError) as refused:
-        Config.of(settings)
-    return str(refused.value)
-
-
-def assert_clear_sentences(message: str, *parts: str) -> None:
-    for part in parts:
-        assert part in message
-    first, *others = message.splitlines()
-    assert not others or first.endswith("mistakes in the settings:")
-    assert all(each.endswith(".") for each in others or [first])
-    for traceback_word in ("pydantic", "validation error", "ValidationError"):
-        assert traceback_word not in message
-
-
-def test_the_defaults_are_the_documented_ones():
-    documented = tomllib.loads(DOCUMENTED)
-    assert flat(Config().model_dump(mode="json")) == flat(documented)
-    assert Config.of(documented) == Config() == load_config(None)
-
-
-@pytest.mark.parametrize("text", ["", DOCUMENTED, CHANGED])
+@pytest.mark.parametrize("text", ["", CHANGED])
 def test_toml_gives_the_same_config_again(text: str, tmp_path: Path):
     config = Config.of(tomllib.loads(text))
     assert Config.of(tomllib.loads(config.toml())) == config
@@ -196,17 +76,6 @@ def test_any_valid_settings_survive_toml(settings: dict[str, Any]):
     assert Config.of(tomllib.loads(config.toml())) == config
 
 
-def test_a_changed_setting_changes_nothing_else():
-    config = Config.of({"train": {"local_epochs": 5}})
-    assert config.train.local_epochs == 5
-    assert config.model_copy(update={"train": Config().train}) == Config()
-
-
-def test_a_config_cannot_be_changed():
-    with pytest.raises(ValueError, match="frozen"):
-        Config().seed = 1
-
-
 @pytest.mark.parametrize(
     ("pairs", "changed"),
     [
@@ -224,247 +93,37 @@ def test_settings_can_be_set_one_by_one(pairs: list[str], changed: dict[str, Any
     assert load_config(None, pairs) == Config.of(changed)
 
 
-def test_what_is_set_wins_over_the_file(tmp_path: Path):
-    path = tmp_path / "config.toml"
-    path.write_text("rounds = 3\nseed = 4\n", encoding="utf-8")
-    config = load_config(path, ["rounds=5"])
-    assert (config.rounds, config.seed) == (5, 4)
-
-
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
         ({"colour": 1}, ("Unknown setting 'colour'", "rounds", "Correct")),
-        ({"train": {"learningrate": 1}}, ("'train.learningrate'", "learning_rate", "Correct")),
         ({"population": {"groups": [{"share": 1, "shfit": [0, 1]}]}}, ("population.groups.0",)),
         ({"rounds": 0}, ("rounds = 0", "greater than 0", "Change")),
-        ({"seed": -1}, ("seed = -1", "Change")),
         ({"rounds": "many"}, ("rounds = 'many'", "integer", "Change")),
-        ({"rounds": 1.5}, ("rounds = 1.5", "integer")),
         ({"train": 3}, ("train = 3", "Change")),
-        ({"train": {"learning_rate": 0}}, ("train.learning_rate = 0", "greater than 0")),
         ({"train": {"learning_rate": float("nan")}}, ("train.learning_rate = nan", "Change")),
-        ({"train": {"learning_rate": float("inf")}}, ("train.learning_rate = inf", "Change")),
-        ({"train": {"participation": 1.1}}, ("train.participation = 1.1", "Change")),
-        ({"train": {"optimizer": "adma"}}, ("train.optimizer = 'adma'", "'adam'")),
         ({"method": {"name": "scaffold"}}, ("method.name = 'scaffold'", "'ifca-mir'")),
-        (
-            {"population": {"risk_weight": 1.5}},
-            ("population.risk_weight = 1.5", "'from-threshold'", "less than or equal to 1"),
-        ),
-        ({"model": {"name": "alexnet"}}, ("model.name = 'alexnet'", "'mnist-cnn'")),
-        ({"data": {"name": "imagenet"}}, ("data.name = 'imagenet'", "'digits'")),
-        ({"population": {"minority": [1]}}, ("population.minority", "Change")),
+        ({"population": {"minority": [25, 0]}}, ("population.minority", "[25.0, 0.0]", "Swap")),
         (
             {"population": {"thresholds": [0.5, 8]}},
             ("population.thresholds.1 = 8", "less than or equal to 1"),
         ),
         (
-            {"population": {"majority": [25, float("inf")]}},
-            ("population.majority.1 = inf", "finite"),
-        ),
-        (
             {"population": {"partition": {"name": "dirichlet", "alpha": 0}}},
             ("population.partition.alpha = 0", "greater than 0"),
-        ),
-        ({"population": {"holdout": 1}}, ("population.holdout = 1", "less than 1")),
-        (
-            {"population": {"groups": [{"share": 0, "shift": [0, 1]}]}},
-            ("population.groups.0.share = 0", "greater than 0"),
         ),
     ],
 )
 def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
     settings: dict[str, Any], parts: tuple[str, ...]
 ):
-    assert_clear_sentences(refusal(settings), *parts)
-
-
-@pytest.mark.parametrize(
-    ("settings", "parts"),
-    [
-        ({"population": {"minority": [25, 0]}}, ("population.minority", "[25.0, 0.0]", "Swap")),
-        (
-            {"population": {"thresholds": [0.8, 0.5]}},
-            ("population.thresholds", "[0.8, 0.5]", "Swap"),
-        ),
-        (
-            {
-                "population": {
-                    "groups": [
-                        {"share": share, "shift": [0, 1], "examples_per_client": 9}
-                        for share in (0.5, 0.6)
-                    ]
-                }
-            },
-            ("population.groups", "1.1", "Correct"),
-        ),
-        (
-            {"population": {"images": "per-group", "shift": "none"}},
-            ("population.images", "'none'", "Choose a shift"),
-        ),
-        (
-            {"method": {"initialisation": "groups", "num_clusters": 3}},
-            ("method.initialisation", "3", "Set method.num_clusters = 2"),
-        ),
-        (
-            {
-                "method": {"select_on": "holdout"},
-                "population": {"holdout": 0},
-                "risk": {"name": "none"},
-            },
-            ("method.select_on", "population.holdout = 0", "Reserve"),
-        ),
-        (
-            {"population": {"holdout": 0}},
-            ("risk.name = 'federated'", "population.holdout = 0", "Reserve"),
-        ),
-        (
-            {"population": {"holdout": 0}, "risk": {"name": "client"}},
-            ("risk.name = 'client'", "population.holdout = 0", "Reserve"),
-        ),
-        (
-            {"model": {"task": "regression"}, "risk": {"name": "shadow"}},
-            ("risk.name = 'shadow'", "task = 'regression'", "labels that are classes"),
-        ),
-        (
-            {"model": {"task": "regression"}, "method": {"pooling": "risk"}},
-            ("method.pooling = 'risk'", "task = 'regression'", "Set a share"),
-        ),
-        (
-            {
-                "model": {"task": "regression"},
-                "method": {"initialisation": "random"},
-                "privacy": {"selection_noise": 1.0},
-            },
-            ("privacy.selection_noise = 1.0", "a known bound"),
-        ),
-        (
-            {"data": {"name": "linear-mixture"}},
-            ("linear-mixture", "model.task", "'multiclass'", "Set model.task"),
-        ),
-        (
-            {"data": {"name": "linear-mixture"}, "model": {"task": "regression"}},
-            ("linear-mixture", "population.shift", "'rotation'", "images"),
-        ),
-        (
-            {
-                "data": {"name": "linear-mixture"},
-                "model": {"task": "regression"},
-                "population": {"shift": "none"},
-                "audit": {"non_members": "pooled"},
-            },
-            ("linear-mixture", "audit.non_members", "'pooled'", "default"),
-        ),
-        (
-            {"data": {"noise": 0.1}},
-            ("data.noise = 0.1", "'linear-mixture'", "'digits'", "Remove it"),
-        ),
-        (
-            {"privacy": {"record_noise": 1.0}},
-            ("privacy.record_noise", "privacy.record_clip = 0", "Set it"),
-        ),
-        (
-            {"privacy": {"record_clip": 1.0}, "engine": {"name": "vmap"}},
-            ("privacy.record_clip", "'vmap'", "another engine"),
-        ),
-        (
-            {"privacy": {"record_clip": 1.0}, "engine": {"precision": "bfloat16"}},
-            ("privacy.record_clip", "'bfloat16'", "Leave"),
-        ),
-        (
-            {"privacy": {"client_clip": 1.0, "client_noise": 1.0}, "method": {"pooling": 0.5}},
-            ("pooling = 0.5", "privacy.client_noise = 1.0", "Set method.pooling = 0"),
-        ),
-    ],
-)
-def test_settings_that_disagree_are_refused(settings: dict[str, Any], parts: tuple[str, ...]):
-    assert_clear_sentences(refusal(settings), *parts)
-
-
-@pytest.mark.parametrize(
-    ("settings", "parts"),
-    [
-        (
-            {"method": {"name": "local"}},
-            ("method.name = 'local'", "to know all clients", "rules it out"),
-        ),
-        (
-            {"method": {"initialisation": "groups"}},
-            ("method.initialisation = 'groups'", "every client's group", "'warm'"),
-        ),
-        *(
-            (
-                {"method": {"selection": {"name": selection, "target_share": share}}},
-                (f"method.selection = '{selection}'", "every client measured"),
-            )
-            for selection, share in (("priced", 0.2), ("rebalanced", 0.2))
-        ),
-        (
-            {"method": {"pooling": 0.5}},
-            ("method.pooling = 0.5", "to know all clients", "Set method.pooling = 0"),
-        ),
-        ({"risk": {"name": "oracle"}}, ("risk.name = 'oracle'", "every client's data")),
-        ({"model": {"task": "multilabel"}}, ("model.task = 'multilabel'", "one class per example")),
-        ({"risk": {"name": "shadow"}}, ("risk.name = 'shadow'", "data on the server")),
-        (
-            {"privacy": {"record_clip": 1.0, "record_noise": 1.0}},
-            ("privacy.record_noise = 1.0", "every client's data", "record_noise = 0"),
-        ),
-        (
-            {"method": {"name": "fedavg"}, "leaving": {"store_updates": 1}},
-            ("leaving.store_updates = 1", "calibrated", "store_updates = 0"),
-        ),
-        (
-            {"leaving": {"request_probability": 0.5}},
-            ("leaving.request_probability = 0.5", "simulated", "Set it to 0"),
-        ),
-    ],
-)
-def test_what_needs_everybodys_data_is_refused_where_clients_are_apart(
-    settings: dict[str, Any], parts: tuple[str, ...]
-):
-    apart = {**settings, "engine": {"name": "flower"}}
-    assert_clear_sentences(refusal(apart), "engine.name = 'flower'", *parts)
-    Config.of(settings)
-
-
-@pytest.mark.parametrize("source", ["federated", "client", "none"])
-@pytest.mark.parametrize(
-    "selection", ["loss", "weighted", "threshold", "plugins.cautious:Cautious"]
-)
-def test_what_every_client_can_do_by_itself_is_allowed_where_they_are_apart(
-    source: str, selection: str
-):
-    settings = {"method": {"selection": selection}, "risk": {"name": source}}
-    Config.of({**settings, "engine": {"name": "flower"}})
-
-
-@pytest.mark.parametrize(
-    ("pair", "parts"),
-    [
-        ("train.local_epochs", ("--set", "'train.local_epochs'", "section.key=value")),
-        ("seed.x=1", ("seed = {'x': 1}", "Change")),
-        ("train.nonsense=1", ("'train.nonsense'", "local_epochs")),
-        ("=5", ("Unknown setting",)),
-        ("engine.name=rax", ("engine.name", "'rax'", "reference")),
-    ],
-)
-def test_a_bad_pair_is_refused(pair: str, parts: tuple[str, ...]):
     with pytest.raises(ConfigError) as refused:
-        load_config(None, [pair])
-    assert_clear_sentences(str(refused.value), *parts)
-
-
-def test_a_value_has_no_keys():
-    with pytest.raises(ConfigError, match="rounds is a value and has no keys"):
-        load_config(None, ["rounds=3", "rounds.of=4"])
-
-
-def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(ConfigError) as refused:
-        load_config(tmp_path / "absent.toml")
-    assert_clear_sentences(str(refused.value), "absent.toml", "Give the path")
+        Config.of(settings)
+    message = str(refused.value)
+    for part in parts:
+        assert part in message
+    assert message.endswith(".")
+    assert "pydantic" not in message
 
 
 @pytest.mark.parametrize("content", [b"rounds = ", b"\xff\xfe", b"a = 1\na = 2"])
@@ -473,125 +132,3 @@ def test_a_broken_file_is_named(tmp_path: Path, content: bytes):
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"broken\.toml is not a readable TOML file"):
         load_config(path)
-
-
-def test_a_folder_is_no_file(tmp_path: Path):
-    with pytest.raises(ConfigError, match="is not a readable TOML file"):
-        load_config(tmp_path)
-
-
-@pytest.mark.parametrize("selection", ["priced", "rebalanced"])
-def test_a_share_that_not_every_cluster_can_have_is_refused(selection: str):
-    choice = {"name": selection, "target_share": 0.3}
-    method = {"selection": choice, "num_clusters": 4}
-    message = refusal({"method": method})
-    assert_clear_sentences(message, "method.selection.target_share", "0.25", "0.3")
-    assert Config.of({"method": method | {"selection": choice | {"target_share": 0.25}}})
-    message = refusal({"method": {"selection": selection}})
-    assert_clear_sentences(message, selection, "found 0", "0.25")
-
-
-def test_a_bound_on_newcomers_and_moves_that_fill_clusters_exclude_each_other():
-    choice = {"name": "priced", "target_share": 0.2}
-    priced = {"selection": choice, "max_newcomers": 0.25}
-    message = refusal({"method": priced})
-    assert_clear_sentences(message, "method.max_newcomers", "0.25", "target_share")
-
-
-def test_an_impossible_share_is_refused():
-    message = refusal({"method": {"selection": {"name": "priced", "target_share": 1.5}}})
-    assert_clear_sentences(message, "method.selection.target_share", "1.5")
-
-
-SOUND = {"name": "anonymity-sets", "noise": "sound", "partition": "public-random", "epsilon": 4.0}
-
-
-@pytest.mark.parametrize(
-    ("changed", "parts"),
-    [
-        (
-            {"name": "mean"},
-            ("aggregation.name = 'anonymity-sets'", "found 'mean'", "aggregation.noise"),
-        ),
-        ({"partition": "mdav"}, ("'sound'", "partition = 'public-random'")),
-        ({"distance": "cosine"}, ("'sound'", "distance = 'l2'")),
-        ({"weights": "examples"}, ("aggregation.weights = 'examples'", "count alike")),
-        ({"max_distance": 2.0}, ("'sound'", "max_distance = 0")),
-        ({"epsilon": 0.0}, ("'sound'", "an epsilon above 0")),
-        ({"noise": "paper"}, ("epsilon", "noise = 'sound'")),
-    ],
-)
-def test_sound_noise_with_what_voids_it_is_refused(changed: dict[str, Any], parts: tuple[str, ...]):
-    assert Config.of({"aggregation": SOUND})
-    message = refusal({"aggregation": {**SOUND, **changed}})
-    assert_clear_sentences(message, *parts)
-
-
-CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
-
-
-@pytest.mark.parametrize(
-    ("sections", "parts"),
-    [
-        ({"privacy": {"client_noise": 1.0}}, ("found client_clip = 0", "Set it")),
-        ({"privacy": {"client_clip": 1.0}}, ("client_clip", "found client_noise = 0")),
-        (
-            {**CLIENTS, "aggregation": {"name": "anonymity-sets"}},
-            ("'anonymity-sets'", "privacy.client_noise", "Remove the noise"),
-        ),
-        (
-            {**CLIENTS, "aggregation": {"name": "plugins.aggregation_trimmed:TrimmedByNumber"}},
-            ("TrimmedByNumber", "privacy.client_noise"),
-        ),
-        (
-            {**CLIENTS, "aggregation": {"weights": "examples"}},
-            ("aggregation.weights = 'examples'",),
-        ),
-        (
-            {**CLIENTS, "aggregation": {"noise": "paper"}},
-            ("aggregation.noise = 'paper'", "'anonymity-sets'"),
-        ),
-        (
-            {**CLIENTS, "train": {"participation": 0.5}},
-            ("train.participation = 0.5", "several clusters", "'ifca-mir'"),
-        ),
-    ],
-)
-def test_sums_that_cannot_hide_a_client_are_refused(
-    sections: dict[str, Any], parts: tuple[str, ...]
-):
-    assert_clear_sentences(refusal(sections), *parts)
-
-
-@pytest.mark.parametrize(
-    "sections",
-    [
-        CLIENTS,
-        {**CLIENTS, "method": {"name": "fedavg"}, "train": {"participation": 0.5}},
-        {**CLIENTS, "method": {"num_clusters": 1}, "train": {"participation": 0.5}},
-    ],
-)
-def test_sums_that_can_are_not(sections: dict[str, Any]):
-    assert Config.of(sections).privacy.client_noise == 1.0
-
-
-@pytest.mark.parametrize(
-    ("method", "parts"),
-    [
-        ({"name": "fedavg"}, ("method.name = 'fedavg'", "that choose")),
-        ({"name": "local"}, ("method.name = 'local'", "that choose")),
-        ({"selection": "threshold"}, ("'threshold'", "lowest cost")),
-        ({"selection": {"name": "priced", "target_share": 0.2}}, ("'priced'", "lowest cost")),
-        ({"selection": "covey:select_by_loss"}, ("select_by_loss", "lowest cost")),
-        ({"initialisation": "warm"}, ("'warm'", "initialisation = 'random'")),
-    ],
-)
-def test_choices_that_noise_does_not_cover_are_refused(
-    method: dict[str, Any], parts: tuple[str, ...]
-):
-    noisy = {"privacy": {"selection_noise": 1.0}}
-    fine = {"initialisation": "random"}
-    for name in ("ifca", "ifca-mir"):
-        assert Config.of({**noisy, "method": {**fine, "name": name}})
-    message = refusal({**noisy, "method": {**fine, **method}})
-    assert_clear_sentences(message, "privacy.selection_noise", *parts)

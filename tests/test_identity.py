@@ -1,14 +1,7 @@
 """Which settings are what a run is, and which are only how it is played."""
 
-import pytest
-
 from covey import Config
-from covey.settings.load import flat, that_matter
-
-
-def test_the_defaults_are_nothing_to_remember():
-    assert that_matter(Config()) == {}
-    assert that_matter(Config.of({"rounds": 30, "method": {"name": "ifca-mir"}})) == {}
+from covey.settings.load import that_matter
 
 
 def test_what_changes_a_result_is_kept_by_its_whole_name():
@@ -26,19 +19,3 @@ def test_what_changes_a_result_is_kept_by_its_whole_name():
         "population.clients": 7,
         "population.minority": [0.0, 20.0],
     }
-
-
-def test_nested_settings_become_flat():
-    assert flat({"a": 1, "b": {"c": 2, "d": {"e": [3]}}}) == {"a": 1, "b.c": 2, "b.d.e": [3]}
-
-
-@pytest.mark.parametrize(
-    ("name", "kept"),
-    [("fedavg", set[str]()), ("isolated", {"num_clusters"}), ("ifca", {"num_clusters", "pooling"})],
-)
-def test_another_method_keeps_what_it_knows_alone(name: str, kept: set[str]):
-    method = {"num_clusters": 3, "pooling": 0.5, "selection": "threshold"}
-    changed = Config.of({"method": method}).naming(method=name)
-    settings = that_matter(changed)
-    assert settings.pop("method.name") == name
-    assert set(settings) == {f"method.{key}" for key in kept}

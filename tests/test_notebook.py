@@ -7,10 +7,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from nbconvert import HTMLExporter
-from playwright.sync_api import sync_playwright
 
-CHROMIUM = Path("/usr/bin/chromium")
 EXAMPLE = Path(__file__).parent.parent / "examples" / "notebook.py"
 
 pytestmark = pytest.mark.slow
@@ -56,23 +53,3 @@ def test_one_line_follows_each_run_and_nothing_else_is_printed(played):
     live = [each for each in lines if "finished" in each]
     assert len(live) == 3  # the run, and two of the sweep
     assert live[0].startswith("notebook: finished, round ")
-
-
-@pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}")
-def test_its_page_shows_tables_and_pictures(played, tmp_path):
-    page_file = tmp_path / "notebook.html"
-    exporter = HTMLExporter(mathjax_url="", require_js_url="")
-    page_file.write_text(exporter.from_notebook_node(played)[0], "utf-8")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1100, "height": 900})
-        page.goto(page_file.as_uri())
-        widths = page.eval_on_selector_all("img", "all => all.map(i => i.naturalWidth)")
-        tables = page.locator("table").count()
-        text = page.inner_text("body")
-        browser.close()
-    assert len(widths) == 2
-    assert min(widths) >= 570
-    assert tables == 4  # the run's clusters, rounds, clients, the sweep
-    assert "Traceback" not in text
-    assert "<Figure" not in text

@@ -63,28 +63,7 @@ def test_what_import_would_not_give_back_has_no_name(toolbox):
     assert [reference_of(each) for each in nameless] == [None] * len(nameless)
 
 
-def test_what_takes_the_sizes_when_it_is_named_has_no_name(toolbox):
-    assert reference_of(toolbox.sized) is None
-
-
-def test_a_replaced_function_has_no_name(toolbox):
-    before = toolbox.make
-    toolbox.make = toolbox.sized
-    assert reference_of(before) is None
-
-
 def test_a_started_script_has_no_name(toolbox, monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", toolbox)
     monkeypatch.setattr(toolbox.make, "__module__", "__main__")
     assert reference_of(toolbox.make) is None
-
-
-def test_a_module_that_no_search_path_leads_to_has_no_name(tmp_path, monkeypatch):
-    (tmp_path / "aside_of_tests.py").write_text(SOURCE)
-    spec = importlib.util.spec_from_file_location("aside_of_tests", tmp_path / "aside_of_tests.py")
-    assert spec is not None
-    assert spec.loader is not None
-    aside = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "aside_of_tests", aside)
-    spec.loader.exec_module(aside)
-    assert reference_of(aside.make) is None

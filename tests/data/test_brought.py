@@ -47,33 +47,6 @@ def test_a_client_holds_out_a_share_that_is_drawn_or_its_own_test_examples():
     assert "1 of 2 clients brought test examples of their own" in notes[0]
 
 
-def test_a_client_with_nothing_to_train_on_is_refused():
-    with pytest.raises(DataError, match="ada must have an example to train on"):
-        brought_population({"ada": pair(1)}, request(holdout=0.6))
-
-
-def test_without_groups_nobody_knows_any():
-    found = brought()
-    assert found.groups == found.test == found.non_members == ()
-    assert [client.group for client in found.clients] == [None] * 3
-    assert len(found.pool) == 0
-
-
-def test_groups_are_numbered_by_name_and_bring_their_tests():
-    found = brought(
-        groups={"a": "two", "b": "one", "c": "two"},
-        test={"one": pair(3), "two": pair(5)},
-        non_members={"one": pair(2), "two": pair(2)},
-        pool=pair(9),
-        notes=("drawn",),
-    )
-    assert [group.name for group in found.groups] == ["one", "two"]
-    assert [client.group for client in found.clients] == [1, 0, 1]
-    assert [len(test) for test in found.test] == [3, 5]
-    assert [len(each) for each in found.non_members] == [2, 2]
-    assert len(found.pool) == 9
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -88,11 +61,3 @@ def test_groups_are_numbered_by_name_and_bring_their_tests():
 def test_groups_of_which_not_all_is_known_are_refused(more, message):
     with pytest.raises(DataError, match=message):
         brought(**more)
-
-
-def test_whole_numbers_are_features_unless_the_model_has_ids():
-    clients = {"a": pair(4, ids=True)}
-    features, _ = brought_population(clients, request())
-    ids, _ = brought_population(clients, request(keeps_ids=True))
-    assert features.clients[0].train.inputs.dtype == torch.float32
-    assert ids.clients[0].train.inputs.dtype == torch.int64

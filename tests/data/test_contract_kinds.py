@@ -1,18 +1,12 @@
 """What every data source, shift and partition keeps to, built in or a user's own."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from covey import DataSet, Examples, Partition, Shift, Source
+from covey import Examples, Partition, Shift, Source
 from covey.base.built_ins import BUILT_INS
-from covey.base.component_names import find
 from covey.base.components import create
-from covey.data.source import PUBLICATIONS, DataSource
-from plugins.data_hospitals import Hospitals
-from plugins.data_stripes import Stripes
 from plugins.partition_shards import Shards
 from plugins.shift_contrast import NoisyContrast
 
@@ -21,7 +15,6 @@ def built_in(kind, base):
     return [create(kind, name, kind, base) for name in BUILT_INS[kind]]
 
 
-SOURCES = [*built_in("data", DataSource), Hospitals(), Stripes()]
 SHIFTS = [*built_in("shift", Shift), NoisyContrast(noise=20.0)]
 PARTITIONS = [*built_in("partition", Partition), Shards()]
 
@@ -37,25 +30,6 @@ def generator(seed=0):
 def images(count=1_100):
     pixels = generator().integers(0, 256, (count, 1, 4, 4), dtype=np.uint8)
     return torch.from_numpy(pixels)
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=name_of)
-def test_a_source_says_of_itself_what_covey_asks(source):
-    assert isinstance(source.simulates, bool)
-    assert isinstance(source.reads_files, bool)
-    assert json.loads(source.model_dump_json()) == source.model_dump(mode="json")
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=name_of)
-def test_a_source_is_frozen(source):
-    with pytest.raises(ValueError, match=r"frozen|no field"):
-        source.whatever = 1
-
-
-def test_every_publication_is_of_a_data_set_of_its_name():
-    for name, each in PUBLICATIONS.items():
-        assert issubclass(find("data", name, "data.name"), DataSet)
-        assert each.files
 
 
 @pytest.mark.parametrize("shift", SHIFTS, ids=name_of)
@@ -80,25 +54,3 @@ def test_a_partition_deals_each_card_once_and_follows_its_generator(partition):
     assert len(together.unique()) == sum(sizes)
     assert torch.isin(together, cards).all()
     assert torch.equal(together, torch.cat(list(same)))
-
-
-def test_contrast_by_hand():
-    pixels = torch.tensor([[108, 128, 228]], dtype=torch.uint8)[None, None]
-    changed = NoisyContrast().apply(
-        pixels.expand(2, 1, 1, 3), torch.tensor([0.5, 2.0]), generator()
-    )
-    assert changed[:, 0, 0].tolist() == [[118, 128, 178], [88, 128, 255]]
-
-
-def test_shards_of_two_clients_are_of_few_classes():
-    labels = torch.arange(40) % 4
-    source = Source("numbers", Examples(images(40), labels), None, 4)
-    hands = Shards().deal(source, torch.arange(40), [20, 20], generator())
-    assert [len(labels[hand].unique()) for hand in hands] == [2, 2]
-
-
-def test_a_shift_of_what_is_no_image_is_refused_in_words():
-    from covey import DataError
-
-    with pytest.raises(DataError, match=r"population\.shift is for uint8 images"):
-        SHIFTS[0].apply(torch.zeros(2, 3), torch.zeros(2), generator())

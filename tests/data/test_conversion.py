@@ -7,17 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
-from torch.utils.data import (
-    ConcatDataset,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    Subset,
-    TensorDataset,
-)
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from covey import DataError, Examples
 from covey.data.clients import clients_of
@@ -75,16 +66,10 @@ def only(found: object, label: str = "") -> Examples:
 T = torch.from_numpy
 SAME: Mapping[str, Any] = {
     "tensors": (T(X), T(Y)),
-    "list": [T(X), T(Y)],
     "numpy": (X.astype(np.float64), Y.astype(np.uint8)),
-    "lists": (X.tolist(), Y.tolist()),
     "frame": FRAME,
-    "frame and series": (FRAME.drop(columns="label"), FRAME["label"]),
     "columns": {"x": X, "y": Y},
-    "examples": Examples(T(X), T(Y)),
-    "TensorDataset": TensorDataset(T(X), T(Y)),
     "Subset": Subset(Items(ITEMS + ITEMS), range(4)),
-    "ConcatDataset": ConcatDataset([Items(ITEMS[:2]), Items(ITEMS[2:])]),
     "items": ITEMS,
     "dicts": Items([{"pixels": x, "target": y} for x, y in ITEMS]),
     "Hugging Face": HuggingFace(
@@ -106,14 +91,7 @@ def test_every_kind_says_the_same(found: Any):
 
 @pytest.mark.parametrize(
     "found",
-    [
-        ((T(X), T(Y)), (T(X[:2]), T(Y[:2]))),
-        [(X, Y), (X[:2], Y[:2])],
-        (FRAME, FRAME[:2]),
-        (Items(ITEMS), Items(ITEMS[:2])),
-        {"train": FRAME, "test": Items(ITEMS[:2])},
-        (ITEMS, ITEMS[:2]),
-    ],
+    [[(X, Y), (X[:2], Y[:2])], (FRAME, FRAME[:2]), {"train": FRAME, "test": Items(ITEMS[:2])}],
 )
 def test_a_pair_of_sets_is_train_and_test(found: Any):
     held = clients_of({"ada": found})["ada"]
@@ -123,31 +101,12 @@ def test_a_pair_of_sets_is_train_and_test(found: Any):
     assert held.test.labels.tolist() == [0, 1]
 
 
-def test_two_items_are_a_set_of_two_and_no_train_and_test():
-    assert only(ITEMS[:2]).labels.tolist() == [0, 1]
-    assert only([{"x": x, "y": y} for x, y in ITEMS[:2]]).labels.tolist() == [0, 1]
-
-
-@given(
-    dtype=st.sampled_from([np.int8, np.int16, np.int32, np.int64, np.uint16, np.uint32]),
-    made=st.sampled_from([np.asarray, torch.from_numpy]),
-    seed=st.integers(0, 9),
-)
-def test_whole_numbers_stay_whole_to_the_digit(
-    dtype: type[np.integer[Any]], made: Callable[[Any], Any], seed: int
-):
-    most = np.iinfo(dtype).max
-    ids = np.random.default_rng(seed).integers(0, most, (4, 5), dtype=dtype)
-    examples = only((made(ids), Y))
+@pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int64])
+def test_whole_numbers_stay_whole_to_the_digit(dtype: type[np.integer[Any]]):
+    ids = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, (4, 5), dtype=dtype)
+    examples = only((ids, Y))
     assert examples.inputs.dtype == torch.int64
     assert examples.inputs.tolist() == ids.tolist()
-
-
-def test_a_table_is_whole_only_where_all_of_it_is():
-    whole = pd.DataFrame({"a": [1, 2], "b": [3, 4], "y": [0, 1]})
-    assert only(whole).inputs.dtype == torch.int64
-    assert only(whole.assign(c=[True, False])).inputs.tolist() == [[1, 3, 1], [2, 4, 0]]
-    assert only(whole.astype("Int64")).inputs.tolist() == [[1, 3], [2, 4]]
 
 
 def test_pictures_are_images_with_their_channels_second():
@@ -156,24 +115,12 @@ def test_pictures_are_images_with_their_channels_second():
     images = only(found).inputs
     assert images.dtype == torch.uint8
     assert np.array_equal(images.numpy(), np.moveaxis(pixels, 3, 1))
-    gray = Items([(Image.fromarray(each[..., 0]), 0) for each in pixels])
-    assert only(gray).inputs.shape == (4, 1, 6, 5)
-
-
-def test_the_column_of_labels_can_be_named():
-    frame = FRAME.rename(columns={"label": "income"})
-    assert only(frame, "income").labels.tolist() == Y.tolist()
-    assert only(frame.assign(y=0.5), "income").inputs.shape == (4, 4)
 
 
 def test_a_partitioners_natural_ids_are_names():
     found = clients_of(Partitioner({0: "ward-a", 1: 7}, [ITEMS, ITEMS[:2]]))
     assert {name: len(each.train) for name, each in found.items()} == {"ward-a": 4, "7": 2}
     assert list(clients_of(Partitioner({}, [ITEMS]))) == ["client-00000"]
-
-
-def test_a_list_of_clients_is_numbered():
-    assert list(clients_of([FRAME, ITEMS])) == ["client-00000", "client-00001"]
 
 
 class Breaks(Items):
@@ -196,55 +143,27 @@ CYCLE.num_partitions = 1
 
 BAD_CLIENT: Mapping[str, tuple[Any, str]] = {
     "DataLoader": (DataLoader(Items(ITEMS)), r"pass its \.dataset"),
-    "DataLoaders": ((DataLoader(Items(ITEMS)),) * 2, r"train.*pass its \.dataset"),
     "one tensor": (T(X), "one tensor of shape"),
-    "nothing": (None, "found a NoneType"),
     "a number": (3, "found a int"),
-    "a text": ("data.csv", "found a str"),
-    "a generator": ((each for each in ITEMS), "found a generator"),
-    "a function": (lambda: ITEMS, "found a function"),
     "three arrays": ((X, Y, Y), "found 3 values"),
     "lengths": ((X, Y[:3]), "as many labels"),
-    "no labels": ((X, X[None]), "as many labels"),
-    "a scalar": ((T(X)[0, 0], T(Y)), "as many labels"),
     "no examples": ((X[:0], Y[:0]), "found none. Leave it out"),
-    "no items": (Items([]), "found none. Leave it out"),
-    "an empty list": ([], "found none. Leave it out"),
     "NaN": ((np.full((4, 3), np.nan), Y), "inputs must be finite"),
-    "infinite labels": ((X, Y / 0.0 if False else np.full(4, np.inf)), "labels must be"),
     "texts": ((np.array(["a", "b"]), Y[:2]), "must be numbers, found <U1"),
-    "complex": ((X.astype(complex), Y), "must be numbers, found complex"),
-    "complex tensor": ((T(X).to(torch.complex64), T(Y)), "dense tensor of real numbers"),
     "sparse": ((T(X).to_sparse(), T(Y)), "dense tensor of real numbers"),
     "ragged lists": (([[1.0], [1.0, 2.0]], [0, 1]), "one array of numbers"),
-    "objects": ((np.array([{}, {}]), Y[:2]), "must be numbers, found object"),
     "odd images": ((np.zeros((4, 3), np.uint8), Y), "either second or last"),
     "no label column": (FRAME.drop(columns="label"), "data.label.*found none among a, b"),
-    "two label columns": (FRAME.assign(y=0), "found 2: label, y"),
-    "labels alone": (FRAME[["label"]], "no other. Add columns of inputs"),
     "a column of texts": (FRAME.assign(d="x"), "column 'd' must be numbers"),
-    "a hole": (FRAME.assign(d=[1.0, None, 2.0, 3.0]), "column 'd' must be finite"),
     "a hole in Int64": (
         FRAME.assign(d=pd.array([1, None, 2, 3], dtype="Int64")),
         "column 'd' must be finite",
     ),
-    "labels of texts": (FRAME.assign(label=list("abba")), "Number classes"),
-    "unlike columns": ({"image": np.zeros((2, 4, 4)), "id": Y[:2], "y": Y[:2]}, "Keep one"),
-    "texts in items": (
-        HuggingFace([{"text": "good", "label": 1}, {"text": "bad", "label": 0}]),
-        "must be numbers",
-    ),
     "items of three": (Items([(1, 2, 3)]), r"item 0 .*\(input, label\) or a dict"),
-    "bare items": (Items([T(X)[0]]), "item 0 .* found one tensor"),
-    "odd items": (Items([ITEMS[0], 3]), "item 1"),
-    "other keys": (Items([{"x": 1.0, "y": 0}, {"x": 1.0}]), "item 1 must have 'y'"),
     "ragged items": (ragged(), r"item 1 .*first, \(3,\), found \(4,\)"),
-    "ragged tensors": (Items([(torch.zeros(3), 0), (torch.zeros(4), 0)]), "item 1"),
     "its own error": (Breaks(ITEMS), "item 0 of your Breaks raised KeyError"),
     "no length": (Streamed(), "found a Streamed|length"),
     "unlike test": (((X, Y), (X[:, :2], Y)), "those of ada are .* those of ada .test. "),
-    "a bad test": (((X, Y), (X[:0], Y[:0])), r"ada \(test\) must bring"),
-    "validation": ({"train": FRAME, "validation": FRAME}, "'train' and 'test'"),
 }
 
 
@@ -257,15 +176,9 @@ def test_bad_data_are_refused_with_client_and_remedy(found: Any, said: str):
 
 
 BAD_CLIENTS: Mapping[str, tuple[Callable[[], Any], str]] = {
-    "one set": (lambda: (X, Y), r"\[data\]"),
     "a data set": (lambda: Items(ITEMS), r"found a Items.*\[data\]"),
-    "a frame": (lambda: FRAME, r"found a DataFrame.*\[data\]"),
-    "a loader": (lambda: DataLoader(Items(ITEMS)), r"pass its \.dataset"),
-    "parts": (lambda: {"train": FRAME, "test": FRAME}, "one by part"),
     "nobody": (list, "at least one client"),
     "a number": (lambda: 3, "found a int"),
-    "no name": (lambda: {"": ITEMS}, "different names"),
-    "odd name": (lambda: {None: ITEMS}, "different names"),
     "same name": (lambda: {1: ITEMS, "1": ITEMS}, "different names"),
     "unlike kinds": (
         lambda: {"ada": (X, Y), "bob": (np.ones((4, 3), int), Y)},

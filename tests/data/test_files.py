@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from covey import ChecksumError, DataError
-from covey.data.sets import Cifar10, Mnist
-from covey.data.source import check_data, data_folder
+from covey.data.sets import Mnist
+from covey.data.source import PUBLICATIONS, check_data, data_folder
 
 IMAGES = "train-images-idx3-ubyte.gz"
 
@@ -33,23 +33,6 @@ def test_a_file_is_found_in_its_folder_or_beside_it_zipped_or_not(tmp_path, plac
     assert [*Mnist.publication.find(IMAGES, tmp_path)] == [path]
 
 
-def test_a_missing_file_is_named_with_where_to_look_and_where_to_get_it(tmp_path):
-    with pytest.raises(DataError) as caught:
-        Cifar10.publication.read("test_batch", tmp_path)
-    for part in ("test_batch", str(tmp_path), "cs.toronto.edu", "COVEY_DATA", "data.dir"):
-        assert part in str(caught.value)
-
-
-def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path, monkeypatch):
-    def refuse(path, mode):
-        raise PermissionError("not yours")
-
-    (tmp_path / "test_batch").write_bytes(b"")
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(DataError, match="test_batch must be readable: not yours"):
-        Cifar10.publication.read("test_batch", tmp_path)
-
-
 def test_one_flipped_bit_of_a_published_file_is_noticed(real_data, tmp_path):
     name = "t10k-labels-idx1-ubyte.gz"
     content = bytearray((real_data / "mnist" / name).read_bytes())
@@ -61,24 +44,6 @@ def test_one_flipped_bit_of_a_published_file_is_noticed(real_data, tmp_path):
     with pytest.raises(ChecksumError, match=f"MD5 {Mnist.publication.md5(name)}, found MD5 ") as e:
         Mnist.publication.read(name, tmp_path)
     assert str(path) in str(e.value)
-
-
-def test_a_file_without_a_published_sum_is_read_unchecked(tmp_path):
-    path = tmp_path / "train-images-idx3-ubyte"
-    path.write_bytes(b"anything")
-    assert Mnist.publication.read(IMAGES, tmp_path) == (b"anything", path)
-
-
-def test_checking_knows_the_sets_of_many_files(tmp_path):
-    for name in ("femnist/data/train/a.json", "celeba/img_align_celeba/000001.jpg"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"not looked into")
-    rows = {(row.source, row.file): row.state for row in check_data(tmp_path)}
-    assert rows["femnist", "train/*.json"] == "unchecked"
-    assert rows["femnist", "test/*.json"] == "missing"
-    assert rows["celeba", "img_align_celeba/*.jpg"] == "unchecked"
-    assert rows["celeba", "list_eval_partition.txt"] == "missing"
 
 
 def test_checking_tells_ok_missing_corrupt_and_unchecked_apart(tmp_path, real_data):
@@ -96,3 +61,14 @@ def test_checking_tells_ok_missing_corrupt_and_unchecked_apart(tmp_path, real_da
         "train-labels-idx1-ubyte.gz": "missing",
     }
     assert all(row.url.startswith("https://") for row in rows)
+
+
+def test_whoever_lacks_a_file_is_told_its_name_address_and_checksum(tmp_path):
+    for each in PUBLICATIONS.values():
+        for name in each.files:
+            with pytest.raises(DataError) as refused:
+                each.read(name, tmp_path)
+            sum_ = each.md5(name)
+            told = f"{name} (MD5 {sum_})" if sum_ else name
+            for part in (f"the file {told}", each.url, str(tmp_path), "COVEY_DATA", "data.dir"):
+                assert part in str(refused.value)

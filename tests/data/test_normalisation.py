@@ -1,7 +1,5 @@
 """Every example by itself, wherever examples come from."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -10,12 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import covey
-from covey import DataError, Streams
+from covey import Streams
 from covey.data.data_hash import data_hash
 from covey.data.examples import TrainTest, normalised
 from covey.flower.client_runtime import ClientSecrets, client_runtime_of
 from covey.settings.clients import Overrides, population_and_notes
-from covey.settings.load import that_matter
 
 SMALL = {"clients": 4, "examples_per_client": 20, "audit_examples": 9, "holdout": 0.25}
 FLOATS = npst.arrays(
@@ -54,11 +51,6 @@ def test_no_other_example_has_a_part_in_it(drawn: np.ndarray, index: int):
     torch.testing.assert_close(one[0], normalised(inputs)[here], atol=1e-6, rtol=1e-6)
 
 
-def test_what_is_no_number_is_not_hidden():
-    assert normalised(torch.tensor([[1.0, float("nan")]])).isnan().all()
-    assert normalised(torch.zeros(0, 3)).shape == (0, 3)
-
-
 def test_clients_that_a_program_passes_are_treated_as_simulated_ones():
     raw, _ = population_and_notes(config_of("none"), None, Streams(2))
     simulated, _ = population_and_notes(config_of(), None, Streams(2))
@@ -86,44 +78,3 @@ def test_a_node_of_its_own_normalises_on_its_side():
     found = node.client.train.inputs.flatten(1)
     expected = normalised(client.train.inputs).flatten(1)
     assert sorted(found.tolist()) == sorted(expected.tolist())
-
-
-def test_a_pool_is_shifted_first_and_normalised_then():
-    settings = config_of(risk={"name": "shadow"})
-    population, _ = population_and_notes(settings, None, Streams(2))
-    assert population.pool.inputs.dtype == torch.uint8
-    for group in population.groups:
-        seen = group.shift.shifted(population.pool.inputs, np.random.default_rng(1))
-        amounts = group.shift.draw(len(population.pool), generator := np.random.default_rng(1))
-        raw = group.shift.shift.apply(population.pool.inputs, amounts, generator)
-        assert torch.equal(seen, normalised(raw))
-
-
-def test_ids_are_refused():
-    ids = {"ada": (torch.arange(12).view(6, 2), torch.tensor([0, 1] * 3))}
-    settings = config_of(model={"name": "linear-head"})
-    with pytest.raises(DataError, match=r"ids .* of ada"):
-        population_and_notes(settings, ids, Streams(2))
-    as_features = config_of(model={"name": "linear"})
-    population, _ = population_and_notes(as_features, ids, Streams(2))
-    assert population.clients[0].train.inputs.is_floating_point()
-
-
-def test_it_is_recorded_and_changes_the_run(tmp_path: Path):
-    runs = {
-        each: covey.run(
-            config=config_of(
-                each,
-                model={"name": "linear"},
-                method={"name": "ifca", "initialisation": "warm"},
-                risk={"name": "none"},
-                engine={"name": "reference"},
-            ),
-            out=tmp_path / each,
-        )
-        for each in ("none", "image")
-    }
-    assert 'normalise = "image"' in (tmp_path / "image" / "config.toml").read_text()
-    assert "data.normalise" not in that_matter(config_of("none"))
-    assert runs["none"].summary.model_hash != runs["image"].summary.model_hash
-    assert covey.load(tmp_path / "image").report().exists()

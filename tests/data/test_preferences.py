@@ -1,25 +1,10 @@
 """What clients accept, as a file states it."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from covey import ConfigError
 from covey.data.examples import Preference
-from covey.data.population import read_preferences, weight_from_threshold
-
-
-@given(st.floats(0, 1))
-def test_a_lower_threshold_never_means_a_lower_weight(tau):
-    assert 0 <= weight_from_threshold(tau) <= 1
-    assert weight_from_threshold(tau) >= weight_from_threshold(min(1.0, tau + 0.01))
-
-
-def test_the_weight_by_hand():
-    # (0.8 - 0.65) / 0.3 = 0.5; 0.8 and above care for loss alone, 0.5 and below for risk.
-    assert weight_from_threshold(0.65) == pytest.approx(0.5)
-    assert weight_from_threshold(0.8) == 0.0
-    assert weight_from_threshold(0.5) == pytest.approx(1.0)
+from covey.data.population import read_preferences
 
 
 def test_csv_and_toml_say_the_same(tmp_path):
@@ -38,6 +23,7 @@ def test_csv_and_toml_say_the_same(tmp_path):
         ("name,risk_threshold\na,1.5\n", r"1\.5 is not in \[0, 1\]"),
         ("name,risk_weight\na,0.5\n", "risk_threshold"),
         ("who,risk_threshold\na,0.5\n", "neither"),
+        ("name,risk_threshold\n", "found no client in"),
     ],
 )
 def test_bad_files_are_refused_with_the_client_named(tmp_path, content, said):

@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,8 +11,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from covey import DataError, Examples
-from covey.data.arrays import client_data_of, examples_of
-from covey.data.clients import clients_of
+from covey.data.arrays import examples_of
 from covey.data.examples import Layout
 
 IDS = torch.tensor([[3, 1, 0], [2, 2, 2]])
@@ -59,25 +57,13 @@ def items_of_keywords() -> list[object]:
     "data",
     [
         (NAMED, LABELS),
-        (NAMED, [0, 1]),
         ({name: each.numpy() for name, each in NAMED.items()}, LABELS.numpy()),
         items_of_keywords(),
-        examples_of("c", (NAMED, LABELS)),
     ],
-    ids=["pair", "listed", "numpy", "items", "examples"],
+    ids=["pair", "numpy", "items"],
 )
 def test_a_model_is_called_by_keyword_with_every_form_of_a_dict(data):
     assert_named(examples_of("c", data))
-
-
-def test_columns_that_are_all_arrays_are_keywords_as_a_tokenizer_s():
-    columns = {"ids": IDS, "mask": MASK.long(), "labels": LABELS}
-    items = [{name: each[i] for name, each in columns.items()} for i in range(2)]
-    for data in (columns, items):
-        found = called(examples_of("c", data)).kwargs
-        assert found.keys() == {"ids", "mask"}
-        assert same(found["ids"], IDS)
-        assert same(found["mask"], MASK.long())
 
 
 def test_a_model_is_called_by_position_with_a_tuple():
@@ -87,18 +73,6 @@ def test_a_model_is_called_by_position_with_a_tuple():
         assert module.kwargs == {}
         assert same(module.args[0], IDS)
         assert same(module.args[1], AGE[:, None])
-
-
-def test_the_order_of_a_dict_does_not_matter():
-    one, other = (examples_of("c", (d, LABELS)) for d in (NAMED, dict(reversed(NAMED.items()))))
-    assert one.layout == other.layout
-    assert torch.equal(one.inputs, other.inputs)
-
-
-def test_images_are_scaled_and_their_channels_come_second():
-    images = np.full((2, 4, 5, 3), 51, dtype=np.uint8)
-    found = called(examples_of("c", ({"image": images, "age": AGE}, LABELS))).kwargs["image"]
-    assert torch.equal(found, torch.full((2, 3, 4, 5), 0.2))
 
 
 @given(
@@ -120,46 +94,13 @@ def test_every_number_comes_back_bit_for_bit(rows):
     ("inputs", "message"),
     [
         ({"ids": IDS + 2**53}, "within 2.53, found"),
-        ({"ids": IDS - 2**54}, "within 2.53, found"),
         ({"ids": IDS, "age": AGE[:1]}, "as many examples of every input"),
         ({"ids": IDS, "age": AGE * torch.nan}, "must be finite"),
-        ({"ids": IDS, "words": ["a", "b"]}, "must be numbers"),
-        ({"ids": torch.tensor(1)}, "as many examples of every input"),
-        ({}, "as many examples of every input"),
-        ({"ids": IDS[:0], "age": AGE[:0]}, "as many labels"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(inputs, message):
     with pytest.raises(DataError, match=message):
         examples_of("c", (inputs, LABELS))
-
-
-def test_items_of_unlike_many_inputs_are_refused():
-    items = [((IDS[0], AGE[:1]), 0), ((IDS[1], AGE[:1], AGE[:1]), 1)]
-    with pytest.raises(DataError, match="must be numbers"):
-        examples_of("c", items)
-    with pytest.raises(DataError, match="item 1 must have 'age' like the first"):
-        examples_of("c", [({"age": AGE, "ids": IDS}, 0), ({"ids": IDS}, 1)])
-
-
-def test_clients_whose_inputs_have_other_names_or_shapes_are_refused():
-    for other in ({"ids": IDS, "mask": MASK}, {**NAMED, "ids": IDS[:, :2]}, IDS.float()):
-        with pytest.raises(DataError, match="All examples must be of one kind"):
-            clients_of({"a": (NAMED, LABELS), "b": (other, LABELS)})
-
-
-def test_train_and_test_are_kept_apart():
-    halves = client_data_of("c", ((NAMED, LABELS), (NAMED, LABELS)))
-    assert halves.test is not None
-    assert halves.train.layout == halves.test.layout
-    with pytest.raises(DataError, match="of one kind"):
-        clients_of({"c": ((NAMED, LABELS), ({**NAMED, "age": IDS[:, 0]}, LABELS))})
-
-
-def test_rows_stay_together_however_examples_are_chosen():
-    examples = examples_of("c", (NAMED, LABELS))
-    joined = Examples.joined([examples.first(1), examples.take(torch.tensor([1]))])
-    assert_named(joined)
 
 
 class Weighed(nn.Module):

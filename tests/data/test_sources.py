@@ -1,9 +1,7 @@
-import time
-
 import numpy as np
 import pytest
 
-from covey import ChecksumError, ConfigError, DataError
+from covey import ChecksumError, DataError
 from data.layouts import read_source, write_idx
 
 
@@ -27,10 +25,9 @@ def test_digits_come_with_scikit_learn(tmp_path):
     assert source.test is None
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
-def test_idx_files_become_images_of_one_channel(tmp_path, name):
+def test_idx_files_become_images_of_one_channel(tmp_path):
     images = write_mnist(tmp_path)
-    source = read_source(name, tmp_path)
+    source = read_source("mnist", tmp_path)
     assert np.array_equal(source.train.inputs[:, 0].numpy(), images)
     assert source.train.labels.tolist() == [7, 1]
     assert source.test is not None
@@ -43,45 +40,14 @@ def test_labels_must_match_the_images(tmp_path):
         read_source("mnist", tmp_path)
 
 
-def test_labels_must_be_classes(tmp_path):
-    write_mnist(tmp_path, train_labels=(1, 10))
-    with pytest.raises(DataError, match="labels below 10, found 10"):
-        read_source("mnist", tmp_path)
-
-
-def test_emnist_images_are_turned_upright(tmp_path):
-    image = np.arange(6).reshape(1, 2, 3)
-    for part in ("train", "test"):
-        stored = tmp_path / f"emnist-byclass-{part}-images-idx3-ubyte.gz"
-        write_idx(stored, image.transpose(0, 2, 1))
-        write_idx(tmp_path / f"emnist-byclass-{part}-labels-idx1-ubyte.gz", np.array([61]))
-    source = read_source("emnist", tmp_path)
-    assert source.train.inputs[0].tolist() == image.tolist()
-    assert source.test is not None
-    assert source.notes == ()
-
-
 def test_made_up_bytes_under_a_published_name_are_refused(tmp_path):
     write_idx(tmp_path / "train-images-idx3-ubyte.gz", np.zeros((2, 28, 28)))
     with pytest.raises(ChecksumError, match="must be mnist's published file"):
         read_source("mnist", tmp_path)
 
 
-@pytest.mark.parametrize(("name", "file"), [("mnist", "train-images"), ("cifar10", "data_batch_1")])
-def test_an_empty_folder_lacks_the_first_file(tmp_path, name, file):
-    with pytest.raises(DataError, match=f"{name} needs the file {file}"):
-        read_source(name, tmp_path)
-
-
-def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path):
-    with pytest.raises(ConfigError, match=r"digits, mnist, .* found 'imagenet'"):
-        read_source("imagenet", tmp_path)
-
-
-def test_real_mnist_reads_quickly_and_is_mnist(real_data):
-    start = time.process_time()
+def test_real_mnist_is_mnist(real_data):
     source = read_source("mnist", real_data)
-    assert time.process_time() - start < 2  # 0.4 on a quiet machine
     assert source.train.labels.bincount().tolist() == [
         *(5923, 6742, 5958, 6131, 5842),
         *(5421, 5918, 6265, 5851, 5949),
@@ -102,13 +68,3 @@ def test_real_cifar10_uses_the_batches_that_are_there(real_data, tmp_path):
     assert means.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=0.01)
     (note,) = source.notes
     assert "data_batch_1, data_batch_3, data_batch_4, data_batch_5" in note
-
-
-def test_a_lone_emnist_test_file_is_the_training_file_and_says_so(real_data, tmp_path):
-    for kind in ("images-idx3", "labels-idx1"):
-        name = f"emnist-byclass-test-{kind}-ubyte.gz"
-        (tmp_path / name).symlink_to(real_data / "emnist" / name)
-    source = read_source("emnist", tmp_path)
-    assert source.test is None
-    assert source.num_classes == 62
-    assert "training file of emnist is not there" in source.notes[0]

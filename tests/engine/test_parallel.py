@@ -1,7 +1,7 @@
 """What only the parallel engine promises: threads that do not show."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,9 +13,7 @@ from covey.engine import cpu as parallel
 from covey.engine.cpu import ParallelEngine, Precision
 from covey.engine.protocol import batches
 from covey.models.build import set_params
-
-MakeModule = Callable[..., nn.Module]
-MakeJobs = Callable[..., list[TrainingJob]]
+from engine.jobs import make_jobs, make_module
 
 SIZES = (10, 4, 10, 7, 10, 1, 25)
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
@@ -49,9 +47,7 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_number_of_workers_changes_no_bit(
-    make_module: MakeModule, make_jobs: MakeJobs, precision: Precision
-):
+def test_the_number_of_workers_changes_no_bit(precision: Precision):
     module = make_module(nn.BatchNorm2d(2))
     jobs = make_jobs(module, SIZES, RECIPE)
     runs = [list(ParallelEngine(module, workers, precision).train(jobs)) for workers in (1, 2, 3)]
@@ -61,7 +57,7 @@ def test_the_number_of_workers_changes_no_bit(
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_workers_use_one_intra_op_thread_and_the_caller_keeps_two(make_jobs: MakeJobs):
+def test_workers_use_one_intra_op_thread_and_the_caller_keeps_two():
     witness = ThreadWitness()
     witness.seen = []
     jobs = make_jobs(witness, SIZES, RECIPE)
@@ -76,9 +72,7 @@ def test_workers_use_one_intra_op_thread_and_the_caller_keeps_two(make_jobs: Mak
     assert witness.seen[-1] == 2
 
 
-def test_jobs_are_taken_a_few_at_a_time(
-    make_module: MakeModule, make_jobs: MakeJobs, monkeypatch: pytest.MonkeyPatch
-):
+def test_jobs_are_taken_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parallel, "BUNDLED_WORK", 0.0)  # each of them is a lot
     module = make_module()
     jobs = make_jobs(module, (5,) * 20, RECIPE)
@@ -97,19 +91,6 @@ def test_jobs_are_taken_a_few_at_a_time(
     assert len(list(results)) == 18
 
 
-def test_jobs_of_next_to_nothing_go_in_bundles(
-    make_module: MakeModule, make_jobs: MakeJobs, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(parallel, "BUNDLE", 3)
-    module = make_module()
-    jobs = make_jobs(module, (5,) * 20, RECIPE)
-    bundled = list(ParallelEngine(module, workers=2).train(jobs))
-    monkeypatch.setattr(parallel, "BUNDLE", 1)
-    alone = list(ParallelEngine(module, workers=2).train(jobs))
-    for one, other in zip(bundled, alone, strict=True):
-        assert all(torch.equal(one[name], other[name]) for name in one)
-
-
 @pytest.mark.parametrize(
     ("limit", "sizes"), [(1e9, [3, 3, 1]), (0.0, [1] * 7), (250.0, [2, 2, 2, 1])]
 )
@@ -124,17 +105,8 @@ def test_bundles_are_as_large_as_their_work_allows(limit: float, sizes: list[int
     assert [job for bundle in found for job in bundle] == jobs
 
 
-def test_a_bundle_whose_batches_are_made_at_once_has_few_numbers_in_its_examples():
-    """A job of one parameter that looks at 10 examples of 1,000 numbers: 10,000."""
-    examples = Examples(torch.zeros(10, 1000), torch.zeros(10, dtype=torch.int64))
-    job = TrainingJob({"weight": torch.zeros(1)}, examples, Streams(0), Recipe(batch_size=5))
-    assert parallel.training_work(job) == 10_000
-
-
-@pytest.mark.parametrize("size", [1, 3, 7, 25, 100])
-def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(
-    make_module: MakeModule, make_jobs: MakeJobs, size: int
-):
+@pytest.mark.parametrize("size", [1, 25])
+def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(size: int):
     module = make_module()
     recipe = Recipe(batch_size=size, learning_rate=0.1)
     (job,) = make_jobs(module, (size,), recipe)
@@ -152,7 +124,7 @@ def test_a_step_follows_the_gradient_of_the_mean_to_the_bit(
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_an_error_inside_a_job_reaches_the_caller(make_module: MakeModule, make_jobs: MakeJobs):
+def test_an_error_inside_a_job_reaches_the_caller():
     module = make_module()
     jobs = make_jobs(module, (5,) * 6, RECIPE)
     broken = Examples(jobs[2].examples.inputs, torch.full((5,), 99))
@@ -163,31 +135,3 @@ def test_an_error_inside_a_job_reaches_the_caller(make_module: MakeModule, make_
     with pytest.raises(IndexError, match="99"):
         next(results)
     assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_whoever_merges_results_takes_one_core(make_module: MakeModule, make_jobs: MakeJobs):
-    module = make_module()
-    jobs = make_jobs(module, (5,) * 6, RECIPE)
-    seen = [torch.get_num_threads() for _ in ParallelEngine(module, 2).train(jobs)]
-    assert seen == [1] * 6
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_results_may_be_abandoned(make_module: MakeModule, make_jobs: MakeJobs):
-    module = make_module()
-    results = ParallelEngine(module, workers=2).train(make_jobs(module, (5,) * 20, RECIPE))
-    next(results)
-    del results
-    assert torch.get_num_threads() == 2
-
-
-def test_bfloat16_is_close_to_float32(make_module: MakeModule, make_jobs: MakeJobs):
-    module = make_module()
-    jobs = make_jobs(module, SIZES, RECIPE)
-    precise = ParallelEngine(module, 2, "float32").train(jobs)
-    coarse = ParallelEngine(module, 2, "bfloat16").train(jobs)
-    for exact, rounded in zip(precise, coarse, strict=True):
-        torch.testing.assert_close(rounded, exact, rtol=0, atol=0.02)
-        assert not all(torch.equal(rounded[name], exact[name]) for name in exact)

@@ -1,11 +1,6 @@
 """Every kind of a user's own component: recorded, resumed, replayed, and never swapped."""
 
-import ast
-import importlib
-import json
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,115 +10,26 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey.base.built_ins import BUILT_INS
 from covey.base.own_code import source_hash
-from covey.cli.app import main
-from plugins.kinds import CASES, Case
+from plugins.kinds import CASES, Case, merged
+from plugins.loss_generalized import GeneralizedCrossEntropy, generalized
+from plugins.model_wide import TwoLayers
+from plugins.optimizer_lion import Lion, LionSteps
 
-PLUGINS = sorted(
-    path
-    for path in Path(__file__).parent.glob("*.py")
-    if not path.name.startswith(("test_", "__init__", "kinds"))
+HERE = Path(__file__).parent
+QUICK = ("algorithm that sends tensors along", "risk estimator", "shift")
+cases = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(each, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, each in CASES.items()
+    ],
 )
-LEAVER = 3
-cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 @pytest.fixture(autouse=True)
 def own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], covey.Run]:
-    """Play a case from its file, once; nobody may write into its folder."""
-    base, found = tmp_path_factory.mktemp("whole"), dict[str, covey.Run]()
-
-    def played(case: Case) -> covey.Run:
-        if case.text not in found:
-            number = len(found)
-            config = covey.load_config(case.file(base / f"{number}.toml"))
-            found[case.text] = covey.run(config=config, out=base / str(number))
-        return found[case.text]
-
-    return played
-
-
-def leaver_of(run: covey.Run) -> str:
-    return sorted(run.names)[LEAVER]
-
-
-def test_every_kind_that_settings_name_is_here():
-    # attacks are named when a run is audited: tests/runtime/test_own_estimator.py;
-    # trackers and metrics change no run: tests/tracking, tests/runtime/test_own_metrics.py
-    played = {each.kind for each in CASES.values()}
-    assert played | {"attack", "metric", "tracker"} == set(BUILT_INS)
-
-
-@pytest.mark.parametrize("path", PLUGINS, ids=lambda path: path.stem)
-def test_a_plugin_is_one_short_file_of_public_names(path: Path):
-    text = path.read_text()
-    assert len(text.splitlines()) <= 60
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            private = [n.name for n in node.names if n.name.startswith("covey.")]
-            assert private == []
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("covey"):
-            assert node.module == "covey"
-            assert {each.name for each in node.names} <= set(covey.__all__)
-    used = set(re.findall(r"\bcovey\.([A-Za-z]\w*)", re.sub(r"from covey.*", "", text)))
-    assert used <= set(covey.__all__)
-
-
-@cases
-def test_an_object_is_the_same_run_as_its_name(case: Case, whole, tmp_path: Path):
-    named = whole(case)
-    passed = covey.run(config=case.config(), out=tmp_path / "passed")
-    assert passed.summary.model_hash == named.summary.model_hash
-    assert passed.history == named.history
-    written = (tmp_path / "passed" / "config.toml").read_text()
-    assert written == (named.folder / "config.toml").read_text()
-
-
-@cases
-def test_name_options_and_source_are_on_record(case: Case, whole, tmp_path: Path):
-    run = covey.load(shutil.copytree(whole(case).folder, tmp_path / "run"))
-    used = run.history.components
-    assert used is not None
-    recorded = used.components[case.key]
-    assert recorded["name"].startswith(f"plugins.{case.module}:")
-    assert recorded["options"] == case.options
-    module = importlib.import_module(f"plugins.{case.module}")
-    own = getattr(module, recorded["name"].partition(":")[2])
-    assert recorded["source"] == source_hash(own) != ""
-    assert run.summary.components[case.key] == recorded
-
-
-@pytest.mark.parametrize("name", ["algorithm", "server optimizer"])
-def test_the_report_has_a_row_of_components(name: str, whole, tmp_path: Path):
-    case = CASES[name]
-    run = covey.load(shutil.copytree(whole(case).folder, tmp_path / "run"))
-    page = run.report().read_text()
-    row = page.partition("<dt>Components</dt>")[2].partition("<dt>")[0]
-    assert f"{case.key}: <code>plugins.{case.module}:" in row
-    assert "with beta = <code>0.5</code>" in row
-    assert run.summary.components[case.key]["source"][:12] in row
-
-
-def test_the_command_line_tells_components_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    file = CASES["algorithm"].file(tmp_path / "own.toml")
-    words = ["covey", "run", str(file), "--out", str(tmp_path / "run"), "--json"]
-    monkeypatch.setattr(sys, "argv", words)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(SystemExit) as ended:
-        main()
-    told = capsys.readouterr()
-    assert not ended.value.code, told.err
-    recorded = json.loads(told.out)["components"]["method.name"]
-    assert recorded["name"] == "plugins.fedavgm:FedAvgM"
-    assert recorded["options"] == {"beta": 0.5}
 
 
 def stop_after(rounds: int) -> Callable[[object], None]:
@@ -137,85 +43,123 @@ def stop_after(rounds: int) -> Callable[[object], None]:
 
 
 @cases
-def test_it_goes_on_to_the_same_bits(case: Case, whole, tmp_path: Path):
-    folder = tmp_path / "cut"
+def test_it_is_on_record_and_a_stopped_run_of_its_name_ends_as_one_of_the_object(
+    case: Case, tmp_path: Path
+):
+    whole = covey.run(config=covey.Config.of(case.settings()), out=tmp_path / "passed")
+    used = whole.summary.components[case.key]
+    assert used["name"] == f"{case.own.__module__}:{case.own.__name__}"
+    assert used["options"] == case.options
+    assert used["source"] == source_hash(case.own) != ""
+
+    named, cut = covey.load_config(whole.folder / "config.toml"), tmp_path / "named"
     with pytest.raises(KeyboardInterrupt):
-        covey.run(config=case.config(), out=folder, observe=stop_after(2))
-    assert len(covey.load(folder).history.rounds) == 2
-    assert covey.resume(folder).history == whole(case).history
+        covey.run(config=named, out=cut, observe=stop_after(1))
+    assert len(covey.load(cut).history.rounds) == 1
+    assert covey.resume(cut).history == whole.history
+
+
+def with_a_thought(text: str, name: str) -> str:
+    """Return a module whose class of this name says one line more."""
+    head, tail = text.split(f"class {name}(")
+    first, rest = tail.split("\n", 1)
+    return f"{head}class {name}({first}\n    # another thought\n{rest}"
+
+
+@pytest.mark.parametrize("name", ["algorithm", "model", "server optimizer"])
+def test_a_changed_source_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    case = CASES[name]
+    module = case.own.__module__.removeprefix("plugins.")
+    source, text = tmp_path / f"own_{module}.py", (HERE / f"{module}.py").read_text()
+    source.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    named = covey.Config.of(case.settings()).toml().replace(f"plugins.{module}:", f"own_{module}:")
+    (tmp_path / "own.toml").write_text(named)
+    config = covey.load_config(tmp_path / "own.toml")
+    with pytest.raises(KeyboardInterrupt):
+        covey.run(config=config, out=tmp_path / "run", observe=stop_after(1))
+    source.write_text(with_a_thought(text, case.own.__name__))
+    said = rf"source of {case.key} must be the one that began .*Put it back"
+    with pytest.raises(covey.RunError, match=said):
+        covey.resume(tmp_path / "run")
+    source.write_text(f"{text}\n# another thought\n")
+    assert covey.resume(tmp_path / "run").history.finished is not None
+    monkeypatch.delitem(sys.modules, f"own_{module}")
 
 
 KILLED = """
 import os, signal, sys
 import covey
 
-file, folder, rounds = sys.argv[1:]
-left = int(rounds)
-
-def observe(_):
-    global left
-    left -= 1
-    if left < 0:
+def observe(history):
+    if len(history.rounds) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-covey.run(config=covey.load_config(file), out=folder, observe=observe)
+covey.run(config=covey.load_config(sys.argv[1]), out=sys.argv[2], observe=observe)
 """
 
 
 @pytest.mark.slow
-@cases
-def test_a_killed_process_is_carried_on_to_the_same_bits(case: Case, whole, tmp_path: Path):
-    file, folder = case.file(tmp_path / "own.toml"), tmp_path / "killed"
+@pytest.mark.parametrize("name", ["algorithm that sends tensors along", "server optimizer"])
+def test_a_killed_process_is_carried_on_to_the_same_bits(name: str, tmp_path: Path):
+    file, folder = tmp_path / "own.toml", tmp_path / "killed"
+    config = covey.Config.of(CASES[name].settings())
+    file.write_text(config.toml())
     child = subprocess.run(
-        [sys.executable, "-c", KILLED, file, folder, "2"],
+        [sys.executable, "-c", KILLED, file, folder],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         check=False,
     )
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()
-    assert covey.resume(folder).history == whole(case).history
+    whole = covey.run(config=config, out=tmp_path / "whole")
+    assert covey.resume(folder).history == whole.history
 
 
-def with_a_thought(text: str, name: str) -> str:
-    """Return a module in which a class or a function of this name says one line more."""
-    (node,) = (n for n in ast.parse(text).body if getattr(n, "name", "") == name)
-    lines = text.splitlines(keepends=True)
-    end = (node.end_lineno or 1) - 1
-    indent = lines[end][: len(lines[end]) - len(lines[end].lstrip())]
-    lines.insert(end, f"{indent}# another thought\n")
-    return "".join(lines)
-
-
-@cases
-def test_a_changed_source_is_refused(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    name = f"own_{case.module}"
-    source = tmp_path / f"{name}.py"
-    shutil.copy(Path(__file__).parent / f"{case.module}.py", source)
-    monkeypatch.syspath_prepend(tmp_path)
-    text = case.text.replace(f"plugins.{case.module}:", f"{name}:")
-    config = covey.load_config(case.file(tmp_path / "own.toml", text))
-    with pytest.raises(KeyboardInterrupt):
-        covey.run(config=config, out=tmp_path / "run", observe=stop_after(1))
-    before = source.read_text()
-    own = case.settings(text)[case.key.partition(".")[0]]
-    named = str(own).partition(f"{name}:")[2].partition("'")[0]
-    source.write_text(with_a_thought(before, named))
-    said = rf"source of {case.key} must be the one that began .*Put it back"
-    with pytest.raises(covey.RunError, match=said):
-        covey.resume(tmp_path / "run")
-    source.write_text(f"{before}\n# another thought\n")
-    assert covey.resume(tmp_path / "run").history.finished is not None
-    monkeypatch.delitem(sys.modules, name)
-
-
-@cases
-def test_a_retraining_ends_where_a_run_without_the_client_ends(case: Case, whole, tmp_path: Path):
-    met = covey.load(shutil.copytree(whole(case).folder, tmp_path / "met"))
-    leaver = leaver_of(met)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "algorithm that sends tensors along",
+        pytest.param("data source", marks=pytest.mark.slow),
+        pytest.param("risk estimator", marks=pytest.mark.slow),
+    ],
+)
+def test_a_retraining_ends_where_a_run_without_the_client_ends(name: str, tmp_path: Path):
+    settings = CASES[name].settings()
+    met = covey.run(config=covey.Config.of(settings), out=tmp_path / "met")
+    leaver = sorted(met.names)[3]
     (done,) = met.forget(leaver, basis="erasure", answer="retrain")
     assert done.answered.option.answer == "retrain"
-    settings = case.config().model_dump()
-    settings["population"]["exclude"] = [leaver]
-    never = covey.run(config=covey.Config.of(settings), out=tmp_path / "never")
-    assert met.summary.model_hash == never.summary.model_hash
-    assert covey.resume(tmp_path / "met").summary.accuracy == (never.summary.accuracy)
+    without = merged(settings, {"population": {"exclude": [leaver]}})
+    never = covey.run(config=covey.Config.of(without), out=tmp_path / "never")
+    assert covey.load(met.folder).summary.model_hash == never.summary.model_hash
+
+
+def test_functions_and_torchs_classes_are_what_the_components_of_them_are(tmp_path: Path):
+    base = CASES["loss"].settings()
+    functions = {
+        "model": {"name": "plugins.model_wide:two_layers", "width": 24},
+        "train": {"loss": generalized, "optimizer": LionSteps},
+    }
+    components = {
+        "model": TwoLayers(width=24),
+        "train": {"loss": GeneralizedCrossEntropy(), "optimizer": Lion()},
+    }
+    found = {
+        covey.run(config=merged(base, parts), out=tmp_path / str(i)).summary.model_hash
+        for i, parts in enumerate((functions, components))
+    }
+    assert len(found) == 1
+
+
+class Greedy(covey.Partition):
+    """Deals everybody the same cards."""
+
+    def deal(self, source, cards, sizes, generator):
+        return [cards[:size] for size in sizes]
+
+
+def test_a_partition_that_deals_twice_is_refused(tmp_path: Path):
+    settings = merged(CASES["partition"].settings(), {"population": {"partition": Greedy()}})
+    with pytest.raises(covey.DataError, match="no card twice"):
+        covey.run(config=settings, out=tmp_path / "run")

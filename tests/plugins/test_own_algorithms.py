@@ -1,30 +1,22 @@
 """Whom a user's own algorithm is handed is on record; what its rounds return is checked."""
 
 import json
-import random
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-import numpy as np
 import pytest
 import torch
 
 import covey
 from covey import Algorithm, Clients, ConfigError, RoundResult, ServerState, Setup, Streams
 from covey.algorithms.fedavg import FedAvg
-from covey.algorithms.solved import Solved
 from covey.base.events import ClientsAssigned, ClientsHandedOut, CohortSampled, Event, ModelsMerged
 from covey.base.params import add, scale
-from covey.cli.app import main
-from covey.ledger.store import Ledger
-from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_events
-from covey.settings.aggregation import sums_of
+from recorded import events_of
 
 E = TypeVar("E", bound=Event)
 
@@ -61,13 +53,8 @@ def without(method: Algorithm, out: Path) -> covey.Run:
 
 
 def facts(run: covey.Run, kind: type[E]) -> list[tuple[int, E]]:
-    with Ledger.read(RunFolder(run.folder).ledger) as ledger:
-        return [
-            (t, event)
-            for t, events in read_events(ledger)
-            for event in events
-            if t is not None and isinstance(event, kind)
-        ]
+    found = events_of(run.folder)
+    return [(t, each) for t, each in found if t is not None and isinstance(each, kind)]
 
 
 class Quiet(Algorithm):
@@ -134,30 +121,32 @@ HANDED_OUT = [Quiet(), Weighed(), Peeking(), PartlyDrained(), Foreseeing()]
 
 
 @pytest.mark.parametrize("method", HANDED_OUT, ids=lambda each: type(each).__name__)
-def test_whoever_is_handed_out_leaves_by_a_retraining_without_it(method: Algorithm, tmp_path: Path):
+def test_whoever_is_handed_out_has_to_be_taken_out_from_the_first_round_on(
+    method: Algorithm, tmp_path: Path
+):
     run = played(method, tmp_path / "run")
-    before = run.summary.model_hash
+    chosen = run.plan(LEAVER, basis="erasure").chosen
+    assert chosen is not None
+    assert (chosen.answer, chosen.rounds_replayed) == ("retrain", ROUNDS)
+    assert chosen.first_affected_round == 0
+
+
+def test_whoever_is_only_evaluated_leaves_by_a_retraining_without_it(tmp_path: Path):
+    run = played(Weighed(), tmp_path / "run")
+    before, handles = run.summary.model_hash, dict(run.names)
+    assert run.history.reached == {0: frozenset(handles.values())}
     (done,) = run.forget(LEAVER, basis="erasure")
     assert done.answered.option.answer == "retrain"
     assert done.answered.option.rounds_replayed == ROUNDS
-    never = without(method, tmp_path / "never")
+    never = without(Weighed(), tmp_path / "never")
     assert done.answered.model_hash == never.summary.model_hash != before
     signed = json.loads(done.answered.proof.read_text())
     assert "No round that counts" not in json.dumps(signed)
     assert signed["first_round"] == signed["first_affected_round"] == 0
-    found = covey.verify(done.answered.proof, run.folder)
-    assert found.failed == ()
-
-
-def test_a_round_that_is_played_again_records_whom_it_was_handed(tmp_path: Path):
-    run = played(Weighed(), tmp_path / "run")
-    handles = dict(run.names)
-    run.forget(LEAVER, basis="erasure")
-    again = facts(run, ClientsHandedOut)
+    assert covey.verify(done.answered.proof, run.folder).failed == ()
     stay = {handle for name, handle in handles.items() if name != LEAVER}
-    assert [(t, set(event.handles)) for t, event in again] == [(t, stay) for t in range(ROUNDS)]
-    (done,) = run.forget("client-00001", basis="erasure")
-    assert done.answered.option.rounds_replayed == ROUNDS
+    again = [(t, set(event.handles)) for t, event in facts(run, ClientsHandedOut)]
+    assert again == [(t, stay) for t in range(ROUNDS)]
 
 
 def test_who_was_only_evaluated_is_taken_out_from_its_first_round_on(tmp_path: Path):
@@ -184,11 +173,6 @@ def test_a_run_tells_who_trained_where_its_algorithm_does_not(tmp_path: Path):
     assert merged[-1].model_hash == run.summary.model_hash
 
 
-def test_the_exposure_of_who_was_only_evaluated_counts(tmp_path: Path):
-    run = played(Weighed(), tmp_path / "run")
-    assert run.history.reached == {0: frozenset(run.names.values())}
-
-
 def test_nobody_is_denied_whom_an_algorithm_of_ones_own_was_handed(tmp_path: Path):
     merge = {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 1}
     run = played(Weighed(), tmp_path / "run", aggregation=merge)
@@ -196,19 +180,6 @@ def test_nobody_is_denied_whom_an_algorithm_of_ones_own_was_handed(tmp_path: Pat
     assert "was handed the client itself, first in round 0" in by_name["deny"].reason
     (done,) = run.forget(LEAVER, answer="auto")
     assert done.answered.option.answer == "retrain"
-
-
-class Inheriting(Solved):
-    """Looks at whom it likes, and says nothing of sums itself."""
-
-
-class Declaring(Solved):
-    subtracts: ClassVar[bool] = True
-
-
-def test_subtraction_is_believed_where_the_class_says_so_itself():
-    assert sums_of(settings(Declaring())) == "exact"
-    assert sums_of(settings(Inheriting())) == "none"
 
 
 class Peeping(FedAvg):
@@ -275,24 +246,19 @@ class Changing(Algorithm):
     """A FedAvg, whose outcome a test changes."""
 
     change: ClassVar[Change]
-    last: ClassVar[Change]
 
     def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         together = clients.all_in(0, "shared")
         result = clients.train_and_aggregate(state, together, streams)
         return type(self).change(result)
 
-    def finalize(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        return type(self).last(super().finalize(state, clients, streams))
-
 
 @pytest.fixture
 def changing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
     """Play a run whose round is changed; return what is said, in front of no run."""
 
-    def refused(change: Change = lambda r: r, last: Change = lambda r: r) -> str:
+    def refused(change: Change) -> str:
         monkeypatch.setattr(Changing, "change", staticmethod(change), raising=False)
-        monkeypatch.setattr(Changing, "last", staticmethod(last), raising=False)
         with pytest.raises(ConfigError) as caught:
             played(Changing(), tmp_path / "run", rounds=1)
         said = str(caught.value)
@@ -315,37 +281,6 @@ def told(clusters: Callable[[dict[str, int]], dict[str, int]], by: str = "shared
     return change
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (told(lambda c: dict(list(c.items())[1:])), "do not name client h-.* trained"),
-        (told(lambda _: {}), "do not name client h-.*, which trained"),
-        (told(lambda c: {**c, "h-nobody": 0}), "name client h-nobody, which this round"),
-        (told(lambda c: c, "final"), "name last choices"),
-        (told(lambda c: dict.fromkeys(c, 1)), "clusters 0 to 0, found 1 for"),
-    ],
-    ids=["one is left out", "all are", "a stranger", "as the last", "another cluster"],
-)
-def test_events_that_contradict_who_trained_are_refused(
-    changing: Callable[..., str], change: Change, expected: str
-):
-    assert re.search(expected, changing(change))
-
-
-class Claiming(Algorithm):
-    """Says that everybody trained, and trains one."""
-
-    def round(self, state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
-        one = clients.among(clients.cohort[:1])
-        result = one.train_and_aggregate(state, one.all_in(0, "shared"), streams)
-        return result.preceded_by((clients.all_in(0, "shared"),))
-
-
-def test_events_that_name_who_did_not_train_are_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"say that client h-.* trained, which did"):
-        played(Claiming(), tmp_path / "run")
-
-
 def model_of(result: RoundResult) -> dict[str, torch.Tensor]:
     return dict(result.state.clusters[0])
 
@@ -363,29 +298,30 @@ def with_entry(make: Callable[[torch.Tensor], object]) -> Change:
     return change
 
 
-def lacking(result: RoundResult) -> RoundResult:
-    model = model_of(result)
-    model.pop(sorted(model)[0])
-    return with_models(model)(result)
-
-
 WRONG = {
     "None": (lambda _: None, "must return a covey.RoundResult, found None"),
-    "a plain pair": (tuple, "must return a covey.RoundResult, found a tuple"),
-    "no state": (lambda r: r._replace(state=None), "next covey.ServerState .* None"),
-    "events alone": (lambda r: r._replace(events=None), "tuple of events, found None"),
     "a word": (lambda r: r._replace(events=("x",)), "covey.base.events alone .* a str"),
     "too many clusters": (
         lambda r: with_models(*r.state.clusters * 2)(r),
         "must return 1 models, one per cluster, found 2",
     ),
-    "a parameter is missing": (lacking, "expected shape .* found nothing"),
     "one is reshaped": (with_entry(lambda v: v.reshape(1, -1)), "expected shape"),
-    "a number": (with_entry(lambda _: 1.0), "found a float"),
     "float64": (with_entry(lambda v: v.double()), "found torch.float64 instead of"),
     "the same round": (
         lambda r: r._replace(state=replace(r.state, round_index=0)),
         "must return the state before round 1, found the one before round 0",
+    ),
+    "events leave one out": (
+        told(lambda c: dict(list(c.items())[1:])),
+        "do not name client h-.* trained",
+    ),
+    "events name a stranger": (
+        told(lambda c: {**c, "h-nobody": 0}),
+        "name client h-nobody, which this round",
+    ),
+    "events name another cluster": (
+        told(lambda c: dict.fromkeys(c, 1)),
+        "clusters 0 to 0, found 1 for",
     ),
 }
 
@@ -397,31 +333,6 @@ def test_what_a_round_returns_is_checked(
     assert re.search(expected, changing(change))
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda _: None, "`finalize` must return a covey.RoundResult, found None"),
-        (with_entry(lambda v: v + 1), "must leave the models as they are in `finalize`"),
-        (told(lambda c: c), "as ClientsAssigned"),
-    ],
-    ids=["None", "other models", "no last choice"],
-)
-def test_what_comes_at_the_end_is_checked(
-    changing: Callable[..., str], change: Change, expected: str
-):
-    assert expected in changing(last=change)
-
-
-class Empty(Algorithm):
-    pass
-
-
-def test_an_algorithm_without_a_round_begins_no_run(tmp_path: Path):
-    with pytest.raises(ConfigError, match=rf"algorithm {__name__}:Empty .* no `round`"):
-        played(Empty(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def raising(_: RoundResult) -> RoundResult:
     raise KeyError("velocity")
 
@@ -431,69 +342,18 @@ def test_an_exception_is_told_with_file_and_line(changing: Callable[..., str]):
     assert f"raised KeyError: 'velocity' in {__file__}, line {line}. " in changing(raising)
 
 
-OWN_ALGORITHM = """
-from covey.algorithms.fedavg import FedAvg
-
-class Broken(FedAvg):
-    def round(self, state, clients, streams):
-        return 1 / 0
-"""
-
-
-def test_the_command_line_tells_file_and_line_of_any_part(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    file = tmp_path / "broken_algorithm.py"
-    file.write_text(OWN_ALGORITHM)
-    text = covey.Config.of(SETTINGS).toml()
-    settings = tmp_path / "own.toml"
-    settings.write_text(text)
-    words = ["covey", "run", str(settings), "--out", str(tmp_path / "run")]
-    words += ["--set", "method.name=broken_algorithm:Broken"]
-    monkeypatch.setattr(sys, "argv", words)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert f"raised ZeroDivisionError: division by zero in {file}, line 6" in said
-
-
-def draws_torch(result: RoundResult) -> RoundResult:
+def draws(result: RoundResult) -> RoundResult:
     torch.rand(1)
     return result
 
 
-def draws_numpy(result: RoundResult) -> RoundResult:
-    np.random.rand()  # noqa: NPY002 - as a user may
-    return result
-
-
-def draws_python(result: RoundResult) -> RoundResult:
-    random.random()  # noqa: S311 - as a user may
-    return result
-
-
-@pytest.mark.parametrize(
-    ("change", "whose"), [(draws_torch, "torch"), (draws_numpy, "numpy"), (draws_python, "Python")]
-)
 def test_global_random_state_is_noticed_and_told_once(
-    change: Change,
-    whose: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(Changing, "change", staticmethod(change), raising=False)
-    monkeypatch.setattr(Changing, "last", staticmethod(lambda r: r), raising=False)
+    played(Quiet(), tmp_path / "quiet")
+    assert not [each for each in caplog.messages if "global random state" in each]
+    monkeypatch.setattr(Changing, "change", staticmethod(draws), raising=False)
     played(Changing(), tmp_path / "run")
     (told,) = [each for each in caplog.messages if "global random state" in each]
     assert f"Your algorithm {__name__}:Changing must draw" in told
-    assert f"global random state of {whose} was used" in told
-
-
-def test_nothing_is_told_of_a_part_that_draws_as_it_should(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    played(Quiet(), tmp_path / "run")
-    assert not [each for each in caplog.messages if "global random state" in each]
+    assert "global random state of torch was used" in told

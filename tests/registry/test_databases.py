@@ -1,7 +1,5 @@
 """Runs whose ledgers lie in PostgreSQL are in the list too; locks are seen, not taken."""
 
-import shutil
-
 import pytest
 
 from covey import run
@@ -30,15 +28,3 @@ def test_by_its_folder_and_by_its_url(url, tmp_path):
     assert bare.is_verified
     with Ledger.open(place, now):
         assert [each.state for each in found_runs([place, folder])] == ["running"] * 2
-
-
-def test_a_lock_is_seen_and_given_back(postgres, tmp_path):
-    for place in (postgres.run("locks"), tmp_path / "ledger.sqlite"):
-        writer = Ledger.create(place, now)
-        with Ledger.read(place) as reader:
-            assert reader.is_being_written()
-            assert reader.is_being_written()
-            writer.close()
-            assert not reader.is_being_written()
-        Ledger.open(place, now).close()
-    shutil.rmtree(tmp_path)

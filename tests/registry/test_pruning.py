@@ -23,12 +23,6 @@ def files(folder):
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_young_runs_stay(put, roots):
-    put("one")
-    assert retention(found_runs([roots]), OLD) == ()
-    assert len(retention(found_runs([roots], at=LATER), OLD)) == 1
-
-
 def test_states_go_but_for_the_newest_and_the_run_still_answers(put, roots):
     folder = put("one")
     (folder / "updates").mkdir()
@@ -92,20 +86,6 @@ def test_what_somebody_waits_for_stays(put, roots, why, what):
     assert files(folder) == before
 
 
-def test_a_run_around_one_that_is_needed_stays(put, roots):
-    put("one")
-    with_a_request(put("one/baseline"))
-    found = retention(found_runs([roots], at=LATER), OLD, "whole")
-    assert all(each.kept for each in found)
-
-
-def test_what_an_open_case_needs_stays(put, roots):
-    folder = put("one")
-    entries = found_runs([roots], at=LATER)
-    (found,) = retention(entries, OLD, "whole", needed={str(folder): "case 7 is open"})
-    assert found.kept == "case 7 is open"
-
-
 def test_proofs_go_only_if_that_is_said(put, roots):
     folder = put("one")
     with_an_answer(folder)
@@ -117,15 +97,6 @@ def test_proofs_go_only_if_that_is_said(put, roots):
     assert any("1 proofs are gone" in each for each in found.lost)
     prune([found])
     assert not folder.exists()
-
-
-def test_a_run_that_is_played_is_left_alone(put, roots):
-    folder = put("one")
-    found = retention(found_runs([roots], at=LATER), OLD, "whole")
-    with Ledger.open(folder / "ledger.sqlite", now):
-        assert prune(found) == ()
-        assert retention(found_runs([roots], at=LATER), OLD)[0].kept
-    assert folder.exists()
 
 
 def test_a_request_that_comes_between_looking_and_deleting_is_seen(put, roots):

@@ -5,7 +5,7 @@ TINY = {
     "population.clients": 4,
     "population.examples_per_client": 20,
     "population.audit_examples": 0,
-    "model.name": "mlp",
+    "model.name": "linear",
     "train.local_epochs": 1,
     "risk.every": 2,
     "method.initialisation": "random",

@@ -178,11 +178,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=list(KINDS))
-def any_history(request: pytest.FixtureRequest) -> History:
-    return KINDS[request.param]
-
-
 @pytest.fixture(scope="session")
 def histories() -> dict[str, History]:
     return KINDS

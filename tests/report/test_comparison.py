@@ -1,16 +1,11 @@
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from covey import History
-from covey.base.events import ClientExposed, ClientsAssigned, ClusterAudited, Event
-from covey.base.figure import Figure, RiskEstimate
-from covey.base.history import history_of
-from covey.report.comparison import comparison, labels, means
+from covey.report.comparison import comparison, means
 from covey.report.queries import Reported
-from covey.report.summary import Moves, spread, summary
+from covey.report.summary import spread
 
 
 def test_a_row_per_run_with_equal_keys(two_seeds: list[Reported]):
@@ -71,61 +66,3 @@ def test_an_unknown_number_makes_its_mean_unknown(
     assert row["violations"]["mean"] is None
     assert str(spread(row["violations"])) == "unknown: unknown in 1 of 2 runs"
     assert str(spread(row["accuracy"])) == "0.900 ± 0.000"
-
-
-def test_pairs_share_the_data_and_prefer_the_nearest_settings(
-    a_run: Callable[..., Reported], a_plot: Callable[..., Any]
-):
-    other = "num_clusters = {}\n[train]\nlocal_epochs = {}\n"
-    ifca = a_plot(method="ifca")
-    runs = [
-        a_run("mir", a_plot(accuracy=0.9), more=other.format(2, 5)),
-        a_run("far", replace(ifca, accuracy=0.1), more=other.format(9, 5)),
-        a_run("near", replace(ifca, accuracy=0.8), more=other.format(2, 5)),
-        a_run("elsewhere", replace(ifca, accuracy=0.2), more=other.format(2, 1)),
-    ]
-    row = means(runs)[0]
-    assert row["minus_ifca"]["accuracy"]["mean"] == pytest.approx(0.1)
-    assert labels(runs)[2] == "ifca method.num_clusters=2 train.local_epochs=5"
-
-
-def test_a_baseline_becomes_a_run_once(two_seeds: list[Reported], histories: dict[str, History]):
-    mir, again = two_seeds[0], replace(two_seeds[2], name="again")
-    both = [replace(run, baseline=histories["one cluster"]) for run in (mir, again)]
-    assert [row["method"] for row in comparison(both)] == ["ifca-mir", "ifca", "fedavg"]
-    with_fedavg = [both[0], two_seeds[4]]
-    assert len(comparison(with_fedavg)) == 2
-
-
-def test_a_target_share_sets_apart_only_what_looks_at_it(two_seeds: list[Reported]):
-    def labelled(selection: str) -> Reported:
-        toml = f"[method]\nname = 'ifca-mir'\nselection = {{{selection}}}\n"
-        return replace(two_seeds[0], config_toml=toml)
-
-    shares = (f"name = 'priced', target_share = {share}" for share in (0.1, 0.2))
-    assert labels([labelled(each) for each in ("name = 'threshold'", *shares)]) == [
-        "ifca-mir threshold",
-        "ifca-mir priced method.selection.target_share=0.1",
-        "ifca-mir priced method.selection.target_share=0.2",
-    ]
-
-
-def test_moves_are_counted_from_round_six_on():
-    def chosen(**clusters: int) -> list[Event]:
-        return [ClientsAssigned(clusters, "clients")]
-
-    truth = RiskEstimate(Figure(0.6))
-    history = history_of(
-        [
-            (4, chosen(h0=0, h1=0, h2=1)),
-            (5, chosen(h0=1)),
-            (6, chosen(h0=0, h1=1)),
-            (7, chosen(h0=1)),
-            (8, [ClusterAudited(1, truth, truth.figure, truth.figure)]),
-            (8, [ClientExposed("h2", 1, 0.9, Figure(0.8))]),
-            (8, [ClientExposed("h0", 1, 0.9, Figure(0.8))]),
-            (8, [ClientExposed("h1", 1, 0.9, Figure(0.6))]),
-        ]
-    )
-    # h0 is exposed: h1 left nothing riskier, and h2 never moved
-    assert summary(history).moves == Moves(3, 2, 2, moved_and_exposed=1)

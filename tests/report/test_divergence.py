@@ -1,22 +1,17 @@
 """What is said of a run in which a model diverged: by hand, on a story that is told."""
 
-import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from covey import History
-from covey.base.as_json import json_of
 from covey.base.built_ins import LOSS
 from covey.base.events import (
-    AnswerRefused,
     ClientExposed,
     ClientsAssigned,
     ClusterAudited,
     Event,
-    FairnessMeasured,
     ModelDiverged,
     RiskMeasured,
     RoundMeasured,
@@ -26,9 +21,8 @@ from covey.base.events import (
 from covey.base.figure import Figure, RiskEstimate
 from covey.base.history import history_of
 from covey.report.comparison import comparison, means
-from covey.report.page import write_report
 from covey.report.queries import Reported
-from covey.report.summary import Exposure, Violations, happenings, summary
+from covey.report.summary import Exposure, Violations, summary
 
 WHY = "it does no better than guessing"
 CLIENTS = {"h0": 0, "h1": 0, "h2": 1, "h3": 1}
@@ -87,19 +81,6 @@ def one_of_two(audits) -> History:
     return ended(told([risk(0, 0), risk(1, 0)]), 0, audits)
 
 
-def test_a_diverged_model_takes_its_figure_with_it_and_says_since_when():
-    history = told([risk(0, 0), risk(1, 0)], [ModelDiverged(0, 1, "a")],
-                   [ModelDiverged(0, 2, "b")])  # fmt: skip
-    assert set(history.figures) == {1}
-    assert history.diverged == {0: ModelDiverged(0, 1, "b")}
-    gone, kept = history.rounds[1].risks
-    assert (gone, kept) == (Figure.unknown(""), Figure(0.7, 0.01))
-    assert history.over() is None
-    cured = told([ModelDiverged(0, 0, "a")], [risk(0, 1)])
-    assert cured.diverged == {}
-    assert set(cured.figures) == {0}
-
-
 def test_what_rests_on_a_diverged_model_is_null_and_the_rest_is_not(one_of_two):
     told_ = summary(one_of_two)
     assert told_.diverged == [ModelDiverged(0, 3, WHY)]
@@ -156,38 +137,3 @@ def test_a_diverged_run_never_counts_as_zero_among_others(one_of_two, audits):
     assert row["diverged"] == 1
     assert row["violations"]["mean"] is None
     assert row["violations"]["reason"] == "unknown in 1 of 2 runs"
-
-
-def test_the_page_says_it_and_shows_no_figure_for_it(one_of_two, tmp_path):
-    everybody = replace(one_of_two, fairness=())
-    page = write_report([Reported("run", everybody, "seed = 0")], tmp_path / "r.html")
-    words = re.sub(r"<[^>]+>", " ", page.read_text())
-    assert f"Diverged: the model of cluster 0 diverged (round 3): {WHY}." in words
-    assert words.count(f"diverged: {WHY}") == 4  # measured, and true, in both parts
-    assert "unknown: diverged: it rests on the model of cluster 0" in words
-    compared = write_report(
-        [Reported(name, one_of_two, f"seed = {i}") for i, name in enumerate("ab")],
-        tmp_path / "c.html",
-    )
-    text = re.sub(r"<[^>]+>", " ", compared.read_text())
-    assert "a (diverged)" in text
-    assert f"unknown: the model of cluster 0 diverged (round 3): {WHY}" in text
-
-
-def test_rounds_that_diverged_and_answers_that_were_refused_are_told():
-    story = told([AnswerRefused("h0", "x"), AnswerRefused("h1", "x")],
-                 [ModelDiverged(1, 1, "a"), AnswerRefused("h0", "x")],
-                 [ModelDiverged(1, 2, "b")])  # fmt: skip
-    diverged, refused = happenings(story)[:2]
-    assert (diverged.when, diverged.event) == ("Rounds 2 to 3", ModelDiverged(1, 2, "b"))
-    assert (refused.when, refused.count) == ("Rounds 1 to 2", 3)
-
-
-def test_the_object_is_json(one_of_two):
-    assert json.loads(json.dumps(json_of(summary(one_of_two)), allow_nan=False))
-
-
-def test_fairness_of_a_sound_run_has_no_reason(audits):
-    history = ended(told([]), 0, audits)
-    gap = FairnessMeasured("demographic_parity", Figure(0.1), 0.2, 0.5)
-    assert summary(replace(history, fairness=(gap,))).fairness_reason == ""

@@ -1,6 +1,5 @@
 """Every number of clients is of those who are in the run now."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,8 +10,6 @@ from covey.base.events import (
     ClientExposed,
     ClientLeft,
     ClientsAssigned,
-    ClientsJoined,
-    ClientsReported,
     ClusterAudited,
     CohortSampled,
     Event,
@@ -22,11 +19,10 @@ from covey.base.events import (
     RunStarted,
 )
 from covey.base.figure import Figure, RiskEstimate
-from covey.base.history import History, history_of, pooled_clusters, trained_clusters, with_entries
+from covey.base.history import History, pooled_clusters, trained_clusters
 from covey.report.comparison import client_rows
 from covey.report.figures import violations_figure
-from covey.report.page import rendered, run_view
-from covey.report.queries import Reported, final_figures, group_sizes
+from covey.report.queries import final_figures, group_sizes
 from covey.report.summary import summary
 from covey.runtime.ledger_record import Fact, LedgerRecord
 
@@ -40,8 +36,6 @@ HOW = {"subtract": "subtracted", "calibrate": "calibrated"}
 ANSWERS: list[list[tuple[str, str]]] = [
     [],
     *([("h2", answer)] for answer in FIRST),
-    [("h0", "deny"), ("h1", "deny")],
-    [("h0", "retrain"), ("h1", "retrain")],
     [("h2", "deny"), ("h3", "subtract"), ("h0", "deny"), ("h1", "roll_back")],
     [(h, "subtract") for h in ("h2", "h3", "h4", "h5")],
     [("h5", "calibrate"), ("h4", "deny"), ("h3", "retrain"), ("h2", "deny"), ("h0", "deny")],
@@ -116,18 +110,9 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     """Return every number of all clients that is told anywhere, by where it is told."""
     history = record.history
     told = summary(history)
-    view = run_view(Reported("run", history, ""))
-    page = rendered("run.html", {}, {**view, "privacy": None}).decode()
-    said = " ".join(re.sub(r"<[^>]*>", " ", page).split())
     figures = final_figures(history)
     axes = violations_figure(history).axes[0]
     points = sum(np.size(line.get_xdata()) for line in axes.lines if line.get_marker() == "o")
-    above = re.search(r"above the risk that they accept \d+ of (\d+) by .*?: \d+ of (\d+)", said)
-    who = re.search(r"(\d+) clients?: ([^.]*)\.", said)
-    by_group = re.search(r"By group: ([^.]*)\.", said)
-    assert above
-    assert who
-    assert by_group
     assert told.violations.count is not None
     names = {h: h for h in HANDLES if h in history.clients}
     return {
@@ -137,11 +122,6 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
         "groups of clusters": sum(sum(each.groups.values()) for each in told.clusters),
         "violations and unknown": told.violations.count + told.violations.unknown,
         "groups": sum(group_sizes(history).values()),
-        "page, violations": int(above[1]),
-        "page, lower bound": int(above[2]),
-        "page, who": int(who[1]),
-        "page, groups": sum(map(int, re.findall(r"\d+", who[2]))),
-        "page, by group": sum(map(int, re.findall(r"of (\d+)", by_group[1]))),
         "figure": points,
         "trackers": int(sum(figures[f"final/clients/cluster_{j}"] for j in range(2))),
         "frame": sum(row["cluster"] is not None for row in client_rows(history, names)),
@@ -177,27 +157,7 @@ def test_of_those_who_left_only_who_was_denied_or_rolled_back_is_in_a_model(
         assert h in reached(history)[CHOSEN[h]]
 
 
-def test_models_that_are_solved_anew_hold_only_those_whose_sums_are_left():
-    history = recorded([(h, "subtract") for h in HANDLES if CHOSEN[h] == 1]).history
-    assert list(history.clusters_of_clients()) == [2, 0]
-    assert reached(history) == [{"h0", "h1"}, set()]
-
-
 def test_figures_that_were_measured_with_somebody_who_left_say_so():
     (note, _) = summary(recorded([("h0", "deny"), ("h2", "deny")]).history).notes
     assert "with 2 clients more, who left after it" in note
     assert len(summary(recorded([("h0", "retrain")]).history).notes) == 1
-
-
-def test_who_joins_is_in_the_run_and_what_nodes_tell_is_of_those_in_it():
-    joined = ClientsJoined(("h5", "h9"))
-    told = ClientsReported({"h0": 0.5, "h9": 0.7}, {"h0": True, "h9": True})
-    story = history_of(
-        [(0, [started(HANDLES)]), (1, [joined, told, ClientsAssigned({"h9": 1}, "clients")])]
-    )
-    assert story.clients == {*HANDLES, "h9"}
-    assert story.started is not None
-    assert story.started.groups["h5"] == 1
-    after = with_entries(story, [(None, [ClientLeft("h0", "deny", None)])])
-    assert after.clients == {*HANDLES[1:], "h9"}
-    assert summary(after).violations.clients == ["h9"]

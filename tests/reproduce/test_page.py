@@ -1,17 +1,14 @@
 """The page and the table of what was found."""
 
-import csv
 import re
 from dataclasses import replace
 from html import unescape
-from io import StringIO
 
 import pytest
 
 from covey.report.figures import svg
-from covey_papers.reproduce.figures import as_csv, drawn, write_page
-from covey_papers.reproduce.record import Found, Printed, write_record
-from covey_papers.reproduce.runner import records
+from covey_papers.reproduce.figures import drawn, write_page
+from covey_papers.reproduce.record import Found, Printed
 from reproduce.tiny import cell, record
 
 FOUND = Found(
@@ -54,23 +51,6 @@ def prose(html: str) -> str:
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
 
 
-def test_a_page_says_where_its_numbers_come_from(page):
-    said = prose(page(TABLE))
-    for each in (
-        TABLE.title,
-        TABLE.paper,
-        TABLE.command,
-        TABLE.machine,
-        TABLE.date,
-        "digits: 2 rounds, 8 clients with 30 examples, mlp",
-        "Seeds 0, 1, 2",
-        "1.5 minutes of playing",
-        "0123abcd, 4567cdef+",
-        "A note of its own.",
-    ):
-        assert each in said
-
-
 def test_a_page_has_the_table_and_why_columns_are_missing(page):
     html = page(TABLE)
     rows = re.findall(r"<tr>(<td>.*?)</tr>", html, flags=re.S)
@@ -93,47 +73,3 @@ def test_a_page_needs_nothing_but_itself(page, tmp_path):
     assert "<link" not in html
     sources = re.findall(r'src="(.*?)"', html)
     assert [each[:22] for each in sources] == ["data:image/svg+xml;bas"]
-
-
-def test_only_a_quick_form_carries_the_warning(page):
-    warning = "far smaller than the paper's"
-    assert warning not in prose(page(TABLE))
-    assert prose(page(TABLE, BRIEF)).count(warning) == 1
-    assert warning in prose(page(BRIEF))
-
-
-def test_an_experiment_and_its_quick_form_have_places_of_their_own(page):
-    html = page(TABLE, BRIEF)
-    places = re.findall(r'<h2 id="(.*?)"', html)
-    assert places == ["tiny", "tiny-quick"]
-    assert re.findall(r'href="#(.*?)"', html) == places
-
-
-def test_what_was_not_played_at_all_is_told(page):
-    said = prose(page(record(found=Found(cells=FOUND.cells[-1:]))))
-    assert "not played: femnist needs the file a.json" in said
-    assert "nothing was played" in said
-
-
-def test_records_of_a_folder_come_by_name(tmp_path):
-    for each in (BRIEF, TABLE, replace(TABLE, name="another")):
-        write_record(tmp_path / f"{each.stem}.json", each)
-    assert [each.stem for each in records(tmp_path)] == ["another", "tiny-quick", "tiny"]
-
-
-def test_a_csv_has_a_line_per_cell_with_every_value():
-    rows = list(csv.DictReader(StringIO(as_csv(TABLE))))
-    assert len(rows) == len(FOUND.cells)
-    ifca = rows[1]
-    assert ifca["printed"] == "0.9999"
-    assert ifca["printed_deviation"] == "0.02"
-    assert ifca["where"] == "Table 1, row IFCA, column digits"
-    assert float(ifca["mean"]) == pytest.approx(0.7)
-    low, high = (float(ifca[key]) for key in ("low", "high"))
-    # t(0.975, 2) = 4.3027 times 0.1 / sqrt(3)
-    assert (low, high) == (pytest.approx(0.4516, abs=1e-4), pytest.approx(0.9484, abs=1e-4))
-    assert ifca["values"] == "0.6 0.7 0.8"
-    assert rows[0]["printed"] == rows[0]["where"] == ""
-    assert rows[2]["values"] == "1 unknown 2"
-    assert rows[2]["mean"] == rows[2]["low"] == ""
-    assert rows[3]["verdict"] == "not played: femnist needs the file a.json"

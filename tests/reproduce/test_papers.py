@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from covey import ConfigError
 from covey_papers.reproduce.specification import printed_table
 
 BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared" / "data"
@@ -64,24 +63,3 @@ def test_both_texts_print_the_same_ifca_mir_tables(read, paper, table):
     for name in {row for row, _ in known}:
         ours = [cell.value for (row, _), cell in known.items() if row == name]
         assert ours == text[name]
-
-
-def test_figure_1_is_what_the_text_says(read):
-    said = read("ifca-mir-preprint.txt")
-    for table in ("Figure 1", "Figure 1, majority"):
-        for cell in printed_table("ifca-mir", table).values():
-            percent = f"{cell.value * 100:g}%"
-            assert percent in said or f"{cell.value:g}" in said
-
-
-def test_a_number_knows_where_it_stands():
-    cell = printed_table("deniable", "Table 5")["FMNIST-noniid", "k=8"]
-    assert (cell.value, cell.deviation) == (14.56, 20.6)
-    assert cell.where == "Table 5, row FMNIST-noniid, column k=8"
-    plain = printed_table("ifca-mir", "Table 1")["IFCA", "MNIST"]
-    assert (plain.value, plain.deviation) == (0.816, None)
-
-
-def test_a_table_that_is_not_there_is_refused():
-    with pytest.raises(ConfigError, match=r"no 'Table 9', only Table 2"):
-        printed_table("deniable", "Table 9")

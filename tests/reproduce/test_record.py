@@ -1,6 +1,5 @@
 """Means, intervals and verdicts, worked by hand, and records that come back whole."""
 
-import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,12 +24,6 @@ def test_students_interval_of_1_2_3():
     assert found.interval == pytest.approx((-0.4841, 4.4841), abs=1e-4)
 
 
-def test_one_repeat_has_a_mean_and_no_interval():
-    assert of(0.7).mean == 0.7
-    assert of(0.7).interval is None
-    assert of(0.7, printed=0.7, why="Shorter.").verdict == ("one run has no interval. Shorter.")
-
-
 @pytest.mark.parametrize("values", [(0.5, None, 0.7), (None,), ()])
 def test_what_is_unknown_in_one_run_has_no_mean(values):
     found = of(*values, printed=0.6)
@@ -53,37 +46,6 @@ def test_what_is_unknown_in_one_run_has_no_mean(values):
 )
 def test_where_the_papers_number_lies(printed, verdict):
     assert of(1.0, 2.0, 3.0, printed=printed, why="Because.").verdict == verdict
-
-
-def test_a_cell_may_say_something_else_unless_it_is_unknown():
-    assert of(1.0, says="within the bound").verdict == "within the bound"
-    assert of(1.0, 2.0, printed=9.0, says="as proved").verdict == "as proved"
-    assert of(None, says="as proved").verdict == ("unknown: some run has no such figure")
-
-
-def test_what_was_not_played_says_why():
-    assert of(printed=0.6, reason="not played: no files").verdict == ("not played: no files")
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        *[(0.8125, "0.812"), (22.747, "22.747"), (340550.0, "340,550"), (0.0, "0.000")],
-        *[(0.00042, "4.2e-04"), (-1234.5, "-1,234"), (-0.018, "-0.018")],
-    ],
-)
-def test_numbers_are_as_long_as_they_tell(value, shown):
-    assert words(of(value))[4] == shown
-
-
-def test_a_line_of_the_table():
-    printed = Printed(0.964, 0.0, "Table 2")
-    found = cell("accuracy", "k=4", 0.9, 0.92, column="MNIST-iid", printed=printed)
-    # t(0.975, 1) = 12.706 times s / sqrt(2) = 0.01
-    assert words(found) == (
-        *("accuracy", "k=4", "MNIST-iid", "0.964 ± 0.000", "0.910"),
-        *("0.783 to 1.037", "within the interval"),
-    )
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -115,9 +77,3 @@ def test_a_record_comes_back_as_it_was(cells, lines, sizes, seconds):
         path = Path(folder) / "record.json"
         write_record(path, whole)
         assert read_record(path) == whole
-
-
-def test_a_number_that_is_none_is_no_record(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_record(tmp_path / "a.json", record(found=Found((of(math.nan),))))
-    assert not list(tmp_path.iterdir())

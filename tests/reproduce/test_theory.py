@@ -73,34 +73,6 @@ def test_below_the_safe_weight_no_risk_draws_a_client_away(
     assert choice.lawful
 
 
-def test_the_safe_weight_is_the_largest_one():
-    beta = safe_risk_weight(0.5, 2.0) + 1e-6
-    choice = Choice(beta, 0.5 * 2.0**2 / 2, 0.5, joined=False)
-    assert choice.lawful
-
-
-@pytest.mark.parametrize(
-    ("beta", "gaps", "margin", "joins"),
-    [
-        (0.0, (1.0, 0.5), 1.0, True),
-        (0.75, (1.0, 0.5), -0.125, False),
-        (1.0, (1.0, 0.0), 0.0, True),  # equal costs: by the loss
-        (1.0, (-1.0, 0.0), 0.0, False),
-        (0.5, (0.25, -0.25), 0.25, True),
-    ],
-)
-def test_choices_by_hand(
-    beta: float,
-    gaps: tuple[float, float],
-    margin: float,
-    joins: bool,  # noqa: FBT001 - a column
-):
-    choice = Choice(beta, *gaps, joined=joins)
-    assert choice.margin == pytest.approx(margin)
-    assert choice.lawful
-    assert not replace(choice, joined=not joins).lawful
-
-
 def test_the_start_by_hand():
     mixture = LinearMixture(dimension=2, noise=1.0, separation=1.0)
     optima = np.eye(2)
@@ -150,11 +122,6 @@ def test_distances_are_those_of_gradient_descent_by_hand(quiet: Descent):
     assert len(found) == 2 * (SMALL.rounds - 2)  # two rounds from the true groups
 
 
-def test_ifca_mir_without_any_weight_on_the_risk_is_ifca(quiet: Descent, tmp_path: Path):
-    other = descent(SMALL, "ifca-mir", 0, shelf_in(tmp_path))
-    assert other.steps == quiet.steps
-
-
 def test_clients_leave_exactly_where_the_margin_says(tilted: Tilt):
     assert tilted.unlawful == 0
     assert not tilted.safe
@@ -163,14 +130,6 @@ def test_clients_leave_exactly_where_the_margin_says(tilted: Tilt):
     assert not any(c.joined for c in left)
     assert any(c.joined and c.risk_gap > 0 for c in tilted.choices)
     assert 0 < tilted.misassigned_at_last <= 0.15
-
-
-def test_a_run_without_weight_on_the_risk_is_played_once(tmp_path: Path):
-    small = replace(SMALL, rounds=3)
-    shelf = shelf_in(tmp_path)
-    assert descent(small, "ifca-mir", 0, shelf).method == "ifca-mir"
-    assert [tilt(small, beta, 0, shelf).risk_weight for beta in (0.0, 1.0)] == [0.0, 1.0]
-    assert len(list(tmp_path.iterdir())) == 2  # beta = 0 is the descent
 
 
 def shelf_in(folder: Path) -> Shelf:

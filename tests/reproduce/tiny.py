@@ -60,17 +60,8 @@ def unseen(title: str) -> Generator[Observer]:
     yield lambda _: None
 
 
-def nothing_is_played(title: str) -> Any:
-    raise AssertionError(f"{title} was played, and should have been there")
-
-
 def shelf(folder: Path) -> Shelf:
     return Shelf(folder, unseen)
-
-
-def full(folder: Path) -> Shelf:
-    """A shelf on which everything is expected to be."""
-    return Shelf(folder, nothing_is_played)
 
 
 def cell(measure: str, row: str, *values: float | None, **told: Any) -> Cell:

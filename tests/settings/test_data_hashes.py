@@ -71,12 +71,3 @@ def test_it_is_one_hash_over_handles_and_examples():
     assert data_hash(population(ALL)) == digest.hexdigest()
     away = tuple(replace(c, train=examples(0, 0)) for c in ALL)
     assert data_hash(population(away)) == ""
-
-
-def test_whoever_stays_before_the_one_that_left_is_not_read_again():
-    own = tuple(replace(c, train=examples(2, i)) for i, c in enumerate(ALL))
-    left = own[: 2 * EVERY] + own[2 * EVERY + 1 :]
-    hashes, expected = DataHashes(), data_hash(population(left))
-    hashes.of(population(own))
-    own[0].train.inputs.add_(1)  # nobody does: what was read before still counts
-    assert hashes.of(population(left)) == expected != data_hash(population(left))

@@ -1,10 +1,8 @@
 """Populations from settings, of data sets that the tests write."""
 
-import pytest
-
-from covey import Config, DataError, Streams
+from covey import Config, Streams
 from covey.settings.clients import population_and_notes
-from data.layouts import write_celeba, write_leaf, written
+from data.layouts import write_leaf, written
 
 
 def settings(folder, name, **population):
@@ -23,17 +21,3 @@ def test_the_settings_reach_the_deal(tmp_path):
     for client in population.clients:
         assert len({*client.train.labels.tolist(), *client.holdout.labels.tolist()}) == 1
     assert [len(each) for each in population.non_members] == [3, 3]
-
-
-def test_alpha_reaches_the_deal():
-    config = Config.of(
-        {"population": {"clients": 4, "partition": {"name": "dirichlet", "alpha": 1e-9}}}
-    )
-    population, _ = population_and_notes(config, None, Streams(0))
-    assert all(len(set(c.train.labels.tolist())) == 1 for c in population.clients)
-
-
-def test_several_labels_per_image_are_not_for_one_class_each(tmp_path):
-    write_celeba(tmp_path / "celeba")
-    with pytest.raises(DataError, match=r"celeba: model.task = .multiclass.*multilabel"):
-        population_and_notes(settings(tmp_path, "celeba"), None, Streams(0))

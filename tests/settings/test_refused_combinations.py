@@ -22,11 +22,8 @@ data.noise = 0.1
 engine.name = "flower" & engine.precision = "bfloat16"
 engine.name = "flower" & method.initialisation = "groups"
 engine.name = "flower" & method.name = "local"
-engine.name = "flower" & method.pooling = "risk"
 engine.name = "flower" & method.pooling = 0.5
 engine.name = "flower" & model.task = "multilabel"
-engine.name = "flower" & model.task = "regression"
-engine.name = "flower" & model.task = "tokens"
 engine.name = "flower" & risk.name = "plugins.risk_confidence:ConfidenceGap"
 engine.name = "flower" & risk.name = "oracle"
 engine.name = "flower" & risk.name = "shadow"
@@ -48,7 +45,6 @@ privacy.client_noise = 1.0 & train.cohort_size = 5
 privacy.secure_sums = true & train.cohort_size = 4
 train.cohort_size = 5 & train.participation = 0.5
 train.cohort_size = 5 & leaving.store_updates = 2
-method.initialisation = "groups" & method.num_clusters = 1
 method.initialisation = "groups" & method.num_clusters = 3
 method.name = "local" & leaving.request_probability = 0.2
 method.pooling = "risk" & model.task = "regression"
@@ -66,7 +62,42 @@ privacy.client_noise = 1.0
 privacy.record_noise = 1.0
 privacy.selection_noise = 1.0
 leaving.store_updates = 2
+engine.name = "flower" & privacy.record_clip = 1.0 & privacy.record_noise = 1.0
+engine.name = "flower" & fedavg & leaving.store_updates = 1
+data.name = "linear-mixture" & numbers
+population.holdout = 0 & risk.name = "client"
+population.holdout = 0 & no risk & method.select_on = "holdout"
+method.selection = {"name": "priced", "target_share": 0.2} & method.max_newcomers = 0.25
+sound & aggregation.partition = "mdav"
+sound & aggregation.distance = "cosine"
+sound & aggregation.weights = "examples"
+sound & aggregation.max_distance = 2.0
+sound & aggregation.epsilon = 0.0
+sound & aggregation.noise = "paper"
+client noise & aggregation.name = "anonymity-sets"
+client noise & aggregation.name = "plugins.aggregation_trimmed:TrimmedByNumber"
+client noise & aggregation.weights = "examples"
+client noise & method.pooling = 0.5
+client noise & train.participation = 0.5
+choices under noise & method.name = "fedavg"
+choices under noise & method.name = "local"
+choices under noise & method.selection = "threshold"
+choices under noise & method.selection = "covey:select_by_loss"
+choices under noise & method.initialisation = "warm"
 """
+SHORT: dict[str, dict[str, Any]] = {
+    "fedavg": {"method.name": "fedavg"},
+    "numbers": {"model.task": "regression"},
+    "no risk": {"risk.name": "none"},
+    "sound": {
+        "aggregation.name": "anonymity-sets",
+        "aggregation.noise": "sound",
+        "aggregation.partition": "public-random",
+        "aggregation.epsilon": 4.0,
+    },
+    "client noise": {"privacy.client_clip": 1.0, "privacy.client_noise": 1.0},
+    "choices under noise": {"privacy.selection_noise": 1.0, "method.initialisation": "random"},
+}
 
 
 @pytest.mark.parametrize("line", REFUSED.strip().splitlines())
@@ -81,7 +112,8 @@ def settings_of(line: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for each in line.split(" & "):
         key, _, value = each.partition(" = ")
-        replace_setting(settings, key.split("."), json.loads(value))
+        for name, one in (SHORT.get(each) or {key: json.loads(value)}).items():
+            replace_setting(settings, name.split("."), one)
     return settings
 
 
@@ -91,6 +123,11 @@ method.name = "fedavg" & leaving.store_updates = 2
 engine.name = "flower" & method.selection = "threshold"
 engine.name = "flower" & train.cohort_size = 5
 metrics = ["top-k", {"name": "top-k", "k": 1}]
+sound
+client noise
+client noise & method.name = "fedavg" & train.participation = 0.5
+client noise & method.num_clusters = 1 & train.participation = 0.5
+choices under noise & method.name = "ifca"
 """
 
 

@@ -11,7 +11,6 @@ from covey.base.own_code import only_from
 from covey.data.population import read_organisations
 from covey.runtime.anchors import ask_witness, log_heads, write_witnessed
 from covey.runtime.folder import RunFolder
-from covey.runtime.reading import read_record
 from covey.runtime.secrets import unacknowledged
 from covey.unlearning.signature import (
     fingerprint,
@@ -21,7 +20,7 @@ from covey.unlearning.signature import (
     signing_key,
 )
 from runtime.witnesses import Witness, serving
-from slow.mutations import of_json, of_toml
+from slow.mutations import of_json
 from slow.reading import Reader, kept
 
 
@@ -29,7 +28,6 @@ def anchoring_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     home, key = RunFolder(folder / "run"), signing_key()
     (proof,), (receipt,) = home.proofs.glob("*.json"), home.receipts.glob("*.json")
     yield "receipts", kept(receipt, _changed_fails(proof, receipt), of_json)
-    yield "receipts of a run", kept(receipt, lambda: read_record(home), of_json)
     (salt,) = home.unacknowledged.iterdir()
     yield "unacknowledged salts", kept(salt, lambda: unacknowledged(home, key))
     yield from _witnesses(folder, home, proof)
@@ -76,9 +74,3 @@ def attested_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     table = folder / "organisations.csv"
     honest = b"name, organisation\nsite-1, A hospital\nsite-2, Another\n"
     yield "organisations.csv", Reader(table, honest, lambda: read_organisations(table))
-    tables = folder / "organisations.toml"
-    honest = b'site-1 = "A hospital"\nsite-2 = "Another"\n'
-    yield (
-        "organisations.toml",
-        Reader(tables, honest, lambda: read_organisations(tables), of_toml),
-    )

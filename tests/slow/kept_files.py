@@ -7,7 +7,6 @@ import tomli_w
 import torch
 from pydantic import TypeAdapter
 
-from checkpoint_files import newest_checkpoint
 from covey import RiskEstimate, Streams, run, verify
 from covey.base.figure import Figure
 from covey.data.source import DataProfile
@@ -57,10 +56,6 @@ def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield "requests", kept(asked, lambda: list(home.queued_requests()), of_json)
     state = max(home.checkpoints.glob("*.safetensors"))
     yield "states", kept(state, lambda: load_state(state), of_safetensors)
-    yield (
-        "the newest state",
-        kept(state, lambda: newest_checkpoint(home.checkpoints), of_safetensors),
-    )
 
 
 def beside_readers(folder: Path) -> Iterator[tuple[str, Reader]]:

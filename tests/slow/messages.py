@@ -1,6 +1,5 @@
 """Readers of what servers and nodes send to each other."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,15 +62,4 @@ def array_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
         content = RecordDict({**encode(REPLY), "update": record})
         return reply_of(content, PENDING)
 
-    def with_shape() -> object:
-        try:
-            told = json.loads(path.read_bytes())
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(told, dict):
-            return None
-        size = told.get("shape")
-        return with_array(**{**told, "shape": tuple(size) if isinstance(size, list) else size})
-
     yield ("arrays", Reader(path, honest.data, lambda: with_array(data=path.read_bytes())))
-    yield ("shapes of arrays", Reader(path, json.dumps(shape).encode(), with_shape, of_json))

@@ -5,6 +5,7 @@
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import distribution
 
 from packaging.requirements import Requirement
@@ -40,6 +41,7 @@ def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> Non
                 needed(canonicalize_name(wanted.name), inner, seen)
 
 
+@cache
 def all_needed() -> dict[str, str]:
     """Return every distribution, and the first of covey's extras that needs it."""
     found: dict[str, str] = {}

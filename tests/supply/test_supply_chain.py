@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 from supply.licences import all_needed, licence_of, page
-from supply.vulnerabilities import report
 
 ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.MULTILINE)
@@ -36,16 +35,3 @@ def test_everything_that_is_needed_is_pinned():
 def test_the_pins_with_hashes_are_the_pins():
     hashed = pins("constraints.hashes.txt")
     assert {**hashed, "torch": pins("constraints.txt")["torch"]} == pins("constraints.txt")
-
-
-def test_what_was_not_looked_up_is_no_clean_bill():
-    unknown = {"name": "a", "skip_reason": "not found"}
-    clean = {"name": "b", "version": "1", "vulns": []}
-    bad = {**clean, "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}
-    said, code = report({"dependencies": [unknown, clean]})
-    assert code == 0
-    assert said.startswith("1 of 2")
-    assert "NOT audited" in said
-    said, code = report({"dependencies": [bad]})
-    assert code == 1
-    assert "b 1: CVE-1, repaired in 2" in said

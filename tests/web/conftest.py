@@ -28,7 +28,7 @@ LEAVING = {
     "population.clients": 6,
     "population.examples_per_client": 20,
     "population.audit_examples": 0,
-    "model.name": "mlp",
+    "model.name": "linear",
     "train.local_epochs": 1,
     "risk.every": 2,
 }

@@ -20,7 +20,6 @@ from covey.base.events import (
     RiskMeasured,
     RoundMeasured,
     RunStarted,
-    SumPerturbed,
     kind_and_body,
 )
 from covey.base.figure import Figure, RiskEstimate
@@ -35,19 +34,11 @@ HOSTILE_FOLDER = INERT.replace("/", "\u2215")
 
 @dataclass(frozen=True)
 class Story:
-    """How a run goes on.
-
-    Attributes:
-        cohort: clients of each round.
-        noise: whether sums are released under noise.
-        hostile: whether names hold what a browser must not run.
-    """
+    """How a run goes on; `hostile`: names hold what a browser must not run."""
 
     rounds: int = 12
     clients: int = 20
     clusters: int = 3
-    cohort: int = 20
-    noise: bool = False
     sets: bool = False
     hostile: bool = False
 
@@ -110,17 +101,12 @@ class Writer:
         if t % 5 == 0:
             yield from map(self._risk, range(story.clusters), [t] * story.clusters)
         cohort = self.handles
-        if story.cohort < story.clients:
-            cohort = list(self.random.choice(self.handles, story.cohort, replace=False))
-            cohort = sorted(map(str, cohort))
         for handle in cohort[:: 4 + 2 * t]:
             self.chosen[handle] = (self.chosen[handle] + 1) % story.clusters
         yield CohortSampled(tuple(cohort))
         yield ClientsAssigned({h: self.chosen[h] for h in cohort}, "clients")
         if story.sets:
             yield AnonymitySetsFormed(0, (tuple(sorted(cohort)),), (None,))
-        if story.noise:
-            yield from (SumPerturbed(j, 1.0, 20.0, 1.0) for j in range(story.clusters))
         sizes = np.bincount(list(self.chosen.values()), minlength=story.clusters)
         counted = tuple(int(n) for n in sizes)
         yield ModelsMerged(f"{t:064x}", counted)

@@ -62,6 +62,7 @@ def settled(client: TestClient) -> str:
     return page
 
 
+@pytest.mark.slow
 def test_a_request_goes_from_the_first_form_to_its_closing(root: Path):
     client = browser(root)
     assert NAME in add(client, reference="letter 17")
@@ -82,19 +83,6 @@ def test_a_request_goes_from_the_first_form_to_its_closing(root: Path):
     with read_register(root / "requests") as held:
         assert held.request("1").is_closed
     assert NAME not in client.get("/requests/1").text
-
-
-def test_two_names_on_one_form_are_one_request(root: Path):
-    client = browser(root)
-    page = add(client, names=f"{NAME}\r\nsite 7", basis="access", reference="<b>x")
-    assert f"{NAME}, site 7" in page
-    assert "<b>x" not in page
-    shown = send(client, "/requests/1/answer")
-    assert "No run knows site 7" in shown
-    confirmed = re.search(r'name="confirmed" value="(\w+)"', shown)
-    assert confirmed is not None
-    send(client, "/requests/1/answer", confirmed=confirmed[1])
-    assert "request-1-2.zip" in settled(client)
 
 
 def test_what_was_not_shown_is_not_answered(root: Path):
@@ -134,15 +122,6 @@ def test_the_token_of_another_session_is_refused(root: Path):
     second.get(app.link)
     data = {"form_token": token(first), "names": NAME, "received": "2026-01-31"}
     assert second.post("/requests", data=data, headers=OWN).status_code == 403
-
-
-def test_a_form_of_another_kind_or_too_long_is_refused(root: Path):
-    client = browser(root)
-    given = token(client)
-    as_json = client.post("/requests", json={"form_token": given}, headers=OWN)
-    assert as_json.status_code == 403
-    long = {"form_token": given, "names": "x" * 70_000}
-    assert client.post("/requests", data=long, headers=OWN).status_code == 403
 
 
 def test_without_write_no_form_is_shown_or_taken(root: Path):

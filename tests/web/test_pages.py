@@ -6,30 +6,23 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import covey
 from covey.base.history import RoundRow
-from covey.ledger.store import Ledger
 from covey.report.page import write_report
 from covey.runs.pages import reported
 from covey.runtime.folder import RunFolder
-from covey.web.pages import picture_of
-from covey.web.runs import FollowedRun, Snapshot
+from covey.web.runs import FollowedRun
 from recorded import contents
 from web.conftest import Visitor
 from web.stories import HOSTILE_FOLDER, INERT, Story, written
 
 Visit = Callable[[Path], Visitor]
-
-
-def clock() -> str:
-    return "2030-01-01T12:00:00Z"
 
 
 def words(text: str) -> str:
@@ -115,46 +108,6 @@ def test_a_run_says_live_what_its_report_says(visitor: Visitor, shown: Path, tmp
     assert run.ledger_head in live
 
 
-def test_every_picture_of_every_page_is_an_svg_with_words_beside_it(visitor: Visitor):
-    keys = [path.removeprefix("/runs/") for path in visitor.runs().values()]
-    compared = f"/compare?run={keys[0]}&run={keys[1]}"
-    paths = [*visitor.runs().values(), compared]
-    shown = [each for p in paths for each in re.findall(r"<img ([^>]*)>", settled(visitor, p))]
-    assert len(shown) > 6
-    for each in map(html.unescape, shown):
-        assert re.search(r'alt="[^"]{20,}"', each)
-        source = re.findall(r'src="([^"]+)"', each)[0]
-        if source.startswith("data:image/svg+xml;base64,"):
-            continue
-        assert re.fullmatch(r"/[\w/.?&=-]+", source)
-        answer = visitor.client.get(source)
-        assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
-        assert answer.text.rstrip().endswith("</svg>")
-        assert "<script" not in answer.text
-
-
-def test_pictures_are_drawn_once_for_a_head_and_not_for_each_round(tmp_path: Path):
-    with written(tmp_path / "live", Story()) as writer, ThreadPoolExecutor(1) as reader:
-        run = FollowedRun("key", "live", tmp_path / "live", reader)
-        writer.play()
-        rounds_of(run)
-        first, shown = picture_of(run, "risk"), run.pictured()
-        assert picture_of(run, "risk") is first
-        writer.play()
-        assert len(rounds_of(run)) == 2
-        assert run.pictured() is shown, "it was drawn a moment ago"
-        assert picture_of(run, "risk") is first
-
-
-def test_a_proof_is_checked_where_it_lies(visitor: Visitor, shown: Path):
-    proof = next((shown / "real" / "proofs").glob("*.json"))
-    path = f"{visitor.runs()['real']}/proofs/{proof.stem}"
-    page = words(settled(visitor, path))
-    assert "No check failed" in page
-    for check in covey.verify(proof, shown / "real").checks:
-        assert " ".join(check.detail.split()) in page
-
-
 def test_a_changed_proof_is_said_to_be_one(shown: Path, tmp_path: Path, visit: Visit):
     run = shutil.copytree(shown / "real", tmp_path / "roots" / "real")
     proof = next((run / "proofs").glob("*.json"))
@@ -162,19 +115,6 @@ def test_a_changed_proof_is_said_to_be_one(shown: Path, tmp_path: Path, visit: V
     visitor = visit(tmp_path / "roots")
     page = words(settled(visitor, f"{visitor.runs()['real']}/proofs/{proof.stem}"))
     assert "failed. Do not rely on this proof" in page
-
-
-def test_an_audit_is_shown_and_one_that_lacks_figures_is_not_believed(
-    visitor: Visitor, shown: Path, tmp_path: Path, visit: Visit
-):
-    page = words(visitor.get(f"{visitor.runs()[HOSTILE_FOLDER]}/audit"))
-    assert f"0, loss{INERT} 0.610 [0.550, 0.670]" in page
-    run = shutil.copytree(shown / HOSTILE_FOLDER, tmp_path / "roots" / "run")
-    path = run / "audit" / "audit.json"
-    for changed in ("{}", "[]", path.read_text().replace('"accuracies"', '"other"')):
-        path.write_text(changed)
-        other = visit(tmp_path / "roots")
-        assert "audit.json cannot be read" in other.get(f"{other.runs()['run']}/audit")
 
 
 def test_a_card_has_the_answers_that_a_plan_has(visitor: Visitor, shown: Path):
@@ -191,44 +131,6 @@ def test_a_card_has_the_answers_that_a_plan_has(visitor: Visitor, shown: Path):
         assert option.possible or option.reason in page
 
 
-def test_a_name_leads_to_its_card_and_stays_out_of_the_address(visitor: Visitor, shown: Path):
-    name, handle = sorted(covey.load(shown / "real").names.items())[0]
-    path = f"{visitor.runs()['real']}/clients"
-    answer = visitor.client.get(path, params={"name": name})
-    assert answer.url.path == f"{path}/{handle}"
-    assert not answer.url.query
-    nobody = visitor.client.get(path, params={"name": f"{INERT}nobody"})
-    assert "No client of this run has that name" in nobody.text
-    assert INERT not in nobody.text
-
-
-def test_who_left_has_a_card_without_a_name(visitor: Visitor, shown: Path):
-    (left,) = covey.load(shown / "real").history.left
-    page = words(settled(visitor, f"{visitor.runs()['real']}/clients/{left.handle}"))
-    assert "A client that left" in page
-    assert "answered: retrain. Its name was erased" in page
-
-
-def test_a_request_stands_by_its_day_with_its_runs(visitor: Visitor, shown: Path):
-    page = words(visitor.get("/requests"))
-    assert "2026-02-28" in page  # a month after the 31st of January
-    assert "late" in page
-    (path,) = re.findall(r'href="(/requests/[^"]+)"', visitor.get("/requests"))
-    case = words(visitor.get(path))
-    assert sorted(covey.load(shown / "real").names)[0] in case
-    assert "not answered" in case
-    assert "real" in case
-
-
-def test_two_runs_stand_side_by_side(visitor: Visitor, shown: Path):
-    keys = [path.removeprefix("/runs/") for path in visitor.runs().values()]
-    page = words(visitor.get(f"/compare?run={keys[0]}&run={keys[1]}"))
-    assert "Difference" in page
-    assert "Choose" not in page
-    accuracy = covey.load(shown / "real").summary.accuracy.overall
-    assert f"{accuracy:.3f}" in page
-
-
 def test_a_change_within_a_tick_of_the_clock_is_seen(tmp_path: Path):
     with written(tmp_path / "live", Story()) as writer, ThreadPoolExecutor(1) as reader:
         run = FollowedRun("key", "live", tmp_path / "live", reader)
@@ -243,50 +145,6 @@ def test_a_change_within_a_tick_of_the_clock_is_seen(tmp_path: Path):
         assert ledger.stat().st_size == size
         os.utime(ledger, ns=(tick, tick))  # as if no time had passed
         assert len(rounds_of(run)) == 2
-
-
-def test_what_tells_nothing_new_is_no_news(tmp_path: Path):
-    with written(tmp_path / "live", Story()) as writer, ThreadPoolExecutor(1) as reader:
-        run = FollowedRun("key", "live", tmp_path / "live", reader)
-        writer.play()
-        rounds_of(run)
-        version = run.version
-        for _ in range(3):  # the file was touched, and tells what it told
-            os.utime(run.folder.ledger_path)
-            rounds_of(run)
-        assert run.version == version
-
-
-class HeldBack(Executor):
-    """Runs what it was given only when told to."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Callable[[], object]] = []
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any):
-        self.waiting.append(lambda: fn(*args, **kwargs))
-        return Future[Any]()
-
-    def catch_up(self) -> None:
-        while self.waiting:
-            self.waiting.pop(0)()
-
-
-class SlowlyGlanced(FollowedRun):
-    """A run whose reader gets to the end while a page still glances."""
-
-    def _glanced(self) -> Snapshot:
-        found = super()._glanced()
-        assert isinstance(self._reader, HeldBack)
-        self._reader.catch_up()
-        return found
-
-
-def test_a_slow_glance_does_not_hide_what_was_read_meanwhile(tmp_path: Path):
-    with written(tmp_path / "live", Story()) as writer:
-        writer.play()
-        run = SlowlyGlanced("key", "live", tmp_path / "live", HeldBack())
-        assert run.look().is_whole
 
 
 def rounds_of(run: FollowedRun) -> Sequence[RoundRow]:
@@ -307,41 +165,3 @@ def test_a_run_that_another_process_writes_is_read_meanwhile(tmp_path: Path, vis
         card = f"{run}/clients/{writer.handles[0]}"
         assert "retrain yes" in words(settled(visitor, card))
         assert "running" in words(visitor.get("/"))
-
-
-def test_a_damaged_ledger_is_said_to_be_one(shown: Path, tmp_path: Path, visit: Visit):
-    run = shutil.copytree(shown / "real", tmp_path / "roots" / "real")
-    with closing(sqlite3.connect(run / "ledger.sqlite")) as connection, connection:
-        connection.execute("UPDATE events SET body = '{}' WHERE position = 5")
-    visitor = visit(tmp_path / "roots")
-    page = words(visitor.get(visitor.runs()["real"]))
-    assert "The ledger is broken at position 5" in page
-
-
-@pytest.mark.parametrize("file", ["ledger.sqlite", "config.toml"])
-def test_files_of_no_sense_end_in_a_page(shown: Path, tmp_path: Path, visit: Visit, file: str):
-    run = shutil.copytree(shown / "real", tmp_path / "roots" / "real")
-    (run / file).write_bytes(b"\xff\x00 = no sense")
-    visitor = visit(tmp_path / "roots")
-    path = visitor.runs()["real"]
-    for each in ("", "/clients", "/proofs", "/audit"):
-        visitor.get(path + each)
-
-
-def test_noise_is_accounted_for_on_the_page(tmp_path: Path, visit: Visit):
-    with written(tmp_path / "noisy", Story(noise=True, clusters=1)) as writer:
-        writer.play(4)
-    visitor = visit(tmp_path)
-    page = words(settled(visitor, visitor.runs()["noisy"]))
-    guarantee = covey.load(tmp_path / "noisy").guarantee.guarantee
-    assert guarantee is not None
-    assert f"epsilon {guarantee.epsilon:.3f} spent" in page
-
-
-def test_the_ledger_may_be_opened_to_be_written_while_pages_are_open(tmp_path: Path, visit: Visit):
-    with written(tmp_path / "run", Story()) as writer:
-        writer.play()
-    visitor = visit(tmp_path)
-    visitor.get(visitor.runs()["run"])
-    with Ledger.open(tmp_path / "run" / "ledger.sqlite", clock) as ledger:
-        assert ledger.last_round() == 0
