@@ -17,12 +17,7 @@ from covey.base.events import (
     RunRolledBack,
 )
 from covey.base.figure import Figure, RiskEstimate
-from covey.unlearning.participation import (
-    AnonymitySet,
-    Participation,
-    latest_models,
-    participation_of,
-)
+from covey.unlearning.participation import AnonymitySet, Participation, participation_of
 from covey.unlearning.plan import Influence, influences_on, sizes_left
 
 
@@ -76,12 +71,6 @@ def test_a_story_folded_by_hand():
     assert found.sets_of("nobody") == ()
     assert found.first_round("B") == 0
     assert found.first_round("nobody") is None
-
-
-def test_the_newest_models_are_those_after_pooling():
-    assert latest_models(STORY) == "pooled"
-    shared = ClientsAssigned({"A": 0, "B": 0}, "shared")
-    assert latest_models([(0, shared), (0, ModelsMerged("one model", (2,)))]) is None
 
 
 def test_who_speaks_for_a_leaver():
