@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cases.tiny import ONE, THREE, TWO, load
+from cases.tiny import ONE, THREE, load
 from covey import RunError, answer_requests, verify, write_packs
 from covey.desk.pack import RunStatement, _templates
-from covey.desk.register import Entry, ToDo, read_register, register_at
+from covey.desk.register import Entry, ToDo, register_at
 from covey.desk.requests import add_request, correct_request
 
 DAY = date.today() - timedelta(days=3)
@@ -69,10 +69,8 @@ def test_a_pack_says_and_proves_what_was_answered(own):
         assert {each.date_time[:3] for each in inside.values()} == {date.today().timetuple()[:3]}
         assert archive.read(inside["statement.html"]).decode() == page
     assert pack.sha256 == sha256(pack.archive.read_bytes()).hexdigest()
-    assert (pack.archive.stat().st_mode & 0o777, pack.folder.stat().st_mode & 0o777) == (
-        0o600,
-        0o700,
-    )
+    modes = [each.stat().st_mode & 0o777 for each in (pack.archive, pack.folder)]
+    assert modes == [0o600, 0o700]
 
 
 def test_recipients_and_names_are_text_whatever_is_in_them(own, runs):
@@ -80,15 +78,6 @@ def test_recipients_and_names_are_text_whatever_is_in_them(own, runs):
     (pack,) = write_packs(own)
     assert "<script" not in page_of(pack)
     assert page_of(pack).count("&lt;script&gt;") == 2, "the reference, and the recipient once"
-
-
-def test_a_place_stands_once_for_two_names_and_two_requests(register, runs):
-    add_request(register, [runs / "solved"], [ONE, TWO], "erasure", DAY)
-    answer_requests(register, [runs / "solved"], reports=False)
-    with read_register(register) as held:
-        where = [(each.kind, each.where) for each in held.view("1").by_hand]
-    assert len(where) == len(set(where))
-    assert len({pack.folder for pack in write_packs(register)}) == 2
 
 
 def test_access_says_what_is_held_and_changes_nothing(register, runs):
@@ -102,15 +91,6 @@ def test_access_says_what_is_held_and_changes_nothing(register, runs):
     assert annex["runs"][0]["held"]["places"]
     assert "proof" not in annex["runs"][0]
     assert (runs / "solved" / "ledger.sqlite").read_bytes() == before
-
-
-def test_a_stop_says_what_the_model_still_holds(register, runs):
-    answer(register, runs, basis="restriction")
-    (pack,) = write_packs(register)
-    told = text_of(page_of(pack))
-    assert "Nothing was erased" in told
-    assert "still holds what it learnt from them in rounds 1 to 2" in told
-    assert "to do by hand" not in told
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -131,20 +111,12 @@ def test_every_fact_has_a_sentence_in_every_language(language):
     assert len(seen) == len(SAID) + len(ENDED)
 
 
-def test_nothing_is_handed_over_from_another_proof(own, runs):
-    (path,) = (runs / "solved" / "proofs").glob("*.json")
-    path.write_text(path.read_text().replace("subtract", "retrain"))
-    with pytest.raises(RunError, match="SHA-256"):
-        write_packs(own)
-    path.unlink()
-    with pytest.raises(RunError, match="Restore it"):
-        write_packs(own)
-
-
 def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
     """Not even if the register was told of the forged one."""
     (path,) = (runs / "solved" / "proofs").glob("*.json")
     path.write_text(path.read_text().replace('"rounds_replayed": 1', '"rounds_replayed": 0'))
+    with pytest.raises(RunError, match="SHA-256"):
+        write_packs(own)
     with register_at(own) as held:
         (given,) = held.request("1").runs.values()
         digest = sha256(path.read_bytes()).hexdigest()
@@ -154,13 +126,3 @@ def test_nothing_is_handed_over_from_a_proof_that_fails_a_check(own, runs):
     shutil.rmtree(runs / "solved")
     with pytest.raises(RunError, match="Restore it"):
         write_packs(own)
-
-
-@pytest.mark.parametrize(("language", "words"), [("en", "stronger"), ("de", "stärkere")])
-def test_only_who_can_still_get_a_stronger_answer_reads_of_one(language, words):
-    entry = Entry(names=("A",), received="2026-10-01", basis="erasure", language=language)
-    view = {"name": "A", "entry": entry, "received": DAY, "today": DAY, "left": []}
-    view |= {"runs": [RunStatement("X", "removed")], "has_proofs": True}
-    page = _templates().get_template(f"statement.{language}.html")
-    for weaker in (True, False):
-        assert (words in page.render(view | {"has_weaker": weaker})) == weaker

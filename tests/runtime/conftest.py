@@ -37,6 +37,13 @@ def tiny(**sections: Any) -> Config:
     return Config.of(merged)
 
 
+def excluding(config: Config, *clients: str) -> Config:
+    """Return settings of the same run, which never meets some clients."""
+    told = config.model_dump()
+    told["population"]["exclude"] = list(clients)
+    return Config.of(told)
+
+
 @pytest.fixture(scope="session")
 def whole(once: Callable[[str, Make], Path]) -> Callable[[Config], Run]:
     """Play a run once, whoever asks for it; nobody may write into its folder."""
@@ -105,7 +112,6 @@ place, name = {
     "delete": (answers, "delete_from"),
     "keep": (answers, "keep_subtracted"),
     "save": (loop, "save_state"),
-    "records": (changing, "keep_records"),
     "state": (changing, "keep_subtracted"),
     "change": (Ledger, "append_between"),
     "aside": (record_changes, "set_aside_from"),

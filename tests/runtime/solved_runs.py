@@ -1,10 +1,19 @@
-"""A small run of solved heads, and what stands in its ledger."""
+"""A small run of solved heads, what stands in its ledger, and what its heads should be."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from covey import Config, Examples, load
+from covey.base.events import ClientsAssigned
+from covey.base.params import model_hash
+from covey.engine.fixed_features import params_of
+from covey.models.ridge_state import ClusterSums
+from covey.models.ridge_sums import WEIGHT_STEPS
+from covey.runtime.folder import RunFolder
+from covey.settings.run import build_run
 from covey.unlearning.participation import latest_models
-from recorded import events_of
+from recorded import events_of, facts
 
 POOLING, LAMBDA = 0.3, 0.5
 SOLVED: dict[str, Any] = {
@@ -24,3 +33,32 @@ SOLVED: dict[str, Any] = {
 
 def model_of(folder: Path) -> str | None:
     return latest_models(events_of(folder))
+
+
+def held_by(config: Config, *without: str) -> dict[str, Examples]:
+    """What each client but some trains on."""
+    clients = build_run(config).population.clients
+    return {c.name: c.train for c in clients if c.name not in without}
+
+
+def computed(folder: Path, held: Mapping[str, Examples]) -> str:
+    """The heads of sums over these records, in the clusters that are recorded."""
+    built, names = build_run(RunFolder.existing(folder).config()), load(folder).names
+    chosen: dict[str, int] = {}
+    for each in facts(folder, ClientsAssigned):
+        chosen |= each.clusters if each.by != "final" else {}
+    assert set(names) == set(held)
+    fresh = built.algorithm.init(built.streams).clusters
+    d, records = fresh[0]["head.weight"].shape[1] + 1, built.records
+    assert records is not None
+    by_handle = {names[name]: examples for name, examples in held.items()}
+    counted = {h: (chosen[h], WEIGHT_STEPS) for h in by_handle}
+    sums = tuple(
+        records.sums(((by_handle[h], w) for h, (c, w) in counted.items() if c == j), d)
+        for j in range(2)
+    )
+    known = ClusterSums(pooling=(POOLING,) * 2, regularisation=(LAMBDA,) * 2)
+    known = known.of(sums, counted)
+    in_each = known.clients_per_cluster()
+    heads = (params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2))
+    return model_hash(tuple(heads))

@@ -10,14 +10,7 @@ import torch
 
 from covey import ConfigError, RunError
 from covey.ledger.requests import Request
-from covey.runtime.copies import (
-    Copy,
-    copies_of,
-    erase_from_copies,
-    keep_copy,
-    record_copy,
-    settle_copies,
-)
+from covey.runtime.copies import Copy, copies_of, erase_from_copies, record_copy, settle_copies
 from covey.runtime.exports import export_model, exported_hashes, model_bytes
 from covey.runtime.folder import RunFolder
 from ledger.served import SERVED
@@ -94,13 +87,6 @@ def test_after_a_denial_models_stay_and_pages_do_not(folder: RunFolder, tmp_path
     assert not picture.exists()
 
 
-def test_a_second_time_after_a_crash_tells_the_same(folder: RunFolder, tmp_path: Path):
-    put(folder, folder.exports / "old", recipient="a hospital")
-    put(folder, tmp_path / "outside")
-    first = fates(folder, 0)
-    assert fates(folder, 0) == first
-
-
 def test_an_export_without_a_record_is_found_where_exports_lie(folder: RunFolder):
     folder.exports.mkdir()
     (folder.exports / "x.safetensors").write_bytes(model_bytes(OLD))
@@ -152,35 +138,6 @@ def test_the_record_of_a_run_inside_the_run_outlives_it(folder: RunFolder, tmp_p
         erase_from_copies(folder, "anna", NAMES)
     assert copies_of(inner) == ()
     assert fates(folder, 3) == {"outside": ("outside", True), "inside": ("deleted", True)}
-
-
-def test_what_is_written_again_for_nobody_replaces_its_record(folder: RunFolder, tmp_path: Path):
-    put(folder, tmp_path / "x", recipient="a clinic")
-    put(folder, tmp_path / "x", NEW)
-    put(folder, tmp_path / "x", OTHER)
-    # the clinic may hold what it was given, whatever lies in its place now
-    assert [c.recipient for c in copies_of(folder)] == ["a clinic", ""]
-    assert fates(folder, 0)["x"] == ("unchanged", False)
-    found = settle_copies(folder, request(0), exported_hashes([NEW, OTHER]))
-    assert [each.fate for each in found] == ["deleted", "unchanged"]
-
-
-def test_the_record_is_in_the_order_of_writing_whatever_the_clock_says(
-    folder: RunFolder, tmp_path: Path
-):
-    first = put(folder, tmp_path / "x", recipient="a clinic")
-    keep_copy(folder, replace(first, written="2999-01-01T00:00:00.000+00:00"))
-    for name in ("a school", "a firm"):
-        put(folder, tmp_path / "x", recipient=name)
-    found = [copy.recipient for copy in copies_of(folder)]
-    assert found == ["a clinic", "a school", "a firm"]
-
-
-def test_a_record_that_cannot_be_read_is_named(folder: RunFolder):
-    folder.copies.mkdir()
-    (folder.copies / "a.json").write_text("{")
-    with pytest.raises(RunError, match=r"a\.json must hold the record of a copy"):
-        copies_of(folder)
 
 
 def test_an_export_is_on_record_with_its_round_and_for_whom(play, tmp_path):

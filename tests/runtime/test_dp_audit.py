@@ -2,11 +2,8 @@
 
 import pytest
 
-from covey import RunError
 from covey.aggregation import mean as private
 from covey.base import rng
-from covey.dp.accountant import gaussian_epsilon
-from covey.engine import descent as steps
 from covey.models import ridge_state as noisy
 from covey.models.ridge_state import SumNoise
 from covey.runtime.dp_audit import audit_noise
@@ -44,15 +41,10 @@ def audited(settings):
     return found
 
 
-def test_the_noise_on_sums_is_delivered(audited):
-    found = audited(DRAWS, **CLIENT)
-    assert found.accounted == pytest.approx(gaussian_epsilon(0.5, 1e-5), abs=1e-3)
-    assert found.accounted < 2
-    assert found.holds
-    assert found.refuted.epsilon > 0.5
-
-
-@pytest.mark.parametrize("sections", [CLIENT, SOUND, {**SUMS, **RECORD}])
+@pytest.mark.parametrize(
+    "sections",
+    [CLIENT, *(pytest.param(e, marks=pytest.mark.slow) for e in (SOUND, {**SUMS, **RECORD}))],
+)
 def test_what_a_secret_draws_is_delivered(audited, monkeypatch, sections):
     asked: list[bytes] = []
     right = rng.SecretDraws
@@ -60,12 +52,6 @@ def test_what_a_secret_draws_is_delivered(audited, monkeypatch, sections):
     found = audited(500, **sections, secrets={"source": "os"})
     assert found.holds
     assert len(asked) == len(set(asked)) >= 1_000  # no key is used twice
-
-
-def test_halved_noise_of_a_secret_is_caught(audited, monkeypatch):
-    right = private.noisy
-    monkeypatch.setattr(private, "noisy", lambda u, std, g: right(u, std / 2, g))
-    assert not audited(DRAWS, **CLIENT, secrets={"source": "os"}).holds
 
 
 @pytest.mark.parametrize("draws", [DRAWS, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -83,16 +69,6 @@ def test_clipping_that_is_skipped_is_caught(audited, monkeypatch):
     assert not found.holds
 
 
-@pytest.mark.slow
-def test_the_noise_on_gradients_is_delivered_and_its_lack_is_caught(audited, monkeypatch):
-    assert audited(500, **RECORD).holds
-    right = steps.clipped_sum
-    monkeypatch.setattr(
-        steps, "clipped_sum", lambda model, batch, clip, task: right(model, batch, 4 * clip, task)
-    )
-    assert not audited(500, **RECORD).holds
-
-
 def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(audited, monkeypatch):
     found = audited(500, **SOUND)
     assert found.accounted < 2
@@ -102,20 +78,7 @@ def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(audite
     assert not audited(1_000, **SOUND).holds
 
 
-def test_the_noise_on_heads_is_delivered(audited):
-    found = audited(500, **SUMS, **RECORD)
-    assert found.mechanism == "record"
-    assert found.holds
-
-
-def test_one_noisy_release_of_sums_is_delivered(audited):
-    found = audited(1_000, **SUMS, **CLIENT)
-    assert found.mechanism == "client"
-    assert found.accounted == pytest.approx(gaussian_epsilon(0.5, 1e-5), abs=1e-3)
-    assert found.holds
-    assert found.refuted.epsilon > 0.2
-
-
+@pytest.mark.slow
 def test_halved_noise_on_sums_is_caught(audited, monkeypatch):
     right = SumNoise._std
     monkeypatch.setattr(SumNoise, "_std", lambda self: right(self) / 2)
@@ -127,8 +90,3 @@ def test_halved_noise_on_sums_is_caught(audited, monkeypatch):
 def test_a_bound_on_sums_that_is_skipped_is_caught(audited, monkeypatch):
     monkeypatch.setattr(noisy, "bounded_client", lambda rows, *_: rows)
     assert not audited(500, **SUMS, **CLIENT).holds
-
-
-def test_a_run_without_noise_has_nothing_to_test(audited):
-    with pytest.raises(RunError, match="this run adds none"):
-        audited(10)

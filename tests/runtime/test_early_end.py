@@ -2,8 +2,6 @@
 
 import os
 import signal
-from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -14,18 +12,14 @@ from cli.conftest import command
 from covey import Config, ConfigError, EarlyStopping, History, RunError
 from covey.base.figure import Figure
 from covey.base.history import RoundRow
-from covey.desk.runs import Reading, entry_of_folder
 from covey.ledger.store import Ledger
-from covey.runtime.evaluation import best_round, early_end
-from covey.runtime.folder import RunFolder
-from covey.settings.load import idle_settings
+from covey.runtime.evaluation import early_end
 from covey.settings.schema import StoppingConfig
 from runtime.test_on_round import SETTINGS, clients, model
 
 STOP = EarlyStopping(patience=2)
 STILL = {**SETTINGS, "rounds": 9, "train": {"learning_rate": 1e-9, "batch_size": 5}}
 """Nothing is learnt, so that no accuracy is better than the first one."""
-SAID = "ended early after round 3 of 9: no improvement of accuracy for 2 rounds"
 
 
 def played(out, stop: EarlyStopping | None = STOP, **changes):
@@ -67,13 +61,6 @@ def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(values, pa
         assert (found.rounds, found.best) == (len(values), best)
 
 
-def test_of_equal_rounds_the_first_is_the_best_and_risks_are_better_if_lower():
-    rows = [row(0, 0.5), row(1, 0.7), row(2, 0.7), row(3, None)]
-    assert best_round(rows, "accuracy") == (1, 0.7)
-    assert best_round([replace(r, over=5 - r.round_index) for r in rows], "over") == (3, 2.0)
-    assert best_round(rows, "over") is None
-
-
 def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
     short = played(tmp_path / "short", stop=None, rounds=3)
     assert len(ended.history.rounds) == 3
@@ -83,84 +70,23 @@ def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
     assert (event.rounds, event.planned, event.best_round) == (3, 9, 0)
 
 
-def test_everybody_says_so(ended):
-    assert (ended.summary.ended_early, ended.summary.rounds) == (SAID, 3)
-    assert SAID in ended._repr_html_()
-    assert SAID in ended.report().read_text("utf-8")
-    assert ended.history.ended_early.planned == 9
-    entry = entry_of_folder(ended.folder, "run", Reading(at=datetime.now(UTC)))
-    assert (entry.state, entry.reason, entry.rounds_played) == ("finished", SAID, 3)
-    assert SAID in command("runs", "list", ended.folder.parent)[1]
+def test_a_kill_after_the_decision_ends_in_the_same_ledger(ended, tmp_path, monkeypatch):
+    write = Ledger.append_between
 
+    def killed(ledger, *given):
+        write(ledger, *given)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-def test_resuming_does_nothing_more_and_whoever_leaves_is_replayed_up_to_the_end(tmp_path):
-    run = played(tmp_path / "run")
-    head = run.ledger_head
-    assert again(run.folder).ledger_head == head
-    never = {name: pair for name, pair in clients().items() if name != "c1"}
-    (left,) = run.forget("c1", "retrain")
-    assert left.answered.option.rounds_replayed == 3
-    assert len(run.history.rounds) == 3
-    assert run.history.finished is not None
-    assert run.history.ended_early is not None
-    config = Config.of({**STILL, "rounds": 3})
-    without = covey.run(lambda: model(), never, config, tmp_path / "never")
-    assert run.summary.model_hash == without.summary.model_hash
-    assert again(run.folder).ledger_head == run.ledger_head
-
-
-@pytest.mark.parametrize("method", ["append_between", "append"])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_around_the_decision_ends_in_the_same_ledger(ended, tmp_path, method, when):
-    """At the decision, or at the recorded end; both wrote something or nothing."""
     child = os.fork()
     if child == 0:
-        write = getattr(Ledger, method)
-
-        def killed(ledger, *given):
-            if method == "append" and given[0] < 3:
-                return write(ledger, *given)
-            if when == "after":
-                write(ledger, *given)
-            os.kill(os.getpid(), signal.SIGKILL)
-            return ""
-
-        setattr(Ledger, method, killed)
+        monkeypatch.setattr(Ledger, "append_between", killed)
         played(tmp_path / "run")
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert again(tmp_path / "run").ledger_head == ended.ledger_head
 
 
-def test_a_run_whose_clients_leave_meanwhile_is_not_cut_short_by_the_replay(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    done: list[int] = []
-
-    def leaving(each):
-        if each.round == 1 and not done:
-            done.append(1)
-            folder.queue_request("c1", "retrain")
-
-    config = Config.of(STILL)
-    run = covey.run(lambda: model(), clients(), config, folder.path, stop=STOP, on_round=leaving)
-    assert run.history.finished is not None
-    assert len(run.history.rounds) == 3
-
-
-def test_noise_that_is_accounted_for_and_one_round_leave_nothing_to_decide():
-    noise = {"record_clip": 1.0, "record_noise": 1.0}
-    settings = {
-        "stopping": {"figure": "accuracy"},
-        "privacy": noise,
-        "risk": {"name": "none"},
-        "method": {"name": "fedavg"},
-    }
-    with pytest.raises(ConfigError, match=r"stopping\.figure = 'accuracy' lets the models"):
-        Config.of(settings)
-    once = Config.of({"rounds": 1, "stopping": {"figure": "accuracy"}})
-    assert [each.key for each in idle_settings(once)] == ["stopping.figure"]
-
-
+@pytest.mark.slow
 def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_path):
     """`every` and `thin` alone would keep neither round 6 nor most others."""
     learning = {"learning_rate": 0.05, "batch_size": 5}

@@ -8,7 +8,6 @@ from covey import RiskEstimate, RunError, load
 from covey.base.figure import Figure
 from covey.data.source import DataProfile
 from covey.flower.memory import MemoryFolder, NodeMemory
-from covey.runtime.copies import copies_of, record_copy
 from covey.runtime.folder import FederationMetadata, RunFolder
 from covey.settings.load import that_matter
 from runtime.flips import changed_silently
@@ -30,13 +29,6 @@ def test_no_flip_in_what_is_known_of_a_federation_is_silent(tmp_path):
     FederationMetadata("run", profile, "/home").write(folder)
     path = tmp_path / "federation.json"
     assert not changed_silently(path, lambda: FederationMetadata.of(folder))
-
-
-def test_no_flip_in_the_record_of_a_copy_is_silent(tmp_path):
-    folder, told = RunFolder(tmp_path), {"recipient": "A clinic", "round_index": 3}
-    copy = record_copy(folder, "model", tmp_path / "x", "0f" * 32, **told)
-    path = folder.copies / f"{copy.id}.json"
-    assert not changed_silently(path, lambda: copies_of(folder))
 
 
 def test_no_flip_in_a_queued_request_names_another_client(tmp_path):

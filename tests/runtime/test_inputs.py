@@ -1,6 +1,7 @@
 """Runs over what people pass: settings, models, thresholds and data of their own."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import covey
-from covey import Config, ConfigError, Run, Streams
+from covey import Config, ConfigError, DataError, ModelError, Run
 from covey.data.examples import Preference
-from covey.membership.truth import Reference, beats_chance, blind_risk
 from covey.settings.clients import Overrides
 from covey.settings.run import build_run
-from runtime.bad_input import BAD, Reader, net, points, texts
 
 SETTINGS: dict[str, Any] = {
     "rounds": 2,
@@ -25,6 +24,83 @@ SETTINGS: dict[str, Any] = {
     "risk": {"name": "none"},
     "method": {"name": "fedavg"},
 }
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1), nn.Linear(3, 2))
+
+
+class Reader(nn.Module):
+    """An embedding, attention that drops, and the mean over the words."""
+
+    def __init__(self, words: int = 50) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(words, 4)
+        self.attend = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.attend(self.embed(ids)).mean(dim=1))
+
+
+def points(clients: int = 5) -> dict[str, tuple[Tensor, Tensor]]:
+    draws = torch.Generator().manual_seed(0)
+    inputs = torch.randn(clients, 10, 4, generator=draws)
+    return {f"c{i}": (x, (x[:, 0] > 0).long()) for i, x in enumerate(inputs)}
+
+
+def texts(clients: int = 4) -> dict[str, tuple[Tensor, Tensor]]:
+    """Clients whose texts are of class 1 where word 7 stands in front."""
+    draws = torch.Generator().manual_seed(0)
+    ids = torch.randint(8, 50, (clients, 10, 5), generator=draws)
+    labels = torch.arange(10) % 2
+    ids[:, labels == 1, 0] = 7
+    return {f"c{i}": (x, labels) for i, x in enumerate(ids)}
+
+
+class Raises(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        if len(input) > 2:
+            raise IndexError("row 2")
+        return super().forward(input)
+
+
+def one_left() -> dict[str, Any]:
+    clients = points()
+    clients["c4"] = (torch.randn(33, 4), torch.arange(33) % 2)  # 26 train: 25 and 1
+    return clients
+
+
+def of_one() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+
+
+SHAPES = [(torch.ones(4, 4), [0, 1, 0, 1]), (torch.ones(4, 5), [0, 1, 0, 1])]
+BAD: list[tuple[Callable[[], dict[str, Any]], type[Exception], str]] = [
+    (lambda: {"config": 3}, ConfigError, "covey.Config or a dict"),
+    (lambda: {"config": {"seed.x": 4, "seed": 1}}, ConfigError, "seed twice"),
+    (lambda: {"model": "mlp"}, ModelError, r"found a str.*model\.name"),
+    (lambda: {"model": lambda: 3}, ModelError, "lambda.* returned a int"),
+    (lambda: {"model": nn.LazyLinear(2)}, ModelError, "lazy layers"),
+    (lambda: {"model": nn.Linear(4, 3)}, ModelError, "2 outputs"),
+    (lambda: {"model": nn.Linear(5, 2)}, ModelError, "Linear raised RuntimeError"),
+    (lambda: {"model": lambda: Raises(4, 2)}, ModelError, "c0: .*Raises.*row 2"),
+    (lambda: {"model": of_one, "clients": one_left()}, ModelError, "c4: .*train.drop_last"),
+    (
+        lambda: {"model": lambda: Reader(40), "clients": texts()},
+        ModelError,
+        ".*IndexError.*Correct",
+    ),
+    (lambda: {"clients": {"ada": (torch.ones(4, 4), torch.ones(4))}}, DataError, "ada: model.task"),
+    (lambda: {"clients": SHAPES}, DataError, "must be of one kind"),
+    (lambda: {"thresholds": {"zoe": 0.5}}, ConfigError, "'zoe'.*no such client.*'c0'"),
+    (lambda: {"risk_weights": {"c0": np.nan}}, ConfigError, "c0 a number in"),
+    (
+        lambda: {"thresholds": {"c0": 0.5}, "config": {"secrets.source": "os"}},
+        ConfigError,
+        r"population\.preferences",
+    ),
+]
 
 
 def model_hash(result: Run) -> str:
@@ -65,46 +141,6 @@ def test_ids_reach_an_embedding_whole_and_attention_drops_by_the_clients_streams
     torch.testing.assert_close(dict(reference), dict(one), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"engine.name": "vmap"}, {"privacy": {"record_clip": 1.0, "record_noise": 0.1}}]
-)
-def test_ids_train_in_one_batch_and_under_noise(settings: dict[str, Any], tmp_path: Path):
-    def flat() -> nn.Module:
-        return nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(20, 2))
-
-    result = covey.run(flat, texts(), {**SETTINGS, **settings}, tmp_path / "run")
-    assert result.params(0)["0.weight"].isfinite().all()
-
-
-def test_the_blind_baseline_reads_ids_as_numbers():
-    draws = torch.Generator().manual_seed(0)
-    ids = torch.randint(50, (300, 5), generator=draws)
-    labels = torch.arange(300) % 2
-    config = Config.of({"data": {"name": "python"}, "model": {"name": "python"}})
-    for moved, beaten in ((0, False), (50, True)):
-        halves = [((ids[:150], labels[:150]), (ids[150:] + moved, labels[150:]))]
-        population = build_run(config, Overrides(lambda: Reader(100), halves)).population
-        blind = blind_risk(population.clients, Reference(()), Streams(0))
-        assert blind is not None
-        assert beats_chance(blind) == beaten
-
-
-def test_ids_in_files_reach_an_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "readers.py").write_text(
-        "from torch import nn\n"
-        "def bag():\n"
-        "    return nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(20, 2))\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    data = tmp_path / "data"
-    data.mkdir()
-    for name, (ids, labels) in texts().items():
-        np.savez(data / f"{name}.npz", x=ids.numpy(), y=labels.numpy())
-    settings = {**SETTINGS, "data": {"name": "npz", "dir": str(data)}, "model.name": "readers:bag"}
-    result = covey.run(config=settings, out=tmp_path / "run")
-    assert result.params(0)["0.weight"].shape == (50, 4)
-
-
 def test_a_clients_test_examples_are_its_holdout(tmp_path: Path):
     clients = points()
     halves = {name: ((x[:7], y[:7]), (x[7:], y[7:])) for name, (x, y) in clients.items()}
@@ -119,28 +155,6 @@ def test_a_clients_test_examples_are_its_holdout(tmp_path: Path):
     halves = {"c0": ((x, y), (x[:3], torch.tensor([0, 1, 2])))}
     config = Config.of({"data": {"name": "python"}, "model": {"name": "linear"}})
     assert build_run(config, Overrides(None, halves)).population.num_classes == 3
-
-
-def test_a_module_is_copied_and_its_weights_are_every_start(tmp_path: Path):
-    module = net()
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    given = Overrides(module, points())
-    assembled = build_run(Config.of({"data": {"name": "python"}}), given)
-    for seed in (1, 2):
-        drawn = assembled.init(Streams(seed))
-        assert all(torch.equal(drawn[name], before[name]) for name in before)
-    result = covey.run(module, points(), SETTINGS, tmp_path / "run")
-    assert all(torch.equal(module.state_dict()[name], before[name]) for name in before)
-    assert any("every cluster" in note for note in result.summary.notes)
-    made = build_run(Config.of({"data": {"name": "python"}}), Overrides(net, points()))
-    assert not any("as a module" in note for note in made.notes)
-
-
-def test_a_module_and_different_starts_exclude_each_other(tmp_path: Path):
-    config = {"method.initialisation": "random"}
-    with pytest.raises(ConfigError, match="whose weights are the start of all"):
-        covey.run(net(), points(), config, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def accepted(given: Overrides, **settings: Any) -> dict[str, Preference]:
@@ -186,13 +200,12 @@ def test_thresholds_are_kept_under_handles_for_a_run_that_is_carried_on(tmp_path
     assert written.count('"h-') == len(clients)
 
 
-@pytest.mark.parametrize("name", list(BAD))
+@pytest.mark.parametrize(("given", "kind", "said"), BAD)
 def test_bad_input_is_refused_with_its_name_and_a_remedy_before_anything_is_written(
-    name: str, tmp_path: Path
+    given: Callable[[], dict[str, Any]], kind: type[Exception], said: str, tmp_path: Path
 ):
-    given, kind, said = BAD[name]
     with pytest.raises(kind) as refused:
-        covey.run(**given(), out=tmp_path / "run")
+        covey.run(**{"model": net, "clients": points(), **given()}, out=tmp_path / "run")
     assert re.search(said, str(refused.value), re.DOTALL), refused.value
     assert re.search(r"[.)] [A-Z`]", str(refused.value))  # what is wrong, and what to do
     assert not list(tmp_path.glob("run/*"))

@@ -2,22 +2,20 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from covey import Config, Returning, RunError, load, resume, run, verify
+from covey import Returning, RunError, load, resume, verify
 from covey.base.events import RunRolledBack
 from covey.base.names import Basis
-from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.leaving import ForgetResult, put_down_requests
-from covey.runtime.places import explain_client
 from covey.runtime.planning import client_plans
 from recorded import events_of, facts, requests_of
+from runtime.conftest import excluding
 
 ONE, OTHER = PAIR = ("client-00002", "client-00005")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -38,21 +36,9 @@ def config(settings):
 
 
 @pytest.fixture(scope="module")
-def without(tmp_path_factory, config):
+def without(whole, config):
     """Where runs end that never met some clients."""
-    made: dict[tuple[str, ...], str] = {}
-
-    def ended(*clients: str) -> str:
-        if clients not in made:
-            told = config.model_dump()
-            told["population"]["exclude"] = list(clients)
-            out = tmp_path_factory.mktemp("without") / "run"
-            model = run(config=Config.of(told), out=out).summary.model_hash
-            assert model is not None
-            made[clients] = model
-        return made[clients]
-
-    return ended
+    return lambda *clients: whole(excluding(config, *clients)).summary.model_hash
 
 
 @pytest.fixture
@@ -74,11 +60,7 @@ def proof_of(done: ForgetResult) -> dict[str, Any]:
     return json.loads(done.answered.proof.read_text())
 
 
-def test_two_retrained_at_once_end_where_a_run_that_met_neither_ends(folder, without, tmp_path):
-    in_turn = shutil.copytree(folder, tmp_path / "in turn")
-    for name in (OTHER, ONE):
-        left(in_turn, name, answer="retrain")
-    assert hash_of(in_turn) == without(*PAIR)
+def test_two_retrained_at_once_end_where_a_run_that_met_neither_ends(folder, without):
     one, other = left(folder, ONE, OTHER, answer="retrain")
     assert hash_of(folder) == without(*PAIR)
     assert one.answered.model_hash == other.answered.model_hash == without(*PAIR)
@@ -122,29 +104,17 @@ def test_one_that_cannot_be_answered_keeps_all_of_them(folder):
 
 
 PROGRAM = """
-from pathlib import Path
-from covey import Returning, load
+from covey import load
 
 folder, answer, *clients = words
-clients = [Returning(*c.split("+")) if "+" in c else c for c in clients]
 load(folder).forget(clients, answer)
 """
 
 
-@pytest.mark.parametrize(
-    ("where", "calls"),
-    [
-        pytest.param("before serve", 0, marks=pytest.mark.slow),
-        pytest.param("after serve", 0, marks=pytest.mark.slow),
-        pytest.param("after append", 1, marks=pytest.mark.slow),
-        # the first proof is signed and its request closed, the second one is not
-        ("before answered", 1),
-    ],
-)
-def test_a_kill_while_two_are_answered_is_finished_by_resuming(
-    folder, without, killed, where, calls
-):
-    killed(PROGRAM, where, calls, folder, "retrain", *PAIR)
+@pytest.mark.slow
+def test_a_kill_while_two_are_answered_is_finished_by_resuming(folder, without, killed):
+    # the first proof is signed and its request closed, the second one is not
+    killed(PROGRAM, "before answered", 1, folder, "retrain", *PAIR)
     assert resume(folder).summary.model_hash == without(*PAIR)
     assert [state for state, _ in requests_of(folder)] == ["done", "done"]
     assert not set(load(folder).names) & set(PAIR)
@@ -206,62 +176,10 @@ def test_without_its_salt_nobody_comes_back(denied):
     assert kept(folder) == before
 
 
-def test_the_others_go_on_after_a_denial_and_count_on_it(denied, without):
-    folder, first = denied
-    left(folder, OTHER, answer="retrain")
-    assert kept(folder)[0] is not None
-    # a replay from the first round on took both out: nothing is left to be played
-    (done,) = left(folder, Returning(ONE, first.answered.salt), answer="retrain")
-    assert done.answered.option.rounds_replayed == 0
-    assert proof_of(done)["first_replayed_round"] is None
-    assert hash_of(folder) == without(*PAIR)
-
-
-@pytest.mark.slow  # by default: `put_down_requests`, which leaves what such a kill leaves
-@pytest.mark.parametrize(("where", "calls"), [("before serve", 0), ("after append", 1)])
-def test_a_kill_while_a_denied_client_is_retrained_needs_no_name(
-    denied, without, killed, where, calls
-):
-    folder, first = denied
-    back = f"{ONE}+{first.answered.salt}"
-    killed(PROGRAM, where, calls, folder, "retrain", back)
-    assert resume(folder).summary.model_hash == without(ONE)
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        states = [(each.state, each.answer, each.sealed) for each in ledger.requests()]
-    assert states == [("done", "deny", None), ("done", "retrain", None)]
-    assert len(list((folder / "proofs").glob("*.json"))) == 2
-    for path in folder.rglob("*"):
-        assert path.is_dir() or ONE.encode() not in path.read_bytes(), path
-
-
+@pytest.mark.slow
 def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
     folder, first = denied
     with load(folder).open() as session:
         put_down_requests(session, [Returning(ONE, first.answered.salt)], basis="erasure")
     assert hash_of(folder) != without(ONE)
     assert resume(folder).summary.model_hash == without(ONE)
-
-
-def test_who_asks_twice_before_anybody_answers_is_answered_once(folder):
-    handle = load(folder).names[ONE]
-    with Ledger.open(RunFolder(folder).ledger, lambda: "2030-01-01T00:00:00.000+00:00") as ledger:
-        for wanted in ("retrain", "deny"):
-            ledger.ask_all([NewRequest(handle, wanted)])
-    resume(folder)
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        states = [(each.state, each.answer) for each in ledger.requests()]
-    assert states[0] == ("done", "retrain")
-    assert states[1] == ("refused", "An earlier request of this client came first.")
-
-
-def test_a_word_in_the_folder_keeps_its_basis(folder):
-    existing = RunFolder.existing(folder)
-    existing.queue_request(ONE, "auto", "erasure")
-    existing.queue_request(OTHER, "auto")
-    before = explain_client(existing, ONE)
-    assert before.requests == ()
-    resume(folder)
-    with Ledger.read(existing.ledger) as ledger:
-        found = {each.basis: each.answer for each in ledger.requests()}
-    assert found["erasure"] == "retrain"
-    assert len(found) == 2

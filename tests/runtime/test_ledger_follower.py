@@ -1,16 +1,17 @@
 """A history that is folded as its ledger grows is the one that is folded at its end."""
 
 import sqlite3
-import zlib
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey import LedgerError
+import covey
+from covey import Config, LedgerError
 from covey.base.events import (
     ClientLeft,
     ClientsAssigned,
@@ -29,7 +30,9 @@ from covey.ledger import rows
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
 from covey.report.summary import summary
-from covey.runtime.ledger_record import EventReader, LedgerReader, LedgerRecord, glance
+from covey.runtime.folder import RunFolder
+from covey.runtime.ledger_record import EventReader, LedgerReader, LedgerRecord
+from covey.runtime.planning import read_client
 
 HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3")
 STEPS = st.lists(st.one_of(st.just("round"), st.just("look"), st.integers(0, 5)), max_size=14)
@@ -115,35 +118,6 @@ def played(tmp_path: Path) -> Path:
     return place
 
 
-def test_a_glance_tells_all_but_who_is_where(played: Path):
-    history = looked(LedgerReader(), played).history
-    with Ledger.read(played) as ledger:
-        seen = glance(ledger)
-    assert [r.accuracy for r in seen.rounds] == [r.accuracy for r in history.rounds]
-    assert [r.clients for r in seen.rounds] == [r.clients for r in history.rounds]
-    assert seen.measured == history.measured
-    assert seen.started == history.started
-    assert seen.assignment == {}
-
-
-def changed(place: Path, position: int) -> None:
-    with closing(sqlite3.connect(place)) as connection, connection:
-        (body,) = connection.execute("SELECT body FROM events WHERE position = ?", (position,))
-        text = zlib.decompress(body[0]).replace(b"0", b"1")
-        connection.execute(
-            "UPDATE events SET body = ? WHERE position = ?", (zlib.compress(text), position)
-        )
-
-
-@pytest.mark.usefixtures("in_small_pieces")
-def test_a_record_that_was_changed_is_noticed_where_it_stands(played: Path):
-    changed(played, 9)
-    reader = LedgerReader()
-    for _ in range(2):
-        with pytest.raises(LedgerError, match="position 9"):
-            looked(reader, played)
-
-
 @pytest.mark.parametrize(
     ("sealed", "problem"),
     [
@@ -167,26 +141,6 @@ def test_an_event_out_of_its_order_is_refused_however_often_it_is_read(
             reader.read(strange)
 
 
-def test_a_ledger_that_was_put_in_the_place_of_another_is_noticed(played: Path, tmp_path: Path):
-    reader = LedgerReader()
-    looked(reader, played)
-    played.unlink()
-    with Ledger.create(played, clock) as ledger:
-        for t in range(9):
-            ledger.append(t, a_round(t, t + 1))
-    with pytest.raises(LedgerError, match="not what was read before"):
-        looked(reader, played)
-
-
-def test_a_ledger_that_got_shorter_is_noticed(played: Path):
-    reader = LedgerReader()
-    looked(reader, played)
-    with closing(sqlite3.connect(played)) as connection, connection:
-        connection.execute("DELETE FROM events WHERE position > 6")
-    with pytest.raises(LedgerError, match="not what was read before"):
-        looked(reader, played)
-
-
 @pytest.mark.usefixtures("in_small_pieces")
 def test_a_table_that_says_something_else_than_the_events_is_noticed(played: Path):
     with closing(sqlite3.connect(played)) as connection, connection:
@@ -198,24 +152,35 @@ def test_a_table_that_says_something_else_than_the_events_is_noticed(played: Pat
     assert looked(LedgerReader(), played).history.rounds  # whose events are whole
 
 
-def test_reading_waits_for_no_writer_and_holds_none_up(played: Path):
-    reader = LedgerReader()
-    with Ledger.open(played, clock) as ledger:
-        before = looked(reader, played)
-        ledger.append(3, a_round(3, 3))
-        after = looked(reader, played)
-    assert (len(before.history.rounds), len(after.history.rounds)) == (3, 4)
+SETTINGS: dict[str, Any] = {
+    "rounds": 3,
+    "population": {"clients": 8, "examples_per_client": 10, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "train": {"participation": 0.7},
+    "risk": {"name": "none"},
+    "method": {"name": "ifca"},
+    "aggregation": {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 2},
+}
 
 
-def test_the_newest_events_are_listed_those_alike_as_one(played: Path):
-    latest = looked(LedgerReader(), played).latest(5)
-    assert [(each.position, each.kind, each.counts, each.number) for each in latest] == [
-        (19, "RoundMeasured", True, 1),
-        (18, "ClientsAssigned", True, 1),
-        (17, "CohortSampled", True, 1),
-        (16, "RiskMeasured", True, 1),
-        (15, "RunRolledBack", True, 1),
-    ]
-    assert [each.counts for each in looked(LedgerReader(), played).latest(9)] == [True] * 5 + [
-        False
-    ] * 4
+def test_the_table_of_participation_says_of_a_client_what_the_events_say(tmp_path, monkeypatch):
+    file = tmp_path / "own.csv"
+    whose = (f"client-{n:05d}, org-{n % 5}" for n in range(8))
+    file.write_text("\n".join(["name, organisation", *whose]))
+    population = {**SETTINGS["population"], "organisations": str(file)}
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    run = covey.run(config=Config.of({**SETTINGS, "population": population}), out=tmp_path / "run")
+    run.forget(min(run.names), "retrain")
+    with Ledger.read(RunFolder(run.folder).ledger) as ledger:
+        whole = LedgerReader().read(ledger).participation
+    for handle in run.names.values():
+        held, plan = read_client(RunFolder(run.folder), handle)
+        assert held.sets_of(handle) == whole.sets_of(handle)
+        assert held.trained.get(handle, {}) == whole.trained.get(handle, {})
+        assert held.first_trace(handle) == whole.first_trace(handle)
+        assert (held.counted, held.left, held.lingering) == (
+            whole.counted,
+            whole.left,
+            whole.lingering,
+        )
+        assert plan.options

@@ -11,7 +11,6 @@ import covey
 from covey import Config, Examples, PlayedRound, Recipe, ReferenceEngine, Streams, TrainingJob
 from covey.engine.cpu import ParallelEngine
 from covey.engine.vmap import VmapEngine
-from covey.runtime.folder import RunFolder
 
 SETTINGS = {
     "rounds": 4,
@@ -81,22 +80,6 @@ def test_a_callback_changes_nothing_and_what_it_raises_leaves_a_run_to_resume(tm
     assert resumed.ledger_head == alone.ledger_head
     covey.resume(tmp_path / "cut", lambda: model(), clients(), on_round=stop)
     assert rounds == [0, 1, 2, 3]
-
-
-def test_rounds_that_are_played_anew_are_marked(tmp_path):
-    told: list[PlayedRound] = []
-    folder = RunFolder(tmp_path / "run")
-
-    def leaving(row):
-        told.append(row)
-        if row.round == 1 and not row.again:
-            folder.queue_request("c1", "retrain")
-
-    played(folder.path, leaving)
-    first, again = ([(0, False), (1, False), (2, False)], [(0, True), (1, True), (2, True)])
-    assert [(each.round, each.again) for each in told] == [*first, *again, (3, False)]
-    assert "c1" in told[0].values
-    assert "c1" not in told[-1].values
 
 
 @pytest.mark.parametrize("engine", [ReferenceEngine, ParallelEngine, VmapEngine])

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from covey import ConfigError, RunError, load, resume, run, verify
-from covey.base.events import AnonymitySetsFormed, ClusterWaited, OrganisationsAttested
-from covey.data.population import read_organisations
+from covey.base.events import ClusterWaited, OrganisationsAttested
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.planning import client_plans
@@ -71,15 +70,6 @@ def test_sets_are_of_three_organisations_denials_count_them_and_are_proved(hidde
     assert all(held["size_left"] >= 2 for held in rounds)
 
 
-def test_the_default_changes_nothing(hidden, tmp_path):
-    plain = run(config=hidden(), out=tmp_path / "plain")
-    known = run(config=hidden(WHOSE), out=tmp_path / "known")
-    assert plain.summary.model_hash == known.summary.model_hash
-    assert facts(plain.folder, AnonymitySetsFormed)
-    assert not facts(plain.folder, OrganisationsAttested)
-    assert facts(known.folder, OrganisationsAttested)
-
-
 def test_what_is_unknown_or_too_few_is_refused(hidden, tmp_path):
     with pytest.raises(ConfigError, match=r"found no population\.organisations"):
         run(config=hidden(min_organisations=3), out=tmp_path / "run")
@@ -92,6 +82,7 @@ def test_what_is_unknown_or_too_few_is_refused(hidden, tmp_path):
         run(config=hidden(WHOSE, min_organisations=2, name="mean"), out=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_organisations_that_it_began_with(hidden, tmp_path):
     out = tmp_path / "run"
     run(config=hidden(WHOSE, min_organisations=3), out=out)
@@ -101,18 +92,3 @@ def test_a_run_goes_on_with_the_organisations_that_it_began_with(hidden, tmp_pat
     written(tmp_path / "organisations.csv", WHOSE)
     assert resume(out).summary.rounds
     assert not facts(out, ClusterWaited)
-
-
-def test_organisations_are_read_from_csv_and_toml(tmp_path):
-    path = tmp_path / "whose.toml"
-    path.write_text('client-00001 = " A "\n"b.c" = "A"\n')
-    assert read_organisations(path) == {"client-00001": "A", "b.c": "A"}
-    for text in ('a = ""', "a = 1", "a =", "[a]\nb = 'c'"):
-        path.write_text(text)
-        with pytest.raises(ConfigError, match=r"whose\.toml"):
-            read_organisations(path)
-    path = tmp_path / "whose.csv"
-    for text in ("x,y\n1,2", "name,organisation\na,A\na,B", "name,organisation\na,"):
-        path.write_text(text)
-        with pytest.raises(ConfigError, match=r"whose\.csv"):
-            read_organisations(path)

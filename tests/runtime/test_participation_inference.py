@@ -3,17 +3,17 @@
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
-from covey import Config, Examples, RunError, api, run
+from covey import Examples, RunError, api, run
 from covey.membership.truth import Reference
 from covey.runtime.auditing import finished_session
 from covey.runtime.folder import RunFolder
 from covey.runtime.participation_game import play_game
 from covey.settings.run import build_run
 
+pytestmark = pytest.mark.slow  # training a run that learns its clients by heart
 LEARNT_BY_HEART = {
     "rounds": 4,
     "population": {
@@ -44,7 +44,6 @@ def played(folder, **changed):
         return play_game(replace(session, run=run, whole=whole))
 
 
-@pytest.mark.slow
 def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     before = sorted(learnt.rglob("*"))
     rounds = []
@@ -80,70 +79,3 @@ def test_non_members_unlike_the_members_are_refused(learnt):
     )
     with pytest.raises(RunError, match="a classifier that never sees the model"):
         played(learnt, reference=Reference((black, black)))
-
-
-@pytest.mark.parametrize(
-    ("count", "said"), [(0, "up to 160 .* found 0"), (40, "up to 160 .* found 40")]
-)
-def test_too_few_non_members_are_refused_with_how_many_it_takes(learnt, count, said):
-    whole = build_run(RunFolder.existing(learnt).config()).reference.by_group
-    few = Reference(tuple(each.first(count) for each in whole))
-    with pytest.raises(RunError, match=f"at least 5 reserved clients .* {said}"):
-        played(learnt, reference=few)
-
-
-@pytest.mark.parametrize(
-    ("sections", "said"),
-    [
-        ({"audit": {"non_members": "pooled"}}, "'matched', found 'pooled'"),
-        ({"population": {"shift_per": "client"}}, "gives all images"),
-    ],
-    ids=["pooled", "per-client"],
-)
-def test_settings_that_make_reserved_clients_unlike_real_ones_are_refused(
-    settings, learnt, sections, said
-):
-    with pytest.raises(RunError, match=said):
-        played(learnt, config=settings(**sections))
-
-
-class StopError(Exception):
-    """Ends a run after its first round."""
-
-
-def test_an_unfinished_run_is_refused(settings, tmp_path):
-    def stop(history):
-        if history.rounds:
-            raise StopError
-
-    with pytest.raises(StopError):
-        run(config=settings(risk={"name": "none"}), out=tmp_path, observe=stop)
-    with pytest.raises(RunError, match="needs a finished run"):
-        api.load(tmp_path).game()
-
-
-def test_clients_with_their_own_data_have_no_reserved_ones(tmp_path):
-    draw = np.random.default_rng(0)
-    clients = [
-        (torch.from_numpy(draw.normal(size=(8, 4))).float(), torch.arange(8) % 2) for _ in range(3)
-    ]
-
-    def model() -> torch.nn.Module:
-        return torch.nn.Linear(4, 2)
-
-    config = Config.of({"rounds": 1, "method": {"name": "fedavg"}})
-    run(model, clients, config, out=tmp_path / "mine")
-    with pytest.raises(RunError, match="Play it on a simulated population"):
-        api.load(tmp_path / "mine", model, clients).game()
-
-
-def test_a_control_that_could_hide_nobody_is_refused(settings, tmp_path):
-    hiding = {
-        "method": {"name": "fedavg"},
-        "population": {"clients": 4, "audit_examples": 160},
-        "aggregation": {"name": "anonymity-sets", "min_anonymity": 4},
-        "risk": {"name": "none"},
-    }
-    run(config=settings(rounds=1, **hiding), out=tmp_path / "hidden")
-    with pytest.raises(RunError, match="at least 4 others, found 3"):
-        api.load(tmp_path / "hidden").game(control=True)

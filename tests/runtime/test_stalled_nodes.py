@@ -31,12 +31,6 @@ def test_models_stall_where_all_that_came_was_not_finite(facts, gone):
     assert list(divergences(with_stalled_clusters(FRESH, facts))) == gone
 
 
-def test_they_stay_stalled_until_an_update_is_accepted():
-    once = with_stalled_clusters(FRESH, (REFUSED, NOTHING))
-    assert divergences(with_stalled_clusters(once, (NOTHING,)))
-    assert not divergences(with_stalled_clusters(once, (SOMETHING,)))
-
-
 def test_a_node_is_refused_in_the_words_that_are_looked_for():
     flower = pytest.importorskip("covey.flower.messages")
     start = {"w": torch.zeros(2)}

@@ -15,7 +15,6 @@ from covey.unlearning.plan import (
     Option,
     WantedAnswer,
     answer_for,
-    cheapest,
     choose_answers,
     options,
     replay_kind,
@@ -83,14 +82,6 @@ def test_denials_at_once_are_those_of_one_after_the_other(drawn, gone):
         assert (choice.chosen is not None) == deny.possible
         if deny.possible:
             story = replace(story, left=(*story.left, each))
-
-
-@given(rounds, st.sampled_from(CLIENTS), st.sampled_from(["auto", "retrain"]))
-def test_one_alone_is_answered_as_ever(drawn, one, wanted):
-    story = played(drawn)
-    (choice,) = choose_answers(story, [WantedAnswer(one, wanted)], RULES)
-    assert choice.options == options(story, one, RULES)
-    assert choice.chosen == cheapest(choice.options, wanted)
 
 
 def test_a_set_that_loses_two_denies_only_the_first_by_hand():
@@ -164,24 +155,17 @@ SUMS = (PLAIN[0], Option("subtract", "", 2, 2, 1), *PLAIN[2:])
     [
         ("auto", "none", HIDDEN, "deny"),
         ("auto", "withdrawal", HIDDEN, "deny"),
+        ("auto", "withdrawal", PLAIN, "stop"),
         ("auto", "restriction", HIDDEN, "stop"),
         ("auto", "objection", HIDDEN, "stop"),
         ("retrain", "objection", HIDDEN, "retrain"),
         ("deny", "objection", HIDDEN, "a denial removes nothing from the model"),
-        ("stop", "erasure", HIDDEN, "a stop, which removes nothing"),
-        ("auto", "erasure", HIDDEN, "retrain"),
-        ("auto", "erasure", PLAIN, "retrain"),
-        ("deny", "restriction", HIDDEN, "deletes the client's name"),
-        ("retrain", "withdrawal", HIDDEN, "retrain"),
         ("deny", "erasure", HIDDEN, "a denial removes nothing from the model"),
+        ("stop", "erasure", HIDDEN, "a stop, which removes nothing"),
+        ("auto", "erasure", PLAIN, "retrain"),
         ("retrain", "restriction", HIDDEN, "deletes the client's name"),
-        ("auto", "restriction", PLAIN, "stop"),
-        ("auto", "withdrawal", PLAIN, "stop"),
         ("auto", "none", SUMS, "subtract"),
         ("auto", "erasure", SUMS, "subtract"),
-        ("retrain", "erasure", SUMS, "retrain"),
-        ("auto", "restriction", SUMS, "stop"),
-        ("subtract", "restriction", SUMS, "deletes the client's name"),
     ],
 )
 def test_the_basis_bounds_the_answer(wanted, basis, found, given_or_said):
@@ -192,27 +176,12 @@ def test_the_basis_bounds_the_answer(wanted, basis, found, given_or_said):
         answer_for(found, wanted, basis)
 
 
-def story_of(*entries):
-    """A round in which A, B, C and D hide together, and what came after it."""
-    first = (
-        (0, ClientsAssigned(dict.fromkeys("ABCD", 0), "mean")),
-        (0, AnonymitySetsFormed(0, (tuple("ABCD"),), (1.0,))),
-    )
-    return participation_of([*first, *entries])
-
-
 LEFT = (None, ClientLeft("A", "deny", ""))
 
 
 def chosen_again(story: Participation, wanted: str = "retrain"):
     (choice,) = choose_answers(story, [WantedAnswer("A", wanted)], RULES)
     return choice.chosen
-
-
-def test_who_was_denied_can_be_retrained_from_its_first_round():
-    assert chosen_again(story_of(LEFT)) == Option("retrain", "", 0, 0, 4)
-    assert chosen_again(story_of(LEFT), "deny") is None
-    assert chosen_again(story_of(LEFT), "auto") is None
 
 
 def test_who_was_denied_and_retrained_counts_once_and_in_no_set():

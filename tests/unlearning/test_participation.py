@@ -17,12 +17,7 @@ from covey.base.events import (
     RunRolledBack,
 )
 from covey.base.figure import Figure, RiskEstimate
-from covey.unlearning.participation import (
-    AnonymitySet,
-    Participation,
-    latest_models,
-    participation_of,
-)
+from covey.unlearning.participation import AnonymitySet, Participation, participation_of
 from covey.unlearning.plan import Influence, influences_on, sizes_left
 
 
@@ -78,20 +73,6 @@ def test_a_story_folded_by_hand():
     assert found.first_round("nobody") is None
 
 
-def test_the_newest_models_are_those_after_pooling():
-    assert latest_models(STORY) == "pooled"
-    shared = ClientsAssigned({"A": 0, "B": 0}, "shared")
-    assert latest_models([(0, shared), (0, ModelsMerged("one model", (2,)))]) is None
-
-
-def test_nothing_was_played():
-    found = participation_of([])
-    assert not found.sets
-    assert found.trained == {}
-    assert latest_models([]) is None
-    assert found.counted == {"risks": (), "prices": ()}
-
-
 def test_who_speaks_for_a_leaver():
     anybody = AnonymitySet(0, 0, frozenset("ABCD"), 1.0)
     assert anybody.plausible_members("A", frozenset()) == 3
@@ -145,9 +126,3 @@ def test_what_else_came_of_a_client_by_hand():
         Influence(1, "cluster size", 1, 3),
         Influence(2, "risk", 1, 0.6),
     ]
-
-
-def test_nothing_came_of_a_client_before_its_first_round():
-    late = [(t, each) for t, each in STORY if t in (None, 1)]
-    assert list(influences_on(late, "B")) == []
-    assert [each.what for each in influences_on(late, "D")] == ["price", "cluster size"]

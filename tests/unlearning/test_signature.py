@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey import ConfigError, LedgerError
+from covey import ConfigError
 from covey.unlearning.signature import (
     KeyRecord,
     SigningKey,
@@ -79,19 +79,9 @@ def test_a_changed_document_is_refused(document, name, value):
     assert verdicts({**signed, name: value}, [KEY.public_key()]) == [False, False]
 
 
-def test_signing_again_replaces_the_signature():
-    assert sign(KEY, sign(OTHER, {"a": 1})) == sign(KEY, {"a": 1})
-
-
 def test_another_key_is_valid_and_not_trusted():
     assert verdicts(sign(OTHER, {}), [KEY.public_key()]) == [True, False]
     assert verdicts(sign(OTHER, {}), []) == [True, False]
-
-
-def test_any_of_several_keys_is_trusted():
-    both = [KEY.public_key(), OTHER.public_key()]
-    assert verdicts(sign(KEY, {}), both) == [True, True]
-    assert verdicts(sign(OTHER, {}), both) == [True, True]
 
 
 def test_naming_the_trusted_key_over_a_strangers_signature_is_refused():
@@ -100,24 +90,13 @@ def test_naming_the_trusted_key_over_a_strangers_signature_is_refused():
     assert verdicts(forged, [KEY.public_key()]) == [False, False]
 
 
-@pytest.mark.parametrize("field", ["algorithm", "public_key", "fingerprint", "value"])
-@pytest.mark.parametrize("found", ["", None, 3, "A", "ü", "AAAA"])
-def test_a_malformed_field_is_refused_and_does_not_raise(field, found):
-    signed = sign(KEY, {})
-    signed["signature"][field] = found
-    assert verdicts(signed) == [False, False]
-    del signed["signature"][field]
-    assert verdicts(signed) == [False, False]
-
-
-@pytest.mark.parametrize("found", [None, 3, "text", [], {}])
-def test_a_malformed_signature_is_refused_and_does_not_raise(found):
-    assert verdicts({"signature": found}) == [False, False]
-
-
-def test_an_unsigned_document_and_one_that_is_not_json_are_refused():
+def test_a_malformed_signature_is_refused_and_does_not_raise():
+    own = sign(KEY, {})["signature"]
+    fields = [own | {name: found} for name in own for found in ("", None, "A", "ü", "AAAA")]
+    for found in (None, [], {}, *fields, *({**own, name: 3} for name in own)):
+        assert verdicts({"signature": found}) == [False, False], found
     assert verdicts({}) == [False, False]
-    assert verdicts({**sign(KEY, {}), "a": float("nan")}) == [False, False]
+    assert verdicts({"signature": own, "a": float("nan")}) == [False, False]
 
 
 def test_another_spelling_of_the_same_signature_is_refused():
@@ -128,11 +107,6 @@ def test_another_spelling_of_the_same_signature_is_refused():
     assert base64.b64decode(spelt) == base64.b64decode(value)
     signed["signature"]["value"] = spelt
     assert verdicts(signed) == [False, False]
-
-
-def test_only_json_can_be_signed():
-    with pytest.raises(LedgerError, match="only what JSON can say"):
-        sign(KEY, {"a": float("inf")})
 
 
 def test_a_fingerprint_is_eight_groups_of_four_digits():
@@ -164,42 +138,11 @@ def test_of_many_who_make_the_key_at_once_all_get_the_same(tmp_path: Path):
     assert len({fingerprint(each) for each in (*public, *published)}) == 1
 
 
-def test_a_link_to_nowhere_is_not_replaced(tmp_path: Path):
-    place = tmp_path / "key.pem"
-    place.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="Check the path"):
-        signing_key(place)
-    assert place.is_symlink()
-
-
-def test_the_default_place_is_the_users_configuration(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    key = signing_key()
-    named = signing_key(tmp_path / "config" / "covey" / "signing-key.pem")
-    assert named.public_key() == key.public_key()
-    monkeypatch.delenv("XDG_CONFIG_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    signing_key()
-    assert (tmp_path / ".config" / "covey" / "signing-key.pub.pem").is_file()
-
-
-def test_after_a_rotation_both_keys_are_trusted(tmp_path: Path):
-    place = tmp_path / "key.pem"
-    old = signing_key(place)
-    place.unlink()
-    new = signing_key(place)
-    assert new.public_key() != old.public_key()
-    trusted = trusted_keys(tmp_path / "key.pub.pem")
-    assert trusted == (old.public_key(), new.public_key())
-    assert verdicts(sign(old, {}), trusted) == [True, True]
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_key_that_others_may_touch_is_refused(tmp_path: Path, mode: int):
+def test_a_key_that_others_may_touch_is_refused(tmp_path: Path):
     place = tmp_path / "key.pem"
     signing_key(place)
-    place.chmod(mode)
-    with pytest.raises(ConfigError, match=f"mode 0600.*mode is 0{mode:o}"):
+    place.chmod(0o604)
+    with pytest.raises(ConfigError, match=r"mode 0600.*mode is 0604"):
         signing_key(place)
 
 
@@ -214,41 +157,23 @@ def public_pem(key) -> bytes:
 STRANGER = X25519PrivateKey.from_private_bytes(bytes(32))  # agrees, cannot sign
 
 
+TORN = re.sub(rb"\n.*\n-----END", b"\n-----END", public_pem(KEY))
+
+
 @pytest.mark.parametrize(
-    "pem", [b"", b"torn", private_pem(STRANGER)], ids=["empty", "torn", "other kind"]
+    ("read", "pem"),
+    [
+        *((signing_key, pem) for pem in (b"", b"torn", private_pem(STRANGER))),
+        *((trusted_keys, pem) for pem in (b"", private_pem(KEY), public_pem(STRANGER), TORN)),
+        (trusted_keys, public_pem(KEY) + public_pem(STRANGER)),
+    ],
 )
-def test_a_file_that_is_no_signing_key_is_refused(tmp_path: Path, pem: bytes):
+def test_a_file_that_holds_anything_but_keys_of_its_kind_is_refused(tmp_path, read, pem: bytes):
     place = tmp_path / "key.pem"
     place.touch(mode=0o600)
     place.write_bytes(pem)
     with pytest.raises(ConfigError, match="must be a PEM file of Ed25519 keys"):
-        signing_key(place)
-
-
-@pytest.mark.parametrize(
-    "pem",
-    [
-        b"",
-        private_pem(KEY),
-        public_pem(STRANGER),
-        public_pem(KEY) + public_pem(STRANGER),
-        re.sub(rb"\n.*\n-----END", b"\n-----END", public_pem(KEY)),
-    ],
-    ids=["empty", "private", "other kind", "mixed", "torn"],
-)
-def test_a_file_that_is_not_all_public_keys_is_refused(tmp_path: Path, pem: bytes):
-    place = tmp_path / "trusted.pem"
-    place.write_bytes(pem)
-    with pytest.raises(ConfigError, match="must be a PEM file of Ed25519 keys"):
-        trusted_keys(place)
-
-
-def test_a_folder_that_is_not_one_is_explained(tmp_path: Path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="Check the path"):
-        signing_key(tmp_path / "file" / "key.pem")
-    with pytest.raises(ConfigError, match="Check the path"):
-        trusted_keys(tmp_path / "nothing.pem")
+        read(place)
 
 
 def test_a_damaged_key_is_noticed_and_never_signs_as_another(tmp_path: Path):
@@ -256,7 +181,7 @@ def test_a_damaged_key_is_noticed_and_never_signs_as_another(tmp_path: Path):
     own, whole = signing_key(place).public_key(), place.read_bytes()
     published = public_keys_path(place).read_bytes()
     refused = 0
-    for _ in range(200):
+    for _ in range(80):
         at, bit = generator.randrange(len(whole)), generator.randrange(8)
         flipped = bytes([whole[at] ^ (1 << bit)])
         place.write_bytes(whole[:at] + flipped + whole[at + 1 :])
@@ -266,7 +191,7 @@ def test_a_damaged_key_is_noticed_and_never_signs_as_another(tmp_path: Path):
             assert str(place) in str(error)  # noqa: PT017 - one of the two has to be
             refused += 1
         assert public_keys_path(place).read_bytes() == published
-    assert refused > 100
+    assert refused > 40
 
 
 def test_a_damaged_key_of_ones_own_is_compared_with_the_published_one(tmp_path: Path):
@@ -277,14 +202,6 @@ def test_a_damaged_key_of_ones_own_is_compared_with_the_published_one(tmp_path: 
     place.write_bytes(private_pem(OTHER))
     with pytest.raises(ConfigError, match="damaged, or was exchanged"):
         signing_key(place)
-
-
-def test_a_key_of_ones_own_is_published_on_first_use(tmp_path: Path):
-    place = tmp_path / "key.pem"
-    place.touch(mode=0o600)
-    place.write_bytes(private_pem(OTHER))
-    assert signing_key(place).public_key() == OTHER.public_key()
-    assert trusted_keys(public_keys_path(place)) == (OTHER.public_key(),)
 
 
 def verdict(signer, at, place: Path) -> bool | None:
@@ -313,11 +230,7 @@ def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(tmp_pat
         signing_key(place)
     with pytest.raises(ConfigError, match="revoked already"):
         revoke_key(fingerprint(new), place)
-    assert signing_key_after(place) not in (old, new)
-
-
-def signing_key_after(place: Path):
-    return rotate_key(place).public_key()
+    assert rotate_key(place).public_key() not in (old, new)
 
 
 def test_public_keys_without_dates_count_always(tmp_path: Path):
