@@ -28,7 +28,7 @@ def answered(folder: Path) -> list[tuple[str, str, str]]:
 
 def test_a_denial_needs_no_node(build, answer):
     federation = build(HIDDEN)
-    run = federation.play(nodes=6).folder
+    run = federation.play(nodes=4).folder
     before = load(run).summary.model_hash
     held = answer("explain", run, LEAVER)
     assert held["rounds_trained"] == [0, 1]
@@ -48,16 +48,16 @@ def test_a_denial_needs_no_node(build, answer):
 def test_a_replay_is_put_down_and_served_by_whoever_plays_on(build, answer):
     federation = build(PLAIN)
     leaver = federation.files.pop(103)
-    never = federation.play("without", nodes=5)
+    never = federation.play("without", nodes=3)
     federation.files[103] = leaver
-    run = federation.play(nodes=6).folder
+    run = federation.play(nodes=4).folder
     assert load(run).summary.model_hash != never.summary.model_hash
     handle = load(run).names[LEAVER]
     words = ["forget", run, LEAVER, "--answer", "retrain"]
     told = {"client": LEAVER, "answer": "pending"}
     assert answer(*words)["answers"] == [told]
     federation.files.pop(103)
-    federation.play("run", nodes=6)
+    federation.play("run", nodes=4)
     assert answered(run) == [(handle, "retrain", "done")]
     assert load(run).summary.model_hash == never.summary.model_hash
     (proof,) = (run / "proofs").glob("*.json")
@@ -67,13 +67,13 @@ def test_a_replay_is_put_down_and_served_by_whoever_plays_on(build, answer):
 
 def test_while_somebody_plays_a_request_is_put_down(build, answer):
     federation = build(HIDDEN)
-    run = federation.play(nodes=6).folder
+    run = federation.play(nodes=4).folder
     with Ledger.open(RunFolder(run).ledger, lambda: "now"):
         told = answer("forget", run, LEAVER, "--answer", "auto")["answers"]
         refused("knows no client 'nobody'", "forget", run, "nobody", "--answer", "auto")
     assert told == [{"client": LEAVER, "answer": "pending"}]
     assert answered(run) == []
-    federation.play(nodes=6)
+    federation.play(nodes=4)
     ((_, wanted, state),) = answered(run)
     assert (wanted, state) == ("auto", "done")
     assert list((run / "asking").iterdir()) == []
@@ -87,6 +87,6 @@ def test_without_a_deployment_it_is_said_what_to_do(build, command):
     if command == "resume":
         settings = Config.of({**federation.settings, "engine": {"name": "flower"}})
         grid = federation.grid()
-        words = [Federated(settings).start(grid, federation.path / "run", 6).folder]
+        words = [Federated(settings).start(grid, federation.path / "run", 4).folder]
     refused("covey deploy init", command, *words)
     assert not (federation.path / "new").exists()

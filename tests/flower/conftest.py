@@ -113,10 +113,15 @@ def answering(
 
 @dataclass
 class Built:
-    """A federation's folder, and its nodes in this process."""
+    """A federation's folder, and its nodes in this process.
+
+    Attributes:
+        data: folder of the records that nodes and the simulation get.
+    """
 
     path: Path
     settings: Mapping[str, object]
+    data: Path
     files: dict[int, str] = field(default_factory=dict)
     wire: Wire = as_sent
     identities: dict[int, NodeInfo] = field(default_factory=dict)
@@ -125,6 +130,9 @@ class Built:
         """Write a node's file, in a folder of its name; return the node's id."""
         folder = self.path / (place or name)
         folder.mkdir(exist_ok=True)
+        own = self.path / "data" / f"{name}.npz"
+        if not own.is_symlink():
+            own.symlink_to(self.data / own.name)
         told = {
             "name": name,
             "seed": 0,
@@ -154,7 +162,7 @@ class Built:
         grid.files = self.files  # so that nodes can come and go
         return grid
 
-    def play(self, out: str = "run", nodes: int = 2) -> Run:
+    def play(self, out: str = "run", nodes: int = 4) -> Run:
         federated = Federated(self.path / "covey.toml")
         return federated.start(self.grid(), self.path / out, nodes)
 
@@ -181,11 +189,11 @@ def build(tmp_path: Path, own_data: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
 
     def built(
-        settings: Mapping[str, object], clients: Sequence[int] = range(6), data: Path = own_data
+        settings: Mapping[str, object], clients: Sequence[int] = range(4), data: Path = own_data
     ) -> Built:
-        (tmp_path / "data").symlink_to(data)
-        settings = {**settings, "data": {"name": "npz", "dir": str(data)}}
-        federation = Built(tmp_path, settings)
+        (tmp_path / "data").mkdir()
+        settings = {**settings, "data": {"name": "npz", "dir": str(tmp_path / "data")}}
+        federation = Built(tmp_path, settings, data)
         engine = {"engine": {"name": "flower"}}
         (tmp_path / "covey.toml").write_text(tomli_w.dumps({**settings, **engine}))
         for index in clients:

@@ -26,7 +26,7 @@ def federation(build, tmp_path):
     path.write_text("".join(f'{n} = "{o}"\n' for n, o in WHOSE.items()))
     population = {"thresholds": [0.5, 0.6], "organisations": str(path)}
     hiding = {"aggregation": HIDING, "population": population, "risk": {"name": "none"}}
-    found = build(settings_with(rounds=1, method={"name": "fedavg"}, **hiding))
+    found = build(settings_with(rounds=1, method={"name": "fedavg"}, **hiding), clients=range(6))
     for i, name in enumerate(NAMES):
         pem = f"-----BEGIN PUBLIC KEY-----\n{i}\n".encode()
         found.identities[100 + i] = NodeInfo(node_id=100 + i, public_key=pem, name=name)

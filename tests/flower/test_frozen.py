@@ -36,7 +36,7 @@ def test_only_what_trains_for_all_is_sent_and_it_ends_as_in_a_simulation(build):
         return [reply]
 
     federation.wire = watching
-    there = federation.play(nodes=6)
+    there = federation.play(nodes=4)
     assert names == {"head.weight"}
     assert there.params(0).keys() == Adapted().state_dict().keys()
     assert there.summary.model_hash == federation.simulated().summary.model_hash

@@ -22,7 +22,7 @@ KEEPING = settings_with(
 
 def test_nodes_keep_what_simulated_clients_keep(build):
     federation = build(KEEPING)
-    there, here = federation.play(nodes=6), federation.simulated()
+    there, here = federation.play(nodes=4), federation.simulated()
     assert there.summary.model_hash == here.summary.model_hash
     kept, apart = (last_state(each).kept(ClientMemory) for each in (here, there))
     assert apart.kept == {}

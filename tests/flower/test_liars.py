@@ -62,7 +62,7 @@ def test_who_lies_about_weight_or_length_spoils_no_model(
 
 
 def test_who_announces_far_more_than_most_moves_the_mean_by_five_of_them(build):
-    federation = build(settings(1, aggregation=BY_EXAMPLES))
+    federation = build(settings(1, aggregation=BY_EXAMPLES), clients=range(6))
     lies = {"train": weighing(1e9), "hello": announcing(examples=10**9)}
     federation.wire = lying(NAMES[:1], lies)
     result = federation.play(nodes=6)

@@ -22,7 +22,7 @@ SOME = {
     "learning_rate": 0.05,
 }
 FEDDYN = ("plugins.feddyn:FedDyn", {"alpha": 0.2})
-SCAFFOLD = ("plugins.scaffold:Scaffold", {"scale": 0.5, "clients": 6})
+SCAFFOLD = ("plugins.scaffold:Scaffold", {"scale": 0.5, "clients": 4})
 
 
 def settings_of(name, options, **sections):
@@ -44,7 +44,7 @@ def memory_of(federation, name):
 
 def test_what_clients_keep_is_the_same_as_in_a_simulation(build):
     federation = build(settings_of(*SCAFFOLD))
-    there, here = federation.play(nodes=6), federation.simulated()
+    there, here = federation.play(nodes=4), federation.simulated()
     assert there.summary.model_hash == here.summary.model_hash
     kept = last_state(here).kept(ClientMemory)
     apart = last_state(there).kept(ClientMemory)

@@ -19,7 +19,7 @@ from flower.test_federation import question_in
 
 FEATURES = {"filters": 8, "size": 3, "pool": 2}
 SLOW = pytest.mark.slow
-LAST = "client-00005"
+LAST = "client-00003"
 
 
 def solved(rounds: int = 4, risk: str = "none", **method: object) -> dict[str, object]:
@@ -37,7 +37,7 @@ RANDOM = solved(initialisation="random")
 @pytest.mark.parametrize("settings", [RANDOM, pytest.param(solved(risk="federated"), marks=SLOW)])
 def test_the_same_settings_end_in_the_same_bits(build, settings):
     federation = build(settings)
-    there, here = federation.play(nodes=6), federation.simulated()
+    there, here = federation.play(nodes=4), federation.simulated()
     assert there.summary.model_hash == here.summary.model_hash
     assert there.history.assignment == here.history.assignment
     same_risks(there, here)
@@ -61,7 +61,7 @@ def listened(federation: Built) -> list[tuple[str, int, str]]:
 def test_who_moves_is_asked_for_sums_and_nobody_once_nobody_moves(build):
     federation = build(solved(4))
     asked = listened(federation)
-    result = federation.play(nodes=6)
+    result = federation.play(nodes=4)
     names = {handle: name for name, handle in result.names.items()}
     before: Mapping[str, int] = {}
     choices = [e for e in all_of(ClientsAssigned, result) if e.by != "final"]
@@ -100,10 +100,10 @@ def test_who_sends_no_sums_in_order_comes_in_the_next_round(build, lost):
         return [] if lost else [Message(content, reply_to=question)]
 
     federation.wire = wire
-    result = federation.play(nodes=6)
+    result = federation.play(nodes=4)
     handle = result.names[liar]
     first, second, *_ = all_of(HeadsSolved, result)
-    assert (first.clients, second.clients) == ((5,), (6,))
+    assert (first.clients, second.clients) == ((3,), (4,))
     assert handle not in all_of(ClientsAssigned, result)[0].clusters
     assert all_of(AnswersMissing, result) == [AnswersMissing("sum", (handle,))] * lost
     for refused in all_of(AnswerRefused, result):
@@ -113,15 +113,15 @@ def test_who_sends_no_sums_in_order_comes_in_the_next_round(build, lost):
 
 
 def test_features_are_the_servers_or_the_client_stays_away(build):
-    federation = build(solved(2, num_clusters=1), clients=range(5))
+    federation = build(solved(2, num_clusters=1), clients=range(3))
     settings = (federation.path / "covey.toml").read_text()
     (federation.path / "other.toml").write_text(f"seed = 7\n{settings}")
     federation.node(LAST, config="../other.toml")
-    result = federation.play(nodes=6)
+    result = federation.play(nodes=4)
     assert {e.reason for e in all_of(AnswerRefused, result)} == {
         "it failed with ConfigError: look into the node's log"
     }
-    assert all_of(HeadsSolved, result)[-1].clients == (5,)
+    assert all_of(HeadsSolved, result)[-1].clients == (3,)
 
 
 class PowerCut(BaseException):
@@ -136,7 +136,7 @@ def own_keys(tmp_path, monkeypatch):
 def without_last(federation: Built) -> tuple[Run, Run]:
     """The run after the last client left, and its simulation."""
     RunFolder(federation.path / "run").queue_request(LAST, "subtract", "erasure")
-    there, here = federation.play(nodes=6), federation.simulated()
+    there, here = federation.play(nodes=4), federation.simulated()
     here.forget(LAST, "subtract")
     return there, covey.load(here.folder)
 
@@ -164,13 +164,13 @@ def changed_data(federation: Built) -> None:
 @pytest.mark.usefixtures("own_keys")
 @pytest.mark.parametrize(
     "before",
-    [lambda federation: federation.files.pop(105), changed_data],
+    [lambda federation: federation.files.pop(103), changed_data],
     ids=["its node is gone", "it sends others"],
 )
 def test_who_leaves_is_subtracted_to_the_bit(build, before):
     """By its own sums, or where it does not send them, from those of all who stay."""
     federation = build(solved(2, initialisation="random", pooling=0.3))
-    federation.play(nodes=6)
+    federation.play(nodes=4)
     before(federation)
     asked = listened(federation)
     there, here = without_last(federation)
@@ -181,7 +181,7 @@ def test_who_leaves_is_subtracted_to_the_bit(build, before):
     assert not all_of(AnswersMissing, there)
     proof_of(there)
     sent = {name for task, _, name in asked if task == "sum"}
-    assert (LAST in sent) == (105 in federation.files)
+    assert (LAST in sent) == (103 in federation.files)
 
 
 @SLOW
@@ -190,8 +190,8 @@ def test_where_sums_are_kept_nobody_is_asked_twice(build):
     """Neither who moves nor who leaves, and neither do those who stay."""
     federation = build(solved(2, initialisation="random", pooling=0.3, keep_sums=True))
     asked = listened(federation)
-    federation.play(nodes=6)
-    del federation.files[105]
+    federation.play(nodes=4)
+    del federation.files[103]
     there, here = without_last(federation)
     sent = [name for task, _, name in asked if task == "sum"]
     assert sorted(sent) == sorted({*sent, LAST})
@@ -205,7 +205,7 @@ def test_where_sums_are_kept_nobody_is_asked_twice(build):
 def test_a_subtraction_that_was_cut_is_finished(build):
     """After all of it is recorded."""
     federation = build(solved(2, num_clusters=2, initialisation="random"))
-    federation.play(nodes=6)
+    federation.play(nodes=4)
 
     def wire(question: Message, reply: Message) -> list[Message]:
         if question_in(question).asked.task == "settle":
@@ -215,9 +215,9 @@ def test_a_subtraction_that_was_cut_is_finished(build):
     RunFolder(federation.path / "run").queue_request(LAST, "subtract", "erasure")
     federation.wire = wire
     with pytest.raises(PowerCut):
-        federation.play(nodes=6)
+        federation.play(nodes=4)
     federation.wire = lambda _, reply: [reply]
-    there, here = federation.play(nodes=6), federation.simulated()
+    there, here = federation.play(nodes=4), federation.simulated()
     here.forget(LAST, "subtract")
     assert there.summary.model_hash == covey.load(here.folder).summary.model_hash
     proof_of(there)
