@@ -71,7 +71,7 @@ SMALL = sets(
     "rounds=3",
     "population.clients=6",
     "population.audit_examples=60",
-    "model.name=mlp",
+    "model.name=linear",
     "train.local_epochs=5",
     "risk.every=2",
 )
@@ -99,8 +99,8 @@ HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold":
 LEAVING: dict[str, Any] = {
     "rounds": 2,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "mlp"},
-    "train": {"local_epochs": 2},
+    "model": {"name": "linear"},
+    "train": {"local_epochs": 1},
     "risk": {"name": "none"},
     "method": {"name": "fedavg"},
     "engine": {"name": "reference"},

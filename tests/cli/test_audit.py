@@ -12,22 +12,17 @@ import torch
 
 import covey as package
 from auditor.tiny import halves, train
-from cli.conftest import refused, sets
+from cli.conftest import refused
 from covey import Examples
 from covey.base.as_json import json_of
 from json_schemas import check_json
 
-RATES = {"balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent"}
-ATTACK = """
-from covey.membership.attacks import of_label
-
-def confident(signals):
-    return of_label(signals.target, signals.labels)
-"""
-TINY = sets(
-    *("rounds=1", "population.clients=6", "model.name=mlp", "method.name=fedavg"),
-    *("risk.name=none", "population.audit_examples=300"),
-)
+TINY = {
+    "rounds": 1,
+    "model": {"name": "linear"},
+    "method": {"name": "fedavg"},
+    "risk": {"name": "none"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,89 +52,13 @@ def test_it_writes_what_it_prints_and_from_python_it_is_the_same(audited):
     assert told["source"] == printed["source"]
 
 
-def test_every_figure_has_an_interval_or_a_reason(audited):
-    for cluster in audited[1]["clusters"]:
-        assert cluster["members"] == cluster["non_members"]
-        for name in ("loss", "lira"):
-            figures = cluster["attacks"][name]
-            parts = [figures["overall"]]
-            for kind in ("by_group", "by_class", "by_difficulty"):
-                parts += figures[kind].values()
-            for part in parts:
-                assert set(part) >= RATES
-                for one in (part[rate] for rate in RATES):
-                    if one["value"] is None:
-                        assert one["reason"]
-                    else:
-                        assert one["low"] <= one["value"] <= one["high"]
-        assert any("needs at least 1,000" in reason for reason in cluster["unknown"])
-
-
-def test_a_person_gets_a_table_and_an_attack_of_ones_own(copy_of_ran, covey, tmp_path):
-    (tmp_path / "own_attack.py").write_text(ATTACK)
-    words = ["--references", "2", "--attack", "loss", "--attack", "own_attack:confident"]
-    code, out, err = covey("audit", copy_of_ran, *words)
-    assert code == 0, err
-    assert "balanced accuracy" in out
-    assert "needs at least 1,000 non-members" in out
-    assert "reference 2 of 2 played" in err
-    assert "reference 2 of 2" not in out
-    written = json.loads((copy_of_ran / "audit" / "audit.json").read_text())
-    for attacks in (cluster["attacks"] for cluster in written["clusters"]):
-        assert attacks["own_attack:confident"]["roc"] == attacks["loss"]["roc"]
-
-
-def test_a_mismatch_is_refused_with_the_blind_baseline(covey, answer):
-    turned = ("population.minority=[60, 80]", "population.majority=[60, 80]")
-    words = sets("audit.non_members=untransformed", "population.clients=12", *turned)
-    code, _, err = covey("run", *TINY, *words, "--out", "run")
-    assert code == 0, err
-    (cluster,) = answer("audit", "run", "--references", "2")["clusters"]
-    assert cluster["attacks"] == {}
-    assert "refused: a classifier that never sees the model" in cluster["reason"]
-
-
-def test_runs_from_python_need_their_model_and_clients_again(covey, tmp_path):
-    draw, y = np.random.default_rng(0), np.arange(40) % 2
-    clients = [
-        (
-            torch.from_numpy(draw.normal(y[:, None], 1, (40, 4)).astype(np.float32)),
-            torch.from_numpy(y),
-        )
-        for _ in range(3)
-    ]
-
-    def model() -> torch.nn.Module:
-        return torch.nn.Linear(4, 2)
-
-    settings = {"rounds": 2, "method": {"name": "fedavg"}, "train": {"learning_rate": 0.5}}
-    package.run(model, clients, package.Config.of(settings), out=tmp_path / "mine")
-    refused("model=..., clients=...).audit(...) there", "audit", tmp_path / "mine")
-    held = package.load(tmp_path / "mine", model, clients)
-    (cluster,) = held.audit(["loss", "rmia", "fedmia"], 2).clusters
-    assert set(cluster.attacks) == {"loss", "rmia", "fedmia"}
-    assert cluster.members == cluster.non_members == 24
-    assert cluster.background == 72
-    assert list(cluster.attacks["loss"].by_group) == ["everybody"]
-
-
-def test_the_participation_game_answers_a_program_and_a_person(covey):
-    code, _, err = covey("run", *TINY, "--out", "run")
-    assert code == 0, err
-    play = ["audit", "run", "--game", "participation"]
-    code, out, err = covey(*play, "--json")
-    assert (code, err) == (0, "")
-    game = json.loads(out)
+def test_the_participation_game_answers_a_program(answer):
+    package.run(config={**TINY, "population": {"clients": 6, "audit_examples": 300}}, out="run")
+    game = answer("audit", "run", "--game", "participation")
     assert game["participants"] == 6
     assert 0 <= game["low"] <= game["auc"] <= game["high"] <= 1
     assert (game["left"], game["left_reason"]) == (None, "nobody has left this run")
     assert game["control"] is None
-    code, out, err = covey(*play, "--control")
-    assert code == 0, err
-    assert "round 1/1" in err
-    assert f"AUC against {game['reserved']} reserved clients" in out
-    assert "in a run that never met them" in out
-    assert "left: nobody has left this run" in out
 
 
 # a classifier of one's own, without a run
@@ -187,29 +106,15 @@ def test_of_a_model_it_writes_what_it_prints(words, folder, ask, tmp_path):
     assert "<h1>Audit of mine:network" in Path(told["report"]).read_text()
 
 
-def test_people_get_a_table_and_what_is_withheld(words, folder, covey):
-    code, out, _ = covey(*words, "--weights", folder / "w.safetensors")
-    assert code == 0
-    assert "balanced accuracy" in out
-    assert "lira: withheld" in out
-    code, out, _ = covey(*words)  # a model without its weights is no model
-    assert (code, "no better than guessing" in out) == (1, True)
-
-
 class Bomb:
     def __reduce__(self):
         return (Path.touch, (Path("exploded"),))
 
 
-@pytest.mark.parametrize("name", ["bomb.pt", "other.pt", "not.safetensors"])
+@pytest.mark.parametrize("name", ["bomb.pt", "not.safetensors"])
 def test_weights_that_are_none_run_nothing(words, name, covey):
     path = Path(name)
-    if name == "bomb.pt":
-        path.write_bytes(pickle.dumps(Bomb()))
-    elif name == "other.pt":
-        torch.save({"weight": torch.zeros(2)}, path)
-    else:
-        path.write_bytes(b"nothing")
+    path.write_bytes(pickle.dumps(Bomb()) if name == "bomb.pt" else b"nothing")
     code, _, error = covey(*words, "--weights", path)
     assert code == 2
     assert "must h" in error or "must be a state dict" in error
@@ -220,13 +125,11 @@ def test_weights_that_are_none_run_nothing(words, name, covey):
     ("change", "sentence"),
     [
         (lambda w: w[:1], "found neither"),
-        (lambda w: [w[0], "runs/x", *w[1:]], "Give two commands"),
         (lambda w: [*w, "--epsilon"], "Give two commands"),
         (lambda w: [w[0], "runs/x", *w[3:]], "belong to --model"),
         (lambda w: w[:3], "needs --members and --non-members"),
         (lambda w: [*w, "--references", "3"], "there is no --train"),
         (lambda w: [*w[:2], "mine", *w[3:]], "must be package.module:function"),
-        (lambda w: [*w[:2], "mine:nothing", *w[3:]], "importing it failed"),
         (lambda w: [*w, "--attack", "fedmia"], "audit a run"),
     ],
 )
@@ -236,11 +139,6 @@ def test_what_does_not_go_together_is_said(words, change, sentence):
 
 # `covey guarantee`: an epsilon before a run is played, and what it is about
 
-ASPECTS = {
-    *("epsilon", "epsilon_claimed", "noise_multiplier", "relation"),
-    *("covers", "does_not_cover", "holds_if"),
-}
-
 
 def test_the_papers_noise_delivers_less_than_it_claims(answer):
     words = ("guarantee", "--noise", "paper")
@@ -248,31 +146,18 @@ def test_the_papers_noise_delivers_less_than_it_claims(answer):
     assert told["epsilon"] == pytest.approx(2.21, abs=0.01)
     assert told["epsilon_claimed"] == pytest.approx(1.0, abs=0.01)
     assert len(told["holds_if"]) == 3
-    assert set(told) >= ASPECTS
     told = answer(*words, "--epsilon", "8")  # it is the one that the paper prints
     assert told["sigma"] == pytest.approx(3.2235, abs=1e-3)
     assert told["epsilon"] == pytest.approx(27.64, abs=0.01)
 
 
-@pytest.mark.parametrize("noise", ["client", "record"])
-def test_noise_is_found_for_an_epsilon_and_keeps_it(answer, noise):
-    found = answer("guarantee", "--noise", noise, "--epsilon", "2", "--rounds", "10")
-    assert found["epsilon_claimed"] == 2
-    assert found["epsilon"] <= 2
-    z = found["noise_multiplier"]
-    back = answer("guarantee", "--noise", noise, "--sigma", z, "--rounds", "10")
+def test_noise_is_found_for_an_epsilon_and_keeps_it(answer):
+    words = ("guarantee", "--noise", "client", "--rounds", "10")
+    found = answer(*words, "--epsilon", "2")
+    assert found["epsilon"] <= found["epsilon_claimed"] == 2
+    back = answer(*words, "--sigma", found["noise_multiplier"])
     assert back["epsilon"] == pytest.approx(found["epsilon"])
-    assert set(found) >= ASPECTS
-
-
-def test_an_unusable_setting_looks_unusable(covey):
-    words = ("guarantee", "--noise", "client", "--sigma", "4.24")
-    code, out, _ = covey(*words)
-    assert code == 0
-    assert "mostly noise" in out
-    _, out, _ = covey(*words, "--clients", "5000", "--coordinates", "650")
-    assert "mostly noise" not in out
-    assert "does not cover" in out
+    assert {"relation", "covers", "does_not_cover", "holds_if"} <= set(found)
 
 
 def test_sound_noise_tells_the_epsilon_of_every_view(answer, covey):

@@ -1,6 +1,5 @@
 """The commands on runs do what they say, and --json is one object."""
 
-import csv
 import json
 import re
 import shutil
@@ -8,7 +7,6 @@ from io import StringIO
 from pathlib import Path
 
 import numpy as np
-import pytest
 import safetensors.torch
 from rich.console import Console
 
@@ -68,16 +66,6 @@ def test_the_resolved_config_runs_again_to_the_same_hash_and_in_words(ran, covey
     assert re.findall(r"^round (\d/3)", err, re.MULTILINE) == ["1/3", "2/3", "3/3"]
 
 
-def test_resume_of_a_finished_run_ends_with_the_same_and_its_baseline(ran, copy_of_ran, covey):
-    _, printed = ran
-    heads, own, fedavg, report = covey("resume", copy_of_ran)[1].splitlines()[-4:]
-    assert heads.split()[:2] == ["method", "accuracy"]
-    assert own.split()[:2] == ["ifca-mir", f"{printed['accuracy']['overall']:.3f}"]
-    assert fedavg.split()[0] == "fedavg"
-    assert report.startswith("report: ")
-    assert load(copy_of_ran).summary.model_hash == printed["model_hash"]
-
-
 def test_export_by_client_is_its_clusters_model(ran, answer, tmp_path):
     folder, _ = ran
     mine = answer("export", folder, "--client", "client-00003", "--out", "a.safetensors")
@@ -86,72 +74,22 @@ def test_export_by_client_is_its_clusters_model(ran, answer, tmp_path):
     assert safetensors.torch.load_file(tmp_path / "b.safetensors")
 
 
-def test_report_over_two_runs(ran, answer, tmp_path):
-    folder, _ = ran
-    answer("report", folder, folder / "baseline", "--out", "both.html")
-    assert "fedavg" in (tmp_path / "both.html").read_text()
-
-
-@pytest.mark.parametrize(("method", "risk"), [("ifca-mir", "±"), ("local", "unknown")])
-def test_a_terminal_shows_rounds_accuracy_risk_violations_and_time_left(
-    tmp_path, monkeypatch, method, risk
-):
+def test_a_terminal_shows_rounds_accuracy_risk_violations_and_time_left(tmp_path, monkeypatch):
     written = StringIO()
     wide = Console(file=written, force_terminal=True, width=100, height=40)
     monkeypatch.setattr(progress, "console", wide)
     settings = {
         "rounds": 2,
         "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
-        "model": {"name": "mlp"},
-        "method": {"name": method},
+        "model": {"name": "linear"},
         "risk": {"every": 1},
     }
     with progress.shown("example") as observe:
         run(config=Config.of(settings), out=tmp_path / "run", observe=observe)
     text = written.getvalue()
-    for word in ("round 2 of 2", "s left", "accuracy", "minority", "measured risk", risk):
+    for word in ("round 2 of 2", "s left", "accuracy", "minority", "measured risk", "±"):
         assert word in text
-    assert ("..." in text) == (method == "local")  # it has a cluster per client
     assert "clients are in a cluster whose measured risk is above" in text
-
-
-def test_sweep_plays_each_setting_once_and_reuses_runs(answer, covey, tmp_path):
-    (tmp_path / "small.toml").write_text(TINY)
-    over = ("--over", "method.name=fedavg,ifca-mir", "--over")
-    words = ("sweep", "small.toml", *over, "method.selection=threshold,weighted", "--out", "out")
-    first = answer(*words, "--seeds", "1")
-    assert len(first["runs"]) == 1 + 2  # FedAvg does not look at the selection
-    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/*/ledger*")}
-    assert answer(*words, "--seeds", "1")["rows"] == first["rows"]
-    code, told, _ = covey(*words, "--seeds", "1")
-    assert code == 0
-    for row in first["rows"]:
-        assert f"{row['accuracy']:.3f}" in told
-    assert stamps == {p: p.stat().st_mtime_ns for p in tmp_path.glob("out/*/ledger*")}
-
-
-def test_sweep_plays_a_run_for_each_threshold_though_nobody_asks_to_leave(answer, tmp_path):
-    settings = TINY.replace('initialisation = "random"', 'name = "fedavg"').replace("20\n", "40\n")
-    hidden = '[aggregation]\nname = "anonymity-sets"\nmin_anonymity = 4\n'
-    (tmp_path / "small.toml").write_text(settings + hidden)
-    over = ["--over", "aggregation.deniability_threshold=2,3"]
-    told = answer("sweep", "small.toml", *over, "--out", "out")
-    assert len(told["runs"]) == 2
-    lines = list(csv.DictReader((tmp_path / "out" / "sweep.csv").read_text().splitlines()))
-    assert [each["aggregation.deniability_threshold"] for each in lines] == ["2", "3"]
-    for line, row in zip(lines, told["rows"], strict=True):
-        assert (line["name"], float(line["accuracy"])) == (row["name"], row["accuracy"])
-
-
-@pytest.mark.slow
-def test_a_sweep_tells_what_does_nothing_in_any_of_its_runs(answer, tmp_path):
-    (tmp_path / "small.toml").write_text(TINY)
-    over = ["--over", "method.name=fedavg,ifca-mir"]
-    told = answer(
-        *("sweep", "small.toml", *over, "--out", "out"),
-        *sets("stopping.patience=3", "method.selection=loss"),
-    )
-    assert [each["key"] for each in told["unused_settings"]] == ["stopping.patience"]
 
 
 def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(covey, tmp_path):
@@ -174,14 +112,9 @@ def test_a_run_that_diverged_says_so_and_exits_with_1(covey):
     assert code == 1
     told = json.loads(out)
     assert told["diverged"]
-    unknown = ("count", "count_lower", "count_exposed", "by_group", "clients")
-    assert {told["violations"][key] for key in unknown} == {None}
+    assert told["violations"]["count"] is None
     assert all(c["risk"] is c["true_risk"] is None for c in told["clusters"])
     assert "run: the model of cluster 0 diverged" in err
-    code, out, err = covey("report", "run", "--json")
-    assert code == 1
-    assert [each["run"] for each in json.loads(out)["diverged"]][:1] == ["run"]
-    assert "the model of cluster 0 diverged" in err
     assert covey("resume", "run")[0] == 1
 
 
@@ -243,16 +176,6 @@ def test_runs_are_listed_where_they_are_written_and_go_only_with_yes(covey, answ
     assert code == 0
     assert "deleted: runs/one" in out
     assert not (tmp_path / "runs" / "one").exists()
-
-
-def test_data_lists_what_is_missing_and_where_to_get_it(answer, tmp_path):
-    listed = answer("config", "data", "list", "--dir", tmp_path)["files"]
-    assert {each["state"] for each in listed} == {"missing"}
-    assert {(each["source"], each["file"]) for each in listed} >= {
-        ("femnist", "train/*.json"),
-        ("celeba", "img_align_celeba/*.jpg"),
-    }
-    assert all(each["url"].startswith("http") for each in listed)
 
 
 def test_a_client_joins_a_solved_run_changes_its_records_and_leaves(answer, tmp_path, digits):

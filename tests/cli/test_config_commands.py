@@ -35,23 +35,6 @@ def test_check_tells_every_mistake_of_a_file_and_of_what_is_set(covey, tmp_path)
     assert found["method.momentum"]["value"] == "nan"  # which JSON cannot say
 
 
-def test_check_tells_what_does_nothing_in_a_file_without_mistakes(answer, covey, tmp_path):
-    (tmp_path / "fine.toml").write_text("[stopping]\npatience = 3\n", encoding="utf-8")
-    told = answer("config", "check", "fine.toml")
-    assert (told["valid"], told["problems"]) == (True, [])
-    assert [each["key"] for each in told["unused_settings"]] == ["stopping.patience"]
-    code, out, _ = covey("config", "check", "fine.toml")
-    assert code == 0
-    assert "stopping.patience = 3 does nothing" in out
-
-
-def test_a_part_may_be_set_before_it_is_named(answer, tmp_path):
-    (tmp_path / "mine.toml").write_text("rounds = 3\n", encoding="utf-8")
-    pairs = ("method.selection.target_share=0.2", "method.selection=priced")
-    told = answer("config", "check", "mine.toml", *(f"--set={each}" for each in pairs))
-    assert told["valid"]  # without its share, priced is refused
-
-
 def test_what_init_writes_is_every_default_with_what_it_means(answer, covey, tmp_path):
     assert covey("config", "init", "--out", "new.toml")[0] == 0
     told = answer("config", "check", "new.toml")
@@ -86,13 +69,8 @@ def test_the_schema_describes_every_setting_with_its_default(answer):
     }
     assert set(described) == {each.key for each in settings()}
     for each in settings():
-        meaning = described[each.key]["description"]
-        owners_or_about = each.description.removesuffix(meaning)
-        assert meaning != ""
-        assert owners_or_about == "" or owners_or_about.endswith((": ", ". "))
+        assert each.description.endswith(described[each.key]["description"])
         assert described[each.key].get("default") == each.default
-    assert described["train.learning_rate"]["exclusiveMinimum"] == 0
-    assert "ifca-mir" in described["method.name"]["anyOf"][0]["enum"]
 
 
 def settings_in(name, given, sections):

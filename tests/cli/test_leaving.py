@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from io import StringIO
@@ -14,13 +13,9 @@ from typing import Any
 
 import pytest
 
-from cli.conftest import HIDDEN, LEAVING, refused
-from covey import Config, load, run
-from covey.base.files import file_hash
+from cli.conftest import refused
+from covey import load
 from covey.cli.app import main
-from covey.ledger.store import Ledger
-from covey.runtime.copies import copies_of, on_record
-from covey.runtime.folder import RunFolder
 from covey.unlearning.plan import ANSWERS
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import sign, signing_key
@@ -50,75 +45,47 @@ class Terminal(StringIO):
         return True
 
 
-@pytest.fixture
-def typed(monkeypatch):
-    """Run a command on a terminal: (exit code, what it printed)."""
-
-    def answered(lines: str, *words: object) -> tuple[int, str]:
-        out = Terminal()
-        monkeypatch.setattr(sys, "stdin", Terminal(lines))
-        monkeypatch.setattr(sys, "stdout", out)
-        monkeypatch.setattr(sys, "argv", ["covey", *map(str, words)])
-        monkeypatch.setattr(sys, "path", list(sys.path))
+@pytest.mark.parametrize(
+    ("lines", "is_done"), [("\n", False), ("forget me\nretrain\nn\n", False), ("deny\ny\n", True)]
+)
+def test_on_a_terminal_nothing_is_done_that_was_not_confirmed(
+    monkeypatch, folder, lines, *, is_done
+):
+    before, out = contents(folder), Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", Terminal(lines))
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "argv", ["covey", "forget", str(folder), LEAVER])
         with pytest.raises(SystemExit) as ended:
             main()
-        return int(ended.value.code or 0), out.getvalue()
-
-    return answered
-
-
-@pytest.mark.parametrize("lines", ["\n", "nothing\n", "forget me\nretrain\nn\n"])
-def test_on_a_terminal_nothing_is_done_that_was_not_confirmed(typed, runs, lines):
-    before = contents(runs / "hidden")
-    code, out = typed(lines, "forget", runs / "hidden", LEAVER)
-    assert code == 1
-    assert out.startswith(f"{LEAVER}: deny\n")
-    assert "A denial removes nothing from the model" in out
-    assert out.rstrip().endswith("Nothing was done.")
-    assert contents(runs / "hidden") == before
+    said = out.getvalue()
+    assert (ended.value.code or 0) == 1 - is_done
+    assert said.startswith(f"{LEAVER}: deny\n")
+    assert "A denial removes nothing from the model" in said
+    assert said.rstrip().endswith("Nothing was done.") is not is_done
+    assert (contents(folder) == before) is not is_done
+    assert load(folder).summary.left == ({"deny": 1} if is_done else {})
 
 
-def test_on_a_terminal_an_answer_is_chosen_in_view_of_the_plan(typed, folder):
-    code, out = typed("deny\ny\n", "forget", folder, LEAVER)
-    assert code == 0
-    assert "deny, retrain, stop, auto, nothing" in out
-    question = out[out.index("client-00003: deny. ") :]
-    assert "A denial removes nothing from the model" in question
-    assert "the model is unchanged: nothing was removed from it" in question
-    assert load(folder).summary.left == {"deny": 1}
-
-
-@pytest.mark.parametrize("wanted", ["auto", "retrain", "calibrate"])
-def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, covey, runs, wanted):
+def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, covey, runs):
     folder, before = runs / "hidden", contents(runs / "hidden")
-    told = answer("forget", folder, LEAVER, OTHER, "--plan", "--answer", wanted)
+    first, second = answer("forget", folder, LEAVER, OTHER, "--plan", "--answer", "auto")["plans"]
     code, out, _ = covey("forget", folder, LEAVER, OTHER, "--plan")
     assert contents(folder) == before
     assert (code, out.startswith(f"{LEAVER}: deny\n")) == (0, True)
     assert "nothing is removed from the model" in " ".join(out.split())
-    assert all(name in out for name in ("roll_back", "retrain", "calibrate"))
-    assert [each["client"] for each in told["plans"]] == [LEAVER, OTHER]
+    assert [first["client"], second["client"]] == [LEAVER, OTHER]
     # with x = 3, a set of four can spare one: who comes second is not denied
-    unlike = zip(told["plans"], ("deny", "retrain"), ("deny", "roll_back"), strict=True)
-    for plan, auto, cheap in unlike:
-        expected = {"auto": auto, "calibrate": None}.get(wanted, wanted)
-        assert (plan["chosen"] or {}).get("answer") == expected
-        assert bool(plan["reason"]) == (expected is None)
+    for plan, chosen, cheapest in ((first, "deny", "deny"), (second, "retrain", "roll_back")):
+        assert plan["chosen"]["answer"] == chosen
         found = {each["answer"]: each for each in plan["options"]}
         assert tuple(found) == ANSWERS
-        possible = [n for n, each in found.items() if not each["reason"]]
-        assert possible == ["deny" if wanted == "calibrate" else cheap, "retrain", "stop"]
+        possible = [name for name, each in found.items() if not each["reason"]]
+        assert possible == [cheapest, "retrain", "stop"]
         assert found["deny"]["seconds"] == found["deny"]["bytes_deleted"] == 0
         assert found["retrain"]["rounds_replayed"] == 2
         states = sum(len(each) for name, each in before.items() if name.startswith("checkpoints"))
         assert found["retrain"]["bytes_deleted"] == states
-
-
-def test_once_the_updates_are_deleted_a_denial_is_true(answer, copy):
-    folder = copy("stored")
-    shutil.rmtree(folder / "updates")
-    (plan,) = answer("forget", folder, LEAVER, "--plan")["plans"]
-    assert plan["chosen"]["answer"] == "deny"
 
 
 def test_what_a_denial_tells_and_names(denied, runs):
@@ -126,12 +93,8 @@ def test_what_a_denial_tells_and_names(denied, runs):
     (one,) = told["answers"]
     assert one["client"] == LEAVER
     assert one["answer"] == "deny"
-    assert one["first_affected_round"] is None
     assert (one["rounds_replayed"], one["model_changed"]) == (0, False)
-    assert re.fullmatch("[0-9a-f]{64}", one["model_hash"])
-    assert re.fullmatch("[0-9a-f]{32}", one["salt"])
     assert {"denials_left", "next_forces_rollback"} <= set(told["budget"])
-    assert (folder / "report.html").is_file()
     assert_nowhere(folder, LEAVER, one["salt"])
     proof = Path(one["proof"])
     signed = proof.read_text() + proof.with_suffix(".html").read_text()
@@ -155,19 +118,16 @@ def test_who_asks_for_erasure_is_retrained_and_several_at_once(answer, runs, fol
     assert told[0]["salt"] != told[1]["salt"]
 
 
-@pytest.mark.parametrize(("command", "words"), [("forget", ["--answer", "auto"]), ("explain", [])])
-def test_who_left_and_who_never_came_get_the_same_sentence(covey, denied, command, words):
-    left, never = (covey(command, denied[0], n, *words) for n in (LEAVER, "client-00099"))
-    assert left[0] == never[0] == 2
-    assert left[2] == never[2].replace("client-00099", LEAVER)
+def test_who_left_and_who_never_came_get_the_same_sentence(covey, denied):
+    for words in (("explain", denied[0]), ("forget", "--answer", "auto", denied[0])):
+        left, never = (covey(*words, name) for name in (LEAVER, "client-00099"))
+        assert left[0] == never[0] == 2
+        assert left[2] == never[2].replace("client-00099", LEAVER)
 
 
 def test_a_denied_client_comes_back_with_its_salt(answer, covey, folder):
     (first,) = answer("forget", folder, LEAVER, "--basis", "withdrawal")["answers"]
     assert (first["answer"], first["sealed_record_kept"]) == ("deny", True)
-    page = Path(first["proof"]).with_suffix(".html").read_text()
-    assert "(basis: withdrawal)" in page
-    assert "A sealed record is kept" in page
     back = ("forget", folder, LEAVER, "--salt", first["salt"])
     (plan,) = answer(*back, "--basis", "erasure", "--plan")["plans"]
     assert (plan["chosen"]["answer"], plan["basis"]) == ("retrain", "erasure")
@@ -293,65 +253,28 @@ def test_a_retraining_leaves_no_old_model_here_and_says_who_holds_one(folder, co
     assert_nowhere(folder, LEAVER)
 
 
-def test_a_page_is_on_record_before_it_is_written_and_whole_after(tmp_path):
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for folder in folders:
-        folder.mkdir()
-    page = tmp_path / "page.html"
-    with on_record(folders, "comparison", page):
-        (kept,) = copies_of(RunFolder(folders[1]))
-        assert (kept.path, kept.sha256) == (str(page), "")
-        page.write_text("x")
-    for folder in folders:
-        (kept,) = copies_of(RunFolder(folder))
-        assert kept.sha256 == file_hash(page)
-
-
-@pytest.mark.slow
-def test_pages_written_elsewhere_are_on_record_with_every_run_they_show(copy, covey, tmp_path):
-    """That their models have hardly begun to learn is said, and is no matter here."""
-    one, other = copy("hidden"), copy("other")
-    covey("report", one, "--out", one / "report.html")
-    assert not (one / "copies").exists()
-    covey("report", one, "--out", "page.html")
-    covey("report", one, other, "--out", "both.html")
-    pages = {"page": str(tmp_path / "page.html"), "both": str(tmp_path / "both.html")}
-    assert [(c.what, c.path) for c in copies_of(RunFolder(one))] == [
-        ("report", pages["page"]),
-        ("comparison", pages["both"]),
-    ]
-    assert [c.path for c in copies_of(RunFolder(other))] == [pages["both"]]
-
-
 def test_what_is_held_on_a_client_is_a_page_to_print_and_lists_its_places(
-    runs, folder, answer, covey, tmp_path
+    folder, answer, covey, tmp_path
 ):
-    before = contents(runs / "hidden")
-    assert answer("explain", runs / "hidden", LEAVER)["requests"] == []
-    assert contents(runs / "hidden") == before
     page = tmp_path / "held.html"
     told = answer("explain", folder, LEAVER, "--page", page)
-    assert told["client"] == LEAVER
     assert told["rounds_trained"] == told["states_that_depend_on_it"] == [0, 1]
     assert [each["round"] for each in told["anonymity_sets"]] == [0, 1]
     assert all(4 <= each["members"] <= 7 for each in told["anonymity_sets"])
     assert told["raw_updates_stored"] == []
     assert {each["kind"] for each in told["places"]} == {"ledger", "model", "secret"}
-    assert all(each["how"] for each in told["places"])
     shown = html.unescape(page.read_text())
     assert LEAVER in shown
     assert OTHER not in shown
     assert all(each["path"] in shown for each in told["places"])
-    assert all(sentence in shown for sentence in told["not_searched"])
     assert not re.search(r"https?:|<script|<link|<img", shown)
     # the page is itself a place, and for nobody but its client
     assert f"  {page}\n    a page: explanation" in covey("explain", folder, LEAVER)[1]
     assert str(page) not in covey("explain", folder, OTHER)[1]
-    covey("report", folder)
-    for each in (page, folder / "report.html"):
-        assert stat.S_IMODE(each.stat().st_mode) == 0o600
+    assert page.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_explain_needs_no_right_to_write(folder):
     """Root has every right, so that it is taken from the command where tests run as root."""
     drop = ["--bounding-set=-dac_override,-dac_read_search,-fowner"]
@@ -371,23 +294,3 @@ def test_explain_needs_no_right_to_write(folder):
             path.chmod(0o700)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rounds_trained"] == [0, 1]
-
-
-def test_explain_does_not_wait_for_who_plays_the_run(covey, folder):
-    with Ledger.open(folder / "ledger.sqlite", lambda: "2030-01-01T12:00:00Z"):
-        code, _, err = covey("explain", folder, OTHER)
-    assert code == 0, err
-
-
-@pytest.mark.slow
-def test_a_run_whose_ledger_is_in_postgresql_keeps_the_record_too(postgres, answer, tmp_path):
-    settings = {**LEAVING, "aggregation": HIDDEN, "ledger": {"url": postgres.run("copies")}}
-    folder = run(config=Config.of(settings), out=tmp_path / "run").folder
-    answer("export", folder, "--cluster", 0, "--out", "x", "--recipient", "A Clinic")
-    told = answer("explain", folder, LEAVER)
-    (ledger,) = {each["path"] for each in told["places"] if each["kind"] == "ledger"}
-    assert ledger.startswith("postgresql://")
-    assert any("write-ahead log" in sentence for sentence in told["not_searched"])
-    (one,) = answer("forget", folder, LEAVER, "--answer", "retrain")["answers"]
-    (copied,) = one["copies"]
-    assert (copied["fate"], copied["notify"]) == ("outside", True)

@@ -4,8 +4,7 @@ import json
 import re
 import tomllib
 
-from cli.conftest import refused, sets
-from covey.cli.commands import installed
+from cli.conftest import sets
 from covey_papers.reproduce.specification import experiments
 
 TINY = sets(
@@ -40,12 +39,6 @@ def test_the_headline_is_one_object_with_known_keys(answer, tmp_path):
     assert told["page"] == "here/reproduction.html"
     names = {path.name for path in (tmp_path / "here").iterdir()}
     assert names == {"deniable-headline.json", "deniable-headline.csv", "reproduction.html"}
-
-
-def test_a_column_is_refused_in_one_line(covey):
-    said = "covey: --column takes one of '10%', '30%', '50%', found '15%'."
-    refused(said, "reproduce", "ifca-mir-figure-1", "--column", "15%")
-    assert "reproduce" in installed()  # which another package brings
 
 
 def test_what_is_set_reaches_every_run_and_runs_are_found_again(ask, covey, tmp_path):

@@ -139,14 +139,3 @@ def test_open_requests_keep_their_runs(answer, work):
     told = answer("runs", "prune", "--older-than", "0h", "--whole", "--yes")
     assert told["deleted"] == []
     assert all("request 1" in each["kept"] for each in told["found"])
-
-
-def test_mistakes_are_said(covey, tmp_path):
-    refused("--register", "requests", "list")
-    (tmp_path / "runs").mkdir()
-    refused("requests add", "requests", "list")
-    refused("erasure, withdrawal", "requests", "add", "x", "--basis", "x")
-    assert covey("requests", "add", "x", "--basis", "access")[0] == 0
-    refused("there are: 1", "requests", "list", "9")
-    refused("nothing is answered", "requests", "close", "1")
-    refused("answer takes auto", "requests", "plan", "--answer", "x")

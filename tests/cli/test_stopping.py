@@ -41,41 +41,25 @@ def interrupts() -> Generator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def stopped(monkeypatch, number: int, *words: object) -> tuple[int, str]:
-    told = Stopper("round 2/", number)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_says_how_it_is_carried_on_and_is(monkeypatch, capsys, tmp_path, ran, number):
+    code, run, told = 128 + number, tmp_path / "one", Stopper("round 2/", number)
+    before = signal.getsignal(signal.SIGTERM)
+    words = ["covey", "run", *SMALL, "--out", str(run), "--json"]
     with monkeypatch.context() as patch, interrupts():
         patch.setattr(sys, "stderr", told)
         patch.setattr(sys, "path", list(sys.path))
-        patch.setattr(sys, "argv", ["covey", *map(str, words)])
+        patch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as ended:
             main()
-    return int(ended.value.code or 0), told.getvalue()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_says_how_it_is_carried_on_and_is(monkeypatch, capsys, tmp_path, ran, number):
-    code = 128 + number
-    before = signal.getsignal(signal.SIGTERM)
-    run = tmp_path / "one"
-    ended, told = stopped(monkeypatch, number, "run", *SMALL, "--out", run, "--json")
-    assert ended == code
-    assert f"stopped after round 2; carry on: covey resume {run}" in told
-    assert "Traceback" not in told
-    assert json.loads(capsys.readouterr().out)["error"] == {
-        "type": "Stopped",
-        "message": f"stopped after round 2; carry on: covey resume {run}",
-        "exit_code": code,
-    }
+    said = f"stopped after round 2; carry on: covey resume {run}"
+    assert ended.value.code == code
+    assert said in told.getvalue()
+    assert "Traceback" not in told.getvalue()
+    error = {"type": "Stopped", "message": said, "exit_code": code}
+    assert json.loads(capsys.readouterr().out)["error"] == error
     assert signal.getsignal(signal.SIGTERM) == before
     assert resume(run).summary.model_hash == ran[1]["model_hash"]
-
-
-def test_a_stopped_sweep_names_itself(monkeypatch, tmp_path):
-    (tmp_path / "one.toml").write_text("")
-    words = ["sweep", tmp_path / "one.toml", "--over", "method.name=ifca"]
-    code, told = stopped(monkeypatch, signal.SIGTERM, *words, *SMALL, "--out", tmp_path / "sweep")
-    assert code == 143
-    assert "stopped after round 2; carry on: the same `covey sweep`" in told
 
 
 def test_logs_tell_of_rounds_and_handles_and_of_no_client_by_name(covey, copy, tmp_path):
@@ -92,8 +76,6 @@ def test_logs_tell_of_rounds_and_handles_and_of_no_client_by_name(covey, copy, t
     assert "ended with exit code 0" in told
     assert "covey.run: round" in err  # -v
     assert not [secret for secret in [*names, salt] if secret in told]
-    covey("config", "data", "list")
-    assert log.read_text() == told
     code, _, err = covey("-q", "run", *SMALL, *sets("rounds=1"), "--out", "quiet")
     assert (code, err) == (0, "")
 
@@ -109,7 +91,7 @@ main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", [0, 300, 3_000, 12_000, 30_000, 100_000])
+@pytest.mark.parametrize("room", [0, 3_000, 30_000, 100_000])
 def test_a_disk_that_fills_up(tmp_path, room):
     """A limit on a file's size stands for a full disk: any user can set it."""
     words = ["run", *sets("rounds=3"), "--out", str(tmp_path / "run")]

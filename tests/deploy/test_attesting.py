@@ -1,6 +1,5 @@
 """The operator says whose client each node is; the node's own folder does not."""
 
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -39,25 +38,10 @@ def test_the_server_has_a_file_and_no_node_has(attest):
     assert theirs["population"]["organisations"] == ""
 
 
-def test_whoever_registers_sees_what_is_attested(attest):
-    folder = attest(TWO, alice="A & A", bob="B")
-    flower = folder / "flwr.sh"
-    flower.write_text("#!/bin/sh\necho '{\"success\": true}'\n")
-    done = subprocess.run([folder / "register.sh"], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        "alice: registered, client of A & A",
-        "bob: registered, client of B",
-    ]
-
-
 def test_a_file_that_the_settings_name_is_taken_over(attest, tmp_path):
     (tmp_path / "whose.toml").write_text('alice = "A"\nbob = "B"\ncarol = "C"')
     folder = attest(f"{TWO}[population]\norganisations = '{tmp_path}/whose.toml'\n")
     assert read_organisations(folder / "organisations.csv") == {"alice": "A", "bob": "B"}
-
-
-def test_without_organisations_nothing_is_written_of_them(attest):
-    assert not (attest(MERGE) / "organisations.csv").exists()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +50,6 @@ def test_without_organisations_nothing_is_written_of_them(attest):
         ({"alice": "A"}, "found nothing of 'bob'.* Say --organisation bob=WHOSE"),
         ({"alice": "A", "bob": "A"}, "Expected 2 organisations, .* found 1"),
         ({"alice": "A", "bob": "B", "carol": "C"}, "a --node, found 'carol'"),
-        ({"alice": "A", "bob": 'B"'}, "takes NAME=ORGANISATION"),
         ({"alice": "A", "bob": ""}, "takes NAME=ORGANISATION"),
     ],
 )
@@ -78,28 +61,12 @@ def test_what_cannot_be_attested_is_refused(attest, whose, expected):
 @pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(
     ("rows", "expected"),
-    [
-        ("alice,A\nbob,B\n", None),
-        ("alice,A\n", "nothing of 'bob'"),
-        ("alice,A\nbob,A\n", "Expected 2 organisations"),
-        (None, "organisations.csv is neither"),
-    ],
+    [("alice,A\n", "nothing of 'bob'"), (None, "organisations.csv is neither")],
 )
 def test_a_check_looks_whether_every_node_is_attested(attest, now, rows, expected):
     folder = attest(TWO, alice="A", bob="B")
     path = folder / "organisations.csv"
     path.unlink() if rows is None else path.write_text(f"name,organisation\n{rows}")
     (found,) = [each for each in check(folder, now) if each.about == "organisations"]
-    assert found.level == ("error" if expected else "ok")
-    assert (expected or "whose client each node is") in found.detail
-
-
-@pytest.mark.usefixtures("programs")
-def test_a_check_misses_the_file_of_organisations(attest, now):
-    folder = attest(TWO, alice="A", bob="B")
-    settings = folder / "covey.toml"
-    named = f'organisations = "{folder}/organisations.csv"'
-    assert named in settings.read_text()
-    settings.write_text(settings.read_text().replace(named, 'organisations = ""'))
-    (found,) = [each for each in check(folder, now) if each.about == "organisations"]
-    assert "aggregation.min_organisations = 2 needs it" in found.detail
+    assert found.level == "error"
+    assert expected in found.detail

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from covey import ConfigError
 from covey.flower.deployment import SWITCHES, Plan, write_federation
@@ -34,39 +32,29 @@ IFCA, SEEDED = "[method]\nname = 'ifca'\n", "[secrets]\nsource = 'seeded'\n"
 
 
 @pytest.mark.parametrize(
-    ("given", "setting", "expected"),
+    ("given", "expected"),
     [
-        # settings are for Flower, and secrets are secret
-        ("rounds = 7\n", "rounds", 7),
-        ("", "engine.name", "flower"),
-        ("[engine]\nname = 'reference'\n", "engine.name", "flower"),
-        ("", "secrets.source", "os"),
-        ("[secrets]\nkey_path = 'k.pem'\n", "secrets.source", "os"),
-        (SEEDED, "secrets.source", "seeded"),
+        ("[engine]\nname = 'reference'\n", {"engine.name": "flower", "secrets.source": "os"}),
+        (SEEDED, {"secrets.source": "seeded"}),
         # updates are aggregated robustly unless the settings say how
-        ("", "aggregation.name", "geometric-median"),
-        ("[aggregation]\nname = 'mean'\n", "aggregation.name", "mean"),
-        ("[aggregation]\nweights = 'examples'\n", "aggregation.name", "mean"),
-        ("[aggregation]\nname = 'krum'\noutliers = 2\n", "aggregation.name", "krum"),
-        ("[privacy]\nclient_clip = 1.0\nclient_noise = 1.0\n", "aggregation.name", "mean"),
+        ("rounds = 7\n", {"rounds": 7, "aggregation.name": "geometric-median"}),
+        ("[aggregation]\nweights = 'examples'\n", {"aggregation.name": "mean"}),
+        ("[privacy]\nclient_clip = 1.0\nclient_noise = 1.0\n", {"aggregation.name": "mean"}),
         # clusters that a majority holds are not entered at will
-        (IFCA, "method.max_newcomers", 0.25),
-        (IFCA + "[aggregation]\nname = 'median'\n", "method.max_newcomers", 0.25),
-        (IFCA + "max_newcomers = 0.0\n", "method.max_newcomers", 0.0),
-        ("", "method.max_newcomers", 0.0),  # who weighs risks moves late, and honestly
-        ("[method]\nmax_newcomers = 0.5\n", "method.max_newcomers", 0.5),
-        ("[method]\nname = 'fedavg'\n", "method.max_newcomers", None),
-        (IFCA + "num_clusters = 1\n", "method.max_newcomers", 0.0),
-        (IFCA + "initialisation = 'random'\n", "method.max_newcomers", 0.0),
-        (IFCA + "[train]\nparticipation = 0.5\n", "method.max_newcomers", 0.0),
-        (IFCA + "[aggregation]\nname = 'mean'\n", "method.max_newcomers", 0.0),
+        (IFCA, {"method.max_newcomers": 0.25}),
+        (IFCA + "max_newcomers = 0.0\n", {"method.max_newcomers": 0.0}),
+        (IFCA + "[aggregation]\nname = 'mean'\n", {"method.max_newcomers": 0.0}),
+        (IFCA + "[train]\nparticipation = 0.5\n", {"method.max_newcomers": 0.0}),
+        ("[method]\nname = 'fedavg'\n", {"method.max_newcomers": None}),
     ],
 )
-def test_what_is_not_set_is_safe_and_what_is_set_stays(federate, given, setting, expected):
-    found: Any = toml(federate(given) / "covey.toml")
-    for key in setting.split("."):
-        found = found.get(key)
-    assert found == expected
+def test_what_is_not_set_is_safe_and_what_is_set_stays(federate, given, expected):
+    settings = toml(federate(given) / "covey.toml")
+    for name, value in expected.items():
+        found: Any = settings
+        for key in name.split("."):
+            found = found.get(key)
+        assert found == value, name
 
 
 SOLVED = """
@@ -85,9 +73,7 @@ name = "federated"
     [
         (SOLVED, True, "at least 3 clients"),
         (SOLVED + "[privacy]\nsecure_sums = false\n", False, "by itself"),
-        (SOLVED + "[privacy]\nmin_cohort = 9\n", False, "by itself"),
         (SOLVED.replace("random", "warm"), False, "by itself"),
-        ("", False, "by itself"),
     ],
 )
 def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(tmp_path, given, secure, told):
@@ -103,12 +89,6 @@ def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(tmp_path, giv
     assert set(peers) == {b"".join(keys)}
 
 
-def test_wrong_settings_are_refused_and_nothing_is_written(federate, tmp_path):
-    with pytest.raises(ConfigError, match="tau"):
-        federate("tau = 1\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
-
-
 def test_an_empty_folder_is_taken_and_another_never_overwritten(federate, tmp_path):
     (tmp_path / "a federation").mkdir()
     folder = federate()
@@ -117,12 +97,6 @@ def test_an_empty_folder_is_taken_and_another_never_overwritten(federate, tmp_pa
         federate()
     assert contents(folder) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [folder.name, "config.toml"]
-
-
-def test_a_path_that_scripts_cannot_hold_is_refused(tmp_path, now):
-    (tmp_path / "config.toml").touch()
-    with pytest.raises(ConfigError, match="no quotes"):
-        write_federation(tmp_path / "config.toml", tmp_path / 'a"b', Plan(("alice",)), now)
 
 
 def test_what_is_private_is_private_whatever_the_umask(federate):
@@ -171,16 +145,6 @@ def test_a_node_gets_what_is_its_own_and_nothing_of_the_server(federate):
     assert len(seeds) == len(keys) == 2
 
 
-def test_a_key_is_what_ssh_keygen_writes(federate):
-    node = federate() / "nodes" / "alice"
-    private = load_ssh_private_key((node / "key").read_bytes(), None)
-    public = (node / "key.pub").read_bytes()
-    assert load_ssh_public_key(public) == private.public_key()
-    assert isinstance(private, EllipticCurvePrivateKey)
-    assert private.curve.name == "secp384r1"
-    assert public.endswith(b" alice\n")
-
-
 def handshake(folder: Path, host: str) -> None:
     """Let a client that trusts the folder's authority greet the folder's server."""
     trusting = ssl.create_default_context(cafile=folder / "certificates/ca.crt")
@@ -199,7 +163,7 @@ def handshake(folder: Path, host: str) -> None:
     client.getpeercert()
 
 
-@pytest.mark.parametrize("host", ["fed.example.org", "192.0.2.7", "127.0.0.1", "::1"])
+@pytest.mark.parametrize("host", ["fed.example.org", "::1"])
 def test_the_server_is_believed_under_its_names_alone(federate, host):
     folder = federate(host=host)
     for name in (host, "localhost", "127.0.0.1"):
@@ -231,38 +195,6 @@ def test_the_scripts_call_flower_with_every_switch(federate, programs, read_by_f
         environment = call["environment"]
         assert {name: environment[name] for name in SWITCHES} == SWITCHES
         assert environment["FLWR_HOME"] == str(home / "flwr")
-
-
-def test_the_app_is_two_imports_and_says_where_the_run_is(federate):
-    folder = federate()
-    project = toml(folder / "app/pyproject.toml")
-    assert "dependencies" not in project["project"]
-    app = project["tool"]["flwr"]["app"]
-    assert app["config"] == {
-        "config": str(folder / "covey.toml"),
-        "out": str(folder / "runs/federation"),
-        "nodes": 2,
-        "timeout": 600,
-        "names": "alice,bob",
-    }
-    for component, path in app["components"].items():
-        module, name = path.split(":")
-        text = (folder / "app" / f"{module.replace('.', '/')}.py").read_text()
-        assert name == "app"
-        side = component.removesuffix("app")
-        assert f"import {side}_app as app" in text
-        compile(text, module, "exec")
-
-
-def test_the_server_is_the_default_connection_of_flwr(federate):
-    folder = federate(host="2001:db8::7")
-    assert toml(folder / "flwr/config.toml")["superlink"] == {
-        "default": "covey",
-        "covey": {
-            "address": "[2001:db8::7]:8443",
-            "root-certificates": str(folder / "certificates/ca.crt"),
-        },
-    }
 
 
 def test_every_file_is_whole(federate):

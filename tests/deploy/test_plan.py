@@ -14,10 +14,8 @@ EVERY = "0.0.0.0"  # noqa: S104 - looked at, not listened on
     ("host", "address", "bind"),
     [
         ("127.0.0.1", "127.0.0.1:8000", "127.0.0.1"),
-        ("localhost", "localhost:8000", "127.0.0.1"),
         ("::1", "[::1]:8000", "::1"),
         ("192.0.2.7", "192.0.2.7:8000", EVERY),
-        ("2001:db8::7", "[2001:db8::7]:8000", "::"),
         ("fed.example.org", "fed.example.org:8000", EVERY),
     ],
 )
@@ -33,14 +31,9 @@ def test_where_the_server_is_and_listens(host, address, bind):
         ((), "localhost", 8000, "At least one --node"),
         (("a", "b", "a"), "localhost", 8000, "each name once, found a, b, a"),
         (("../a",), "localhost", 8000, "found '../a'"),
-        (("a b",), "localhost", 8000, "found 'a b'"),
-        (("a,b",), "localhost", 8000, "found 'a,b'"),
         (("-a",), "localhost", 8000, "found '-a'"),
         (("a",), "https://x", 8000, "found 'https://x'"),
-        (("a",), "x:8000", 8000, "found 'x:8000'"),
         (("a",), "$(id)", 8000, "found '$(id)'"),
-        (("a",), "", 8000, "found ''"),
-        (("a",), "localhost", 0, "found 0"),
         (("a",), "localhost", 65536, "found 65536"),
     ],
 )

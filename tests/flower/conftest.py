@@ -1,26 +1,28 @@
 """Federations in one process: real messages, real nodes' files, no network."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pytest
 import tomli_w
 import torch
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
-from flwr.app import Message
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 
 import covey
-from covey import Config, Examples, Run
-from covey.base.events import Event
+from covey import Config, Examples, Run, __version__
+from covey.base.events import AnswerRefused, Event
 from covey.flower.apps import Federated
 from covey.flower.client import client_app
 from covey.flower.deployment import NodeKey
+from covey.flower.messages import Hello, Reply, encode, question_of
 from covey.ledger.store import Ledger
 from covey.membership.estimators import FEWEST_REPORTING
 from covey.runtime.folder import RunFolder
@@ -32,10 +34,10 @@ E = TypeVar("E", bound=Event)
 Wire = Callable[[Message, Message], list[Message]]
 
 SETTINGS = {
-    "rounds": 5,
+    "rounds": 4,
     "population": {"thresholds": [0.5, 0.6]},
-    "model": {"name": "mlp"},
-    "train": {"local_epochs": 2, "optimizer": {"momentum": 0.9}, "batch_size": 20},
+    "model": {"name": "linear"},
+    "train": {"local_epochs": 1, "optimizer": {"momentum": 0.9}, "batch_size": 20},
     "method": {"name": "ifca-mir", "selection": "weighted", "initialisation": "warm"},
     "risk": {"name": "federated", "every": 2},
 }
@@ -71,6 +73,18 @@ def same_risks(there: Run, here: Run) -> None:
         assert found.value == (None if few else expected)
 
 
+def reasons(result: Run) -> list[str]:
+    """Why answers were refused."""
+    return [each.reason for each in all_of(AnswerRefused, result)]
+
+
+def written(message: Message) -> dict[str, Any]:
+    """The words of a question or an answer."""
+    record = message.content["covey"]
+    assert isinstance(record, ConfigRecord)
+    return json.loads(str(record["json"]))
+
+
 def all_of(kind: type[E], result: Run) -> list[E]:
     return [event for event in told(result) if isinstance(event, kind)]
 
@@ -79,20 +93,46 @@ def as_sent(_: Message, reply: Message) -> list[Message]:
     return [reply]
 
 
+def answering(
+    weight: Callable[[int], float] = lambda _: 1.0, update: Callable[[int], float] = lambda _: 1.0
+) -> ClientApp:
+    """Nodes without records: n0, n1, ... of four examples, whose update is one number."""
+    app = ClientApp()
+
+    @app.train()
+    def _answer(message: Message, context: Context) -> Message:
+        question, node = question_of(message.content), context.node_id
+        if question.asked.task == "hello":
+            who = (__version__, question.token, f"n{node}", "same", (1, 8, 8), True, 10)
+            return Message(encode(Hello(*who, examples=4)), reply_to=message)
+        reply = Reply(__version__, question.token, question.name, weight=weight(node))
+        return Message(encode(reply, {"w": torch.tensor([update(node)])}), reply_to=message)
+
+    return app
+
+
 @dataclass
 class Built:
-    """A federation's folder, and its nodes in this process."""
+    """A federation's folder, and its nodes in this process.
+
+    Attributes:
+        data: folder of the records that nodes and the simulation get.
+    """
 
     path: Path
     settings: Mapping[str, object]
+    data: Path
     files: dict[int, str] = field(default_factory=dict)
     wire: Wire = as_sent
     identities: dict[int, NodeInfo] = field(default_factory=dict)
 
-    def node(self, name: str, **more: object) -> int:
-        """Write a node's file; return the node's id."""
-        folder = self.path / name
+    def node(self, name: str, place: str = "", **more: object) -> int:
+        """Write a node's file, in a folder of its name; return the node's id."""
+        folder = self.path / (place or name)
         folder.mkdir(exist_ok=True)
+        own = self.path / "data" / f"{name}.npz"
+        if not own.is_symlink():
+            own.symlink_to(self.data / own.name)
         told = {
             "name": name,
             "seed": 0,
@@ -122,7 +162,7 @@ class Built:
         grid.files = self.files  # so that nodes can come and go
         return grid
 
-    def play(self, out: str = "run", nodes: int = 2) -> Run:
+    def play(self, out: str = "run", nodes: int = 4) -> Run:
         federated = Federated(self.path / "covey.toml")
         return federated.start(self.grid(), self.path / out, nodes)
 
@@ -148,10 +188,12 @@ def build(tmp_path: Path, own_data: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     # what is kept of records for all nodes of a user is a test's own, like its nodes
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
 
-    def built(settings: Mapping[str, object], clients: Sequence[int] = range(6)) -> Built:
-        (tmp_path / "data").symlink_to(own_data)
-        settings = {**settings, "data": {"name": "npz", "dir": str(own_data)}}
-        federation = Built(tmp_path, settings)
+    def built(
+        settings: Mapping[str, object], clients: Sequence[int] = range(4), data: Path = own_data
+    ) -> Built:
+        (tmp_path / "data").mkdir()
+        settings = {**settings, "data": {"name": "npz", "dir": str(tmp_path / "data")}}
+        federation = Built(tmp_path, settings, data)
         engine = {"engine": {"name": "flower"}}
         (tmp_path / "covey.toml").write_text(tomli_w.dumps({**settings, **engine}))
         for index in clients:

@@ -1,110 +1,78 @@
 """A client's name belongs to the key that first came with it, over every restart."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey import Examples, Run
 from covey.flower.identity import InvalidMessageError, NameBindings, NodeIdentity, identity_of
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder
-from flower.inprocess import InProcessGrid
-from flower.liars import NAMES, Ten, reasons, written
+from flower.conftest import Built, as_sent, reasons, settings_with, written
 
-VICTIM, IMPOSTOR, VICTIM_NODE, IMPOSTOR_NODE = NAMES[3], "impostor", 103, 200
+VICTIM, VICTIM_NODE, IMPOSTOR_NODE = "client-00003", 103, 200
 TAKEN = "its name belongs to another key"
 
 
-def info(node: int, key: str, name: str = "") -> NodeInfo:
-    pem = f"-----BEGIN PUBLIC KEY-----\n{key}\n".encode()
-    return NodeInfo(node_id=node, public_key=pem, name=name or None)
+def info(node: int) -> NodeInfo:
+    return NodeInfo(node_id=node, public_key=f"-----BEGIN PUBLIC KEY-----\n{node}\n".encode())
 
 
 @pytest.fixture
-def ten(tmp_path: Path, digits: Examples, monkeypatch: pytest.MonkeyPatch) -> Ten:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    ten = Ten(tmp_path, digits)
-    ten.write(rounds=4)
-    ten.node(VICTIM, IMPOSTOR, leave=True, data=f"../{NAMES[4]}/mine.npz")
-    grid = ten.grid()
-    grid.files = {100 + i: grid.files[100 + i] for i in range(4)}
-    grid.identities = {node: info(node, str(node)) for node in grid.files}
-    grid.identities[IMPOSTOR_NODE] = info(IMPOSTOR_NODE, "impostor")
-    ten.grid = lambda: grid  # type: ignore[method-assign]
-    return ten
+def federation(build) -> Built:
+    settings = settings_with(rounds=3, method={"name": "fedavg"}, risk={"name": "none"})
+    found = build(settings, clients=range(4))
+    found.identities = {node: info(node) for node in (*found.files, IMPOSTOR_NODE)}
+    return found
 
 
-def swap(ten: Ten, grid: InProcessGrid) -> None:
-    """The victim's node goes, and the impostor comes with its name."""
-    grid.files.pop(VICTIM_NODE, None)
-    grid.files[IMPOSTOR_NODE] = str(ten.path / IMPOSTOR / "node.toml")
+def swap(federation: Built) -> None:
+    """The victim's node goes, and an impostor comes with its name, and wants to leave."""
+    told = federation.path / VICTIM / "node.toml"
+    other = federation.path / "impostor.toml"
+    other.write_text(f"leave = true\n{told.read_text()}".replace("../", ""))
+    federation.files.pop(VICTIM_NODE, None)
+    federation.files[IMPOSTOR_NODE] = str(other)
 
 
-def with_impostor(ten: Ten, **terms: Any) -> Run:
-    grid = ten.grid()
-    plain = ten.wire
-
+def test_another_key_takes_no_absent_name_and_expels_nobody(federation):
     def changing(question, reply):
         if written(question)["asked"]["path"][:2] == ["round", 1]:
-            swap(ten, grid)
-        return plain(question, reply)
+            swap(federation)
+        return [reply]
 
-    grid._wire = changing
-    return ten.play(nodes=4, **terms)
-
-
-def test_another_key_takes_no_absent_name_and_expels_nobody(ten: Ten):
-    result = with_impostor(ten)
+    federation.wire = changing
+    result = federation.play(nodes=4)
     assert VICTIM in result.names
-    assert [r.participants for r in result.history.rounds] == [4, 3, 3, 3]
+    assert [r.participants for r in result.history.rounds] == [4, 3, 3]
     (reason,) = reasons(result)
     assert reason.startswith(TAKEN)
 
 
-def test_without_keys_that_last_it_would(ten: Ten):
-    assert VICTIM not in with_impostor(ten, binds_names=False).names
-
-
-def test_a_server_that_starts_again_knows_the_keys(ten: Ten):
-    grid = ten.grid()
-
+def test_a_server_that_starts_again_knows_the_keys(federation):
     def cut(question, reply):
         if written(question)["asked"]["path"][:2] == ["round", 2]:
             raise KeyboardInterrupt
         return [reply]
 
-    grid._wire = cut
+    federation.wire = cut
     with pytest.raises(KeyboardInterrupt):
-        ten.play(nodes=4)
-    grid._wire = ten.wire
-    swap(ten, grid)
-    result = ten.play(nodes=3)
+        federation.play(nodes=4)
+    federation.wire = as_sent
+    swap(federation)
+    result = federation.play(nodes=3)
     assert VICTIM in result.names
     assert reasons(result)[-1].startswith(TAKEN)
 
 
-def test_who_leaves_takes_its_key_along(ten: Ten):
-    ten.node(VICTIM, leave=True)
-    result = ten.play(nodes=4)
+def test_who_leaves_takes_its_key_along(federation):
+    federation.node(VICTIM, leave=True)
+    result = federation.play(nodes=4)
     with Ledger.read(RunFolder(result.folder).ledger) as ledger:
-        keys = ledger.keys()
-    assert set(keys) == set(NAMES[:4]) - {VICTIM} == set(result.names)
+        assert set(ledger.keys()) == set(result.names)
     content = RunFolder(result.folder).ledger_path.read_bytes()
-    assert identity_of(info(VICTIM_NODE, str(VICTIM_NODE))).key.encode() not in content
-
-
-def test_a_key_that_is_registered_under_a_name_takes_it_over(ten: Ten):
-    grid = ten.grid()
-    ten.play(nodes=4)
-    swap(ten, grid)
-    ten.node(VICTIM, IMPOSTOR, data=f"../{NAMES[4]}/mine.npz")
-    grid.identities[IMPOSTOR_NODE] = info(IMPOSTOR_NODE, "new", VICTIM)
-    result = ten.play("run", nodes=4)
-    assert reasons(result) == []
+    assert VICTIM not in result.names
+    assert identity_of(info(VICTIM_NODE)).key.encode() not in content
 
 
 names = st.sampled_from(["a", "b", "c"])

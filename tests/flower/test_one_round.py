@@ -1,20 +1,19 @@
 """One round of a server whose nodes answer in its own process: who weighs what, who is missing."""
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 import torch
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
+from flwr.app import ConfigRecord, Message, RecordDict
 
+from covey import __version__
 from covey.algorithms.client_requests import ClientContext, ClientRequest, ClientResponse
 from covey.base.events import AnswerRefused, AnswersMissing, Event
 from covey.flower.identity import InvalidMessageError
 from covey.flower.messages import (
     Counts,
-    Hello,
     PendingQuestion,
     Question,
     Reply,
@@ -23,33 +22,28 @@ from covey.flower.messages import (
     reply_of,
 )
 from covey.flower.server import AdmissionPolicy, FlowerServer
-from flower.inprocess import InProcessGrid, Wire
+from flower.conftest import Wire, answering, as_sent
+from flower.inprocess import InProcessGrid
 
-VERSION = "0.2.0"
 Ask = Callable[..., tuple[Sequence[ClientResponse], Sequence[Event]]]
 
 
 @pytest.fixture
-def ask(make_client: Callable[..., Any]) -> Ask:
-    """Ask nodes that announced four examples each, and weigh so much."""
+def ask(make_client) -> Ask:
+    """Ask nodes that announced four examples each, and answer by these weights and numbers."""
 
-    def asked(weights: Sequence[float], wire: Wire = lambda _, reply: [reply]):
-        app = ClientApp()
-
-        @app.train()
-        def _answer(message: Message, context: Context) -> Message:
-            question, node = question_of(message.content), context.node_id
-            if question.asked.task == "hello":
-                who = (VERSION, question.token, f"n{node}", "same", (1,), False, 2)
-                return Message(encode(Hello(*who, examples=4)), reply_to=message)
-            reply = Reply(VERSION, question.token, question.name, weight=weights[node])
-            return Message(encode(reply, {"w": torch.ones(1)}), reply_to=message)
-
+    def asked(
+        weights: Sequence[float],
+        wire: Wire = as_sent,
+        updates: Sequence[float] = (1.0,) * 9,
+        **terms: bool,
+    ):
+        app = answering(weights.__getitem__, updates.__getitem__)
         grid = InProcessGrid(app, dict.fromkeys(range(len(weights)), ""), wire)
-        server = FlowerServer(grid, AdmissionPolicy("run", "same"))
+        server = FlowerServer(grid, AdmissionPolicy("run", "same", **terms))
         cohort = tuple(make_client(name, None) for name in sorted(server.available_clients()))
         contexts = {client.handle: ClientContext() for client in cohort}
-        request = ClientRequest("train", ({"w": torch.zeros(1)},), (True,), (), contexts)
+        request = ClientRequest("choose", ({"w": torch.zeros(1)},), (True,), (), contexts)
         return server.ask(request, cohort), server.reports().events
 
     return asked
@@ -70,12 +64,40 @@ def is_hello(question: Message) -> bool:
 
 def test_who_answers_twice_counts_once_and_is_not_missing(ask: Ask):
     def twice(question: Message, reply: Message) -> list[Message]:
-        return [reply] * (1 if is_hello(question) else 2)
+        spoilt = Message(RecordDict({"covey": reply.content["covey"]}), reply_to=question)
+        if is_hello(question):
+            return [reply]
+        return [spoilt, reply] if question.metadata.dst_node_id else [reply, reply]
 
     answers, events = ask([2.0, 1.0], twice)
     assert [each.weight for each in answers] == [2.0, 1.0]
-    again = "it has answered already"
-    assert events == (AnswerRefused("N0", again), AnswerRefused("N1", again))
+    again, spoilt = events
+    assert again == AnswerRefused("N0", "it has answered already")
+    assert isinstance(spoilt, AnswerRefused)
+    assert spoilt.handle == "N1"
+
+
+def test_nobody_answers_in_the_place_of_another_node(ask: Ask):
+    asked: list[Message] = []
+
+    def forging(question: Message, reply: Message) -> list[Message]:
+        """The last node answers in the name of the first, and knows its token."""
+        asked.append(question)
+        if is_hello(question) or question.metadata.dst_node_id == 0:
+            return [reply]
+        victim = next(q for q in asked if q.metadata.dst_node_id == 0 and not is_hello(q))
+        record = reply.content["covey"]
+        token = question_of(victim.content).token
+        said = {**json.loads(str(record["json"])), "name": "n0", "token": token}  # type: ignore[index]
+        words = ConfigRecord({"json": json.dumps(said)})
+        content = RecordDict({"covey": words, "update": reply.content["update"]})
+        forged = Message(content, reply_to=victim)
+        forged.metadata.__dict__["_src_node_id"] = 1
+        return [forged, reply]
+
+    answers, events = ask([2.0, 1.0], forging)
+    assert [each.weight for each in answers] == [2.0, 1.0]
+    assert events == ()
 
 
 def test_who_does_not_answer_is_missing(ask: Ask):
@@ -84,7 +106,26 @@ def test_who_does_not_answer_is_missing(ask: Ask):
 
     answers, events = ask([1.0, 1.0], silent)
     assert len(answers) == 1
-    assert events == (AnswersMissing("train", ("N0",)),)
+    assert events == (AnswersMissing("choose", ("N0",)),)
+
+
+@pytest.mark.parametrize(
+    ("updates", "kept"),
+    [
+        ([1.0, -2.0, 3.0, 12.5], 4),  # 5 x median(1, 2, 3, 12.5) = 12.5
+        ([1.0, -2.0, 3.0, -12.75], 3),
+        ([1.0, 1.0, 5.25], 2),
+        ([0.0, 0.0, 1.0], 3),
+        ([1.0, 100.0], 2),
+    ],
+)
+def test_an_update_five_times_as_long_as_the_median_is_the_longest(ask: Ask, updates, kept):
+    def taken(**terms: bool) -> list[float]:
+        answers, _ = ask([1.0] * len(updates), updates=updates, **terms)
+        return [float(each.update["w"]) for each in answers if each.update is not None]
+
+    assert taken() == updates[:kept]
+    assert taken(compares_norms=False) == updates  # where updates are clipped
 
 
 @pytest.mark.parametrize(
@@ -97,7 +138,7 @@ def test_counts_are_of_no_more_examples_than_were_announced(
         return ((count, *(0,) * 80), *((0,) * 81,) * 4)
 
     asked = ClientRequest("count", ({"w": torch.zeros(1)},), (True,))
-    pending = PendingQuestion("h", Question(VERSION, "run", "t", "n", asked), 4, 2)
-    reply = Reply(VERSION, "t", "n", members=table(members), held_out=table(held_out))
+    pending = PendingQuestion("h", Question(__version__, "run", "t", "n", asked), 4, 2)
+    reply = Reply(__version__, "t", "n", members=table(members), held_out=table(held_out))
     with nullcontext() if fits else pytest.raises(InvalidMessageError, match=r"at most the [42]"):
         reply_of(encode(reply), pending)

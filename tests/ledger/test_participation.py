@@ -20,6 +20,7 @@ from covey.base.events import (
 )
 from covey.ledger.chain import REWIND, Record
 from covey.ledger.store import Ledger
+from ledger.conftest import noon
 
 HANDLES = [f"h{n:02}" for n in range(12)]
 some = st.lists(st.sampled_from(HANDLES), unique=True, max_size=6).map(tuple)
@@ -28,15 +29,10 @@ events = st.one_of(
     some.map(
         lambda own: partial(ClientsAssigned, {h: i % 3 for i, h in enumerate(own)}, "clients")
     ),
-    some.map(lambda own: partial(ClientsAssigned, dict.fromkeys(own, 1), "final")),
     some.map(lambda own: partial(AnonymitySetsFormed, 1, (own[:3], own[3:]), (0.5, None))),
     some.map(lambda own: partial(ClientsHandedOut, own)),
 )
 rounds = st.lists(st.lists(events, min_size=1, max_size=3), min_size=1, max_size=5)
-
-
-def noon() -> str:
-    return "2030-01-01T12:00:00Z"
 
 
 def records(t: int | None, *facts: Event) -> list[Record]:
@@ -124,11 +120,3 @@ def test_a_table_that_was_changed_is_seen_and_made_anew(tmp_path: Path, change: 
         ledger.rebuild_participation()
         ledger.check_participation()
         assert [each.cluster for each in ledger.look_at("h01")[0]] == [1, 1]
-
-
-@pytest.mark.parametrize("body", [{}, {"clusters": 3, "by": "x"}, {"clusters": {"a": []}, "by": 0}])
-def test_what_cannot_be_an_event_says_of_nobody_that_it_took_part(where: str, body: dict[str, int]):
-    with Ledger.create(where, noon) as ledger:
-        ledger.append(0, [Record(0, "ClientsAssigned", body)])
-        assert ledger.look_at("a")[0] == []
-        ledger.check_participation()

@@ -1,8 +1,6 @@
 """What is PostgreSQL's alone: runs side by side, a lock that a server keeps, its URL."""
 
-import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -12,10 +10,7 @@ from covey import LedgerError, LedgerLocked
 from covey.ledger.backends import backend_of, errors_explained
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients
-
-
-def noon() -> str:
-    return "2030-01-01T12:00:00Z"
+from ledger.conftest import noon
 
 
 @pytest.fixture
@@ -42,28 +37,12 @@ def test_runs_share_a_database_and_nothing_else(where: str, life):
         assert one.names() == {}
 
 
-def test_a_word_of_sql_can_name_a_run(postgres, life):
-    if postgres.data is None:
-        pytest.skip("somebody's run may have that name on a server that is not ours")
-    where = replace(postgres, prefix="").run("select")
-    with Ledger.create(where, noon) as ledger:
-        ledger.append(0, life.rounds[0])
-        ledger.scrub()
-    assert Ledger.read(where).replay() == life.rounds[0]
-
-
-@pytest.mark.parametrize("query", ["", "?run=", "?run=Digits", "?run=1", '?run=a"', "?run=a&run=b"])
+@pytest.mark.parametrize("query", ["", "?run=Digits", '?run=a"', "?run=a&run=b"])
 def test_a_url_names_one_run_that_can_name_a_schema(query: str):
     url = f"postgresql://covey:secret@host/runs{query}"
     with pytest.raises(LedgerError, match=r"End it with \?run=NAME") as no:
         Ledger.create(url, noon)
     assert "secret" not in str(no.value)
-
-
-def test_a_database_without_this_ledger_is_named(where: str):
-    for door in (Ledger.read, lambda where: Ledger.open(where, noon)):
-        with pytest.raises(LedgerError, match="it holds no ledger"):
-            door(where)
 
 
 def test_a_stranger_s_tables_are_left_alone(postgres, where: str):
@@ -85,12 +64,6 @@ def test_no_server_is_one_sentence_without_the_password():
         assert "covey:***@127.0.0.1:1/runs?run=a" in str(no.value)
 
 
-def test_without_its_driver_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(LedgerError, match=r"Install covey\[postgres\]"):
-        Ledger.read("postgresql://host/runs?run=a")
-
-
 def test_a_failure_quotes_no_client(where: str, life):
     Ledger.create(where, noon).close()
     place = backend_of(where)
@@ -104,24 +77,6 @@ def test_a_failure_quotes_no_client(where: str, life):
     assert "client-00001" not in str(no.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "position"),
-    [
-        ("UPDATE events SET body = '{}' WHERE position = 2", 2),
-        ("UPDATE events SET round = NULL WHERE position = 3", 3),
-        ("DELETE FROM events WHERE position = 1", 1),
-    ],
-    ids=["body", "round", "deleted"],
-)
-def test_a_change_is_detected(postgres, where: str, change: str, position: int, life):
-    with Ledger.create(where, noon) as ledger:
-        ledger.append(0, life.rounds[0])
-    postgres.execute(f'SET search_path = "{schema_of(where)}"', change)
-    for door in (lambda: Ledger.read(where).verify(), lambda: Ledger.open(where, noon)):
-        with pytest.raises(LedgerError, match=f"broken at position {position}:"):
-            door()
-
-
 def test_a_reader_cannot_write(where: str):
     Ledger.create(where, noon).close()
     place = backend_of(where)
@@ -131,20 +86,6 @@ def test_a_reader_cannot_write(where: str):
         place.reader().begin() as connection,
     ):
         connection.execute(insert(clients), [{"handle": "7f3a", "name": "one"}])
-
-
-def test_of_two_writers_the_second_is_locked_out_and_reading_goes_on(where: str, life):
-    with Ledger.create(where, noon) as first:
-        first.append(0, life.rounds[0])
-        for door in (Ledger.open, Ledger.create):
-            with pytest.raises(LedgerLocked, match="another one does"):
-                door(where, noon)
-        reader = Ledger.read(where)
-        assert reader.last_round() == 0
-        first.append(1, life.rounds[1])
-        assert reader.last_round() == 1
-    with Ledger.open(where, noon) as second:
-        assert second.replay() == life.told[2]
 
 
 def test_who_lost_the_lock_writes_no_more(postgres, where: str, life):

@@ -8,12 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey import LedgerError, LedgerMismatch
-from covey.ledger.chain import REWIND, Record, counts, rewound_to, seal
+from covey.ledger.chain import REWIND, Record, counts, rewound_to
 from covey.ledger.store import Ledger
-
-
-def noon() -> str:
-    return "2030-01-01T12:00:00Z"
+from ledger.conftest import noon
 
 
 def fact(round_index: int, word: str = "told") -> Record:
@@ -68,37 +65,6 @@ def test_the_rounds_of_a_story_are_in_order_and_none_is_missing(facts: list[Reco
     assert set(rounds) == set(range(len(set(rounds))))
 
 
-@given(histories())
-def test_telling_the_story_again_changes_nothing(facts: list[Record]):
-    assert current_records(current_records(facts)) == current_records(facts)
-
-
-@given(histories())
-def test_what_happened_between_rounds_stays(facts: list[Record]):
-    assert between(current_records(facts)) == between(facts)
-
-
-@given(histories(), st.integers(0, 8))
-def test_a_rewind_at_the_end_leaves_the_rounds_before_it(facts: list[Record], to: int):
-    before = [one for one in current_records(facts) if (one.round_index or 0) < to]
-    kept = [one for one in before if one.round_index is not None]
-    told = current_records([*facts, rewind(to)])
-    assert [one for one in told if one.round_index is not None] == kept
-    assert told[-1] == rewind(to)
-
-
-@given(histories(), histories())
-def test_only_what_comes_later_supersedes(first: list[Record], second: list[Record]):
-    told = current_records(first + second)
-    assert told[len(told) - len(current_records(second)) :] == current_records(second)
-
-
-@given(histories())
-def test_without_a_rewind_the_story_is_everything(facts: list[Record]):
-    plain = [one for one in facts if one.kind != REWIND]
-    assert current_records(plain) == plain
-
-
 def test_a_story_by_hand():
     facts = [fact(0), fact(1, "old"), LEFT, fact(2, "old"), rewind(1), fact(1, "new")]
     assert current_records(facts) == [fact(0), LEFT, rewind(1), fact(1, "new")]
@@ -142,26 +108,16 @@ def test_a_superseded_round_compares_no_longer(where: str):
         ledger.verify()
 
 
-def test_a_story_rewound_to_its_beginning_begins_again(where: str):
-    with Ledger.create(where, noon) as ledger:
-        record(ledger, [fact(0), fact(1), rewind(0)])
-        assert ledger.last_round() is None
-        assert ledger.furthest_round() == 1
-        head = ledger.append(0, [fact(0)])
-    with Ledger.open(where, noon) as ledger:
-        assert ledger.head() == head
-
-
 def test_a_rewind_that_belongs_to_a_round_rewinds_nothing():
     facts = [fact(0), Record(1, REWIND, {"round_index": 0})]
     assert current_records(facts) == facts
 
 
-@pytest.mark.parametrize("body", [{}, {"round_index": -1}, {"round_index": True}])
-def test_a_rewind_to_no_round_is_refused(where: str, body: dict[str, object]):
+def test_a_rewind_to_no_round_is_refused(where: str):
     with Ledger.create(where, noon) as ledger:
-        with pytest.raises(LedgerError, match="must name a round to go on before"):
-            ledger.append_between([LEFT, Record(None, REWIND, body)])
+        for body in ({}, {"round_index": -1}, {"round_index": True}):
+            with pytest.raises(LedgerError, match="must name a round to go on before"):
+                ledger.append_between([LEFT, Record(None, REWIND, body)])
         assert ledger.replay() == []
 
 
@@ -173,10 +129,3 @@ def test_a_record_of_a_round_is_not_one_between_rounds(where: str):
             ledger.append(0, [fact(0), LEFT])
         with pytest.raises(LedgerError, match="at least one event"):
             ledger.append_between([])
-
-
-def test_a_null_round_is_sealed_as_one():
-    (sealed,) = seal([LEFT], None)
-    (of_round_0,) = seal([Record(0, LEFT.kind, LEFT.body)], None)
-    assert sealed.hash != of_round_0.hash
-    assert sealed.record() == LEFT

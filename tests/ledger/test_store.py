@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, delete
 
 from covey import LedgerError, LedgerMismatch
-from covey.ledger.chain import GENESIS, Record
+from covey.ledger.chain import Record
 from covey.ledger.rows import seal_tables
 from covey.ledger.store import Ledger
 from covey.ledger.tables import clients
+from ledger.conftest import noon
 
 FACTS = [
     [Record(0, "cohort_sampled", {"clients": ["7f3a", "09bc"]})],
@@ -23,10 +24,6 @@ FACTS = [
     ],
 ]
 NAMES = {"7f3a": "client-00001", "09bc": "client-00002"}
-
-
-def noon() -> str:
-    return "2030-01-01T12:00:00Z"
 
 
 def written(where: str | Path, rounds: list[list[Record]] = FACTS) -> str:
@@ -70,14 +67,6 @@ def test_replaying_gives_what_was_appended(fresh: Callable[[], str], rounds: lis
         ledger.compare(index, records)
 
 
-def test_a_new_ledger_holds_nothing(where: str):
-    with Ledger.create(where, noon) as ledger:
-        assert ledger.replay() == []
-        assert ledger.last_round() is None
-        assert ledger.head() == GENESIS
-        assert ledger.names() == {}
-
-
 def test_equal_runs_end_in_equal_heads_whatever_the_clock_says(tmp_path: Path):
     ticks = count()
     with Ledger.create(tmp_path / "a.sqlite", lambda: str(next(ticks))) as ledger:
@@ -98,22 +87,6 @@ def test_a_ledger_is_carried_on_where_it_ended(where: str, tmp_path: Path):
     assert head == written(tmp_path / "b.sqlite")
 
 
-def test_a_file_has_a_url_too(path: Path):
-    head = written(f"sqlite:///{path}")
-    assert Ledger.read(path).head() == head
-
-
-def test_a_ledger_exists_once_it_is_laid_out(where: str):
-    assert not Ledger.exists(where)
-    written(where)
-    assert Ledger.exists(where)
-
-
-def test_a_file_that_a_killed_beginning_left_is_no_ledger_yet(path: Path):
-    path.touch()
-    assert not Ledger.exists(path)
-
-
 def test_a_round_is_appended_once_and_in_order(where: str):
     written(where)
     with Ledger.open(where, noon) as ledger:
@@ -121,22 +94,6 @@ def test_a_round_is_appended_once_and_in_order(where: str):
             with pytest.raises(LedgerError, match=f"round {index} comes after round 1"):
                 ledger.append(index, records)
         assert ledger.replay() == FACTS[0] + FACTS[1]
-
-
-def test_a_round_without_events_is_refused(where: str):
-    with (
-        Ledger.create(where, noon) as ledger,
-        pytest.raises(LedgerError, match="at least one event"),
-    ):
-        ledger.append(0, [])
-
-
-def test_an_event_of_another_round_is_refused(where: str):
-    with (
-        Ledger.create(where, noon) as ledger,
-        pytest.raises(LedgerError, match=r"of round 0 .* one of round 1"),
-    ):
-        ledger.append(0, FACTS[1])
 
 
 @pytest.mark.parametrize(
@@ -147,10 +104,6 @@ def test_an_event_of_another_round_is_refused(where: str):
         (
             [FACTS[1][0], Record(1, "risk_measured", {"cluster": 0, "risk": 0.626})],
             r"event 2 \(risk_measured\) differs in risk\.",
-        ),
-        (
-            [Record(1, "cohort_sampled", {"clients": [], "new": None})],
-            r"event 1 \(cohort_sampled\) differs in new\.",
         ),
         (FACTS[1][::-1], "event 1 was cohort_sampled of round 1 and is now risk_meas"),
     ],
@@ -163,29 +116,15 @@ def test_a_round_that_replays_otherwise_is_named(
         Ledger.read(where).compare(1, replayed)
 
 
-def test_a_tuple_replays_as_the_list_that_json_made_of_it(where: str):
-    fact = Record(0, "cohort_sampled", {"clients": ("a", "b")})
-    written(where, [[fact]])
-    Ledger.read(where).compare(0, [fact])
-
-
-def test_enrolling_again_changes_nothing(where: str):
+def test_a_handle_and_a_name_are_bound_once(where: str):
     with Ledger.create(where, noon) as ledger:
-        ledger.enrol({"7f3a": "client-00001"})
-        ledger.enrol(NAMES)
-        ledger.enrol(NAMES)
+        for _ in range(2):
+            ledger.enrol(NAMES)
+        for handles in ({"7f3a": "other"}, {"eeee": "client-00001"}):
+            with pytest.raises(LedgerError, match="binds a handle or a client twice") as no:
+                ledger.enrol(handles)
+            assert not any(name in str(no.value) for name in ("other", *NAMES.values()))
         assert ledger.names() == NAMES
-        assert ledger.head() == GENESIS
-
-
-@pytest.mark.parametrize("handles", [{"7f3a": "other"}, {"eeee": "client-00001"}])
-def test_a_handle_and_a_name_are_bound_once(where: str, handles: dict[str, str]):
-    with Ledger.create(where, noon) as ledger:
-        ledger.enrol(NAMES)
-        with pytest.raises(LedgerError, match="binds a handle or a client twice") as no:
-            ledger.enrol(handles)
-        assert ledger.names() == NAMES
-    assert not any(name in str(no.value) for name in ("other", *NAMES.values()))
 
 
 def test_names_stand_beside_the_events_only(path: Path):
@@ -209,23 +148,17 @@ def test_a_second_ledger_is_not_begun_over_a_first(where: str):
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "said"),
     [
-        "mysql://covey:secret@host/runs?password=secret",
-        "postgresql+psycopg2://covey:secret@host/runs?run=a",
+        ("mysql://covey:secret@host/runs?password=secret", "other databases"),
+        ("postgresql://covey:secret@host:port/runs", "one that SQLAlchemy can read"),
     ],
 )
-def test_another_database_is_refused_without_its_password(url: str):
-    with pytest.raises(LedgerError, match="other databases") as no:
+def test_another_database_is_refused_without_its_password(url: str, said: str):
+    with pytest.raises(LedgerError, match=said) as no:
         Ledger.create(url, noon)
     assert "secret" not in str(no.value)
-
-
-def test_a_url_that_is_none_is_refused_without_its_password():
-    with pytest.raises(LedgerError, match="one that SQLAlchemy can read") as no:
-        Ledger.create("postgresql://covey:secret@host:port/runs", noon)
-    assert "secret" not in str(no.value)
-    assert no.value.__cause__ is None
+    assert no.value.__cause__ is None or "secret" not in str(no.value.__cause__)
 
 
 def test_what_was_read_before_is_not_read_again(fresh: Callable[[], str]):
@@ -243,24 +176,3 @@ def test_what_was_read_before_is_not_read_again(fresh: Callable[[], str]):
             other = replace(before[0], position=position, hash="0" * 64)
             with pytest.raises(LedgerError, match="not what was read before"):
                 next(ledger.pieces(other))
-
-
-def test_what_follows_is_verified_too(tmp_path: Path):
-    where = tmp_path / "ledger.sqlite"
-    written(where)
-    with Ledger.read(where) as ledger:
-        before = next(ledger.links())
-        with sqlite3.connect(where) as file:
-            file.execute("UPDATE events SET body = '{}' WHERE position = 3")
-        with pytest.raises(LedgerError, match="broken at position 3"):
-            next(ledger.pieces(before))
-
-
-def test_a_head_that_is_no_text_is_no_head(tmp_path: Path):
-    where = tmp_path / "ledger.sqlite"
-    written(where)
-    with Ledger.read(where) as ledger:
-        with sqlite3.connect(where) as file:
-            file.execute("UPDATE events SET hash = x'00' WHERE position = 3")
-        with pytest.raises(LedgerError, match="broken"):
-            ledger.head()

@@ -1,7 +1,7 @@
 """Processes that write ledgers while their server is killed under them.
 
-As a program: each of N forked processes writes a run of its own, and in turn with the
-others one that all share. What was acknowledged stands in its file, a line each.
+As a program: each of N forked processes writes a run of its own. What was acknowledged
+stands in its file, a line each.
 """
 
 import json
@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from covey import LedgerError, LedgerLocked
+from covey import LedgerError
 from covey.ledger.chain import Record
 from covey.ledger.store import Ledger
-
-SHARED_EVERY = 20
 
 
 def noon() -> str:
@@ -29,10 +27,6 @@ def own_round(name: str, n: int) -> list[Record]:
     return [Record(n, "facts", {"writer": name, "part": part}) for part in range(2)]
 
 
-def shared_round(at: int, name: str, n: int) -> list[Record]:
-    return [Record(at, "turn", {"writer": name, "n": n})]
-
-
 @dataclass
 class Writer:
     """One process.
@@ -40,8 +34,6 @@ class Writer:
     Attributes:
         place: gives the URL of a run.
         written: how many rounds of its own were acknowledged.
-        turns: how many of the shared run.
-        in_doubt: its last turn failed, and may have been recorded all the same.
     """
 
     name: str
@@ -49,8 +41,6 @@ class Writer:
     until: float
     log: TextIO
     written: int = 0
-    turns: int = 0
-    in_doubt: bool = False
     errors: Counter[str] = field(default_factory=Counter)
 
     def live(self) -> None:
@@ -73,30 +63,8 @@ class Writer:
             else:
                 assert last == (self.written - 1 if self.written else None)
                 ledger.append(self.written, records)
-            self.tell(run=self.name, round=self.written, head=ledger.head())
+            self.tell(head=ledger.head())
             self.written += 1
-            if self.written % SHARED_EVERY == 0:
-                self.take_turn()
-
-    def take_turn(self) -> None:
-        where, n = self.place("shared"), self.turns
-        try:
-            with Ledger.open(where, noon) as ledger:
-                if not (self.in_doubt and self.was_told(ledger)):
-                    last = ledger.last_round()
-                    at = 0 if last is None else last + 1
-                    self.in_doubt = True
-                    ledger.append(at, shared_round(at, self.name, n))
-        except LedgerLocked:
-            self.errors["turn of another"] += 1
-            return
-        self.in_doubt = False
-        self.tell(run="shared", turn=n)
-        self.turns += 1
-
-    def was_told(self, ledger: Ledger) -> bool:
-        mine = {"writer": self.name, "n": self.turns}
-        return any(record.body == mine for record in ledger.replay())
 
     def tell(self, **facts: object) -> None:
         self.log.write(f"{json.dumps(facts)}\n")
@@ -105,7 +73,6 @@ class Writer:
 
 def main(url: str, writers: int, seconds: float, folder: Path) -> int:
     """Fork the writers, and return how many of them failed."""
-    Ledger.create(f"{url}shared", noon).close()
     until, children = time.monotonic() + seconds, []
     for n in range(writers):
         child = os.fork()

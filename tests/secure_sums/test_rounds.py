@@ -23,7 +23,6 @@ from covey.secure_sums.messages import (
     RoundGivenUpError,
     Shares,
     Survivors,
-    Terms,
     Unmasking,
 )
 from covey.secure_sums.server import ServerRound
@@ -33,35 +32,12 @@ FEW = numbers(6)
 NAMES = tuple(FEW)
 
 
-def dropping(clients: int, agreed: Terms, step: str):
-    """Return a round in which 30% drop out before they send this."""
-    values = numbers(clients)
+def test_three_in_ten_may_drop_out_some_at_each_step():
+    values = numbers(40)
     names = tuple(values)
-    gone = names[1 : 1 + clients * 3 // 10]
-    there = Playing.of(values, agreed)
-    for act in (Playing.keys, Playing.shares, Playing.masked, Playing.opened):
-        there = act(there.without(gone) if act.__name__ == step else there)
-    counted = names if step == "opened" else tuple(n for n in names if n not in gone)
-    return there, counted
-
-
-@pytest.mark.parametrize("step", ["keys", "shares", "masked", "opened"])
-def test_three_of_ten_may_drop_out_at_any_step(step):
-    assert_sum(*dropping(20, terms(minimum=14), step))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", ["keys", "shares", "masked", "opened"])
-def test_thirty_of_a_hundred_may_drop_out_at_any_step(step):
-    assert_sum(*dropping(100, terms(neighbours=40, minimum=70), step))
-
-
-def test_thirty_of_a_hundred_may_drop_out_some_at_each_step():
-    values = numbers(100)
-    names = tuple(values)
-    there = Playing.of(values, terms(neighbours=32, minimum=70)).keys()
-    there = there.without(names[:10]).shares().without(names[10:20]).masked()
-    assert_sum(there.without(names[20:30]).opened(), names[20:])
+    there = Playing.of(values, terms(neighbours=16, minimum=28)).keys()
+    there = there.without(names[:4]).shares().without(names[4:8]).masked()
+    assert_sum(there.without(names[8:12]).opened(), names[8:])
 
 
 def assert_sum(playing: Playing, names):
@@ -71,37 +47,14 @@ def assert_sum(playing: Playing, names):
     assert not playing.server.refused
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_the_server_may_die_between_any_two_messages(signed):
+def test_server_and_clients_may_die_between_any_two_messages():
     stored = lambda server: ServerRound.from_bytes(server.to_bytes())  # noqa: E731
-    agreed = terms(signed=signed)
-    there = played(FEW, agreed, stored=stored)
-    assert np.array_equal(there.sum().values, total(FEW, NAMES))
-    assert there.sent == played(FEW, agreed).sent
-
-
-def test_what_was_broadcast_is_broadcast_again_alike():
-    server, roster = Playing.of(FEW, terms()).keys().server.close_keys()
-    assert server.close_keys() == (server, roster)
-    there = Playing.of(FEW, terms()).keys().shares().masked()
-    server, survivors = there.server.close_masked()
-    late = server.accept(NAMES[0], there.sent["masked"][NAMES[0]])
-    assert late.close_masked()[1] == survivors
-
-
-def test_a_client_may_die_between_any_two_messages():
-    there = Playing.of(FEW, terms()).keys()
+    there = Playing.of(FEW, terms(signed=True), stored=stored).keys()
     for step in (Playing.shares, Playing.masked, Playing.opened):
         sides = {n: ClientRound.from_bytes(c.to_bytes()) for n, c in there.sides.items()}
         there = step(replace(there, sides=sides))
     assert_sum(there, NAMES)
-
-
-def test_another_round_has_other_masks():
-    first, second = played(FEW, terms()), played(FEW, terms(), seed="another")
-    assert np.array_equal(first.sum().values, second.sum().values)
-    for name in NAMES:
-        assert first.sent["masked"][name] != second.sent["masked"][name]
+    assert there.sent == played(FEW, terms(signed=True)).sent
 
 
 def test_a_client_masks_once():
@@ -228,21 +181,6 @@ def test_keys_of_others_are_found_by_their_signatures():
     refused(share, unsigned, Reason.FORGED_SIGNATURE, known)
 
 
-def test_who_was_shown_another_roster_opens_nothing():
-    """Neighbours, masks and seals hang on the whole roster."""
-    there = Playing.of(numbers(7), terms()).keys()
-    _, data = there.server.close_keys()
-    roster = Roster.from_bytes(data, there.terms, 7)
-    shorter = replace(roster, keys=roster.keys[:6]).to_bytes()
-    server, _ = there.server.close_keys()
-    sides = {}
-    for name, side in there.without(("client-006",)).sides.items():
-        shown = shorter if name == NAMES[0] else data
-        sides[name], sent = side.share(shown)
-        server = server.accept(name, sent)
-    assert [(r.sender, r.reason) for r in server.refused] == [(NAMES[0], Reason.WRONG_CLIENTS)]
-
-
 def reasons(server: ServerRound) -> list[tuple[str, Reason]]:
     return [(each.sender, each.reason) for each in server.refused]
 
@@ -330,9 +268,6 @@ def test_who_shares_no_secret_ends_the_round_by_name():
     there = Playing.of(FEW, terms()).keys().shares()
     liar = replace(there.sides[NAMES[2]], seed=seeded("other")(32))
     there = replace(there, sides={**there.sides, NAMES[2]: liar})
-    assert not np.array_equal(
-        there.masked().opened().sum().values, total(FEW, NAMES)
-    )  # a wrong summand, as any client may send one
     sent = there.sent["shares"][NAMES[2]]
     shares = Shares.from_bytes(sent, there.terms, 6)
     false = replace(shares, seed_digest=bytes(32))
@@ -352,8 +287,6 @@ def test_deliveries_of_strangers_or_too_few_are_refused():
     refused(mask, cut, Reason.TOO_FEW_CLIENTS, values)
     twice = replace(found, deliveries=found.deliveries[:1] * 5)
     refused(mask, twice, Reason.WRONG_CLIENTS, values)
-    others = replace(found, recipient=NAMES[1])
-    refused(mask, others, Reason.WRONG_CLIENTS, values)
     refused(mask, found, Reason.WRONG_LENGTH, values[:-1])
 
 
@@ -379,13 +312,7 @@ def at_each_step() -> list[ServerRound]:
     keys = there.keys()
     shares = keys.shares()
     masked = shares.masked()
-    return [
-        there.server,
-        keys.server.close_keys()[0],
-        shares.server.close_shares()[0],
-        masked.server.close_masked()[0],
-        masked.opened().server.close()[0],
-    ]
+    return [there.server, keys.server, shares.server, masked.server, masked.opened().server]
 
 
 AT_EACH_STEP = at_each_step()

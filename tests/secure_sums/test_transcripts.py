@@ -15,7 +15,7 @@ from scipy.stats import chi2, ks_2samp
 
 from covey.secure_sums.client import ClientRound
 from covey.secure_sums.crypto import Pairs, add_stream, private_key, seed_key
-from covey.secure_sums.messages import MaskedInput, Terms, Unmasking, secret_from
+from covey.secure_sums.messages import MaskedInput, Unmasking, secret_from
 from secure_sums.playing import Playing, numbers, played, terms, total
 
 CLIENTS, LENGTH = 10, 400
@@ -67,11 +67,6 @@ def chance(remainders: list[np.ndarray]) -> float:
     return float(chi2.sf(((counts - expected) ** 2 / expected).sum(), 255))
 
 
-def test_populations_have_equal_sums_and_differ():
-    assert np.array_equal(sum(HERE.values()), sum(THERE.values()))
-    assert not any(np.array_equal(HERE[name], THERE[name]) for name in HERE)
-
-
 VIEWS: dict[str, Callable[[Playing, str], np.ndarray]] = {
     "as it came": masked,
     "without its own mask": without_own_mask,
@@ -119,48 +114,16 @@ class NoPairs(ClientRound):
         return after, replace(sent, numbers=left.tobytes()).to_bytes()
 
 
-class NoMaskOfItsOwn(ClientRound):
-    """A client under pairwise masks alone."""
-
-    def mask(self, data, values):
-        after, message = super().mask(data, values)
-        sent = MaskedInput.from_bytes(message, self.terms, CLIENTS)
-        left = np.frombuffer(sent.numbers, "<u8").copy()
-        add_stream(left, seed_key(self.seed, self.terms), sign=-1)
-        return after, replace(sent, numbers=left.tobytes()).to_bytes()
-
-
-def with_one(kind: type[ClientRound], agreed: Terms) -> tuple[Playing, str]:
-    name = list(HERE)[-1]
-    there = Playing.of(HERE, agreed).keys().shares()
-    side = there.sides[name]
-    given = {f.name: getattr(side, f.name) for f in fields(side)}
-    there = replace(there, sides={**there.sides, name: kind(**given)})
-    return there.masked(), name
-
-
 def test_a_client_without_pairwise_masks_is_found():
-    playing, name = with_one(NoPairs, AGREED)
-    playing = playing.opened()
+    name = list(HERE)[-1]
+    there = Playing.of(HERE, AGREED).keys().shares()
+    side = there.sides[name]
+    bare = NoPairs(**{each.name: getattr(side, each.name) for each in fields(side)})
+    playing = replace(there, sides={**there.sides, name: bare}).masked().opened()
     left = without_own_mask(playing, name)
     assert chance([left - HERE[name].astype("<u8")]) < SURE
     assert chance([left]) < SURE  # even by who does not guess its numbers
     assert chance([masked(playing, name)]) > SURE  # and not by who keeps the masks on
-
-
-def test_a_client_without_a_mask_of_its_own_is_found_once_it_is_taken_for_gone():
-    playing, name = with_one(NoMaskOfItsOwn, AGREED)
-    lost = replace(playing.server, masked=tuple(set(HERE) - {name}))
-    left = masked(playing, name)
-    opened = replace(playing, server=lost).without((name,)).opened()
-    key = private_key(secret_of(opened, name))
-    pairs = Pairs(opened.terms, opened.server.roster)
-    for other in set(HERE) - {name}:
-        minus = np.zeros_like(left)
-        pairs.add_mask(minus, key, name, other)
-        left -= minus
-    assert np.array_equal(left, HERE[name].astype("<u8"))
-    assert chance([left]) < SURE
 
 
 def test_a_late_client_s_numbers_stay_under_its_own_mask():
@@ -169,24 +132,19 @@ def test_a_late_client_s_numbers_stay_under_its_own_mask():
     name = list(HERE)[-1]
     lost = replace(playing.server, masked=tuple(set(HERE) - {name}))
     opened = replace(playing, server=lost).without((name,)).opened()
-    key = private_key(secret_of(opened, name))
-    left = masked(playing, name)
     pairs = Pairs(opened.terms, opened.server.roster)
+    secret = secret_from(
+        {
+            pairs.point(one): share.share
+            for one, data in opened.sent["unmasking"].items()
+            for share in Unmasking.from_bytes(data, opened.terms, CLIENTS).shares
+            if share.owner == name
+        }
+    )
+    assert secret is not None
+    key, left = private_key(secret), masked(playing, name)
     for other in set(HERE) - {name}:
         minus = np.zeros_like(left)
         pairs.add_mask(minus, key, name, other)
         left -= minus
     assert chance([left - HERE[name].astype("<u8")]) > SURE
-
-
-def secret_of(playing: Playing, name: str) -> bytes:
-    pairs = Pairs(playing.terms, playing.server.roster)
-    opened = {
-        pairs.point(one): share.share
-        for one, data in playing.sent["unmasking"].items()
-        for share in Unmasking.from_bytes(data, playing.terms, CLIENTS).shares
-        if share.owner == name
-    }
-    secret = secret_from(opened)
-    assert secret is not None
-    return secret

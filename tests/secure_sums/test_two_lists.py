@@ -86,7 +86,7 @@ def test_where_nobody_signs_one_client_beside_the_server_is_enough():
     assert taken_apart(terms(), clients=6, colluders=1)
 
 
-@pytest.mark.parametrize("clients", [4, 5, 6, 9, 10, 14, 20, 29])
+@pytest.mark.parametrize("clients", [5, 10, 20])
 def test_clients_on_machines_of_their_own_hold_against_less_than_a_fifth(clients):
     agreed = replace(Terms.new(LENGTH, 3), session=bytes(range(32)))
     colluders = -(-clients // 5) - 1
@@ -96,8 +96,9 @@ def test_clients_on_machines_of_their_own_hold_against_less_than_a_fifth(clients
         assert taken_apart(signed_by_half, clients, colluders)
 
 
-@pytest.mark.parametrize("clients", range(3, 41))
-def test_three_in_ten_may_drop_out(clients):
-    agreed, stay = Terms.new(LENGTH, 3), clients - int(0.3 * clients)
-    assert stay - 1 >= agreed.threshold(clients)  # of a survivor, without itself
-    assert stay >= agreed.quorum(clients)
+def test_three_in_ten_may_drop_out():
+    agreed = Terms.new(LENGTH, 3)
+    for clients in range(3, 41):
+        stay = clients - int(0.3 * clients)
+        assert stay - 1 >= agreed.threshold(clients)  # of a survivor, without itself
+        assert stay >= agreed.quorum(clients)

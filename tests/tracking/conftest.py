@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import Run, Tracker, run
+from covey import Run, Tracker, load, run
 from covey.base.components import create
+from covey.report.queries import metrics_csv
 from covey.runs.tracking import Follower
 from covey.runtime.folder import RunFolder
 
@@ -16,7 +17,7 @@ LINES = "plugins.tracker_lines:Lines"
 TINY: dict[str, Any] = {
     "rounds": 3,
     "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
-    "model": {"name": "mlp"},
+    "model": {"name": "linear"},
     "train": {"learning_rate": 0.5},
     "risk": {"every": 2},
     "engine": {"name": "reference"},
@@ -33,8 +34,7 @@ def named(column: str) -> str:
 
 def curves_of(folder: Path) -> dict[str, dict[int, float]]:
     """What metrics.csv holds, as points of curves; what is unknown is none."""
-    with (folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = csv.DictReader(metrics_csv(load(folder).history).splitlines())
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         for column, text in row.items():

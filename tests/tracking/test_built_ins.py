@@ -1,6 +1,5 @@
 """TensorBoard, MLflow and W&B hold what metrics.csv holds, and nobody's name."""
 
-import shutil
 import struct
 from collections.abc import Iterator
 from importlib import import_module
@@ -10,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import ConfigError, Run, TrackedRun, Tracker, load, run
+from covey import ConfigError, Run, Tracker, run
 from covey.base.components import create
 from covey.report.queries import final_figures
-from tracking.conftest import LINES, TINY, curves_of, mlflow_run, scalars_of, single, tell
+from tracking.conftest import TINY, curves_of, mlflow_run, scalars_of, single, tell
 
 pytestmark = pytest.mark.filterwarnings("default::Warning")  # the libraries' own
 
@@ -35,9 +34,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Run:
     }
     settings = {**TINY, "population": {"audit_examples": 0, "exclude": NAMES[5:]}}
     out = tmp_path_factory.mktemp("tracked") / "run"
-    found = run(clients=clients, config=settings, out=out, thresholds=dict.fromkeys(NAMES[:5], 0.6))
-    found.report()
-    return found
+    thresholds = dict.fromkeys(NAMES[:5], 0.6)
+    return run(clients=clients, config=settings, out=out, thresholds=thresholds)
 
 
 def tracked(played: Run, name: str) -> Path:
@@ -54,14 +52,6 @@ def check_no_name(folder: Path) -> None:
         content = each.read_bytes()
         assert b"Zuckmayer" not in content, each
         assert b"Nackenheim" not in content, each
-
-
-def split(
-    found: dict[str, dict[int, float]],
-) -> tuple[dict[str, dict[int, float]], dict[str, float]]:
-    """Take the figures of the end from the curves."""
-    ends = {k: v[0] for k, v in found.items() if k.startswith("final/")}
-    return {k: v for k, v in found.items() if k not in ends}, ends
 
 
 def test_tensorboard(played: Run):
@@ -82,29 +72,18 @@ def database(played: Run) -> Path:
     return tracked(played, "mlflow")
 
 
+@pytest.mark.slow
 def test_mlflow(played: Run, database: Path):
     assert tell(played, "mlflow") == 0  # it holds them already
     found, points = mlflow_run(database)
     assert all(len(dict(each)) == len(each) for each in points.values())
-    curves, ends = split({key: dict(each) for key, each in points.items()})
-    assert curves == curves_of(played.folder)
+    ends = {key: points.pop(key)[0][1] for key in [*points] if key.startswith("final/")}
+    assert {key: dict(each) for key, each in points.items()} == curves_of(played.folder)
     assert ends == final_figures(played.history)
     assert found.info.status == "FINISHED"
     assert found.data.params["train.learning_rate"] == "0.5"
     assert "population.exclude" not in found.data.params
     check_no_name(database)
-
-
-def test_mlflow_begins_anew_where_rounds_were_rolled_back(database: Path, tmp_path: Path):
-    shutil.copy(database / "mlflow.db", tmp_path)
-    run_id = (database.parent / "id").read_text()
-    tracker = create("tracker", "mlflow", "tracking", Tracker)
-    held = [tracker.begin(TrackedRun("run", run_id, replays, tmp_path)) for replays in (0, 1, 1)]
-    assert held == [TINY["rounds"], 0, 0]
-    tracker.log(0, {"participants": 5.0, "accuracy/a+b": 0.5})
-    assert tracker.begin(TrackedRun("run", run_id, 1, tmp_path)) == 1
-    _, points = mlflow_run(tmp_path)
-    assert points == {"participants": [(0, 5.0)], "accuracy/a_2b_b": [(0, 0.5)]}
 
 
 def test_an_address_with_a_password_is_refused():
@@ -117,6 +96,7 @@ def test_an_address_with_a_password_is_refused():
         )
 
 
+@pytest.mark.slow
 def test_wandb(played: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
     folder = tracked(played, "wandb")
@@ -169,7 +149,3 @@ def records_of(content: bytes) -> Iterator[bytes]:
         if kind in (1, 4):
             yield parts
             parts = b""
-
-
-def test_it_is_replayed_from_the_folder_alone(played: Run):
-    assert tell(load(played.folder), LINES) == TINY["rounds"]
