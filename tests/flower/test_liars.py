@@ -1,4 +1,4 @@
-"""What clients that lie can do to a federation of ten. Figures: docs/reliability.md."""
+"""What clients that lie can do to a federation of ten."""
 
 from collections.abc import Mapping
 from pathlib import Path

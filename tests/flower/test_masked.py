@@ -475,7 +475,7 @@ def test_a_node_tells_nothing_of_itself_alone(build, task):
     federation = build(averaged(), clients=[0])
     node = Node(Path(federation.files[100]))
     asked = ClientRequest(task, path=("round", 0))
-    with pytest.raises(ConfigError, match="own sums are told only"):
+    with pytest.raises(ConfigError, match="own sums are sent only"):
         node.sums("run").check_told(asked, node.member(10))
 
 
