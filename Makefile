@@ -97,7 +97,7 @@ hashes: setup
 	mv constraints.hashes.new constraints.hashes.txt
 
 licences: setup
-	PYTHONPATH=tests $(BIN)/python -m supply.licences > docs/licences.md
+	PYTHONPATH=tests $(BIN)/python -m supply.licences > LICENCES.md
 
 clean:
 	rm -rf .venv .venv-audit .venv-peers

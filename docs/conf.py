@@ -1,5 +1,6 @@
 """How Sphinx builds the site, offline; `make docs` assembles its sources first."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from covey_site.llms import overview_for_programs
 project = "covey"
 author = project_copyright = "The covey maintainers"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 PLAYED = "results/reproduction.html"
 """A page that is whole by itself: beside the others, and not made by Sphinx."""
 exclude_patterns = [PLAYED]
@@ -46,6 +47,12 @@ html_theme_options = {
     "light_css_variables": {"picture-light": "1", "picture-margin": "0"},
     "dark_css_variables": {"picture-light": "0.85", "picture-margin": "0.6rem"},
 }
+if repository := os.environ.get("COVEY_REPOSITORY"):  # its address: links on every page
+    html_theme_options |= {
+        "source_repository": repository,
+        "source_branch": "main",
+        "source_directory": "docs/",
+    }
 html_copy_source = True
 html_show_search_summary = False  # it would need a server
 html_show_sphinx = False
@@ -72,6 +79,6 @@ def _write_files(app: Sphinx, failed: Exception | None) -> None:
     if failed is None:
         schemas = "reference/json/schemas"
         shutil.copytree(Path(app.srcdir) / schemas, Path(app.outdir) / schemas, dirs_exist_ok=True)
+        (Path(app.outdir) / PLAYED).parent.mkdir(exist_ok=True)
         shutil.copy(Path(app.srcdir) / PLAYED, Path(app.outdir) / PLAYED)
-        told = overview_for_programs(Path(app.srcdir))
-        (Path(app.outdir) / "llms.txt").write_text(told)
+        (Path(app.outdir) / "llms.txt").write_text(overview_for_programs(Path(app.srcdir)))

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = Path("/usr/bin/chromium")
 SITE = Path(__file__).parents[1] / "build" / "site"
-STATIC = {"_static", "_downloads"}
+STATIC = {"_static", "_downloads", "_modules"}
 BY_CODE = SITE / "reference"
 """Where the pages are that are written from the code, a folder for each kind."""
 FASTER = {"resultTypes": ["violations"], "preload": False}
@@ -45,6 +45,15 @@ def pages() -> list[str]:
     return [str(page.relative_to(SITE)) for page in (*by_hand, *longest.values())]
 
 
+def test_every_kind_of_page_is_looked_at():
+    looked_at = set(pages())
+    docs = SITE.parents[1] / "docs"
+    by_hand = {page.relative_to(docs).with_suffix(".html") for page in docs.rglob("*.md")}
+    assert {str(page) for page in by_hand} <= looked_at
+    kinds = {Path(page).parent.name for page in looked_at if page.startswith("reference")}
+    assert kinds == {"reference", "commands", "python", "settings"}
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1300, "light")])
 def test_pages_fit_the_window_and_can_be_read_by_everybody(browser, width, scheme):
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -68,3 +77,69 @@ def problems(page: Page) -> list[str]:
         for each in Axe().run(page, options=FASTER).response["violations"]
         if each["impact"] in ("serious", "critical")
     ]
+
+
+@pytest.mark.parametrize(("scheme", "dimmed"), [("dark", True), ("light", False)])
+def test_pictures_do_not_glare_on_a_dark_page(browser, scheme, dimmed):
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    page.goto(f"file://{SITE}/results.html")
+    style = "e => [getComputedStyle(e).filter, getComputedStyle(e).paddingLeft]"
+    light, margin = page.locator("article img").first.evaluate(style)
+    assert (light != "brightness(1)", margin != "0px") == (dimmed, dimmed)
+    context.close()
+
+
+def test_the_first_screen_has_the_promises_and_the_commands(browser):
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    page.goto(f"file://{SITE}/index.html")
+    for text in (
+        "You can leave, exactly.",
+        "You choose your exposure.",
+        "pip install .",
+        "covey run ",
+    ):
+        box = page.locator("article", has_text=text).get_by_text(text).first.bounding_box()
+        assert box, text
+        assert box["y"] + box["height"] < 900, text
+    page.close()
+
+
+def test_a_long_line_of_code_scrolls_inside_its_block(browser):
+    page = browser.new_page(viewport={"width": 400, "height": 900})
+    page.goto(f"file://{SITE}/start/first-federation.html")
+    style = "blocks => blocks.map(e => getComputedStyle(e).overflowX)"
+    assert set(page.locator("pre").evaluate_all(style)) == {"auto"}
+    page.close()
+
+
+def test_the_search_for_unlearning_finds_the_page_on_leaving(browser):
+    page = browser.new_page()
+    page.goto(f"file://{SITE}/search.html?q=unlearning")
+    page.locator("#search-results li a[href^='guides/leaving.html']").first.wait_for()
+    page.close()
+
+
+def test_the_search_finds_what_pages_say_in_code(browser):
+    page = browser.new_page()
+    page.goto(f"file://{SITE}/search.html?q=clients_frame")
+    found = page.locator("#search-results li > a")
+    found.filter(has_text="covey.Run.clients_frame").wait_for()
+    found.filter(has_text="Your first federation").wait_for()
+    page.close()
+
+
+def test_the_search_finds_a_setting_without_a_server(browser):
+    page = browser.new_page()
+    wrong: list[str] = []
+    asked: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"file://{SITE}/index.html")
+    page.locator("input[name=q]").first.fill("max_newcomers")
+    page.locator("input[name=q]").first.press("Enter")
+    page.locator("#search-results li a", has_text="method.max_newcomers").first.click()
+    page.wait_for_url("**/reference/settings/method.html**")
+    assert wrong == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    page.close()

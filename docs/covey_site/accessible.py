@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["accessible"]
-
 PARAMETERS = re.compile(r"<dl>\s*((?:<dd>.*?</dd>\s*)+)</dl>")
 """A signature over several lines, which Sphinx writes as a list without terms."""
 

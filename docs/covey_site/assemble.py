@@ -7,18 +7,15 @@ from functools import cache
 from pathlib import Path
 
 from covey_site.commands import command_pages, command_tree
-from covey_site.glossary import with_terms
 from covey_site.links import Sources, with_links
-from covey_site.outputs import output_pages
+from covey_site.outputs import output_page
 from covey_site.python import python_pages
 from covey_site.schemas import written_schemas
 from covey_site.settings import overview, setting_pages
 
-__all__ = ["assemble", "written_pages"]
-
 DOCS = Path(__file__).resolve().parents[1]
-TABLE = re.compile(r"^\| key \| default \| meaning \|\n(?:\|.*\n)+", re.MULTILINE)
-OPTIONS = "Options of each: `covey COMMAND --help`."
+TABLE = re.compile(r"^\| section \| what it holds \|\n(?:\|.*\n)+", re.MULTILINE)
+OPTIONS = "Options of each command: `covey COMMAND --help`."
 
 
 def assemble(folder: Path) -> None:
@@ -35,8 +32,6 @@ def assemble(folder: Path) -> None:
         (folder / address).write_text(text)
     _shorten(folder / "settings.md", TABLE, overview() + "\n")
     _shorten(folder / "commands.md", re.compile(re.escape(OPTIONS)), command_tree())
-    glossary = folder / "glossary.md"
-    glossary.write_text(with_terms(glossary.read_text()))
     sources = Sources(DOCS.parent, DOCS, folder)
     for page in (*sorted(folder.rglob("*.md")), *sources.project_pages()):
         page.write_text(with_links(page.read_text(), page, sources))
@@ -45,15 +40,15 @@ def assemble(folder: Path) -> None:
 @cache
 def written_pages() -> Mapping[str, str]:
     """Return the pages that are written from the code, by their addresses."""
-    return {**setting_pages(), **command_pages(), **output_pages(), **python_pages()}
+    return {**setting_pages(), **command_pages(), **output_page(), **python_pages()}
 
 
 def _shorten(page: Path, what: re.Pattern[str], instead: str) -> None:
-    """Put links to written pages where the repository's own page tells all at once."""
+    """Put links to written pages where the repository's page has a list."""
     text, times = what.subn(lambda _: instead, page.read_text())
     if times != 1:
         raise ValueError(
-            f"{page.name} should have {what.pattern!r} once, for which the site has pages "
-            f"of its own, found it {times} times. Correct it, or this pattern."
+            f"{page.name} must have {what.pattern!r} once, which the site replaces by links, "
+            f"found it {times} times. Correct the page, or this pattern."
         )
     page.write_text(text)

@@ -7,8 +7,6 @@ import click
 from covey.cli.commands import all_commands, loaded
 from covey_site.markdown import escaped, hidden_tree
 
-__all__ = ["command_pages", "command_tree"]
-
 WHOLE = "covey"
 
 

@@ -1,11 +1,10 @@
 """Links that hold in the repository, made to hold on the site."""
 
+import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-
-__all__ = ["Sources", "with_links"]
 
 LINK = re.compile(r"(?<=\]\()(?!https?:|#|<)([^)#\s]+)(#[^)\s]*)?(?=\))")
 NAMED = re.compile(r"(?<![\[`])`docs/([\w/-]+\.md)`(?![\]`])")
@@ -14,6 +13,7 @@ BESIDE = "project"
 PROJECT = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "LICENCES.md",
     "SECURITY.md",
     "benchmarks/README.md",
     "benchmarks/results/*.md",
@@ -74,19 +74,13 @@ def with_links(text: str, page: Path, sources: Sources) -> str:
 
     def linked(mention: re.Match[str]) -> str:
         there = sources.folder / mention[1]
-        told = mention[0]
-        same = there == page or not there.exists()
-        return told if same else f"[{told}]({_relative(there, page)})"
+        if there == page or not there.exists():
+            return mention[0]
+        return f"[{mention[0]}]({_relative(there, page)})"
 
     return NAMED.sub(linked, LINK.sub(led, text))
 
 
 def _relative(there: Path, page: Path) -> str:
     """Return the way from a page's folder to a file."""
-    return Path(*_up(there, page.parent)).as_posix()
-
-
-def _up(there: Path, folder: Path) -> tuple[str, ...]:
-    if there.is_relative_to(folder):
-        return there.relative_to(folder).parts
-    return ("..", *_up(there, folder.parent))
+    return Path(os.path.relpath(there, page.parent)).as_posix()

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-__all__ = ["overview_for_programs"]
-
 TREE = re.compile(r"```\{toctree\}\n(.*?)```", re.DOTALL)
 
 

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterable
 
-__all__ = ["escaped", "hidden_tree", "with_autodoc"]
-
 
 def escaped(text: str) -> str:
     """Return prose in which only code between backticks is marked up."""

@@ -11,8 +11,6 @@ import covey
 from covey.base import events
 from covey_site.markdown import hidden_tree, with_autodoc
 
-__all__ = ["python_pages"]
-
 VERSION = "__version__"
 FOLDER = "reference/python"
 
@@ -48,7 +46,7 @@ def _index() -> str:
             "",
             f"Everything that `import covey` offers in version {covey.__version__} "
             f"(`covey.__version__`), from the docstrings. "
-            "How to use it: [covey from Python](../../python.md).",
+            "How to use it: [runs](../../guides/runs.md).",
             "",
             "| room | names |",
             "|---|---|",

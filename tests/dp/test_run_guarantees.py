@@ -105,7 +105,7 @@ def test_an_unknown_fact_never_gives_a_number():
     unheard = Event()  # no kind that anybody knows
     found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER, unheard])
     assert found.epsilon is None
-    assert found.reason.endswith("tells about clients: Event")
+    assert found.reason.endswith("reveals about clients: Event")
 
 
 def test_choices_without_noise_are_open_and_those_with_noise_are_paid():

@@ -72,7 +72,7 @@ def test_positive_control_a_model_of_random_labels_is_attackable(memorised, memb
     assert truth.risk > 0.7
     audit = audited((learnt,))
     assert audit.truth.figure.value == pytest.approx(truth.risk, abs=0.1)
-    assert "members can be told apart" in audit.truth.reason
+    assert "members can be distinguished" in audit.truth.reason
     assert audit.blind_auc == pytest.approx(0.5, abs=0.15)  # 50 a side: SE 0.06
 
 

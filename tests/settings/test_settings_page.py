@@ -12,17 +12,10 @@ from covey.settings.reference import schema, settings
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
-def row(key: str, default: object, meaning: str) -> str:
-    if isinstance(default, str):
-        shown = f"`{default}`" if default else ""
-    else:
-        shown = str(default).lower() if isinstance(default, bool) else str(default)
-    return re.sub(" +", " ", f"| `{key}` | {shown} | {meaning} |")
-
-
-def test_the_page_has_a_row_for_every_setting_as_its_model_describes_it():
-    found = [each for each in PAGE.read_text().splitlines() if each.startswith("| `")]
-    assert found == [row(s.key, s.default, s.description) for s in settings()]
+def test_the_page_has_a_row_for_every_section():
+    listed = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE)
+    sections = (each.section.partition(".")[0] for each in settings())
+    assert listed == [name for name in dict.fromkeys(sections) if name]
 
 
 def test_the_settings_are_those_of_the_config():

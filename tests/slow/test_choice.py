@@ -1,6 +1,6 @@
 """Where data are little and hard, membership shows, and choosing by it changes something.
 
-One seed of each method on the same data: what several seeds show is in docs/results.
+One seed of each method on the same data: what several seeds show is in docs/results.md.
 """
 
 from functools import cache

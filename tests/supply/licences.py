@@ -1,6 +1,6 @@
 """The licence of every distribution that covey needs, as the installed metadata have it.
 
-`make licences` writes docs/licences.md.
+`make licences` writes LICENCES.md.
 """
 
 import sys
@@ -78,7 +78,7 @@ def _classified(classifiers: str | list[str]) -> Iterator[str]:
 
 
 def page() -> str:
-    """Return docs/licences.md."""
+    """Return LICENCES.md."""
     rows = (f"| {name} | {licence_of(name)} | {extra} |\n" for name, extra in all_needed().items())
     return HEAD + "".join(rows)
 

@@ -25,7 +25,7 @@ def test_no_copyleft_comes_with_a_plain_install():
 
 
 def test_the_page_lists_what_is_installed():
-    assert (ROOT / "docs" / "licences.md").read_text() == page()
+    assert (ROOT / "LICENCES.md").read_text() == page()
 
 
 def test_everything_that_is_needed_is_pinned():

@@ -1,6 +1,6 @@
-"""Show what the blocks of a tutorial print now, where its page shows something else.
+"""Show what the blocks of a page print now, where the page shows something else.
 
-`PYTHONPATH=src:tests python -m tutorials docs/tutorials/PAGE.md` writes the page anew;
+`PYTHONPATH=src:tests python -m tutorials docs/PAGE.md` writes the page anew;
 with `--check` it says what differs, and exits with 1.
 """
 

@@ -1,8 +1,8 @@
-"""The blocks of a tutorial, played from the first to the last as a reader plays them.
+"""The blocks of a page, played from the first to the last as a reader plays them.
 
-`python` runs in one session, `sh` in one shell, in an empty folder. A block of either, or
-of `toml`, that begins with a comment naming a file is that file. `text` is what the
-block before it prints.
+`python` runs in one session, `sh` in one shell, in an empty folder. A block of either, of
+`toml` or of `csv` that begins with a comment naming a file is that file. `text` is what
+the block before it prints.
 """
 
 import os
@@ -26,8 +26,8 @@ __all__ = ["Block", "Player", "alike", "blocks"]
 
 DRAWN = "<!-- other figures every time -->"
 """Above a block of `text` whose numbers are drawn from the operating system."""
-FENCE = re.compile(rf"^({DRAWN}\n\n?)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# ([\w/.-]+\.(?:py|toml|csv))\n")
+FENCE = re.compile(rf"^({DRAWN}\n\n?)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# ([\w/.-]+\.(?:py|toml|csv|sh))\n")
 PASSING = (
     r"\b[0-9a-f]{4}(?:-[0-9a-f]{4}){7}\b"  # a key's fingerprint
     r"|\b[0-9a-f]{8,}\b"  # a hash

@@ -1,4 +1,4 @@
-"""Every block of every tutorial runs, and prints what its page shows."""
+"""Every block of every page runs, and prints what its page shows."""
 
 import os
 import re
@@ -11,19 +11,27 @@ import pytest
 import covey
 from tutorials.pages import Block, Player, alike, blocks
 
-SOURCES = (str(Path(covey.__file__).parents[1]), str(Path(__file__).parents[1]))
 ROOT = Path(__file__).parents[2]
-PAGES = ROOT / "docs" / "tutorials"
-QUICK = frozenset({"your-model-and-data"})
+SOURCES = (str(Path(covey.__file__).parents[1]), str(ROOT / "tests"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PLAYED = [page for page in PAGES if any(block.language != "text" for block in blocks(page))]
+KINDS = {"python", "toml", "csv", "sh", "text"}
+COLUMNS = 88
+QUICK = "your-model-and-data"
+"""The page that the default suite plays."""
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def marked(page: Path) -> object:
-    marks = () if page.stem in QUICK else (pytest.mark.slow,)
-    return pytest.param(page, marks=marks, id=page.stem)
+    marks = () if page.stem == QUICK else (pytest.mark.slow,)
+    return pytest.param(page, marks=marks, id=page_id(page))
 
 
-@pytest.mark.parametrize("page", [*map(marked, [ROOT / "README.md", *sorted(PAGES.glob("*.md"))])])
-def test_a_tutorial_plays_to_its_end_and_prints_what_it_shows(page):
+@pytest.mark.parametrize("page", [marked(page) for page in PLAYED])
+def test_a_page_plays_to_its_end_and_prints_what_it_shows(page):
     played = subprocess.run(
         [sys.executable, "-m", "tutorials", page, "--check"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(SOURCES)},
@@ -33,16 +41,14 @@ def test_a_tutorial_plays_to_its_end_and_prints_what_it_shows(page):
     assert played.returncode == 0, played.stdout + played.stderr
 
 
-@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda p: p.stem)
-def test_every_block_of_a_tutorial_is_of_a_kind_that_is_played(page):
-    found = list(blocks(page))
-    assert {each.language for each in found} <= {"python", "toml", "sh", "text"}
-    assert [b.line for b in found if b.language == "toml" and not b.file] == []
-    assert re.findall(r"^    \S.*", outside(page.read_text("utf-8")), re.M) == []
-
-
-def outside(text: str) -> str:
-    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_block_of_a_page_is_of_a_kind_that_is_played(page):
+    fences = re.findall(r"^```(.*)$", page.read_text("utf-8"), re.MULTILINE)
+    assert fences[1::2] == [""] * (len(fences) // 2)
+    assert {each for each in fences[::2] if each[:1] != "{"} <= KINDS
+    code = [block for block in blocks(page) if block.language != "text"]
+    assert [b.line for b in code if b.language in ("toml", "csv") and not b.file] == []
+    assert [b.line for b in code if max(map(len, b.text.splitlines())) > COLUMNS] == []
 
 
 @pytest.mark.parametrize(

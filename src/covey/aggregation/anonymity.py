@@ -461,7 +461,7 @@ class AnonymitySets(Aggregation):
                 f"noise = 'sound' needs partition = 'public-random', distance = 'l2', "
                 f"max_distance = 0 and an epsilon above 0, found {self.partition!r}, "
                 f"{self.distance!r}, {self.max_distance:g} and {self.epsilon:g}: sets and "
-                f"distances that follow the updates tell of them. Set these."
+                f"distances that follow the updates reveal them. Set these."
             )
         return self
 

@@ -235,7 +235,7 @@ class OwnAlgorithm:
             )
         if any(fact.by != "final" for fact in choices_in(result.events)):
             raise ConfigError(
-                f"Your {self.part} must tell the last choices as "
+                f"Your {self.part} must return the last choices as "
                 f"ClientsAssigned(..., 'final') in `finalize`, found another word than "
                 f"'final'. Correct it."
             )
@@ -296,9 +296,9 @@ class OwnAlgorithm:
 
     def _contradiction(self, what: str) -> ConfigError:
         return ConfigError(
-            f"Your {self.part} must tell in ClientsAssigned who trained in a round, and "
+            f"Your {self.part} must name in ClientsAssigned who trained in a round, and "
             f"nobody else, but its events {what}. Return the events of "
-            f"`clients.train_and_aggregate`, or none: then the run tells who trained."
+            f"`clients.train_and_aggregate`, or none: then the run names who trained."
         )
 
 

@@ -117,7 +117,7 @@ class Remote:
         del models, cohort, streams
         raise ConfigError(
             "This algorithm needs to know what every client measured, but clients are remote: "
-            "they tell what they choose. Use clients.choose or clients.nearest."
+            "they report what they choose. Use clients.choose or clients.nearest."
         )
 
     def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:

@@ -185,7 +185,7 @@ class Solved(Subtractable):
         if multiplier == 0:
             if self.exposure != 1:
                 raise ConfigError(
-                    f"method.exposure bounds what a head tells of a record, by "
+                    f"method.exposure bounds what a head reveals about a record, by "
                     f"noise on the head; found exposure = {self.exposure!r} and "
                     f"privacy.record_noise = 0. Set privacy.record_noise, for example to "
                     f"0.594, or exposure = 1."

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 NOTHING = "nothing"
 
 NOT_DENIED = (
-    "A denial removes nothing from the model: it says only that nobody can tell the "
-    "client's updates from those of others by the record of the run."
+    "A denial removes nothing from the model: it says only that the record of the "
+    "run cannot distinguish the client's updates from those of others."
 )
 
 

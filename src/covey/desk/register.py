@@ -347,7 +347,7 @@ class ToDo:
         """What a person has to do, in one line."""
         match self.kind:
             case "recipient":
-                return f"tell {self.where} that the {self.what} of {self.how} is superseded"
+                return f"notify {self.where} that the {self.what} of {self.how} is superseded"
             case "not searched":
                 return f"not searched: {self.where}"
             case _:

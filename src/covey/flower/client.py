@@ -311,7 +311,7 @@ def _node_of(context: Context, model: Model | None, data: Callable[[Context], Pa
         file = str(context.run_config.get("file", "")).format_map(context.node_config)
     if not isinstance(file, str) or not file:
         raise ConfigError(
-            "A node is told where its node.toml is by --node-config 'file=\"PATH\"', and a "
+            "A node gets the place of its node.toml by --node-config 'file=\"PATH\"', and a "
             'simulated one by file = "PATH/client-{partition-id:05}/node.toml" in the '
             f"app's settings, found {file!r}. Start it as `covey deploy init` writes it."
         )

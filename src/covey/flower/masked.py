@@ -33,7 +33,7 @@ from covey.settings.aggregation import summed_up
 from covey.settings.load import Config
 from covey.settings.node import NodeFile
 
-_LOSS = "the client could be asked for two sums that tell its own"
+_LOSS = "the client could be asked for two sums that reveal its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ class SumRounds:
                 remedy = (
                     f"Expected the clients of the sum that was opened before, in whatever run, "
                     f"or over other records nobody of it. If others have left, name them in "
-                    f"`left` in node.toml; to let the difference be told, delete "
+                    f"`left` in node.toml; to reveal the difference, delete "
                     f"{' and '.join(map(str, guard.files))}."
                 )
                 raise RefusedError(error.reason, SERVER, remedy) from None
@@ -321,7 +321,7 @@ class SumRounds:
             return
         if request.task != "sum" or not self.file.leave:
             raise ConfigError(
-                f"Under privacy.secure_sums a client's own sums are told only when it "
+                f"Under privacy.secure_sums a client's own sums are sent only when it "
                 f"leaves, and nothing else of its own, found a server that asks for "
                 f"{request.task!r} and leave = {str(self.file.leave).lower()} in "
                 f"node.toml. Set it to true, if the client is to leave."

@@ -144,7 +144,7 @@ def _exposed(plan: Plan) -> str:
     if not plan.is_local:
         raise _Choice(
             f"expected a port that only nodes can reach, found --host {plan.bind}: Flower lets "
-            f"whoever reaches it register keys and start apps. See README.md for a firewall."
+            f"anybody who reaches it register keys and start apps. See README.md for a firewall."
         )
     return "only this machine can reach the server"
 
@@ -154,7 +154,7 @@ def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
     if config.secrets.source == "seeded":
         yield (
             "covey.toml",
-            "expected secrets.source = 'os', found 'seeded': whoever has these settings, so every "
+            "expected secrets.source = 'os', found 'seeded': anybody with these settings, so every "
             "node, can recompute what hides clients. For experiments only.",
         )
     if is_node:

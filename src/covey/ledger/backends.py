@@ -347,7 +347,7 @@ def backend_of(location: str | Path) -> Backend:
     if url.drivername not in ("postgresql", "postgresql+psycopg"):
         shown = url.set(query={}).render_as_string(hide_password=True)
         raise LedgerUnavailable(
-            f"A ledger lives in SQLite or PostgreSQL, but its URL is {shown}: other "
+            f"A ledger is kept in SQLite or PostgreSQL, but its URL is {shown}: other "
             f"databases and drivers are not built. Give a path, sqlite:///PATH or "
             f"postgresql://USER@HOST/DATABASE?run=NAME."
         )

@@ -277,7 +277,7 @@ class FederatedEstimator(RiskEstimator):
             inside, outside = target.counts or context.count(target, streams)
             if not inside.any() and not outside.any():
                 return RiskEstimate.unknown(
-                    f"fewer than {FEWEST_REPORTING} clients told counts, or fewer than may "
+                    f"fewer than {FEWEST_REPORTING} clients sent counts, or fewer than may "
                     f"be summed under masks; of so few one that lies decides the figure"
                 )
         elif why := copied((c.train for c in clients), (c.holdout for c in clients)):
@@ -354,7 +354,7 @@ class ClientEstimator(RiskEstimator):
     needs_holdout: ClassVar[bool] = True
     on_clients: ClassVar[bool] = True
     note: ClassVar[str] = (
-        "Each client judged the risk for itself and told nobody: there is no risk to "
+        "Each client judged the risk for itself and sent it to nobody: there is no risk to "
         "show before the audit at the end."
     )
 

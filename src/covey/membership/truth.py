@@ -264,7 +264,7 @@ class Membership:
 
 
 FEW = f"fewer than {MIN_RECORDS} member or non-member records in every group"
-APART = "members can be told apart"
+APART = "members can be distinguished"
 
 
 def true_risk(
@@ -377,8 +377,8 @@ def mismatch(members: Sequence[Client], reference: Reference, blind: RiskEstimat
 def refusal_reason(blind: RiskEstimate) -> str:
     """Say that a classifier which never sees the model tells the sides apart."""
     return (
-        f"refused: a classifier that never sees the model tells members from "
-        f"non-members with accuracy {blind.risk:.3f} +- {blind.standard_error:.3f}, "
+        f"refused: a classifier that never sees the model distinguishes members "
+        f"from non-members with accuracy {blind.risk:.3f} +- {blind.standard_error:.3f}, "
         f"so the non-members do not match the members"
     )
 

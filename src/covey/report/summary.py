@@ -357,7 +357,7 @@ def _violations(history: History, ends: Sequence[ClientSummary]) -> Violations:
             by_group={},
             clients=over,
             unknown=len(history.assignment.keys() - reports.keys()),
-            reason="" if reports else "no client tells whether a risk is above its own",
+            reason="" if reports else "no client reports whether a risk is above its own",
         )
     known = [
         (each, each.risk, each.threshold)

@@ -44,7 +44,7 @@ from covey.settings.node import NodeFile
 MIN_ROUNDS = 4
 """Quartiles of fewer losses are one or two of them."""
 
-ON_OPERATOR = "this run's folder: its clients are simulated, and whoever plays them sees it"
+ON_OPERATOR = "this run's folder: its clients are simulated, and the operator sees it"
 ON_NODE = "the client's own node folder"
 
 DROP = "the upper quartile of its losses over the rounds, less its "

@@ -105,7 +105,7 @@ def _choosing(session: Session, state: ServerState, change: Change) -> Change:
     (chosen,) = (each for each in found.events if isinstance(each, events.ClientsAssigned))
     if client.handle not in chosen.clusters:
         raise RunError(
-            "Whoever is new chooses among models that somebody has, but nobody has chosen any yet "
+            "A new client chooses among models that others use, but none has chosen any yet "
             f"in {session.folder.path}. Play on first: covey resume {session.folder.path}"
         )
     noisy = tuple(each for each in found.events if isinstance(each, events.ChoicesPerturbed))

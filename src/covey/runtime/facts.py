@@ -283,7 +283,7 @@ def _subtracted(answer: Answer) -> list[SubtractedSums]:
     if before is None or after is None or len(before.sums) != len(after.sums):
         raise RunError(
             "A proof of a subtraction names the sums before and after it, but no event "
-            "HeadsSolved is recorded. An algorithm that `subtracts` tells it every round."
+            "HeadsSolved is recorded. An algorithm that `subtracts` records it every round."
         )
     rows = zip(before.sums, after.sums, before.clients, after.clients, strict=True)
     return [

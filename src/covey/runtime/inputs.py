@@ -149,7 +149,7 @@ def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltR
             names = tuple(ledger.names().values())
     if not names:
         raise RunError(
-            f"{folder.path} must know its clients before anything can be told of them, and "
+            f"{folder.path} must know its clients before anything is known about them, and "
             f"none has taken part yet. Start the nodes, and play the run."
         )
     unreachable = Unreachable(roster.profile, names)

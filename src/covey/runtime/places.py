@@ -63,7 +63,7 @@ class Place:
 _HOW: Mapping[tuple[Kind, Actor], str] = {
     ("ledger", COVEY): "Every answer deletes the row, and overwrites what is left of it.",
     ("ledger", YOU): "No answer deletes it, and its handle leads to no name then. Delete the run.",
-    ("request", COVEY): "Whoever plays the run takes it away, and answers.",
+    ("request", COVEY): "The process that plays the run takes it away, and answers.",
     ("data", COVEY): "Every answer deletes it.",
     ("data", YOU): "Delete what is the client's after the answer: the run goes on without it.",
     ("preferences", YOU): "Delete the client's entry after the answer.",
@@ -75,7 +75,7 @@ _HOW: Mapping[tuple[Kind, Actor], str] = {
     ("updates", COVEY): "Every answer takes its own ones out.",
     ("page", COVEY): "Every answer deletes it; it can be made again, without the client.",
     ("copy", COVEY): "Every answer deletes it, but a model only one that changes the model.",
-    ("copy", YOU): "Delete it; `covey forget` lists it, with the recipient who is to be told.",
+    ("copy", YOU): "Delete it; `covey forget` lists it, with the recipient who is to be notified.",
     ("run", COVEY): "Every answer deletes it; it can be made again, without the client.",
     ("run", YOU): "Let the client leave that run too, with `covey forget`.",
     ("deployment", YOU): "Delete it, or take the name out; make the node's key invalid.",

@@ -309,7 +309,7 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
     streams = Streams(config.seed)
     if began is None or not names:
         raise RunError(
-            f"{folder.path} must know its clients before anything can be told of them, and "
+            f"{folder.path} must know its clients before anything is known about them, and "
             f"none has taken part yet. Play the run first: covey resume {folder.path}"
         )
     absent = _MissingModel(reason)

@@ -68,7 +68,7 @@ class ReplayOptions:
 
 NO_REPLAY = ReplayOptions()
 HEADS_WITHOUT_NOISE = (
-    "Whoever has a ridge head without noise, and candidate records, knows who was in it: "
+    "An attacker with a ridge head without noise, and candidate records, finds who was in it: "
     "covey audit RUN --attack weights shows it."
 )
 
@@ -235,8 +235,8 @@ def _cost(config: Config, inputs: SelectionInputs) -> Tensor:
     if found is None:
         raise ConfigError(
             f"privacy.selection_noise is for choices by the lowest cost, found "
-            f"method.selection = {config.method.choice.name!r}. Choose a selection that tells "
-            f"its cost, or set selection_noise = 0."
+            f"method.selection = {config.method.choice.name!r}. Choose a selection that has "
+            f"a cost, or set selection_noise = 0."
         )
     return found
 
@@ -300,7 +300,7 @@ def notes(config: Config) -> tuple[str, ...]:
     if anonymity_of(config) and config.secrets.source == "seeded":
         found.append(
             "Everything hidden can be recomputed from the seed: no deniability against "
-            "whoever holds it."
+            "anybody who holds it."
         )
     return tuple(filter(None, found))
 

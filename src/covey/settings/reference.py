@@ -216,7 +216,7 @@ def _list_in_words(spec: Spec) -> str:
 
 _HEAD = (
     "Every setting of a covey run, at its default: change what you need, and leave out "
-    "what you do not change. `covey config check FILE` tells what is wrong with it, and "
+    "what you do not change. `covey config check FILE` lists what is wrong with it, and "
     "what in it does nothing."
 )
 

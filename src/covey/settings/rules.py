@@ -276,7 +276,7 @@ def _noise_on_clients(config: Sections) -> Found:
         "one model for everybody, that clients train",
         "method.name",
         "Set train.participation = 1: with privacy.client_noise it is secret who came, which "
-        "the sizes of several clusters tell.",
+        "the sizes of several clusters reveal.",
     )
 
 
@@ -350,7 +350,7 @@ def _stopping_under_noise(config: Sections) -> Found:
         yield Refusal(
             ("stopping.figure",),
             f"stopping.figure = {figure!r} lets the models decide how many rounds are "
-            f"played, and a guarantee counts the rounds that were settled beforehand. Remove "
+            f"played, and a guarantee counts the rounds that were fixed beforehand. Remove "
             f"it, or the noise.",
         )
 

@@ -39,7 +39,7 @@ class Term(StrEnum):
         "where one is, is refused"
     )
     WORST_SEARCHED = (
-        "no data are told apart better than a record whose direction nobody shares, or all "
+        "no data are distinguished better than a record whose direction nobody shares, or all "
         "do: searched for, not proved"
     )
     AS_PLANNED = (
@@ -67,7 +67,7 @@ class Term(StrEnum):
     REFUSED_ANSWERS = "whose answers were refused, and why"
     WEIGHTS = "who has far more examples than most, and how many"
     DIVERGED = "whether a model diverged: its clients' losses and refusals show it"
-    REPORTS = "what clients tell of themselves: accuracies, and one bit each"
+    REPORTS = "what clients report of themselves: accuracies, and one bit each"
     CLUSTER_SIZES = "how many clients are in each cluster"
     DECISIONS = "what was decided by looking at results: settings, when to stop, which run to keep"
     RECORD_OF_RUN = (
@@ -83,9 +83,9 @@ class NoGuarantee(StrEnum):
     NOT_ACCOUNTED = "no mechanism of this run is accounted for as differentially private"
     SEEDED = (
         "all that is drawn follows from the run's seed (secrets.source = 'seeded'), and "
-        "whoever holds it takes the noise off again"
+        "anybody who holds it takes the noise off again"
     )
-    UNKNOWN_EVENT = "nobody has said yet what one of its events tells about clients"
+    UNKNOWN_EVENT = "it is not known what one of its events reveals about clients"
     NOT_ADDED_UP = "no accountant adds up what this run released"
     HEAVY = "all records of a client together outweigh the noise, or choices had their own"
     BOTH = "records hide in gradients and in sums, and nobody has said what both cost together"

@@ -272,7 +272,7 @@ def _deny(broken: int | None, rules: AnswerRules, in_the_open: int | None) -> Op
     if rules.stored_updates:
         return Option(
             "deny",
-            "A participation can be denied only while nobody can tell whose update spoke "
+            "A participation can be denied only while nobody can find whose update spoke "
             "for a set, but this run keeps raw updates (leaving.store_updates). Delete "
             "its updates/ folder for good, or ask with --answer retrain.",
         )
@@ -307,8 +307,8 @@ def _subtract(first: int | None, rules: AnswerRules) -> Option:
     if rules.sums == "noisy":
         return Option(
             "subtract",
-            "Sums without a client, under the noise that hid it, would tell its own to whoever "
-            "holds both releases, and under new noise they are a second release "
+            "Sums without a client, under the noise that hid it, would reveal its own to anybody "
+            "who holds both releases, and under new noise they are a second release "
             "(privacy.client_noise). Ask with --answer retrain, which the guarantee counts.",
         )
     if first is None or rules.next_round == 0:

@@ -15,7 +15,7 @@ from covey.unlearning.guarantee import NoGuarantee, Term
 from covey.unlearning.proof import Proof
 
 REASONS: Mapping[str, str] = {
-    "no-distances": "the partition tells no distances",
+    "no-distances": "the partition records no distances",
     "not-hidden": "updates were not hidden in anonymity sets: every one of them was used",
     "no-set": "no anonymity set held the requester",
     "noise-unknown": "how far the noise reaches is not recorded",

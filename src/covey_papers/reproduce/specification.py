@@ -286,7 +286,7 @@ def non_members_reason(matched: Values, pooled: Values, blind: Values) -> str:
 
 def _verdict(mixture: float, without: float) -> str:
     if mixture <= 0.5 + ALIKE:
-        return "members cannot be told apart there either"
+        return "members cannot be distinguished there either"
     if without >= mixture - ALIKE:
         return "the mixture's figure is distribution shift, not membership"
     if without > 0.5 + ALIKE:

@@ -27,7 +27,7 @@ for key in "$here"/nodes/*/key.pub; do
     answer=$("$here/flwr.sh" supernode register "$key" {{ connection }} --name "$name" --format json) || true
     case $answer in
     *'"success": true'*)
-        # which node has which name: the server's own lists do not tell
+        # which node has which name: the server's own lists do not say
         printf '%s\n' "$answer" >"$here/flwr/registered/$name.json"
         echo "$name: registered$(organisation_of "$name")"
         ;;
