@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aggregation.hiding import hiding, sound
 from covey import AggregationResult, ClientUpdate, Params, Streams
 from covey.aggregation.anonymity import AnonymitySets, Hiding, anonymity_aggregator, noise_scale
-from covey.aggregation.base import FederationInfo, RecallableUpdates
+from covey.aggregation.base import FederationInfo, RepeatableUpdates
 from covey.aggregation.partition import sketch_error
 from covey.base.events import AnonymitySetsFormed, DistancesSketched
 from covey.base.names import Handle
@@ -50,8 +50,8 @@ class Stream:
             self.recalled.append(handle)
             yield self.by_handle[handle]
 
-    def arriving(self) -> RecallableUpdates:
-        return RecallableUpdates(iter(self.by_handle.values()), self.again)
+    def arriving(self) -> RepeatableUpdates:
+        return RepeatableUpdates(iter(self.by_handle.values()), self.again)
 
 
 def merged(config: Hiding, updates: Sequence[ClientUpdate]):

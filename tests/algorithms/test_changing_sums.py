@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from covey import Config, Examples
-from covey.algorithms.sums import Asked, OwnSums, counted_sums, without_leavers
+from covey.algorithms.sums import OwnSums, SumSource, counted_sums, without_leavers
 from covey.base.names import Handle
 from covey.base.params import model_hash
 from covey.data.examples import Client
@@ -50,10 +50,10 @@ class Present:
         own = asked.kept(sums, sums.targets[0].shape[0])
         self.state = self.state.with_choices({who: cluster}).keeping(sums, *own)
 
-    def asked(self) -> Asked:
+    def asked(self) -> SumSource:
         assert self.run.records is not None
         own = self.state.kept(OwnSums) if self.keeps else None
-        return Asked(self.run.nobody.federation, self.clients, own=own)
+        return SumSource(self.run.nobody.federation, self.clients, own=own)
 
     def change(self, who: Handle, new: Examples) -> None:
         """Subtract a client's records, and count it where it was with new ones."""

@@ -129,8 +129,8 @@ def test_a_price_rises_until_somebody_wants_to_stay(people: Cohort):
     # rounds 1 and 2: nobody wants it at 1/6 nor at 1/2: + 1/3 each; round 3: A does
     prices = [fact.prices[0] for fact in facts if isinstance(fact, PricesSet)]
     assert prices == pytest.approx([1 / 6, 1 / 2, 5 / 6, 1], abs=1e-6)
-    wished = [fact.wished[0] for fact in facts if isinstance(fact, PricesSet)]
-    assert wished == pytest.approx([1 / 6, 0, 0, 1 / 6], abs=1e-6)
+    desired = [fact.desired[0] for fact in facts if isinstance(fact, PricesSet)]
+    assert desired == pytest.approx([1 / 6, 0, 0, 1 / 6], abs=1e-6)
     # and meanwhile whoever sits there may not leave: nobody has come for it
     assert [choice.clusters["A"] for _, choice in rounds] == [0] * 4
 

@@ -110,7 +110,7 @@ def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_he
     second = run.population.clients[1]
     assert counted[second.handle][1] == noise.weight_for(second.preference.risk_threshold, 2)
     attacks = head_attacks.head_attacks(
-        run, state, History(told=tuple(facts)), run.streams.at("end")
+        run, state, History(all_events=tuple(facts)), run.streams.at("end")
     )
     bounds = {
         each.client: each.estimate.risk for each in attacks if each.estimate.source == "bound"
@@ -158,7 +158,7 @@ def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monke
         < all_records.estimate.risk + 3 * by_weights.estimate.standard_error
     )
     run.forget("client-00001", answer="subtract")
-    facts = [e for e in run.history.told if isinstance(e, HeadPerturbed)]
+    facts = [e for e in run.history.all_events if isinstance(e, HeadPerturbed)]
     assert [len(each.weights) for each in facts] == [12, 11]
     noise = HeadNoise(1.4, 0.594, 8.0, 10)
     after = {e.client: e.estimate.risk for e in told(run, "bound")[-12:]}

@@ -74,7 +74,7 @@ def test_losses_of_training_are_known_only_if_somebody_asks(clients):
     unasked = list(clients.train(start.clusters, where, STREAMS))
     assert [each.loss for each in unasked] == [None, None]
     known: dict[Handle, float] = {}
-    asking = clients.noting_losses(known)
+    asking = clients.recording_losses(known)
     asked = list(asking.train(start.clusters, where, STREAMS))
     assert set(known) == set(where)
     assert list(known.values()) == pytest.approx([0.5, 0.5])

@@ -13,7 +13,7 @@ from covey.base.events import RunRolledBack
 from covey.desk.answering import plan_answers
 from covey.desk.register import read_register, register_at
 from covey.desk.requests import add_request, close_request
-from covey.desk.runs import found_runs
+from covey.desk.runs import find_runs
 from covey.desk.search import delete_run, needed_runs
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
@@ -300,7 +300,7 @@ def test_damaged_and_unknown_runs_are_said_to_be(register, runs):
 
 
 def test_what_an_open_request_needs_is_said_and_not_overwritten(runs):
-    entries, register = found_runs([runs]), runs / "requests"
+    entries, register = find_runs([runs]), runs / "requests"
     assert needed_runs(register, [runs], entries) == {}
     add(register, runs)
     needed = needed_runs(register, [runs], entries)

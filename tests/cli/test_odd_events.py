@@ -104,7 +104,7 @@ def negative(rows: list[Row], rng: random.Random) -> None:
         [
             ("RunStarted", "num_clusters"),
             ("RunStarted", "rounds"),
-            ("RunStarted", "risk_lives"),
+            ("RunStarted", "risk_lifetime"),
             ("RunStarted", "delta"),
             ("RiskMeasured", "cluster"),
             ("RunRolledBack", "round_index"),

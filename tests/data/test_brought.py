@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from covey import ClientData, DataError, PopulationRequest, Streams
-from covey.data.clients import brought_population
+from covey.data.clients import population_of_clients
 from covey.data.examples import Preference
 from covey.data.population import PopulationSpec
 
@@ -32,12 +32,12 @@ def request(*, keeps_ids=False, holdout=0.5):
 
 def brought(**more):
     clients = {"a": pair(4), "b": pair(6), "c": pair(8)}
-    return brought_population(ClientData(clients=clients, **more), request())[0]
+    return population_of_clients(ClientData(clients=clients, **more), request())[0]
 
 
 def test_a_client_holds_out_a_share_that_is_drawn_or_its_own_test_examples():
     x, y = pair(8)
-    found, notes = brought_population({"bob": (x, y), "ada": ((x, y), pair(3))}, request())
+    found, notes = population_of_clients({"bob": (x, y), "ada": ((x, y), pair(3))}, request())
     ada, bob = found.clients
     assert (ada.name, len(ada.train), len(ada.holdout)) == ("ada", 8, 3)
     assert (bob.name, len(bob.train), len(bob.holdout)) == ("bob", 4, 4)
@@ -49,7 +49,7 @@ def test_a_client_holds_out_a_share_that_is_drawn_or_its_own_test_examples():
 
 def test_a_client_with_nothing_to_train_on_is_refused():
     with pytest.raises(DataError, match="ada must have an example to train on"):
-        brought_population({"ada": pair(1)}, request(holdout=0.6))
+        population_of_clients({"ada": pair(1)}, request(holdout=0.6))
 
 
 def test_without_groups_nobody_knows_any():
@@ -92,7 +92,7 @@ def test_groups_of_which_not_all_is_known_are_refused(more, message):
 
 def test_whole_numbers_are_features_unless_the_model_has_ids():
     clients = {"a": pair(4, ids=True)}
-    features, _ = brought_population(clients, request())
-    ids, _ = brought_population(clients, request(keeps_ids=True))
+    features, _ = population_of_clients(clients, request())
+    ids, _ = population_of_clients(clients, request(keeps_ids=True))
     assert features.clients[0].train.inputs.dtype == torch.float32
     assert ids.clients[0].train.inputs.dtype == torch.int64

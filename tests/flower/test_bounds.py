@@ -179,7 +179,7 @@ class Rounds:
         def _answer(message: Message, context: Context) -> Message:
             question = question_of(message.content)
             name = f"n{context.node_id}"
-            if question.asked.task == "hello":
+            if question.request.task == "hello":
                 who = {**HONEST, "shape": (1, 8, 8), "token": question.token, "name": name}
                 return Message(encode(Hello(**who)), reply_to=message)
             reply = Reply(VERSION, question.token, question.name)

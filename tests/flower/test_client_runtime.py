@@ -61,7 +61,7 @@ def asking(
         ({"selection": "threshold"}, (0.0, 0.8), ClientContext(risks=RISKS), 1),
         ({"selection": "threshold"}, (0.0, 0.5), ClientContext(risks=RISKS), 0),
         ({"selection": "loss"}, (0.0, 0.8), ClientContext(current=0), 2),
-        ({"selection": "loss"}, (0.0, 0.8), ClientContext(given=1), 1),
+        ({"selection": "loss"}, (0.0, 0.8), ClientContext(assigned=1), 1),
     ],
     ids=[
         "loss", "ifca", "weighted", "risk-alone", "no-risk-known", "threshold",
@@ -70,7 +70,7 @@ def asking(
 )  # fmt: skip
 def test_a_client_takes_what_the_rule_says(member, method, preference, slip, cluster):
     mine = member(method, preference)
-    for task in "choose", "settle":
+    for task in "choose", "reassign":
         assert mine.choose(asking(task), slip) == ClusterChoice(cluster, slip.risks)
 
 
@@ -90,7 +90,7 @@ def test_a_place_is_the_lowest_loss_whatever_is_offered(member):
         assert member(preference=(1.0, 0.5)).choose(call, slip).cluster == lowest
 
 
-@pytest.mark.parametrize("task", ["choose", "settle"])
+@pytest.mark.parametrize("task", ["choose", "reassign"])
 @pytest.mark.parametrize(("source", "repeats"), [("seeded", True), ("os", False)])
 def test_noise_repeats_for_one_question_only_where_it_is_seeded(member, task, source, repeats):
     # Under so much noise the clusters are about alike, so 40 fresh draws that name one

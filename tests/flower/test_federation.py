@@ -109,7 +109,7 @@ def test_the_groups_are_found_and_hidden(build):
 
 def test_the_server_holds_nothing_of_what_clients_keep_to_themselves(build):
     federation = build(SAME["judged by clients"], clients=range(4))
-    federation.node("client-00004", tell_violation=True, risk_threshold=0.0)
+    federation.node("client-00004", report_violation=True, risk_threshold=0.0)
     result = federation.play(nodes=5)
     found = result.summary.violations
     assert (found.count, found.unknown) == (1, 4)
@@ -146,7 +146,7 @@ def test_accuracies_are_told_by_those_who_want_to(build):
     settings = settings_with(rounds=4, method={"initialisation": "random"})
     federation = build(settings, clients=())
     for index in range(4):
-        federation.node(f"client-{index:05}", tell_accuracy=index < 3)
+        federation.node(f"client-{index:05}", report_accuracy=index < 3)
     result = federation.play(nodes=4)
     overall = result.summary.accuracy.overall
     assert 0.3 < overall <= 1
@@ -158,7 +158,7 @@ def test_a_silent_node_costs_only_its_own_update(build):
 
     def lost(question, reply):
         asked = question_in(question)
-        late = asked.asked.path[:2] == ("round", 2) and asked.name == "client-00001"
+        late = asked.request.path[:2] == ("round", 2) and asked.name == "client-00001"
         return [] if late else [reply]
 
     federation.wire = lost
@@ -174,9 +174,9 @@ def test_nodes_come_and_go_while_the_run_goes_on(build):
 
     def changing(question, reply):
         asked = question_in(question)
-        if asked.asked.path[:2] == ("round", 1) and asked.asked.task == "choose":
+        if asked.request.path[:2] == ("round", 1) and asked.request.task == "choose":
             federation.node("client-00004")
-        if asked.asked.path[:2] == ("round", 3) and asked.asked.task == "choose":
+        if asked.request.path[:2] == ("round", 3) and asked.request.task == "choose":
             federation.files.pop(100, None)
         return [reply]
 
@@ -192,11 +192,11 @@ def test_who_joins_isolated_clusters_later_draws_one_for_good(build):
 
     def joining(question, reply):
         asked = question_in(question)
-        if asked.asked.path[:2] == ("round", 1):
+        if asked.request.path[:2] == ("round", 1):
             federation.node("client-00004")
-        if asked.asked.path[:2] == ("round", 3):
+        if asked.request.path[:2] == ("round", 3):
             federation.node("client-00005")
-        late = asked.name == "client-00005" and asked.asked.task == "train"
+        late = asked.name == "client-00005" and asked.request.task == "train"
         return [] if late else [reply]
 
     federation.wire = joining
@@ -229,10 +229,10 @@ def test_who_is_there_is_asked_once_a_round(build):
     def listening(question, reply):
         asked = question_in(question)
         if question.metadata.dst_node_id == mute:
-            seen.append(asked.asked.task)
+            seen.append(asked.request.task)
             return []
-        if asked.asked.task != "hello":
-            seen.append(asked.asked.path[1])
+        if asked.request.task != "hello":
+            seen.append(asked.request.path[1])
         return [reply]
 
     federation.wire = listening
@@ -251,7 +251,7 @@ class Counting(InProcessGrid):
     def push_messages(self, messages):
         out = list(messages)
         asked = [question_in(each) for each in out]
-        self.exchanges.append([(each.asked.task, each.context.given) for each in asked])
+        self.exchanges.append([(each.request.task, each.context.assigned) for each in asked])
         return super().push_messages(out)
 
 
@@ -275,7 +275,7 @@ def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(build, los
 
     def cut(question, reply):
         asked = question_in(question)
-        if asked.asked.path[:2] == ("round", 3) and asked.name == "client-00003":
+        if asked.request.path[:2] == ("round", 3) and asked.name == "client-00003":
             raise PowerCut
         return [reply]
 
@@ -290,7 +290,7 @@ def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(build, los
     assert [r.round_index for r in result.history.rounds] == list(range(5))
     assert result.summary.model_hash == whole.summary.model_hash
     assert len(all_of(RunRolledBack, result)) == (1 if lost_states else 0)
-    superseded = len(result.history.told) - len(whole.history.told)
+    superseded = len(result.history.all_events) - len(whole.history.all_events)
     assert (superseded > 5) == bool(lost_states)  # what took part stays recorded
 
 
@@ -318,9 +318,9 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplo
 
     def leaving(question, reply):
         asked = question_in(question)
-        if asked.asked.path[:2] == ("round", 1):
+        if asked.request.path[:2] == ("round", 1):
             federation.node("client-00005", leave=True)
-        if asked.asked.path[:2] == ("round", 3) and asked.name == "client-00005":
+        if asked.request.path[:2] == ("round", 3) and asked.name == "client-00005":
             asked_again.append(asked)
         return [reply]
 

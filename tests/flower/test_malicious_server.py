@@ -101,7 +101,7 @@ def set_up_again(server: MaliciousServer, name: str, lay: Callable[[Path, Path],
 def test_a_run_s_name_reaches_nothing_that_is_kept_of_all_runs(server):
     first = server.summing(ALL)
     total = first.sums()
-    asked = ClientRequest("place", (head(first.question.asked.width),), (True,), ("round", 0))
+    asked = ClientRequest("place", (head(first.question.request.width),), (True,), ("round", 0))
     for name in FEWER:
         server.ask(Question(__version__, "sums", "t", name, asked, 10), b"")
     assert learnt(total, server.summing(FEWER, "second")) is None
@@ -195,7 +195,7 @@ def test_the_owner_s_word_that_a_client_left_opens_a_sum_without_it(server):
 
 @pytest.mark.parametrize("of", ["updates", "counts"])
 def test_a_node_adds_up_nothing_that_its_settings_do_not_need(server, of):
-    model = head(server.summing(ALL).question.asked.width)
+    model = head(server.summing(ALL).question.request.width)
     with pytest.raises(RefusedByNodeError, match="ConfigError"):
         server.summing(ALL, of=of, model=model).opened()
 

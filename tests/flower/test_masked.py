@@ -64,7 +64,7 @@ def everybody(*without: str) -> list[str]:
 
 def step_of(question: Message) -> tuple[Question, str]:
     told = question_in(question)
-    return told, told.asked.sums.step if told.asked.sums else ""
+    return told, told.request.sums.step if told.request.sums else ""
 
 
 def bits(result: Run) -> list[tuple[str, ...]]:
@@ -85,7 +85,7 @@ def test_sums_under_masks_are_those_of_the_simulation(build, settings):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, step = step_of(question)
-        asked.append((told.asked.task, step))
+        asked.append((told.request.task, step))
         return [reply]
 
     federation.wire = wire
@@ -113,7 +113,7 @@ def test_who_drops_out_of_a_step_costs_its_own_sums_at_most(build, step):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, at = step_of(question)
-        lost = (told.name, at, told.asked.round_index) == (LIAR, step, 0)
+        lost = (told.name, at, told.request.round_index) == (LIAR, step, 0)
         return [] if lost else [reply]
 
     federation.wire = wire
@@ -161,7 +161,7 @@ def test_what_is_forged_is_refused_by_name_and_the_sum_goes_on(build, step, chan
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, at = step_of(question)
-        if (told.name, at, told.asked.round_index) != (LIAR, step, 0):
+        if (told.name, at, told.request.round_index) != (LIAR, step, 0):
             return [reply]
         return [changed_letter(question, reply, change)]
 
@@ -180,7 +180,7 @@ def test_what_comes_twice_or_late_is_refused_and_the_first_one_counts(build):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, step = step_of(question)
-        if told.name != LIAR or told.asked.task != "masked":
+        if told.name != LIAR or told.request.task != "masked":
             return [reply]
         if step == "unmasking":
             late_one = Message(late[0].content, reply_to=question)
@@ -254,7 +254,7 @@ def test_a_sum_of_which_too_few_are_left_is_given_up_and_asked_for_again(build):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, step = step_of(question)
-        lost = told.name in gone and step == "masked" and told.asked.round_index == 0
+        lost = told.name in gone and step == "masked" and told.request.round_index == 0
         return [] if lost else [reply]
 
     federation.wire = wire
@@ -273,7 +273,7 @@ def test_who_was_shown_in_a_sum_that_did_not_come_moves_together(build, lost):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, step = step_of(question)
-        first = told.asked.round_index == 0
+        first = told.request.round_index == 0
         if (told.name, step, first) == (LAST, "masked", True):
             return []
         cut = told.name in lost and step == "unmasking" and first
@@ -321,7 +321,7 @@ def test_a_server_that_was_killed_begins_a_round_with_another_number(build, step
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, at = step_of(question)
-        if told.name == "client-00003" and told.asked.task == "masked":
+        if told.name == "client-00003" and told.request.task == "masked":
             sessions.append(told.context.session)
             if at == step and len(set(sessions)) == 1:
                 raise PowerCut
@@ -401,7 +401,7 @@ def test_counts_of_losses_are_added_up_under_masks(build):
     tasks: set[str] = set()
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        tasks.add(step_of(question)[0].asked.task)
+        tasks.add(step_of(question)[0].request.task)
         return [reply]
 
     federation.wire = wire
@@ -443,7 +443,7 @@ def test_means_of_updates_under_masks_are_those_of_the_simulation(build, setting
     tasks: set[str] = set()
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        tasks.add(step_of(question)[0].asked.task)
+        tasks.add(step_of(question)[0].request.task)
         return [reply]
 
     federation.wire = wire
@@ -459,7 +459,7 @@ def test_a_mean_is_over_whoever_stays_and_too_few_wait(build, gone):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told, step = step_of(question)
-        lost = told.name in gone and step == "shares" and told.asked.path[1] == 0
+        lost = told.name in gone and step == "shares" and told.request.path[1] == 0
         return [] if lost else [reply]
 
     federation.wire = wire
@@ -475,8 +475,8 @@ def test_a_node_tells_nothing_of_itself_alone(build, task):
     federation = build(averaged(), clients=[0])
     node = Node(Path(federation.files[100]))
     asked = ClientRequest(task, path=("round", 0))
-    with pytest.raises(ConfigError, match="own sums are told only"):
-        node.sums("run").check_told(asked, node.member(10))
+    with pytest.raises(ConfigError, match="own sums are revealed only"):
+        node.sums("run").check_request(asked, node.member(10))
 
 
 @SLOW

@@ -39,7 +39,7 @@ def ask(make_client: Callable[..., Any]) -> Ask:
         @app.train()
         def _answer(message: Message, context: Context) -> Message:
             question, node = question_of(message.content), context.node_id
-            if question.asked.task == "hello":
+            if question.request.task == "hello":
                 who = (VERSION, question.token, f"n{node}", "same", (1,), False, 2)
                 return Message(encode(Hello(*who, examples=4)), reply_to=message)
             reply = Reply(VERSION, question.token, question.name, weight=weights[node])
@@ -65,7 +65,7 @@ def test_nobody_weighs_more_than_the_examples_that_it_announced(
 
 
 def is_hello(question: Message) -> bool:
-    return question_of(question.content).asked.task == "hello"
+    return question_of(question.content).request.task == "hello"
 
 
 def test_who_answers_twice_counts_once_and_is_not_missing(ask: Ask):

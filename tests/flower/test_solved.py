@@ -74,8 +74,8 @@ def listened(federation: Built) -> list[tuple[str, int, str]]:
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told = question_in(question)
-        if told.asked.task != "hello":
-            asked.append((told.asked.task, int(told.asked.path[1]), told.name))
+        if told.request.task != "hello":
+            asked.append((told.request.task, int(told.request.path[1]), told.name))
         return [reply]
 
     federation.wire = wire
@@ -107,10 +107,10 @@ def test_only_who_is_in_a_head_is_sent_what_leaves_it_out(build):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         told = question_in(question)
-        if told.asked.task == "compare":
+        if told.request.task == "compare":
             sent = [question.content[f"model-{j}"] for j in range(2)]
             roots = {j for j, each in enumerate(sent) if "root" in each}
-            seen[int(told.asked.path[1]), told.name] = roots
+            seen[int(told.request.path[1]), told.name] = roots
         return [reply]
 
     federation.wire = wire
@@ -185,7 +185,7 @@ def test_who_sends_no_sums_in_order_comes_in_the_next_round(build, change, told)
 
     def wire(question: Message, reply: Message) -> list[Message]:
         asked = question_in(question)
-        if asked.name != liar or asked.asked.task != "sum" or asked.asked.path[1] != 0:
+        if asked.name != liar or asked.request.task != "sum" or asked.request.path[1] != 0:
             return [reply]
         return [] if change is None else [sent_with(reply, question, change)]
 
@@ -210,7 +210,7 @@ def test_means_that_cannot_be_are_refused(build):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         asked = question_in(question)
-        if asked.name != "client-00001" or asked.asked.task != "mean":
+        if asked.name != "client-00001" or asked.request.task != "mean":
             return [reply]
         return [sent_with(reply, question, lambda a: {"mean": a["mean"] * 2})]
 
@@ -244,7 +244,7 @@ def test_a_server_that_was_killed_ends_in_the_same_bits(build, task, t):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         asked = question_in(question)
-        if (asked.asked.task, *asked.asked.path[1:2], asked.name) == (task, t, "client-00003"):
+        if (asked.request.task, *asked.request.path[1:2], asked.name) == (task, t, "client-00003"):
             raise PowerCut
         return [reply]
 
@@ -351,14 +351,14 @@ def test_a_retraining_without_a_client_is_that_of_the_simulation(build):
 
 @SLOW
 @pytest.mark.usefixtures("own_keys")
-@pytest.mark.parametrize("task", ["sum", "settle"])
+@pytest.mark.parametrize("task", ["sum", "reassign"])
 def test_a_subtraction_that_was_cut_is_finished(build, task):
     """Before anything is recorded, and after all of it is."""
     federation = build(solved(2, num_clusters=2, initialisation="random"))
     federation.play(nodes=6)
 
     def wire(question: Message, reply: Message) -> list[Message]:
-        if question_in(question).asked.task == task:
+        if question_in(question).request.task == task:
             raise PowerCut
         return [reply]
 
@@ -379,7 +379,7 @@ def test_who_leaves_by_its_file_is_subtracted_while_the_run_goes_on(build):
 
     def wire(question: Message, reply: Message) -> list[Message]:
         asked = question_in(question)
-        if asked.asked.task == "compare" and asked.asked.path[1] == 1:
+        if asked.request.task == "compare" and asked.request.path[1] == 1:
             federation.node(LAST, leave=True)
         return [reply]
 

@@ -24,8 +24,8 @@ def solved(pooling: float = 0.3) -> ClusterSums:
 
 
 def fresh(state: ClusterSums, j: int) -> Tensor:
-    dials = state.pooling[j], state.regularisation[j]
-    return solved_head(*state.own_and_others(j), *dials).theta
+    coefficients = state.pooling[j], state.regularisation[j]
+    return solved_head(*state.own_and_others(j), *coefficients).theta
 
 
 def test_a_head_is_solved_once():

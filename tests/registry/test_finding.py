@@ -11,7 +11,7 @@ import pytest
 
 from covey import Config, RunError, load
 from covey.desk import runs as walk
-from covey.desk.runs import found_runs, named_run
+from covey.desk.runs import find_runs, named_run
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, now
@@ -34,7 +34,7 @@ def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
     held, before = load(folder), contents(roots)
     written = max(Ledger.read(folder / "ledger.sqlite").times().values())
     later = datetime.fromisoformat(written) + timedelta(days=2)
-    (entry,) = found_runs([roots], at=later)
+    (entry,) = find_runs([roots], at=later)
     assert (entry.name, entry.state) == ("deep/er/one", "finished")
     assert (entry.rounds_played, entry.rounds_planned) == (3, 3)
     assert held.history.started is not None
@@ -53,21 +53,21 @@ def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
 def test_a_run_inside_a_run_is_one_of_its_own_and_counted_once(put):
     put("one")
     inner = put("one/baseline")
-    outer, baseline = found_runs([inner.parent.parent])
+    outer, baseline = find_runs([inner.parent.parent])
     assert [outer.name, baseline.name] == ["one", "one/baseline"]
     assert outer.size_bytes == baseline.size_bytes
 
 
 def test_one_run_below_two_roots_is_one_entry(put, roots):
     put("a/one")
-    assert len(found_runs([roots, roots / "a"])) == 1
+    assert len(find_runs([roots, roots / "a"])) == 1
 
 
 def test_a_run_that_is_played_runs_and_is_not_disturbed(put, roots):
     folder = put("one")
     with Ledger.open(folder / "ledger.sqlite", now):
-        assert found_runs([roots])[0].state == "running"
-    assert found_runs([roots])[0].state == "finished"
+        assert find_runs([roots])[0].state == "running"
+    assert find_runs([roots])[0].state == "finished"
 
 
 def test_a_run_that_was_stopped_or_has_not_begun_waits(put, roots):
@@ -77,12 +77,12 @@ def test_a_run_that_was_stopped_or_has_not_begun_waits(put, roots):
         database.execute("DELETE FROM participation WHERE round >= 2")
         database.execute("DELETE FROM clock WHERE position > (SELECT max(position) FROM events)")
     database.close()
-    (entry,) = found_runs([roots])
+    (entry,) = find_runs([roots])
     assert (entry.state, entry.rounds_played) == ("waiting", 2)
     (folder / "ledger.sqlite").unlink()
     killed = RunFolder.create(roots / "x", Config())  # a start that was killed
     Ledger.create(killed.ledger, now).close()
-    entries = found_runs([roots])
+    entries = find_runs([roots])
     assert [(each.state, each.rounds_played) for each in entries] == [("waiting", 0)] * 2
 
 
@@ -91,7 +91,7 @@ def test_a_request_that_waits_is_counted_wherever_it_waits(put, roots):
     with Ledger.open(folder / "ledger.sqlite", now) as ledger:
         ledger.ask_all([NewRequest(next(iter(ledger.names())), "auto")])
     load(folder)._folder.queue_request("client-00001", "auto")
-    assert found_runs([roots])[0].open_requests == 2
+    assert find_runs([roots])[0].open_requests == 2
 
 
 def garbage(folder):
@@ -138,7 +138,7 @@ def an_unknown_version(folder):
 def test_a_damaged_run_is_an_entry_with_its_fault(put, roots, damage):
     damage(put("bad"))
     put("good")
-    bad, good = found_runs([roots])
+    bad, good = find_runs([roots])
     assert bad.state == "damaged"
     assert bad.reason
     assert "\n" not in bad.reason
@@ -155,7 +155,7 @@ def test_what_is_no_run_is_no_entry(roots):
     (roots / "pipe").mkdir()
     os.mkfifo(roots / "pipe" / "ledger.sqlite")
     (roots / "folder" / "ledger.sqlite").mkdir(parents=True)
-    assert found_runs([roots]) == ()
+    assert find_runs([roots]) == ()
 
 
 def test_links_are_not_followed(put, roots, tmp_path):
@@ -165,7 +165,7 @@ def test_links_are_not_followed(put, roots, tmp_path):
     (roots / "loop").symlink_to(roots)
     (roots / "half").mkdir()
     (roots / "half" / "ledger.sqlite").symlink_to(outside / "ledger.sqlite")
-    (entry,) = found_runs([roots])
+    (entry,) = find_runs([roots])
     assert (entry.name, entry.state) == ("half", "unreadable")
     assert "link" in entry.reason
 
@@ -173,7 +173,7 @@ def test_links_are_not_followed(put, roots, tmp_path):
 def test_a_root_may_itself_be_a_link(put, roots, tmp_path):
     put("one")
     (tmp_path / "other").symlink_to(roots)
-    assert [each.name for each in found_runs([tmp_path / "other"])] == ["one"]
+    assert [each.name for each in find_runs([tmp_path / "other"])] == ["one"]
 
 
 def test_too_many_folders_are_said_to_be(put, roots, monkeypatch):
@@ -181,36 +181,36 @@ def test_too_many_folders_are_said_to_be(put, roots, monkeypatch):
     for i in range(30):
         (roots / f"b{i:02}").mkdir()
     monkeypatch.setattr(walk, "MOST_FOLDERS", 20)
-    assert [each.state for each in found_runs([roots])] == ["finished", "unreadable"]
+    assert [each.state for each in find_runs([roots])] == ["finished", "unreadable"]
 
 
 def test_folders_below_the_depth_are_not_looked_into(put, roots):
     put("a/b")
-    assert found_runs([roots], depth=1) == ()
-    assert len(found_runs([roots], depth=2)) == 1
+    assert find_runs([roots], depth=1) == ()
+    assert len(find_runs([roots], depth=2)) == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_that_cannot_be_listed_is_an_entry(put, roots):
     put("one").chmod(0)
-    assert found_runs([roots])[0].state == "unreadable"
+    assert find_runs([roots])[0].state == "unreadable"
 
 
 def test_a_root_that_is_not_there_is_refused(roots):
     with pytest.raises(RunError, match="found"):
-        found_runs([roots / "nowhere"])
+        find_runs([roots / "nowhere"])
 
 
 def test_a_database_that_is_away_is_an_entry_without_its_password(put, roots):
     folder = put("one")
     url = "postgresql://me:hunter2@127.0.0.1:1/there?run=one"
-    (entry,) = found_runs([url])
+    (entry,) = find_runs([url])
     assert entry.state == "unreadable"
     assert "hunter2" not in repr(entry)
     settings = (folder / "config.toml").read_text()
     away = 'url = "postgresql://me@127.0.0.1:1/there?run=one"'
     (folder / "config.toml").write_text(settings.replace('url = ""', away))
-    assert found_runs([roots])[0].state == "unreadable"
+    assert find_runs([roots])[0].state == "unreadable"
 
 
 def test_no_code_of_a_run_is_imported(put, roots, tmp_path, monkeypatch):
@@ -221,7 +221,7 @@ def test_no_code_of_a_run_is_imported(put, roots, tmp_path, monkeypatch):
     changed = settings.replace('name = "mlp"', 'name = "evil:model"')
     assert changed != settings
     (folder / "config.toml").write_text(changed)
-    found_runs([roots])
+    find_runs([roots])
     assert "evil" not in sys.modules
 
 

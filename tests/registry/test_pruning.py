@@ -10,7 +10,7 @@ import pytest
 
 from covey import RunError, load
 from covey.desk.pruning import prune, retention
-from covey.desk.runs import PRUNED, found_runs
+from covey.desk.runs import PRUNED, find_runs
 from covey.ledger.requests import NewRequest
 from covey.ledger.store import Ledger
 from covey.runtime.folder import now
@@ -25,15 +25,15 @@ def files(folder):
 
 def test_young_runs_stay(put, roots):
     put("one")
-    assert retention(found_runs([roots]), OLD) == ()
-    assert len(retention(found_runs([roots], at=LATER), OLD)) == 1
+    assert retention(find_runs([roots]), OLD) == ()
+    assert len(retention(find_runs([roots], at=LATER), OLD)) == 1
 
 
 def test_states_go_but_for_the_newest_and_the_run_still_answers(put, roots):
     folder = put("one")
     (folder / "updates").mkdir()
     (folder / "updates" / "round-00000.safetensors").write_bytes(b"x" * 10)
-    (found,) = retention(found_runs([roots], at=LATER), OLD)
+    (found,) = retention(find_runs([roots], at=LATER), OLD)
     before = files(folder)
     assert found.size_bytes == sum(each.stat().st_size for each in found.paths)
     assert any("calibrate" in each for each in found.lost)
@@ -55,7 +55,7 @@ def test_states_go_but_for_the_newest_and_the_run_still_answers(put, roots):
 def test_a_whole_run_goes_with_the_run_inside_it(put, roots):
     put("one")
     put("one/baseline")
-    found = retention(found_runs([roots], at=LATER), OLD, "whole")
+    found = retention(find_runs([roots], at=LATER), OLD, "whole")
     assert found[0].size_bytes == 2 * found[1].size_bytes
     assert any("no request of its 4 clients" in each for each in found[0].lost)
     prune(found)
@@ -86,7 +86,7 @@ def test_what_somebody_waits_for_stays(put, roots, why, what):
     why(folder)
     before = files(folder)
     at = LATER + timedelta(days=1)
-    found = retention(found_runs([roots], at=at), timedelta(0), what, with_proofs=True)
+    found = retention(find_runs([roots], at=at), timedelta(0), what, with_proofs=True)
     assert all(each.kept or why is with_damage for each in found)
     assert prune(found) == ()
     assert files(folder) == before
@@ -95,13 +95,13 @@ def test_what_somebody_waits_for_stays(put, roots, why, what):
 def test_a_run_around_one_that_is_needed_stays(put, roots):
     put("one")
     with_a_request(put("one/baseline"))
-    found = retention(found_runs([roots], at=LATER), OLD, "whole")
+    found = retention(find_runs([roots], at=LATER), OLD, "whole")
     assert all(each.kept for each in found)
 
 
 def test_what_an_open_case_needs_stays(put, roots):
     folder = put("one")
-    entries = found_runs([roots], at=LATER)
+    entries = find_runs([roots], at=LATER)
     (found,) = retention(entries, OLD, "whole", needed={str(folder): "case 7 is open"})
     assert found.kept == "case 7 is open"
 
@@ -110,7 +110,7 @@ def test_proofs_go_only_if_that_is_said(put, roots):
     folder = put("one")
     with_an_answer(folder)
     load(folder).acknowledge(next((folder / "proofs").glob("*.json")).stem)
-    entries = found_runs([roots], at=LATER)
+    entries = find_runs([roots], at=LATER)
     (kept,) = retention(entries, OLD, "whole")
     assert "1 proofs" in kept.kept
     (found,) = retention(entries, OLD, "whole", with_proofs=True)
@@ -121,16 +121,16 @@ def test_proofs_go_only_if_that_is_said(put, roots):
 
 def test_a_run_that_is_played_is_left_alone(put, roots):
     folder = put("one")
-    found = retention(found_runs([roots], at=LATER), OLD, "whole")
+    found = retention(find_runs([roots], at=LATER), OLD, "whole")
     with Ledger.open(folder / "ledger.sqlite", now):
         assert prune(found) == ()
-        assert retention(found_runs([roots], at=LATER), OLD)[0].kept
+        assert retention(find_runs([roots], at=LATER), OLD)[0].kept
     assert folder.exists()
 
 
 def test_a_request_that_comes_between_looking_and_deleting_is_seen(put, roots):
     folder = put("one")
-    found = retention(found_runs([roots], at=LATER), OLD)
+    found = retention(find_runs([roots], at=LATER), OLD)
     with_a_request(folder)
     with pytest.raises(RunError, match="needed now"):
         prune(found)
@@ -145,12 +145,12 @@ def test_a_deletion_that_is_killed_leaves_no_half_of_a_run(put, roots):
         child = os.fork()
     if child == 0:
         shutil.rmtree = lambda _: os.kill(os.getpid(), signal.SIGKILL)
-        prune(retention(found_runs([roots], at=LATER), OLD, "whole"))
+        prune(retention(find_runs([roots], at=LATER), OLD, "whole"))
         os._exit(0)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     assert not folder.exists()
     assert len(list(roots.glob(f"{PRUNED}*"))) == 1
-    entries = found_runs([roots], at=LATER)
+    entries = find_runs([roots], at=LATER)
     assert [each.name for each in entries] == ["two"]
     prune(retention(entries, OLD, "whole"))
     assert list(roots.iterdir()) == []

@@ -13,10 +13,10 @@ from covey.ledger.requests import Request
 from covey.runtime.copies import (
     Copy,
     copies_of,
+    delete_obsolete_copies,
     erase_from_copies,
     keep_copy,
     record_copy,
-    settle_copies,
 )
 from covey.runtime.exports import export_model, exported_hashes, model_bytes
 from covey.runtime.folder import RunFolder
@@ -49,7 +49,7 @@ def put(folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **
 
 
 def fates(folder: RunFolder, first: int | None) -> dict[str, tuple[str, bool]]:
-    found = settle_copies(folder, request(first), exported_hashes([NEW, OTHER]))
+    found = delete_obsolete_copies(folder, request(first), exported_hashes([NEW, OTHER]))
     return {Path(each.copy.path).name: (each.fate, each.notify) for each in found}
 
 
@@ -136,7 +136,7 @@ def test_who_leaves_is_in_no_record_afterwards_and_everybody_else_still_is(
 
 def test_a_proof_gets_no_path_and_no_clients_name(folder: RunFolder, tmp_path: Path):
     put(folder, tmp_path / "x", recipient="bob of the clinic")
-    (one,) = settle_copies(folder, request(0), exported_hashes([NEW]))
+    (one,) = delete_obsolete_copies(folder, request(0), exported_hashes([NEW]))
     proved = one.as_proof_fact(NAMES)
     assert proved.recipient == "[a client of the run] of the clinic"
     assert str(tmp_path) not in str(proved)
@@ -161,7 +161,7 @@ def test_what_is_written_again_for_nobody_replaces_its_record(folder: RunFolder,
     # the clinic may hold what it was given, whatever lies in its place now
     assert [c.recipient for c in copies_of(folder)] == ["a clinic", ""]
     assert fates(folder, 0)["x"] == ("unchanged", False)
-    found = settle_copies(folder, request(0), exported_hashes([NEW, OTHER]))
+    found = delete_obsolete_copies(folder, request(0), exported_hashes([NEW, OTHER]))
     assert [each.fate for each in found] == ["deleted", "unchanged"]
 
 

@@ -70,6 +70,6 @@ def test_a_replay_that_was_stopped_is_finished_by_whoever_answers_next(tmp_path,
 def test_who_was_refused_in_every_round_was_never_accepted():
     both = ClientsAssigned({"a": 0, "b": 0}, "clients")
     one = AnswerRefused("b", "not finite")
-    assert _accepted(History(told=(one, both, one, both))) == {"a"}
-    assert _accepted(History(told=(one, both, both))) == {"a", "b"}
-    assert _accepted(History(told=(one, ClientsAssigned({"a": 0}, "clients")))) == {"a"}
+    assert _accepted(History(all_events=(one, both, one, both))) == {"a"}
+    assert _accepted(History(all_events=(one, both, both))) == {"a", "b"}
+    assert _accepted(History(all_events=(one, ClientsAssigned({"a": 0}, "clients")))) == {"a"}

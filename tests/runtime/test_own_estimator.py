@@ -59,7 +59,7 @@ def test_from_a_file_and_as_an_object_it_finds_the_same(tmp_path: Path):
     assert known
     assert known[0].reason == "a coin with sharpness 2"
     # clients choose by it: nothing is unknown of a cluster that was measured
-    facts = [e for e in named.history.told if isinstance(e, (RiskMeasured, RiskUnknown))]
+    facts = [e for e in named.history.all_events if isinstance(e, (RiskMeasured, RiskUnknown))]
     assert isinstance(facts[0], RiskUnknown)
     assert sum(isinstance(each, RiskUnknown) for each in facts[1:]) < 3
     assert named.summary.model_hash == passed.summary.model_hash
@@ -114,7 +114,7 @@ def test_clients_may_measure_with_it_and_tell_nobody(tmp_path: Path):
     config = TINY | {"population.examples_per_client": 80, "risk.name": OnClients(fewest=5)}
     run = covey.run(config=config, out=tmp_path / "run")
     assert measured(run) == []
-    unknown = [isinstance(each, RiskUnknown) for each in run.history.told]
+    unknown = [isinstance(each, RiskUnknown) for each in run.history.all_events]
     assert sum(unknown) == 1  # before the first choice
 
 

@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from covey import LedgerError
 from covey.unlearning.facts import (
     AttackFigure,
+    CopyFact,
     Facts,
     HeldRound,
     Measurement,
-    SettledCopy,
     ValueOrReason,
 )
 from covey.unlearning.guarantee import Guaranteed, NoGuarantee, Term
@@ -152,7 +152,7 @@ touches = st.builds(
     st.none() | counts | figures,
 )
 copies = st.builds(
-    SettledCopy,
+    CopyFact,
     what=st.sampled_from(["model", "report"]),
     sha256=st.none() | hashes,
     path_sha256=hashes,
@@ -499,7 +499,7 @@ def test_any_proof_makes_a_page(values: dict[str, Any]):
 
 
 def test_a_page_quotes_recipients_and_obeys_no_markup():
-    copy = SettledCopy(
+    copy = CopyFact(
         what="model",
         sha256=None,
         path_sha256="e" * 64,
@@ -584,7 +584,7 @@ def test_what_was_never_there_is_not_called_unknown():
 
 def test_copies_are_counted_and_their_recipients_named_once_and_only_as_facts():
     def copy(fate: Any, recipient: str | None = None, *, notify: bool = False) -> Any:
-        return SettledCopy(
+        return CopyFact(
             what="model",
             sha256="d" * 64,
             path_sha256="e" * 64,

@@ -24,7 +24,7 @@ from covey.aggregation.base import (
     AnonymityTerms,
     ClientUpdate,
     FederationInfo,
-    RecallableUpdates,
+    RepeatableUpdates,
     mean_per_cluster,
 )
 from covey.aggregation.mean import noisy, projected
@@ -152,7 +152,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
     weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
     than k clients waits, and so does one whose clients are of too few organisations.
 
-    `RecallableUpdates` that take more than `hiding.window` bytes are not held: the sets
+    `RepeatableUpdates` that take more than `hiding.window` bytes are not held: the sets
     compare their sketches, and the update of each r_c is had again. The same sets then
     give the same models, to the bit.
 
@@ -164,7 +164,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
         arriving = (_bounded(hiding, each) for each in updates)
-        if not isinstance(updates, RecallableUpdates):
+        if not isinstance(updates, RepeatableUpdates):
             return _hidden(hiding, clusters, arriving, streams)
         held, passing = _window(arriving, hiding.window)
         if passing is None:
@@ -173,7 +173,7 @@ def anonymity_aggregator(hiding: Hiding) -> Aggregator:
         def again(handles: Sequence[Handle]) -> Iterator[ClientUpdate]:
             return (_bounded(hiding, each) for each in updates.again(handles))
 
-        passing = RecallableUpdates(passing, again)
+        passing = RepeatableUpdates(passing, again)
         return _hidden_by_sketches(hiding, clusters, passing, streams)
 
     return aggregate
@@ -234,7 +234,7 @@ def _hidden(
 
 
 def _hidden_by_sketches(
-    hiding: Hiding, clusters: tuple[Params, ...], updates: RecallableUpdates, streams: Streams
+    hiding: Hiding, clusters: tuple[Params, ...], updates: RepeatableUpdates, streams: Streams
 ) -> AggregationResult:
     """Hide updates that pass by one by one: who speaks for a set is asked again."""
     speakers: list[Handle] = []

@@ -309,7 +309,7 @@ class ClusterwiseAggregation(Aggregation):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RecallableUpdates:
+class RepeatableUpdates:
     """A round's updates, one by one, and a way to those of some clients afterwards.
 
     A simulation trains these clients once more: every draw of a client has a name, so that

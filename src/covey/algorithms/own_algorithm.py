@@ -43,7 +43,7 @@ def checked_result(
     Args:
         algorithm: as messages call it.
         where: the function of it, for messages.
-        before: the state that it was given.
+        before: the state that it received.
         found: what it returned.
 
     Raises:
@@ -121,22 +121,22 @@ class _Watch(Observer):
 
     @classmethod
     def on(cls, owner: "OwnAlgorithm", clients: Clients) -> tuple["_Watch", Clients]:
-        """Return a watch, and the clients that are asked under it."""
+        """Return a watch, and the clients that are under it."""
         setup = owner.visible(clients.setup)
         seen = setup.population if setup is clients.setup else ()
         watch = cls(owner, {*_handles(seen), *_handles(clients.cohort)})
         return watch, replace(clients.observed_by(watch), setup=setup)
 
-    def asked(self, cohort: Cohort) -> None:
-        """Note who is asked; refuse clients that are not in the run (any more)."""
-        asked = _handles(cohort)
-        if strangers := asked - self.owner.known - self.handed_out:
+    def requested(self, cohort: Cohort) -> None:
+        """Note which clients get requests; refuse clients that are not in the run (any more)."""
+        handles = _handles(cohort)
+        if strangers := handles - self.owner.known - self.handed_out:
             raise ConfigError(
-                f"Your {self.owner.part} must ask the clients that a round is given, but "
+                f"Your {self.owner.part} must ask the clients of its round, but "
                 f"it asked {_some(strangers)}, which this run does not have (any more). "
                 f"Keep no clients from one round to the next."
             )
-        self.handed_out |= asked
+        self.handed_out |= handles
 
     def trained(self, update: ClientUpdate) -> None:
         """Note who trained which model."""
@@ -235,7 +235,7 @@ class OwnAlgorithm:
             )
         if any(fact.by != "final" for fact in choices_in(result.events)):
             raise ConfigError(
-                f"Your {self.part} must tell the last choices as "
+                f"Your {self.part} must return the last choices as "
                 f"ClientsAssigned(..., 'final') in `finalize`, found another word than "
                 f"'final'. Correct it."
             )
@@ -296,9 +296,9 @@ class OwnAlgorithm:
 
     def _contradiction(self, what: str) -> ConfigError:
         return ConfigError(
-            f"Your {self.part} must tell in ClientsAssigned who trained in a round, and "
-            f"nobody else, but its events {what}. Return the events of "
-            f"`clients.train_and_aggregate`, or none: then the run tells who trained."
+            f"Your {self.part} must name in ClientsAssigned the clients that trained in a "
+            f"round, and no others, but its events {what}. Return the events of "
+            f"`clients.train_and_aggregate`, or none: then the run records who trained."
         )
 
 

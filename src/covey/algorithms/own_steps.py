@@ -62,7 +62,7 @@ def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
     """Return a user's aggregation, which gives every cluster a model of its kind.
 
     Its errors, and what else it returns, become ConfigErrors that name it. Values that are
-    not finite are its own only where all that it was given is.
+    not finite are its own only where all that it received is finite.
     """
     run = user_function(f"aggregation {name}", aggregate)
 
@@ -126,7 +126,7 @@ def models_problem(
     for j, (old, new) in enumerate(zip(before, after, strict=True)):
         if unlike := misfit(old, new):
             return (
-                f"must return every model with the parameters it was given: in cluster "
+                f"must return every model with the parameters it received: in cluster "
                 f"{j} {unlike}. Keep their names and shapes."
             )
         for key, value in new.items():
@@ -187,7 +187,7 @@ def user_self_assessment(name: str, judge: Judge) -> Judge:
 
 
 def _checked(name: str, found: object) -> RiskEstimate:
-    """Return what was found, in plain numbers; refuse what nobody can act on."""
+    """Return the estimates in plain numbers; refuse those that no rule can act on."""
     if not isinstance(found, RiskEstimate):
         raise ConfigError(
             f"Your risk estimator {name} must return a covey.RiskEstimate of a covey.Figure, or "

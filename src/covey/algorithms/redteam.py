@@ -48,7 +48,7 @@ class RedTeamed:
     """Measure every cluster's risk each `every` rounds, before the clients choose.
 
     Lines 4-7 of Algorithm 1. Nothing is measured before somebody has chosen a cluster;
-    a figure lives for 2 * every rounds, and one that is withheld is no figure. Of a model
+    a figure is valid for 2 * every rounds, and one that is withheld is no figure. Of a model
     that diverged the older ones are void too.
 
     Attributes:
@@ -105,7 +105,7 @@ class RedTeamed:
                 events.append(ModelDiverged(j, found.round_index, found.diverged))
                 estimates[j] = None
             events.append(RiskMeasured(j, found))
-            if found.counts:  # else the older one, while it lives
+            if found.counts:  # else the older one, while it is valid
                 estimates[j] = found
         known = RiskEstimates(estimates=tuple(estimates))
         return RoundResult(replace(state, states=states).keeping(known), tuple(events))
@@ -115,9 +115,9 @@ class RedTeamed:
 class SelfAssessed:
     """Let each client measure, each `every` rounds, the models that it receives.
 
-    What a client measures of a model that it does not train says what this model knows
+    What a client measures of a model that it does not train shows what this model remembers
     of it now, and not what it would know of a member. So an estimate from inside a cluster
-    is not replaced by one from outside as long as it lives.
+    is not replaced by one from outside as long as it is valid.
 
     Attributes:
         assess: how a client measures.

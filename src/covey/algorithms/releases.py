@@ -1,4 +1,4 @@
-"""What is released of sums and of heads under noise, when, and what is told of it."""
+"""What is released of sums and of heads under noise, when, and what is recorded of it."""
 
 import hashlib
 import math
@@ -62,8 +62,8 @@ def release_of(
 
     Noise is drawn for a cluster whose sums or clients have changed, and for no other: the
     same under other noise would be a second release, and other sums under the same noise
-    would tell exactly what changed. That clients changed is enough: if noise stayed for
-    one whose sums are zero, and was drawn for all others, it would tell of that one.
+    would reveal exactly what changed. That clients changed is enough: if noise stayed for
+    one whose sums are zero, and was drawn for all others, it would reveal that one.
 
     Args:
         state: before the round.

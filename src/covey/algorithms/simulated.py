@@ -139,8 +139,8 @@ class Simulated(Federation):
         heads = [known.head(j) for j in range(len(known.gram))]
         found = torch.empty(len(cohort), len(heads))
         for i, client in enumerate(cohort):
-            stake = known.stake(client.handle)
-            found[i] = losses_without_oneself(self.features, client.train, heads, stake)
+            weighted = known.weight_and_shares(client.handle)
+            found[i] = losses_without_oneself(self.features, client.train, heads, weighted)
         return found
 
     def nearest(self, state: ServerState, cohort: Cohort, streams: Streams) -> Mapping[Handle, int]:
@@ -279,7 +279,7 @@ def losses_without_oneself(
     records: LocalRecords,
     examples: Examples,
     heads: Sequence[Head | SentHead],
-    stake: tuple[int, Sequence[float]],
+    weighted: tuple[int, Sequence[float]],
 ) -> Float[Tensor, " heads"]:
     """Return a client's mean loss under every head, as it would be without the client.
 
@@ -287,9 +287,9 @@ def losses_without_oneself(
         records: turns its examples into features.
         examples: the client's.
         heads: solved from everybody's sums, the client's among them.
-        stake: as `ClusterSums.stake` returns it.
+        weighted: as `ClusterSums.weight_and_shares` returns it.
     """
-    weight, shares = stake
+    weight, shares = weighted
     rows = records.rows(examples, weight)
     scores = (
         scores_without_client(head, rows, share) for head, share in zip(heads, shares, strict=True)

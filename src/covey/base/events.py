@@ -35,7 +35,7 @@ class RunStarted(Event):
         data_hash: SHA-256 over every client's examples.
         groups: each client's group, where a simulation knows it.
         risk_thresholds: tau of each client, where a simulation knows it.
-        risk_lives: rounds for which a risk figure counts.
+        risk_lifetime: rounds for which a risk figure counts.
         num_clusters: the models that clients choose among.
         deniability_threshold: the paper's x, where updates are hidden in anonymity sets.
         updates_stored: whether raw updates are kept too, beside which nothing can be
@@ -54,7 +54,7 @@ class RunStarted(Event):
     group_names: tuple[str, ...]
     groups: Mapping[Handle, int | None]
     risk_thresholds: Mapping[Handle, float]
-    risk_lives: Count
+    risk_lifetime: Count
     notes: tuple[str, ...]
     deniability_threshold: int | None = None
     updates_stored: bool = False
@@ -420,12 +420,12 @@ class PricesSet(Event):
 
     Attributes:
         prices: per cluster, from now on; in the units of the priced cost, 0 or more.
-        wished: share of the clients that wanted each cluster at the prices before.
+        desired: share of the clients that wanted each cluster at the prices before.
         target_share: the share below which a price rises.
     """
 
     prices: tuple[float, ...]
-    wished: tuple[Share, ...]
+    desired: tuple[Share, ...]
     target_share: float
 
 

@@ -90,7 +90,7 @@ class History:
             which round in a row. What it shows is no figure of anybody's privacy.
         components: those that are a user's own, or have options of their own.
         ended_early: why the run has fewer rounds than were planned, if it has.
-        told: every fact of all rounds ever played, superseded ones first: what they
+        all_events: of all rounds ever played, superseded ones first: what they
             released stays released.
     """
 
@@ -114,7 +114,7 @@ class History:
     metrics: tuple[events.MetricMeasured, ...] = ()
     finished: events.RunFinished | None = None
     reported: events.ClientsReported | None = None
-    told: tuple[Event, ...] = ()
+    all_events: tuple[Event, ...] = ()
     refused: frozenset[Handle] = frozenset()
     diverged: Mapping[int, events.ModelDiverged] = field(
         default_factory=dict[int, events.ModelDiverged]
@@ -168,7 +168,7 @@ def history_of(
         entries: what still counts.
         superseded: facts of rounds that were rolled back.
     """
-    return with_entries(History(told=tuple(superseded)), entries)
+    return with_entries(History(all_events=tuple(superseded)), entries)
 
 
 def with_entries(
@@ -223,7 +223,7 @@ class _Fold:
         self.metrics = list(history.metrics)
         self.finished = history.finished
         self.reported = history.reported
-        self.told = list(history.told)
+        self.all_events = list(history.all_events)
         self.refused = history.refused
         self.diverged = dict(history.diverged)
         self.components = history.components
@@ -239,7 +239,7 @@ class _Fold:
 
     def add(self, round_index: int | None, entry: Sequence[Event]) -> None:
         """Fold one entry: of a round or the end, or between two (None)."""
-        self.told += entry
+        self.all_events += entry
         if round_index is None:
             for event in entry:
                 self._between(event)
@@ -277,7 +277,7 @@ class _Fold:
         for j, each in self.diverged.items():  # since the first round of those in a row
             if j in before:
                 self.diverged[j] = replace(each, round_index=before[j].round_index)
-        valid = self.started.risk_lives if self.started else 0
+        valid = self.started.risk_lifetime if self.started else 0
         self._keep_figures([j for j, f in self.figures.items() if f.is_valid(round_index, valid)])
         row = next(of_kinds(entry, events.RoundMeasured), None)
         if row is not None:

@@ -563,9 +563,9 @@ def list_runs(roots: list[str] | None = None) -> RunsListed:
     Args:
         roots: Folders that runs lie below, or URLs of ledgers. Default: runs
     """
-    from covey.desk.runs import found_runs
+    from covey.desk.runs import find_runs
 
-    return RunsListed(found_runs(roots or [DEFAULT_ROOT]))
+    return RunsListed(find_runs(roots or [DEFAULT_ROOT]))
 
 
 @runs.command("show")
@@ -642,7 +642,7 @@ def prune_runs(
         yes: Delete it. Without this, only say what would.
     """
     from covey.desk.pruning import prune, retention
-    from covey.desk.runs import found_runs
+    from covey.desk.runs import find_runs
     from covey.desk.search import needed_runs
 
     if states and whole:
@@ -658,7 +658,7 @@ def prune_runs(
             f"found {older_than!r}. Write 36h, 90d or 12w."
         )
     below = roots or [DEFAULT_ROOT]
-    entries, age = found_runs(below), timedelta(**{units[given[2]]: int(given[1])})
+    entries, age = find_runs(below), timedelta(**{units[given[2]]: int(given[1])})
     needed: dict[str, str] = {}
     for place in [register] if register else [Path(each) / "requests" for each in below]:
         needed |= needed_runs(place, below, entries)

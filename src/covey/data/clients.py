@@ -17,7 +17,7 @@ from covey.data.population import (
     Group,
     Population,
     PopulationSpec,
-    brought_order,
+    example_order,
     handle_of,
     reserve,
 )
@@ -133,7 +133,7 @@ def _by_name(clients: Mapping[Any, object]) -> Iterator[tuple[ClientName, object
         yield name, data
 
 
-def brought_population(
+def population_of_clients(
     found: Any,  # noqa: ANN401 - `ClientData`, or what `clients_of` takes
     request: PopulationRequest,
 ) -> tuple[Population, tuple[str, ...]]:
@@ -167,7 +167,7 @@ def brought_population(
 def _client(name: ClientName, held: TrainTest, request: PopulationRequest) -> Client:
     train, test = held
     if test is None:
-        order = brought_order(name, len(train), request.streams)
+        order = example_order(name, len(train), request.streams)
         train, test = reserve(name, train.take(order), request.spec.holdout)
     return Client(
         name,

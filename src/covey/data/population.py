@@ -296,7 +296,7 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
     return [spec.audit_examples, 0 if has_test else left - pool, pool]
 
 
-def brought_order(name: ClientName, count: int, streams: Streams) -> Int[Tensor, " count"]:
+def example_order(name: ClientName, count: int, streams: Streams) -> Int[Tensor, " count"]:
     """Return in which order a client's own examples stand once some are held out."""
     generator = streams.at("partition", name).generator()
     return torch.from_numpy(generator.permutation(count))

@@ -11,7 +11,7 @@ from typing import Literal
 from covey.base.as_json import HIDDEN
 from covey.base.errors import LedgerLocked, RunError
 from covey.base.files import delete_whole, flush_folder, move
-from covey.desk.runs import PRUNED, RunEntry, found_runs, reader_url
+from covey.desk.runs import PRUNED, RunEntry, find_runs, reader_url
 from covey.ledger.backends import backend_of
 from covey.ledger.store import Ledger
 from covey.runtime.folder import RunFolder, checkpoint_paths
@@ -56,7 +56,7 @@ def retention(
     """Return what would be deleted of the runs whose last event is that old.
 
     Args:
-        entries: as `found_runs` returned them.
+        entries: as `find_runs` returned them.
         older_than: how old.
         what: the states, or the whole run.
         with_proofs: whether a whole run goes although there are proofs in it.
@@ -161,7 +161,7 @@ def _delete(found: Retention, folder: Path) -> None:
     location = reader_url(run.ledger) if run.config_path.exists() else run.ledger_path
     lock = backend_of(location).lock() if Ledger.exists(location) else None
     try:
-        (now,) = found_runs([folder], depth=0)
+        (now,) = find_runs([folder], depth=0)
         if now.state == "running":  # by this process: it holds the lock
             now = replace(now, state="waiting")
         if blocked := _needed(now, {}):

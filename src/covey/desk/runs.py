@@ -18,7 +18,7 @@ from covey.base.own_code import no_foreign_code
 from covey.dp.status import guarantee_status
 from covey.ledger.backends import resolved
 from covey.ledger.store import Ledger
-from covey.report.summary import early_end_told
+from covey.report.summary import describe_early_end
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerReader, event_of
 from covey.runtime.reading import read_record
@@ -277,7 +277,7 @@ def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
     if ledger.is_being_written():
         return replace(entry, state="running")
     if rounds is not None and played > rounds:  # the run's end is one more round than it has
-        return replace(entry, state="finished", reason=early_end_told(ended))
+        return replace(entry, state="finished", reason=describe_early_end(ended))
     return replace(entry, reason=f"stopped after {entry.rounds_played} rounds")
 
 
@@ -352,7 +352,7 @@ def _shown(url: str) -> str:
 URLS = ("postgresql:", "postgresql+psycopg:", "env:", "file:")
 
 
-def found_runs(
+def find_runs(
     roots: Sequence[str | Path], *, at: datetime | None = None, depth: int = DEPTH
 ) -> tuple[RunEntry, ...]:
     """Return every run below these folders, and those whose ledgers' URLs are given.
@@ -387,7 +387,7 @@ def named_run(name: str, roots: Sequence[str | Path]) -> RunEntry:
     reading = Reading(datetime.now(UTC), whole=True)
     if Path(name).is_dir() and is_run(Path(name)):
         return entry_of_folder(Path(name), Path(name).resolve().name, reading)
-    below = [(root, entry) for root in roots for entry in found_runs([root])]
+    below = [(root, entry) for root in roots for entry in find_runs([root])]
     there = [entry.place for _, entry in below]
     found = [(root, entry) for root, entry in below if name in (entry.name, entry.place)]
     if len(found) != 1:

@@ -24,7 +24,7 @@ from covey.desk.register import (
     run_handle,
     text_handle,
 )
-from covey.desk.runs import RunEntry, found_runs, reader_url
+from covey.desk.runs import RunEntry, find_runs, reader_url
 from covey.ledger.store import Ledger
 from covey.runtime.copies import BASELINE
 from covey.runtime.folder import RunFolder
@@ -60,7 +60,7 @@ def search_runs(roots: Sequence[str | Path], names: Sequence[ClientName]) -> Hol
     """
     known, stopped, left = (dict[str, frozenset[ClientName]]() for _ in range(3))
     unreadable: dict[str, str] = {}
-    wanted, entries = frozenset(names), {path_of(each): each for each in found_runs(roots)}
+    wanted, entries = frozenset(names), {path_of(each): each for each in find_runs(roots)}
     for path, entry in entries.items():
         if Path(path).name == BASELINE and str(Path(path).parent) in entries:
             continue
@@ -207,7 +207,7 @@ def delete_run(path: Path) -> None:
     """
     if not RunFolder(path).config_path.is_file():
         return
-    entries = found_runs([path])
+    entries = find_runs([path])
     needed: dict[str, str] = {}  # by open requests: of the registers of the folders around it
     for root in path.resolve().parents:
         needed |= needed_runs(root / "requests", [path], entries)

@@ -200,17 +200,17 @@ class ScoredOnce(EngineOver):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._found: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
+        self._scored: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
         keys = [(id(job.params), id(job.examples)) for job in jobs]
-        new = {k: job for k, job in zip(keys, jobs, strict=True) if k not in self._found}
+        new = {k: job for k, job in zip(keys, jobs, strict=True) if k not in self._scored}
         scored = self._engine.score(list(new.values()))
         for (key, job), found in zip(new.items(), scored, strict=True):
             # the job beside it keeps both ids taken
-            self._found[key] = job, found._replace(log_probs=None)
-        return [self._found[key][1] for key in keys]
+            self._scored[key] = job, found._replace(log_probs=None)
+        return [self._scored[key][1] for key in keys]
 
 
 class CompletingEngine(EngineOver):

@@ -42,7 +42,7 @@ from covey.flower.deployment import (
     general_name,
     write_federation,
 )
-from covey.settings.aggregation import masks_told, summed_up
+from covey.settings.aggregation import describe_masks, summed_up
 from covey.settings.clients import least_organisations
 from covey.settings.load import Config
 from covey.settings.node import NodeFile
@@ -116,7 +116,7 @@ def _findings(folder: Path, declared: Declaration, now: datetime) -> Iterator[Fi
         yield Finding("error", about, str(problem))
     if config is not None:
         yield from (Finding("warning", *each) for each in _choices(config, is_node=is_node))
-        if protection := masks_told(config):
+        if protection := describe_masks(config):
             bare = summed_up(config) & {"updates", "counts"}
             yield Finding("warning" if bare else "ok", "masks", protection)
         if not is_node and (config.population.organisations or least_organisations(config) > 1):
@@ -144,7 +144,7 @@ def _exposed(plan: Plan) -> str:
     if not plan.is_local:
         raise _Choice(
             f"expected a port that only nodes can reach, found --host {plan.bind}: Flower lets "
-            f"whoever reaches it register keys and start apps. See README.md for a firewall."
+            f"anyone who reaches it register keys and start apps. See README.md for a firewall."
         )
     return "only this machine can reach the server"
 
@@ -154,7 +154,7 @@ def _choices(config: Config, *, is_node: bool) -> Iterator[tuple[str, str]]:
     if config.secrets.source == "seeded":
         yield (
             "covey.toml",
-            "expected secrets.source = 'os', found 'seeded': whoever has these settings, so every "
+            "expected secrets.source = 'os', found 'seeded': anyone with these settings, so every "
             "node, can recompute what hides clients. For experiments only.",
         )
     if is_node:
@@ -366,7 +366,7 @@ class Node:
 
     Attributes:
         name: None if its key was not registered by register.sh.
-        id: Flower's, for as long as the server knows the key; None: not registered.
+        id: Flower's, for as long as the key is registered; None: not registered.
         state: online, offline, registered (never seen) or not registered.
         since: when that began, UTC; None: not known.
     """
@@ -444,7 +444,7 @@ def nodes_of(folder: Path) -> tuple[Node, ...]:
 
 
 def _ask(folder: Path, *words: str) -> dict[str, Any]:
-    """Return what `flwr` answers, which tells success by its answer alone."""
+    """Return what `flwr` answers, which shows success by its answer alone."""
     program = shutil.which("flwr") or shutil.which("flwr", path=sysconfig.get_path("scripts"))
     if program is None:
         raise ConfigError(
@@ -518,7 +518,7 @@ def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
 
     Args:
         folder: a new one.
-        report: is told of every step that was taken.
+        report: called with every step that was taken.
 
     Raises:
         ConfigError: there is no Flower, or something in the folder.
@@ -540,7 +540,7 @@ def try_federation(folder: Path, report: Callable[[str], None]) -> Tried:
     with _Processes(folder) as processes:
         processes.start("server", home / "server.sh")
         processes.play("register", home / "register.sh")
-        report(f"the server answers at {plan.address}, and knows the nodes' keys")
+        report(f"the server answers at {plan.address}, and has the nodes' keys")
         for name, own in zip(names, node_ports, strict=True):
             processes.start(name, home / "nodes" / name / "start.sh", "--port", str(own))
         processes.wait(lambda: {n.state for n in _answered(home)} == {"online"}, "nodes online")

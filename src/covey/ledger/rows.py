@@ -65,7 +65,9 @@ def add(
         for one in sealed
     ]
     connection.execute(insert(events), cells)
-    add_places(connection, ((a.position, b) for a, b in zip(sealed, records, strict=True)))
+    add_participation_rows(
+        connection, ((a.position, b) for a, b in zip(sealed, records, strict=True))
+    )
     stamp = {"position": sealed[-1].position, "written_at": written_at}
     connection.execute(insert(tables.clock), stamp)
     return sealed[-1].hash
@@ -158,7 +160,7 @@ def _link(cells: tuple[Any, ...]) -> Link:
     )
 
 
-class Place(NamedTuple):
+class ParticipationRow(NamedTuple):
     """A client's place in a round.
 
     Attributes:
@@ -174,14 +176,14 @@ class Place(NamedTuple):
     set_index: int | None
 
 
-def add_places(connection: Connection, records: Iterable[tuple[int, Record]]) -> None:
+def add_participation_rows(connection: Connection, records: Iterable[tuple[int, Record]]) -> None:
     """Write the places of whole rounds that were just recorded, at these positions."""
     for rows in _rows_by_round(records):
-        values = [dict(zip(Place._fields, row, strict=True)) for row in rows]
+        values = [dict(zip(ParticipationRow._fields, row, strict=True)) for row in rows]
         connection.execute(insert(participation), values)
 
 
-def places_of(connection: Connection, client: Handle) -> list[Place]:
+def participation_rows(connection: Connection, client: Handle) -> list[ParticipationRow]:
     """Return a client's places in order, those in superseded rounds too."""
     # The rows of a round stand together, so that a round is added at the end of the table
     # whoever took part; a client is then looked up once in each round.
@@ -192,10 +194,10 @@ def places_of(connection: Connection, client: Handle) -> list[Place]:
         .where(participation.c.client == client)
         .order_by(participation.c.position)
     )
-    return [Place(*row) for row in connection.execute(query)]
+    return [ParticipationRow(*row) for row in connection.execute(query)]
 
 
-def check_places(connection: Connection, piece: Sequence[Link]) -> None:
+def check_participation_rows(connection: Connection, piece: Sequence[Link]) -> None:
     """Compare the rows of whole, verified rounds with the events that they were made of.
 
     Raises:
@@ -307,7 +309,7 @@ class FileHashes:
                 if digest not in _hashes_of(connection, name):
                     connection.execute(insert(files).values(name=name, hash=digest))
 
-    def settle(self, name: str, digest: str) -> None:
+    def keep_only(self, name: str, digest: str) -> None:
         """Forget every other hash of a file: it is on the disk with this one."""
         with self._database.writing() as connection:
             others = files.c.name == name, files.c.hash != digest

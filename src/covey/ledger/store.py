@@ -20,7 +20,7 @@ from covey.ledger import rows, tables
 from covey.ledger.backends import Backend, Database, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, counts, first_difference, verify
 from covey.ledger.requests import ClientTables
-from covey.ledger.rows import FileHashes, Place
+from covey.ledger.rows import FileHashes, ParticipationRow
 
 EVENTS = tables.events.c
 AT_ONCE = 1_000
@@ -195,7 +195,7 @@ class Ledger(ClientTables):
             verify(links, after)
             if places:
                 with self._database.reading() as connection:
-                    rows.check_places(connection, links)
+                    rows.check_participation_rows(connection, links)
             if links:
                 after = links[-1]
                 yield links
@@ -231,7 +231,7 @@ class Ledger(ClientTables):
 
     def look_at(
         self, client: Handle, of_kinds: Collection[str] = ()
-    ) -> tuple[list[Place], list[Link]]:
+    ) -> tuple[list[ParticipationRow], list[Link]]:
         """Return where a client took part, and its sets' events and those of some kinds.
 
         As far as they still count, in order, fast and not verified.
@@ -240,7 +240,7 @@ class Ledger(ClientTables):
             rewinds = rows.read_rewinds(connection)
             places = [
                 each
-                for each in rows.places_of(connection, client)
+                for each in rows.participation_rows(connection, client)
                 if counts(rewinds, each.position, each.round_index)
             ]
             sets = sorted({each.position for each in places if each.set_index is not None})
@@ -345,7 +345,7 @@ class Ledger(ClientTables):
         with self._database.writing() as connection:
             connection.execute(delete(tables.participation))
             records = ((one.position, one.record()) for one in rows.links(connection))
-            rows.add_places(connection, records)
+            rows.add_participation_rows(connection, records)
 
     def scrub(self) -> None:
         """Overwrite what is left of erased names; may be done again at any time.

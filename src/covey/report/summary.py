@@ -253,7 +253,7 @@ def summary(history: History) -> Summary:
         method=started.method if started else None,
         rounds=len(history.rounds),
         finished=finished is not None,
-        ended_early=early_end_told(history.ended_early),
+        ended_early=describe_early_end(history.ended_early),
         model_hash=end.model_hash or None,
         accuracy=Utility(end.accuracy, end.accuracy_by_group),
         squared_error=Utility(end.squared_error, end.squared_error_by_group),
@@ -479,7 +479,7 @@ FIGURES = {
 }
 
 
-def early_end_told(ended: events.RunEndedEarly | None) -> str:
+def describe_early_end(ended: events.RunEndedEarly | None) -> str:
     """Say that a run ended early, and why; "" where it did not. No full stop."""
     if ended is None:
         return ""

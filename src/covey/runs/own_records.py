@@ -29,7 +29,7 @@ from covey.base.names import ClientName, Params
 from covey.base.own_code import no_foreign_code
 from covey.base.rng import Streams
 from covey.data.arrays import read_client
-from covey.data.population import brought_order
+from covey.data.population import example_order
 from covey.engine.protocol import ScoringJob
 from covey.ledger.store import Ledger
 from covey.membership.references import loss_drop, top_share
@@ -222,7 +222,7 @@ def _rows_of(path: Path, file: NodeFile) -> tuple[int, ...]:
     except CoveyError:
         return ()
     share = usual if file.holdout is None else file.holdout
-    order = brought_order(file.name, count, Streams(file.seed))
+    order = example_order(file.name, count, Streams(file.seed))
     return tuple(order[: count - round(share * count)].tolist())
 
 

@@ -175,7 +175,7 @@ def reference_of(made: object) -> str | None:
         return None
     if module in ("__main__", "__mp_main__"):
         return None
-    if getattr(sys.modules.get(module), name, None) is not made or not _is_found(module):
+    if getattr(sys.modules.get(module), name, None) is not made or not _is_importable(module):
         return None
     try:
         takes_two = len(inspect.signature(made).parameters) == 2
@@ -184,10 +184,10 @@ def reference_of(made: object) -> str | None:
     return None if takes_two else f"{module}:{name}"
 
 
-def _is_found(module: str) -> bool:
+def _is_importable(module: str) -> bool:
     """Say whether the search path leads to the file that the module was loaded from."""
     parent, loaded = module.rpartition(".")[0], sys.modules.get(module)
-    if loaded is None or (parent and not _is_found(parent)):
+    if loaded is None or (parent and not _is_importable(parent)):
         return False
     path = list(sys.modules[parent].__path__) if parent else None
     specs = (finder.find_spec(module, path) for finder in sys.meta_path)

@@ -10,7 +10,7 @@ from covey.base.components import create
 from covey.base.files import make_folder, read_text, replace_whole
 from covey.base.history import History
 from covey.base.own_code import only_from
-from covey.report.queries import final_figures, replays, round_figures, told_settings
+from covey.report.queries import final_figures, replays, round_figures, settings_for_trackers
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import Observer
 from covey.settings.trackers import Background, TrackedRun, Tracker
@@ -92,7 +92,7 @@ class Follower:
                 id=self._id,
                 replays=count,
                 folder=place,
-                settings=told_settings(self._folder.config()),
+                settings=settings_for_trackers(self._folder.config()),
             )
             self._next = tracker.begin(run)
             self._replays, self._ended = count, False

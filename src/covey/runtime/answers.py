@@ -24,9 +24,9 @@ from covey.runtime.anchors import Receipt, key_of, sign_receipt
 from covey.runtime.copies import (
     RENDERED,
     CopyOutcome,
+    delete_obsolete_copies,
     erase_from_copies,
     outcome_lines,
-    settle_copies,
 )
 from covey.runtime.exports import exported_hashes
 from covey.runtime.inputs import input_hashes
@@ -352,7 +352,9 @@ def finish_request(
     if served.subtracts and first is not None:
         delete_before(session.folder.checkpoints, first)
     models = whole_models(session.folder, session.ledger, state.clusters)
-    copies = () if stops else settle_copies(session.folder, request, exported_hashes(models))
+    copies = (
+        () if stops else delete_obsolete_copies(session.folder, request, exported_hashes(models))
+    )
     path, facts = write_proof(session, request, state, leaver, copies)
     if request.after_round is None:  # somebody asked, and waits for it
         handover = Handover(request.id, served.salt, facts.answer, str(path))

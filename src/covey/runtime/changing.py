@@ -27,7 +27,7 @@ from covey.runtime.record_changes import keep_subtracted, owed_change
 from covey.runtime.session import Session, reopened
 from covey.runtime.states import checked_state, whole_models
 from covey.settings.aggregation import sums_of
-from covey.settings.run import BuiltRun, brought_client
+from covey.settings.run import BuiltRun, client_with_data
 from covey.unlearning.participation import latest_models, latest_sums
 
 
@@ -91,7 +91,7 @@ def joining_client(session: Session, state: ServerState, brought: NewRecords) ->
             f"Who left {session.folder.path} stays out of it, and {name!r} did. Join "
             f"under another name."
         )
-    client = _accepting(run, brought_client(run, name, brought.data), brought)
+    client = _accepting(run, client_with_data(run, name, brought.data), brought)
     client = replace(client, handle=session.secrets.handle(client.handle))
     return _choosing(session, state, Change(client, 0, joins=True))
 
@@ -146,7 +146,7 @@ def changing_client(session: Session, state: ServerState, brought: NewRecords) -
             f"knows no client {name!r}: it never did, or not any more. Check the "
             f"spelling; who is new joins: covey clients join {session.folder.path} {name}"
         )
-    new = brought_client(run, name, brought.data)
+    new = client_with_data(run, name, brought.data)
     train, holdout = new.train, new.holdout
     if brought.add:
         train = Examples.joined((known.train, train))

@@ -33,7 +33,7 @@ from covey.base.files import (
 from covey.base.names import ClientName, Handle
 from covey.ledger.requests import Request
 from covey.runtime.folder import RunFolder, as_written, now
-from covey.unlearning.facts import Fate, SettledCopy
+from covey.unlearning.facts import CopyFact, Fate
 
 LETTER = r"[^\W_]"
 SHORT = 6
@@ -281,10 +281,10 @@ class CopyOutcome:
     fate: Fate
     notify: bool
 
-    def as_proof_fact(self, known: Collection[ClientName]) -> SettledCopy:
+    def as_proof_fact(self, known: Collection[ClientName]) -> CopyFact:
         """Return it for a proof: no path, and no client's name."""
         path = self.copy.path.encode("utf-8", "surrogatepass")
-        return SettledCopy(
+        return CopyFact(
             what=self.copy.what,
             sha256=self.copy.sha256 or None,
             path_sha256=hashlib.sha256(path).hexdigest(),
@@ -324,7 +324,7 @@ def erase_from_copies(folder: RunFolder, leaver: ClientName, known: Collection[C
             keep_copy(folder, replace(copy, path=path, recipient=recipient))
 
 
-def settle_copies(
+def delete_obsolete_copies(
     folder: RunFolder, request: Request, current: Collection[str]
 ) -> tuple[CopyOutcome, ...]:
     """Delete obsolete copies inside the run's folder, and report every copy.

@@ -204,7 +204,7 @@ def _accepted(history: History) -> set[Handle]:
     """
     accepted: set[Handle] = set()
     refused: set[Handle] = set()
-    for fact in of_kinds(history.told, events.AnswerRefused, events.ClientsAssigned):
+    for fact in of_kinds(history.all_events, events.AnswerRefused, events.ClientsAssigned):
         if isinstance(fact, events.AnswerRefused) and fact.handle:
             refused.add(fact.handle)
         if isinstance(fact, events.ClientsAssigned) and fact.by != "final":

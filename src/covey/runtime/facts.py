@@ -229,7 +229,7 @@ def facts(
         "sealed_record_kept": kind != "retrain",
         "subtracted": tuple(_subtracted(answer)) if answer.subtracted else (),
         "own_sums_kept": False,
-        "earlier_heads": head_bounds(history.told).get(handle) if subtracts else None,
+        "earlier_heads": head_bounds(history.all_events).get(handle) if subtracts else None,
     }
     if subtracts and "own_sums_kept" not in unknown:
         derived["own_sums_kept"] = getattr(config.method, "keep_sums", False)

@@ -80,7 +80,7 @@ def head_attacks(
         yield from _by_weights(run, j, params, inside, now, streams.at(j))
         if isinstance(records.noise, HeadNoise):
             yield from _by_ratio(records, records.noise, known, j, inside, now)
-    bounds = head_bounds(of_kinds(history.told, HeadPerturbed))
+    bounds = head_bounds(of_kinds(history.all_events, HeadPerturbed))
     if isinstance(records.noise, HeadNoise):
         for handle, (j, _) in sorted(known.counted.items()):
             bound = bounds[handle].bound if handle in bounds else 0.5

@@ -175,7 +175,7 @@ def keep_records(folder: RunFolder, ledger: Ledger, events: Told, client: Client
     ledger.files.note({_noted(name): digest})
     make_folder(folder.records)
     replace_whole(folder.records / name, content, mode=0o600)
-    ledger.files.settle(_noted(name), digest)
+    ledger.files.keep_only(_noted(name), digest)
 
 
 def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> BuiltRun:
@@ -209,7 +209,7 @@ def drop_old_records(folder: RunFolder, ledger: Ledger, events: Told) -> None:
     current = {name for _, name in _current(ledger, events)}
     for path in sorted(folder.records.iterdir()):
         if path.name not in current:
-            ledger.files.settle(_noted(path.name), "")  # what was noted of it
+            ledger.files.keep_only(_noted(path.name), "")  # what was noted of it
             delete_whole(path)
 
 

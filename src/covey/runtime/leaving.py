@@ -12,7 +12,7 @@ from covey.runtime.anchors import Receipt, receipts_of
 from covey.runtime.answers import AnsweredRequest, OnReceipt, ask
 from covey.runtime.copies import erase_from_copies
 from covey.runtime.loop import OnAnswer, play
-from covey.runtime.planning import Returning, asked_by, plans_for
+from covey.runtime.planning import Returning, plans_for, wanted_answers_of
 from covey.runtime.session import Session, quiet
 from covey.unlearning.plan import ClientPlan, WantedAnswer
 
@@ -58,7 +58,7 @@ def forget(
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    asked = asked_by(session.ledger, session.folder, clients, wanted, basis)
+    asked = wanted_answers_of(session.ledger, session.folder, clients, wanted, basis)
     session = session.with_data_of(asked)
     requests = _put_down(session, asked, check)
     receipts = receipts_of(session.folder, requests)
@@ -99,7 +99,7 @@ def put_down_requests(
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    _put_down(session, asked_by(session.ledger, session.folder, clients, wanted, basis))
+    _put_down(session, wanted_answers_of(session.ledger, session.folder, clients, wanted, basis))
 
 
 def _put_down(

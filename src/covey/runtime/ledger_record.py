@@ -237,7 +237,7 @@ class LedgerRecord:
             self._answers[key] = choose_answers(self.participation, *key)
         return self._answers[key]
 
-    def latest(self, number: int) -> list["Noted"]:
+    def latest(self, number: int) -> list["RecentEvents"]:
         """Return the newest events first; several alike that follow each other are one."""
 
         def alike(i: int) -> tuple[int | None, str, bool]:
@@ -246,7 +246,7 @@ class LedgerRecord:
             return t, event.kind if foreign else type(event).__name__, self.counting[i]
 
         runs = islice(groupby(reversed(range(len(self.facts))), key=alike), number)
-        return [Noted(next(same) + 1, *key, 1 + sum(1 for _ in same)) for key, same in runs]
+        return [RecentEvents(next(same) + 1, *key, 1 + sum(1 for _ in same)) for key, same in runs]
 
 
 def _rewound_to(fact: Fact) -> int | None:
@@ -254,7 +254,7 @@ def _rewound_to(fact: Fact) -> int | None:
     return event.round_index if t is None and isinstance(event, events.RunRolledBack) else None
 
 
-class Noted(NamedTuple):
+class RecentEvents(NamedTuple):
     """One of the newest events, or several alike that follow each other.
 
     Attributes:

@@ -50,8 +50,8 @@ from covey.runtime.folder import settings_hash
 from covey.runtime.ledger_record import records_of
 from covey.runtime.record_changes import (
     Replay,
+    finish_change,
     replay_of,
-    settle_change,
     solved_again,
     subtracted_state,
 )
@@ -240,7 +240,7 @@ def _round(
             run = run.for_replay(ReplayOptions(frozen_models=kept))
     losses: dict[Handle, float] = {}
     clients = run.clients(cohort, t)
-    clients = clients.noting_losses(losses) if wants_losses else clients
+    clients = clients.recording_losses(losses) if wants_losses else clients
     played = run.algorithm.round(state, clients, streams)
     reports = ClientReports() if run.client_backend is None else run.client_backend.reports()
     if run.client_backend is not None:
@@ -309,7 +309,7 @@ def _started(run: BuiltRun) -> RunStarted:
             for c in population.clients
             if run.client_backend is None
         },
-        risk_lives=estimate_lifetime(config.risk.every),
+        risk_lifetime=estimate_lifetime(config.risk.every),
         notes=run.notes,
         deniability_threshold=terms.deniability_threshold if terms else None,
         updates_stored=config.leaving.store_updates > 0,
@@ -372,7 +372,7 @@ def _store_round(
         _save(session, played.state)
         thin(session.folder.checkpoints, config.checkpoints.keep, spared=best)
     if changed:
-        settle_change(session)
+        finish_change(session)
     return due or best == done - 1
 
 

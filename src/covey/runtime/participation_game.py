@@ -40,7 +40,7 @@ VIEW = (
     "matched non-members. Intervals (95%) are over clients. A figure near 0.5 says that "
     "this adversary finds nothing, not that nothing is there."
 )
-NOBODY_LEFT = "nobody has left this run"
+NO_CLIENT_LEFT = "nobody has left this run"
 NO_MATCH = "no reserved client is of a group that somebody left"
 
 ByGroup = dict[int, list[Examples]]
@@ -167,7 +167,7 @@ def play_game(session: Session, *, control: bool = False, observe: Observer = qu
         participants=met.clients,
         reserved=comparison.against(participants),
         left=left,
-        left_reason="" if left else NO_MATCH if gone else NOBODY_LEFT,
+        left_reason="" if left else NO_MATCH if gone else NO_CLIENT_LEFT,
         control=_control(run, rounds, comparison, models, asked, observe) if asked else None,
     )
 

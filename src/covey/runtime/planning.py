@@ -61,7 +61,7 @@ class Returning:
     salt: str = field(repr=False)
 
 
-def asked_by(
+def wanted_answers_of(
     ledger: Ledger,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
@@ -113,7 +113,7 @@ def client_plans(
         RunError: a client is not known to the run, or they cannot all leave.
     """
     with checked_ledger(folder) as ledger:
-        asked = asked_by(ledger, folder, clients, wanted, basis)
+        asked = wanted_answers_of(ledger, folder, clients, wanted, basis)
         return plans_for(planning_config(folder), folder, ledger, asked)
 
 

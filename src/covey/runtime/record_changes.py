@@ -102,7 +102,7 @@ def tend_change(session: Session) -> bool:
     """
     owed, folder = owed_change(session), session.folder
     if owed is None:
-        settle_change(session)
+        finish_change(session)
         return False
     first = owed.event.round_index
     if _is_unplayed(session, first):
@@ -114,7 +114,7 @@ def tend_change(session: Session) -> bool:
     return True
 
 
-def settle_change(session: Session) -> None:
+def finish_change(session: Session) -> None:
     """Delete what a change made obsolete, once it is owed no more; any number of times."""
     if owed_change(session) is not None:
         return
@@ -156,7 +156,7 @@ def keep_subtracted(
 
     head = ledger.head_of(state.round_index - 1) or ""
     save_state(session.folder.subtracted, _unsolved(run, less), head, announce)
-    ledger.files.settle(_NAME, digests[-1])
+    ledger.files.keep_only(_NAME, digests[-1])
     backend = run.client_backend
     return () if backend is None else tuple(_of_others(backend.reports(), frozenset(leavers)))
 

@@ -24,7 +24,7 @@ from covey.runtime.ledger_record import Entry, LedgerReader, LedgerRecord, by_ro
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.runtime.states import keep_frozen
 from covey.settings.aggregation import anonymity_of
-from covey.settings.clients import KnowsKeys
+from covey.settings.clients import HasKeys
 from covey.settings.load import Config
 from covey.settings.run import BuiltRun
 from covey.unlearning.plan import WantedAnswer
@@ -92,7 +92,7 @@ class Session:
         backend = run.client_backend
         self.ledger.enrol(
             {c.handle: c.name for c in run.population.clients},
-            backend.keys() if isinstance(backend, KnowsKeys) else None,
+            backend.keys() if isinstance(backend, HasKeys) else None,
             run.population.organisation_by_handle(),
         )
         return replace(self, run=run)
@@ -167,7 +167,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     note_secret(folder.secret_marker, ledger)
     settings = hashlib.sha256(active.config.toml().encode()).hexdigest()
     ledger.files.note({**inputs, folder.config_path.name: settings})
-    ledger.files.settle(folder.config_path.name, settings)
+    ledger.files.keep_only(folder.config_path.name, settings)
     if active.module is not None:
         keep_frozen(folder, held_params(active.module, active.config.model.personal))
     ledger.enrol(

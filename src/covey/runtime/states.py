@@ -383,7 +383,7 @@ def write_updates(
     path = save_checkpoint(
         folder, round_index, tensors, {}, lambda digest: noted.note({name: digest})
     )
-    noted.settle(name, file_hash(path))
+    noted.keep_only(name, file_hash(path))
 
 
 def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[Handle, Params]:

@@ -59,20 +59,20 @@ def overlapping(clients: Set[str], earlier: Iterable[Set[str]]) -> bool:
 
 
 def movable(
-    wishes: Mapping[T, Hashable], parts: Mapping[T, Hashable], minimum: int
+    desired: Mapping[T, Hashable], parts: Mapping[T, Hashable], minimum: int
 ) -> frozenset[T]:
     """Return who may move: parts as a whole, and of who is in none, enough together.
 
     Args:
-        wishes: where each client that wants to move wants to.
+        desired: where each client that wants to move wants to.
         parts: of everybody who is in some sum: who was summed together; who is not is in
             none.
         minimum: the smallest cohort.
     """
     whole = Counter(parts.values())
     groups: dict[tuple[Hashable, Hashable], set[T]] = defaultdict(set)
-    for client, wish in wishes.items():
-        groups[parts.get(client), wish].add(client)
+    for client, cluster in desired.items():
+        groups[parts.get(client), cluster].add(client)
     return frozenset[T]().union(
         *(group for (part, _), group in groups.items() if len(group) >= max(minimum, whole[part]))
     )
@@ -241,7 +241,8 @@ class ClientRound:
         agree = {
             each.sender
             for each in signed
-            if each.sender in self.survivors and identities.knows(each.sender, each.signature, said)
+            if each.sender in self.survivors
+            and identities.has_signed(each.sender, each.signature, said)
         }
         if len(agree) < self.terms.quorum(len(self._pairs)):
             raise RefusedError(Reason.TOO_FEW_AGREE, SERVER)
@@ -280,7 +281,7 @@ class ClientRound:
         if own != [(public_of(self.sealing), public_of(self.masking))]:
             raise RefusedError(Reason.FORGED_KEYS, SERVER)
         for keys in roster.keys if self.terms.signed else ():
-            if not identities.knows(keys.sender, keys.signature, keys.signed_part):
+            if not identities.has_signed(keys.sender, keys.signature, keys.signed_part):
                 raise RefusedError(Reason.FORGED_SIGNATURE, keys.sender)
 
     def _check_survivors(self, names: Sequence[str]) -> None:

@@ -150,7 +150,7 @@ class Identities(Protocol):
         """Return the client's signature, at most 256 bytes."""
         ...
 
-    def knows(self, name: str, signature: bytes, content: bytes) -> bool:
+    def has_signed(self, name: str, signature: bytes, content: bytes) -> bool:
         """Say whether the client of this name signed that content."""
         ...
 
@@ -163,7 +163,7 @@ class Unsigned:
         del content
         return b""
 
-    def knows(self, name: str, signature: bytes, content: bytes) -> bool:
+    def has_signed(self, name: str, signature: bytes, content: bytes) -> bool:
         """Say no."""
         del name, signature, content
         return False

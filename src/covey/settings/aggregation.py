@@ -233,7 +233,7 @@ def summed_up(config: Config) -> frozenset[SummedUp]:
     return frozenset((of, "counts") if counts else (of,))
 
 
-def masks_told(config: Config) -> str:
+def describe_masks(config: Config) -> str:
     """Return against whom masks protect what clients add up; "": there are none."""
     if not config.privacy.secure_sums:
         return ""

@@ -35,9 +35,9 @@ from covey.engine.recipe import TASKS, Recipe
 from covey.settings.aggregation import (
     aggregator_of,
     anonymity_of,
+    describe_masks,
     isolates_clusters,
     masked_aggregator_of,
-    masks_told,
     noise_on_clients,
     server_step_of,
     sum_noise_of,
@@ -281,7 +281,7 @@ def notes(config: Config) -> tuple[str, ...]:
     hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
     if algorithm.sends_sums and not hidden:
         found.append(HEADS_WITHOUT_NOISE)
-    found.append(masks_told(config))
+    found.append(describe_masks(config))
     if config.model.task == "regression":
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right or wrong."

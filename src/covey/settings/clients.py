@@ -75,7 +75,7 @@ class ClientBackend(Protocol):
 
 
 @runtime_checkable
-class KnowsKeys(Protocol):
+class HasKeys(Protocol):
     """A way to remote clients that knows them by keys; their names stay bound to these."""
 
     def keys(self) -> Mapping[ClientName, str]:

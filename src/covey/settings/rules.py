@@ -138,7 +138,7 @@ def _known_groups(config: Sections, source: DataSource) -> Found:
         return
     needs, remedy = "to know every client's group", "Set it to 'warm' or 'random'."
     missing = "engine.name" if remote else "data.name"
-    yield Clash(remote or not source.knows_groups, key, needs, missing, remedy)
+    yield Clash(remote or not source.has_groups, key, needs, missing, remedy)
     groups = len(config.population.groups) or 2
     if source.simulates and method.num_clusters != groups:
         yield Refusal(

@@ -10,7 +10,7 @@ from covey.base.errors import ConfigError, DataError
 from covey.base.events import ComponentsUsed
 from covey.base.names import ClientName
 from covey.base.rng import Streams
-from covey.data.clients import brought_population
+from covey.data.clients import population_of_clients
 from covey.data.data_hash import DataHashes
 from covey.data.examples import Client, Examples, Layout
 from covey.data.population import Population, absent_population, normalised_population
@@ -178,7 +178,7 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
         )
 
 
-def brought_client(
+def client_with_data(
     run: BuiltRun,
     name: ClientName,
     data: Any,  # noqa: ANN401 - as `covey.data.clients_of` takes one client's
@@ -191,7 +191,7 @@ def brought_client(
         DataError: they are malformed, or of another kind than those of the run's clients.
     """
     request = request_of(run.config, run.streams)
-    found, _ = brought_population({name: data}, request)
+    found, _ = population_of_clients({name: data}, request)
     if run.config.data.normalise == "image":
         found = normalised_population(found)
     (client,) = found.clients

@@ -357,7 +357,7 @@ class Sections(SettingsSection):
     checkpoints: CheckpointsConfig = CheckpointsConfig()
 
     @property
-    def brings_clients(self) -> bool:
+    def has_own_data(self) -> bool:
         """Whether clients come with their own examples, and are not simulated.
 
         Of a user's own source that was not imported it is taken to be so.

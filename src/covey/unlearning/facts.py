@@ -110,7 +110,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettledCopy:
+class CopyFact:
     """A copy that had been written out of the run, and what became of it.
 
     Attributes:
@@ -201,7 +201,7 @@ class Word:
     raw_updates_deleted: ValueOrReason[bool, Literal["none-stored"]]
     superseded_deleted: Mapping[Superseded, Number]
     measured: ValueOrReason[Measurement, Unmeasured]
-    copies: tuple[SettledCopy, ...]
+    copies: tuple[CopyFact, ...]
     receipt: Hash | None
     consistency: Hashes
 

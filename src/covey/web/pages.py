@@ -26,7 +26,7 @@ from covey.report.clients import ClientSummary, client_summaries
 from covey.report.page import comparison_view, drawn, embedded, pictures_of, run_view, templates
 from covey.report.summary import Summary, age, summary
 from covey.runtime.auditing import Audit
-from covey.runtime.ledger_record import Noted
+from covey.runtime.ledger_record import RecentEvents
 from covey.runtime.planning import read_client
 from covey.runtime.verification import OPERATOR, Verification, verify
 from covey.unlearning.plan import AFTERWARDS
@@ -113,7 +113,7 @@ def _above(snapshot: Snapshot) -> list[ClientSummary]:
     return [each for margin, _, each in sorted(margins) if margin < 0]
 
 
-def _log(snapshot: Snapshot) -> Iterator[tuple[Noted, str]]:
+def _log(snapshot: Snapshot) -> Iterator[tuple[RecentEvents, str]]:
     """Yield the newest records of the ledger, each with when it was written."""
     ends = sorted(snapshot.times)
     for record in snapshot.latest:

@@ -79,7 +79,7 @@ class Seen:
         home = home_of(self.history, self.group(which))
         return home.truth.figure.value if home else None
 
-    def told_risk(self, which: int) -> Value:
+    def reported_risk(self, which: int) -> Value:
         """Return the same cluster's risk as clients were told."""
         home = home_of(self.history, self.group(which))
         figure = self.history.figures.get(home.cluster) if home else None
@@ -150,7 +150,7 @@ MEASURES: Mapping[str, Measure] = {
         for name, which in GROUPS.items()
     },
     **{
-        f"told_{name}": _measured(f"risk as told, {name}", Seen.told_risk, which)
+        f"told_{name}": _measured(f"risk as told, {name}", Seen.reported_risk, which)
         for name, which in GROUPS.items()
     },
     **{

@@ -30,7 +30,7 @@ from numpy import ndarray
 from covey.algorithms.state import ServerState
 from covey.data.examples import Client
 from covey.data.sets import LinearMixture
-from covey_papers.reproduce.mixtures import Method, Setting, Start, Story, models_of, played
+from covey_papers.reproduce.mixtures import FinishedRun, Method, Setting, Start, models_of, played
 from covey_papers.reproduce.record import Cell, Found, Line, Printed, Shelf, commit, digest, sources
 from covey_papers.reproduce.specification import Experiment, printed_table
 
@@ -271,7 +271,7 @@ def tilt(setting: Setting, risk_weight: float, seed: int, shelf: Shelf) -> Tilt:
     )
 
 
-def _choices(story: Story) -> Iterator[Choice]:
+def _choices(story: FinishedRun) -> Iterator[Choice]:
     """Yield every choice in which a client's own group's cluster was offered."""
     for t in story.free:
         before, after = story.states[t], story.states[t + 1]

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tells the running server whose keys may join. Before the nodes start: one whose key is unknown
-# ends, with exit code 305 in its log. Needs nodes/NAME/key.pub alone; may be run again at any time.
+# Registers with the running server whose keys may join. Before the nodes start: one whose key
+# is unknown ends, with exit code 305 in its log. Needs nodes/NAME/key.pub alone; may be run again at any time.
 set -eu
 here=$(cd -- "$(dirname -- "$0")" && pwd)
 
@@ -27,7 +27,7 @@ for key in "$here"/nodes/*/key.pub; do
     answer=$("$here/flwr.sh" supernode register "$key" {{ connection }} --name "$name" --format json) || true
     case $answer in
     *'"success": true'*)
-        # which node has which name: the server's own lists do not tell
+        # which node has which name: the server's own lists do not say
         printf '%s\n' "$answer" >"$here/flwr/registered/$name.json"
         echo "$name: registered$(organisation_of "$name")"
         ;;
