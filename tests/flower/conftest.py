@@ -67,7 +67,7 @@ def same_risks(there: Run, here: Run) -> None:
     for real, simulated in zip(there.history.measured, here.history.measured, strict=True):
         assert real.cluster == simulated.cluster
         found, expected = real.estimate.figure, simulated.estimate.figure.value
-        few = f"fewer than {FEWEST_REPORTING} clients told counts" in found.reason
+        few = f"fewer than {FEWEST_REPORTING} clients reported counts" in found.reason
         assert found.value == (None if few else expected)
 
 

@@ -62,7 +62,7 @@ def test_a_function_is_a_schedule():
     ("settings", "said"),
     [
         ({"train": {"optimizer": "RMSProp"}}, "has no attribute 'RMSProp'"),
-        ({"train": {"optimizer": "LBFGS"}}, "one step with given gradients"),
+        ({"train": {"optimizer": "LBFGS"}}, "one step with these gradients"),
         (
             {"train": {"optimizer": {"name": "RMSprop", "alfa": 1}}},
             "unexpected keyword argument 'alfa'",

@@ -175,13 +175,13 @@ def set_sizes(n: int, k: int) -> tuple[int, ...]:
 def joined_sets(sets: Sets, owners: Sequence[Hashable | None], least: int) -> Sets:
     """Join sets until points of at least so many different owners are in each.
 
-    The first set with too few joins the one that brings most of those it lacks; of
+    The first set with too few joins the one that adds most of those it lacks; of
     several the smallest, then the first. It looks at owners alone, and at no data, and
     changes nothing where nothing is lacking.
 
     Args:
         sets: a partition.
-        owners: by point; None: nobody knows whose it is, and it counts for none.
+        owners: by point; None: it is unknown whose it is, and it counts for none.
         least: different owners of each set.
 
     Raises:
@@ -222,7 +222,7 @@ def neighbours(points: Float[Tensor, "n d"], sets: Sets, max_distance: float) ->
     """Return for each set, for each of its members, who else is near it.
 
     Near is an L2 distance of at most `max_distance`. The lists follow the order of
-    `sets`; a point that is not finite is near nobody.
+    `sets`; a point that is not finite is near no other.
     """
     return tuple(
         tuple(
@@ -352,7 +352,7 @@ def _spread_seeds(
 def _to_means(
     gram: Float[ndarray, "n n"], means: Float[ndarray, "sets n"]
 ) -> Float[ndarray, "n sets"]:
-    """Return squared distances to means, given as each point's weight in them."""
+    """Return squared distances to means, as each point's weight in them."""
     towards = gram @ means.T
     return gram.diagonal()[:, None] - 2 * towards + (means.T * towards).sum(axis=0)
 
@@ -397,7 +397,7 @@ class Sketcher:
     for every u: with Chebyshev, |S u|^2 is off by more than a share e of |u|^2 with a
     probability of 2 / (m e^2) at most. Where no few coordinates make up a vector, it is
     distributed nearly as |u|^2 chi^2_m / m, and far deviations are rarer by far. As S is
-    linear, S u - S v tells of the distance of u and v.
+    linear, S u - S v shows the distance of u and v.
 
     Attributes:
         signs: of each coordinate, s_i.

@@ -30,13 +30,15 @@ def described_in(cls: type) -> Mapping[str, str]:
 @cache
 def described(kind: str) -> str:
     """Return what can be chosen of a kind, in Markdown: of each its docstring's first sentence."""
-    told: list[str] = []
+    lines: list[str] = []
     for name in BUILT_INS[kind]:
         paragraph = inspect.cleandoc(find(kind, name, kind).__doc__ or "").partition("\n\n")[0]
         said = " ".join(paragraph.split()).partition(". ")[0].removesuffix(".")
         rest = said.partition(" ")[0][1:]
-        told.append(f"`{name}`: {said[:1].lower() if rest == rest.lower() else said[:1]}{said[1:]}")
-    return "; ".join([*told, "or `package.module:name`"])
+        lines.append(
+            f"`{name}`: {said[:1].lower() if rest == rest.lower() else said[:1]}{said[1:]}"
+        )
+    return "; ".join([*lines, "or `package.module:name`"])
 
 
 @cache

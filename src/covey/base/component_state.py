@@ -30,7 +30,7 @@ class ComponentState(BaseModel):
 
     Fields are tensors, numbers, words, other frozen records, and tuples, sets and mappings
     of them. What is kept on a client stands under the client's handle, in a mapping or a
-    set: whoever leaves is taken out of all of them. Once it is kept, every mapping in it is
+    set: a client that leaves is taken out of all of them. Once it is kept, every mapping in it is
     in the order of its keys as text, in whatever order it was filled; a set is in none.
     """
 
@@ -43,7 +43,7 @@ class ComponentState(BaseModel):
 LEAVES = (int, float, str, Tensor)
 
 NUMBERS = frozenset({int, float, bool})
-"""Rows of these alone hold nobody, and are nearly all that there is of many clients."""
+"""Rows of these alone hold no client, and are nearly all that there is of many clients."""
 
 FINITE = frozenset({int, str, bool})
 """Rows of these alone are in JSON what they are."""
@@ -121,8 +121,8 @@ def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401 - a tree
         changed = _changed(dict(value), gone)
         return value.model_copy(update=changed) if changed else value
     if is_dataclass(value) and not isinstance(value, type):
-        given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        changed = _changed(given, gone)
+        content = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        changed = _changed(content, gone)
         return replace(value, **changed) if changed else value
     if isinstance(value, Mapping):
         whole = in_order(cast("Mapping[Any, Any]", value))

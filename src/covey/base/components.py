@@ -53,7 +53,7 @@ C = TypeVar("C", bound="Component")
 
 
 class Section(BaseModel):
-    """Frozen, and knows no other names."""
+    """Frozen, and takes no other names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -190,7 +190,7 @@ class Unread(Component):
 
     @property
     def is_own(self) -> bool:
-        """It is: what covey brings can be read."""
+        """It is: covey's own code can be read."""
         return True
 
     def vouches_for(self, attribute: str) -> bool:
@@ -209,7 +209,7 @@ class Unread(Component):
         """Refuse what only its code can do."""
         check_import(self.key, self.recorded_name)
         raise ConfigError(
-            f"{self.key} = {self.recorded_name!r} is not here. Install what brings it."
+            f"{self.key} = {self.recorded_name!r} is not here. Install the package that has it."
         )
 
 
@@ -241,7 +241,7 @@ class Part:
 
 @no_type_check  # a protocol that cannot be checked at run time
 def _written(component: Component, info: core_schema.SerializationInfo) -> dict[str, Any]:
-    # a user's own defaults are on record, since its code need not be there to tell them
+    # a user's own defaults are on record, since its code need not be there to show them
     without = info.exclude_defaults and not component.is_own
     own = component.model_dump(
         mode=info.mode, exclude_defaults=without, exclude_unset=info.exclude_unset
@@ -315,20 +315,20 @@ def create(kind: str, value: object, key: str, base: type[C]) -> C:
     try:
         return made(kind, base, value)
     except ValidationError as error:
-        told = "; ".join(
+        mistakes = "; ".join(
             str(each.get("ctx", {}).get("why")).replace("{key}", key)
             if each["type"] in ("component", "unknown")
             else f"{key}.{'.'.join(map(str, each['loc']))}: {each['msg']}, found {each['input']!r}"
             for each in error.errors()
         )
-        raise ConfigError(told) from None
+        raise ConfigError(mistakes) from None
 
 
 def reference(component: object) -> str:
     """Return the name under which a component that a program passes is recorded.
 
     `package.module:name` where an import finds it again; else `python:name`, which is
-    found as long as this process lives.
+    found as long as this process runs.
     """
     maker: Any = component.func if isinstance(component, partial) else component
     if isinstance(component, OwnFunction):

@@ -64,10 +64,10 @@ class RoundRow:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything that the events of a run say, in the order in which it is asked for.
+    """Everything that the events of a run say, in the order in which readers need it.
 
     Facts about single clients are of those who are in the run now (`clients`): who leaves
-    is in none of them. What is told of a round is of who was there then.
+    is in none of them. What a round shows is of who was there then.
 
     Attributes:
         started: as if all had been known then that is known now: the rounds of a run that
@@ -82,9 +82,9 @@ class History:
         moves: per client that moved, the rounds in which it chose another cluster.
         prices: the subsidies set after each round, if the method sets any.
         hidden: the anonymity sets of each round, if there are any.
-        left: who asked to leave and what was last answered to each, in order.
+        left: who requested to leave and what was last answered to each, in order.
         attacks: all others on final models, of whatever models those were.
-        reported: what clients that are apart last told of themselves.
+        reported: what remote clients last reported of themselves.
         refused: whose updates were ever refused.
         diverged: per cluster whose model is none after the latest round, why, and since
             which round in a row. What it shows is no figure of anybody's privacy.
@@ -381,7 +381,7 @@ class _Fold:
             return
         if self.sums_only:
             self.trained = {h: frozenset([j]) for h, j in self.assignment.items()}
-            # a model that is solved from nobody's sums has no risk
+            # a model that is solved without any client's sums has no risk
             self._keep_figures(set(self.assignment.values()))
             self.sums_only = False
         moved = {j: frozenset([j]) for j in set(event.clusters.values())}
@@ -401,7 +401,7 @@ class _Fold:
         self.reached = dict.fromkeys(range(num_clusters), everybody)
 
     def _pooled(self, event: events.ModelsPooled) -> None:
-        """Note the shares, and that the shared model brought traces of everybody."""
+        """Note the shares, and that the shared model carries traces of everybody."""
         everybody = frozenset(self.trained)
         self.reached |= {j: everybody for j, share in enumerate(event.shares) if share > 0}
         self.pooling = event.shares

@@ -162,7 +162,7 @@ def _text(part: type | FunctionType) -> str:
 
 
 def _functions_of(part: type) -> Iterator[FunctionType]:
-    """Yield the functions that a class brings itself, also in properties and such."""
+    """Yield the functions that a class defines itself, also in properties and such."""
     for _, value in sorted(vars(part).items()):
         wrapped = getattr(value, "__func__", getattr(value, "fget", value))
         if isinstance(wrapped, FunctionType) and wrapped.__module__ == part.__module__:

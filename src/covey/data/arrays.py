@@ -439,7 +439,7 @@ def _input(who: str, what: str, array: object) -> Tensor:
     """Return an array as a tensor, and uint8 images of numpy with their channels second.
 
     Raises:
-        DataError: it cannot be told where the channels are, or whether there are any.
+        DataError: it is not clear where the channels are, or whether there are any.
     """
     x = _tensor(who, what, array)
     if x.dtype != torch.uint8 or isinstance(array, Tensor):

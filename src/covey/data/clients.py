@@ -49,7 +49,7 @@ class PopulationRequest:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ClientData:
-    """What a source knows beside its clients' examples.
+    """What a source has beside its clients' examples.
 
     All data may have the forms that `covey.run(clients=...)` takes.
 
@@ -137,10 +137,10 @@ def population_of_clients(
     found: Any,  # noqa: ANN401 - `ClientData`, or what `clients_of` takes
     request: PopulationRequest,
 ) -> tuple[Population, tuple[str, ...]]:
-    """Return the population of clients that bring their own examples, and its notes.
+    """Return the population of clients with their own examples, and its notes.
 
     What a client holds out is drawn at random, as its data may be sorted; but where it
-    brings its own test examples it holds out these.
+    has its own test examples it holds out these.
 
     Raises:
         DataError: naming the client, what was found and what to do.
@@ -156,7 +156,7 @@ def population_of_clients(
     clients = tuple(_client(name, held[name], request) for name in sorted(held))
     tested = sum(own.test is not None for own in held.values())
     note = (
-        f"{tested} of {len(held)} clients brought test examples of their own: these are their "
+        f"{tested} of {len(held)} clients have test examples of their own: these are their "
         f"holdout, whatever population.holdout says."
     )
     pool = clients[0].train.first(0)
@@ -190,7 +190,7 @@ def _features(examples: Examples, request: PopulationRequest) -> Examples:
 def _with_groups(
     population: Population, data: ClientData, request: PopulationRequest
 ) -> Population:
-    """Return the population with the groups and the examples that the source knows."""
+    """Return the population with the groups and the examples that the source has."""
 
     def examples(what: str, form: object) -> Examples:
         found = _features(examples_of(what, form, request.label), request)

@@ -210,7 +210,7 @@ class Source:
         test: the publisher's test file; None where there is only one file.
         num_classes: or, where an image has several labels, how many.
         notes: what a reader of results must know: parts that were not there.
-        writers: a number for whoever wrote each training image; None if unknown.
+        writers: a number for the writer of each training image; None if unknown.
     """
 
     name: str

@@ -92,7 +92,7 @@ class Cifar10(PublishedDataSet):
 
 
 class Femnist(PublishedDataSet):
-    """LEAF's json files; without them EMNIST's images, whose writers nobody knows."""
+    """LEAF's json files; without them EMNIST's images, whose writers are unknown."""
 
     publication: ClassVar[Publication] = PUBLICATIONS["femnist"]
 

@@ -108,7 +108,7 @@ class DataSet(DataSource):
 class ClientSource(DataSource):
     """Clients that bring their own examples.
 
-    Write `clients`. A source that knows every client's group returns a `ClientData` that
+    Write `clients`. A source that has every client's group returns a `ClientData` that
     says so, and `has_groups`; one that also has examples for the server's shadows
     `has_pool`.
     """

@@ -28,7 +28,7 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """How much the releases of a run tell about one client, or about one record.
+    """How much the releases of a run reveal about one client, or about one record.
 
     Whatever an adversary does with them, no event becomes more than exp(epsilon) times as
     likely by that client or record, plus delta.
@@ -105,7 +105,7 @@ NOISE = (SumPerturbed, HeadPerturbed, RepresentativesPerturbed, StepsPerturbed)
 
 
 def hides(fact: Event, unit: Unit) -> bool:
-    """Say whether somebody's noise was told by this fact."""
+    """Say whether this fact records somebody's noise."""
     if isinstance(fact, HeadPerturbed):
         return True
     if unit == "record":
@@ -114,7 +114,7 @@ def hides(fact: Event, unit: Unit) -> bool:
 
 
 def aggregations_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
-    """Cut a story after every merge and every end; the rest comes last."""
+    """Cut a run's events after every aggregation and every end; the rest comes last."""
     part: list[Event] = []
     for fact in facts:
         part.append(fact)

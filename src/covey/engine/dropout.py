@@ -8,7 +8,7 @@ operation: there, below autograd, the random operation itself is handed the gene
 
 Dropout of clients that train as one tensor: nothing is drawn inside `vmap`.
 
-A forward pass of one client tells which masks a batch takes. They are drawn before every
+A forward pass of one client shows which masks a batch takes. They are drawn before every
 step, each client's out of its own stream and in the order in which it would draw them by
 itself, and handed in.
 """
@@ -106,7 +106,7 @@ class MaskedDropout(TorchFunctionMode):
     """Replaces torch's dropout functions: `mask` says what is kept.
 
     Args:
-        mask: returns ones and zeros, given the inputs, the shape of the mask, which
+        mask: returns ones and zeros, from the inputs, the shape of the mask, which
             broadcasts to theirs, and the chance of a one.
     """
 
@@ -146,7 +146,7 @@ class MaskedDropout(TorchFunctionMode):
 
 
 class _SeededDraws(TorchDispatchMode):
-    """Hands `generator` to every random operation that was given none."""
+    """Hands `generator` to every random operation that has none."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ def free_on(device: torch.device) -> int | None:
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Say whether a device's memory was too small, whatever errors tell of it."""
+    """Say whether a device's memory was too small, whatever error reports it."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return True
@@ -321,7 +321,7 @@ class _Clients:
             self._left = left
 
     def trained(self) -> list[Params]:
-        """Return everybody's params, after everybody was told its losses."""
+        """Return everybody's params, after every client's losses were passed on."""
         losses: list[list[Tensor]] = [[] for _ in self._jobs]
         for clients, rows in self._losses:
             for client, own in zip(clients, rows.cpu(), strict=True):
@@ -358,10 +358,10 @@ class VmapEngine:
         module: the architecture.
         device: where it trains.
         chunk: clients at once, at most; 0: as many as the free memory holds by estimate,
-            or 32 where nothing tells it.
-        task: what the model is asked for.
+            or 32 where it is unknown.
+        task: what the model predicts.
         precision: what forward and backward passes multiply in.
-        free_memory: tells the bytes that training may take; None: asks the device.
+        free_memory: returns the bytes that training may take; None: asks the device.
 
     Attributes:
         rounds_together: clients in one batch are rounded together.
@@ -438,7 +438,7 @@ class VmapEngine:
     def _in_pieces(self, jobs: Sequence[TrainingJob]) -> list[Params]:
         """Train a chunk, in halves from then on where the memory is too small for it.
 
-        An attempt that failed has told nobody anything.
+        An attempt that failed has passed nothing on.
         """
         done: list[Params] = []
         while len(done) < len(jobs):

@@ -143,7 +143,7 @@ class Auditor:
             attack but `from_weights` is made.
         observe: called with the cluster and the number of references played so far.
         from_weights: scores candidates by the weights of a last layer, by attack; None:
-            nobody does.
+            not at all.
     """
 
     attacks: Mapping[str, Scorer]
@@ -164,7 +164,7 @@ class ClusterAuditResult:
         clients: those that use it and trained it: their records are the members.
         members, non_members: how many of each are judged.
         background: members without a partner among the non-members: every reference
-            trains on them, and nobody is judged by them.
+            trains on them, and no client is judged by them.
         blind_auc: of a classifier that never sees the model.
         reason: why there are no figures, or what is missing; "" if nothing is.
         accuracies: of the model on its members and on non-members, and of the
@@ -285,7 +285,7 @@ def _gradients(
 def _log_probs(
     engine: Engine, params: Params, examples: Examples
 ) -> Float[ndarray, "records classes"]:
-    """Return a model's answers; one that diverged (NaN) knows nothing: uniform."""
+    """Return a model's answers; one that diverged (NaN) gives none: uniform."""
     found = _answers(engine, params, examples)
     if found is None:
         raise ConfigError(f"No attack here: {NO_CLASSES}.")

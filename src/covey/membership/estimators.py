@@ -79,7 +79,7 @@ class RiskContext:
 
 
 class RiskEstimator(Component):
-    """Measures how well members of a cluster model can be told from non-members.
+    """Measures how well members of a cluster model can be separated from non-members.
 
     Your own is a subclass with one method, here with one option:
 
@@ -98,10 +98,10 @@ class RiskEstimator(Component):
     it: `covey.Config(risk=LossGap(slope=0.2))`.
 
     Attributes:
-        on_clients: whether every client measures for itself, and tells nobody: then each
+        on_clients: whether every client measures for itself, and reports nothing: then each
             target has that one client as its member.
         counts: whether it takes what members count of each model: remote ones are then
-            asked about all models at once.
+            called with all models at once.
         note: what a reader of the results must know of it.
         measures: whether it measures anything.
         needs_client_data: whether it looks at every client's examples, which remote clients
@@ -109,7 +109,7 @@ class RiskEstimator(Component):
         needs_holdout: whether clients must hold examples out.
         needs_pool: whether the server must have examples like the clients', of classes, and
             know all clients from the start.
-        every: rounds between two measurements; a figure lives twice as long.
+        every: rounds between two measurements; a figure expires after twice as long.
     """
 
     measures: ClassVar[bool] = True
@@ -177,8 +177,8 @@ def combined_counts(inside: Sequence[Counts], outside: Sequence[Counts]) -> tupl
 
     Left out is who is further than 4 max(s_i, s) from the median of the clients' own AUCs;
     s_i^2 = (m + n + 1) / (12 m n) with its m members and n held-out examples, and s is
-    1.4826 times the median distance. Whoever has more than 5 times the median of all
-    examples counts as having so many. Where nobody does either, these are plain sums.
+    1.4826 times the median distance. A client with more than 5 times the median of all
+    examples counts as having so many. Where no client does, these are plain sums.
     """
     if not inside:
         nothing = np.zeros((1, 1), dtype=np.int64)
@@ -277,7 +277,7 @@ class FederatedEstimator(RiskEstimator):
             inside, outside = target.counts or context.count(target, streams)
             if not inside.any() and not outside.any():
                 return RiskEstimate.unknown(
-                    f"fewer than {FEWEST_REPORTING} clients told counts, or fewer than may "
+                    f"fewer than {FEWEST_REPORTING} clients reported counts, or fewer than may "
                     f"be summed under masks; of so few one that lies decides the figure"
                 )
         elif why := copied((c.train for c in clients), (c.holdout for c in clients)):
@@ -326,7 +326,7 @@ SHAPE = FOLDS, len(EDGES) + 1
 def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
     """Return how clients count under masks; fewer than so many count nothing.
 
-    Nobody can be left out for counting otherwise than most: whose counts are odd, no server
+    No client can be left out for counting otherwise than most: whose counts are odd, no server
     sees.
     """
 
@@ -354,7 +354,7 @@ class ClientEstimator(RiskEstimator):
     needs_holdout: ClassVar[bool] = True
     on_clients: ClassVar[bool] = True
     note: ClassVar[str] = (
-        "Each client judged the risk for itself and told nobody: there is no risk to "
+        "Each client judged the risk for itself and reported it to no one: there is no risk to "
         "show before the audit at the end."
     )
 
@@ -418,7 +418,7 @@ class NoEstimator(RiskEstimator):
         streams: Streams,  # noqa: ARG002
     ) -> RiskEstimate:
         """Return that there is none."""
-        return RiskEstimate.unknown("nobody measures it")
+        return RiskEstimate.unknown("it is not measured")
 
 
 class OracleEstimator(RiskEstimator):
@@ -429,4 +429,4 @@ class OracleEstimator(RiskEstimator):
     def estimate(self, target: Target, context: RiskContext, streams: Streams) -> RiskEstimate:
         """Return what the audit at the end of a run would say now."""
         truth = true_risk(context.engine, target.params, target.members, context.reference, streams)
-        return replace(truth, rests_on="the truth, which only a simulation knows")
+        return replace(truth, rests_on="the truth, which only a simulation has")

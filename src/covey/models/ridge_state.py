@@ -1,8 +1,8 @@
-"""What a server knows where heads are solved; one noisy release; a head without a client.
+"""What a server has where heads are solved; one noisy release; a head without a client.
 
 What a head would answer without a client, as long as lambda's unit stays.
 
-That is what a client compares heads by. It says nothing of who knows what from a head.
+That is what a client compares heads by. It says nothing of what a head reveals.
 
 With e = t - p the errors on a client's records, R R^T = M^-1 and w the weight with which
 they stand in the system of the head:

@@ -114,11 +114,11 @@ class Reason(StrEnum):
     TOO_FEW_CLIENTS = "fewer clients than the smallest cohort"
     TOO_FEW_SHARES = "too few shares are left to take the masks off"
     TOO_FEW_AGREE = "too few clients signed the same survivors"
-    SINGLED_OUT = "it overlaps an earlier sum, and their difference tells of few clients"
+    SINGLED_OUT = "it overlaps an earlier sum, and their difference reveals few clients' sum"
 
 
 class RefusedError(CoveyError):
-    """A message was refused; whoever received it is as it was before.
+    """A message was refused; its receiver is as it was before.
 
     Attributes:
         reason: one of a closed set.
@@ -126,8 +126,8 @@ class RefusedError(CoveyError):
     """
 
     def __init__(self, reason: Reason, sender: str, details: str = "") -> None:
-        told = f"The message of {sender} is refused: {reason.value}."
-        super().__init__(f"{told} {details}".strip())
+        refusal = f"The message of {sender} is refused: {reason.value}."
+        super().__init__(f"{refusal} {details}".strip())
         self.reason, self.sender = reason, sender
 
 
@@ -196,7 +196,7 @@ class Terms:
         Args:
             length: how many numbers each client sends.
             minimum: the fewest clients that a sum may be over.
-            session: of a round that was begun; b"": of one that nobody has played.
+            session: of a round that was begun; b"": of one that was never played.
         """
         session = session or os.urandom(SESSION_BYTES)
         return cls(session, length, minimum, majority=MAJORITY, signed=True)
@@ -288,7 +288,7 @@ class Message:
             data: as they came.
             terms: of the round that is played.
             clients: how many there may be.
-            sender: who sent them, as the transport knows it.
+            sender: who sent them, as the transport names it.
 
         Raises:
             RefusedError: they are too many, no such message, or of another round.
@@ -313,7 +313,7 @@ class FromClient(Message):
     """One message of a client.
 
     Attributes:
-        sender: whose; the server compares it with what the transport knows.
+        sender: whose; the server compares it with the transport's name.
     """
 
     sender: Name
@@ -346,7 +346,7 @@ class Sealed:
     Attributes:
         recipient: who can read them.
         content: the share of the masking key, then that of the self-mask's seed, sealed.
-        key_commitment: SHA-256 of the first, by which the server knows a forged one.
+        key_commitment: SHA-256 of the first, by which the server recognises a forged one.
         seed_commitment: the same of the second.
     """
 

@@ -58,7 +58,7 @@ class ServerRound:
 
     `accept` takes one message of a client, and refuses by name what is not in order. The
     methods after it each close one step and return what is sent next, the same bytes
-    however often it is asked for. Who has not sent by then has dropped out.
+    however often it is requested. A client that has not sent by then has dropped out.
 
     Keep the round before you send what a step returned: two different lists of survivors
     must never be sent. Where that is uncertain, begin another round.
@@ -98,7 +98,7 @@ class ServerRound:
         """Return the round with a client's message, or with its refusal.
 
         Args:
-            sender: who sent it, as the transport knows it.
+            sender: who sent it, as the transport names it.
             data: as it came.
         """
         takes: Mapping[Step, Callable[[str, bytes], ServerRound]] = {
@@ -127,16 +127,16 @@ class ServerRound:
         self._check_step("shares", ("masked",))
         if self.step == "shares":
             self._check_enough(len(self.shares), "sent shares")
-        found: dict[str, list[Delivery]] = {each.sender: [] for each in self.shares}
+        sealed_for: dict[str, list[Delivery]] = {each.sender: [] for each in self.shares}
         for each in sorted(self.shares, key=lambda each: each.sender):
             for sealed in each.sealed:
-                if sealed.recipient in found:
+                if sealed.recipient in sealed_for:
                     delivery = Delivery(each.sender, sealed.content)
-                    found[sealed.recipient].append(delivery)
+                    sealed_for[sealed.recipient].append(delivery)
         session = self.terms.session
         messages = {
-            name: Deliveries(session, name, tuple(given)).to_bytes()
-            for name, given in found.items()
+            name: Deliveries(session, name, tuple(deliveries)).to_bytes()
+            for name, deliveries in sealed_for.items()
         }
         return self._after("shares", "masked"), messages
 
@@ -261,10 +261,10 @@ class ServerRound:
         after, kept = self, list[OpenShare]()
         for share in found.shares:
             own = sealed[share.owner]
-            committed, found_now = own.key_commitment, key_commitment(share.share)
+            committed, actual = own.key_commitment, key_commitment(share.share)
             if share.owner in self.masked:
-                committed, found_now = own.seed_commitment, seed_commitment(share.share)
-            if found_now == committed:
+                committed, actual = own.seed_commitment, seed_commitment(share.share)
+            if actual == committed:
                 kept.append(share)
             else:
                 after = after._refusing(sender, Reason.FORGED_SHARE)
@@ -329,7 +329,7 @@ def secure_sum(
     depends on them.
 
     Args:
-        clients: what returns each one's numbers, asked for when they are masked.
+        clients: what returns each one's numbers, called when they are masked.
         length: how many numbers that is.
         minimum: the fewest clients.
 
