@@ -53,7 +53,7 @@ class Present:
     def asked(self) -> SumSource:
         assert self.run.records is not None
         own = self.state.kept(OwnSums) if self.keeps else None
-        return SumSource(self.run.nobody.federation, self.clients, own=own)
+        return SumSource(self.run.no_clients.federation, self.clients, own=own)
 
     def change(self, who: Handle, new: Examples) -> None:
         """Subtract a client's records, and count it where it was with new ones."""

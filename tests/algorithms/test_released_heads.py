@@ -188,7 +188,7 @@ def test_without_noise_everybody_is_told_and_the_run_says_so(tmp_path):
     (found,) = told(run, "weights")
     assert found.estimate.risk > 0.95
     assert run.summary.violations.count == 12
-    assert any("knows who was in it" in note for note in run.summary.notes)
+    assert any("sees who was in it" in note for note in run.summary.notes)
 
 
 def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(tmp_path, monkeypatch):

@@ -132,14 +132,14 @@ def test_the_participation_game_answers_a_program_and_a_person(covey):
     game = json.loads(out)
     assert game["participants"] == 6
     assert 0 <= game["low"] <= game["auc"] <= game["high"] <= 1
-    assert (game["left"], game["left_reason"]) == (None, "nobody has left this run")
+    assert (game["left"], game["left_reason"]) == (None, "no client has left this run")
     assert game["control"] is None
     code, out, err = covey(*play, "--control")
     assert code == 0, err
     assert "round 1/1" in err
     assert f"AUC against {game['reserved']} reserved clients" in out
     assert "in a run that never met them" in out
-    assert "left: nobody has left this run" in out
+    assert "left: no client has left this run" in out
 
 
 # a classifier of one's own, without a run

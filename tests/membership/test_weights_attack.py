@@ -1,4 +1,4 @@
-"""Whoever has a ridge head and candidates knows who was in it."""
+"""Whoever has a ridge head and candidates sees who was in it."""
 
 import json
 
@@ -94,7 +94,7 @@ def notes_of(played: covey.Run) -> str:
 
 def test_a_run_says_so_unless_there_is_noise(solved, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert "knows who was in it" in notes_of(solved)
+    assert "sees who was in it" in notes_of(solved)
     noisy = {
         **SOLVED,
         "model": SOLVED["model"] | {"norm": 3.8},
@@ -103,7 +103,7 @@ def test_a_run_says_so_unless_there_is_noise(solved, tmp_path, monkeypatch):
         "risk": {"name": "none"},
     }
     hidden = covey.run(config=covey.Config.of(noisy), out=tmp_path / "hidden")
-    assert "knows who was in it" not in notes_of(hidden)
+    assert "sees who was in it" not in notes_of(hidden)
 
 
 def test_who_knows_no_other_member_tells_some():

@@ -149,7 +149,7 @@ FACTS: dict[str, tuple[str, Forge, str]] = {
     "another run": ("deny", put(run="0" * 16), "run: the ledger gives"),
     "another tree": ("deny", put(tree_root=NO_HASH), "head: the tree that is signed"),
     "another model afterwards": ("retrain", put(model_after=NO_HASH), "model_after: the ledger"),
-    "another request": ("deny", put(request="0" * 16), "request: nobody asked under this"),
+    "another request": ("deny", put(request="0" * 16), "request: this ledger has no request"),
     "other models": (
         "deny",
         put(model_before=NO_HASH, model_after=NO_HASH),

@@ -38,5 +38,5 @@ def test_a_masked_run_is_played_left_and_told_as_any_other(tmp_path):
     page = next((masked.folder / "proofs").glob("*.html")).read_text()
     assert "finds, by subtracting" in page
     nothing = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
-    with pytest.raises(RunError, match="secure_sums nobody joins"):
+    with pytest.raises(RunError, match="secure_sums no client joins"):
         masked.join("late", nothing)

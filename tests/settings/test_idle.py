@@ -29,7 +29,7 @@ GROUPS = {
 CASES = [
     (SETS, "aggregation.radius", 2.0, "'paper' and 'sound'"),
     (SETS, "aggregation.delta", 1e-6, "'sound'"),
-    ({"method": {"num_clusters": 1}}, "method.max_newcomers", 0.25, "leaves nobody to move"),
+    ({"method": {"num_clusters": 1}}, "method.max_newcomers", 0.25, "leaves no client to move"),
     ({"method": {"name": "local"}}, "population.risk_weight", 0.5, "choose by it"),
     ({"method": {"selection": "loss"}}, "population.risk_weight", 0.5, "'weighted'"),
     ({"risk": {"name": "none"}}, "population.risk_weight", 0.5, "no risk to weigh"),

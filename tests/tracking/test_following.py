@@ -125,7 +125,7 @@ def test_the_newest_is_handed_on_whatever_was_skipped(stories):
     failures: list[str] = []
     thread = Background[int](act, lambda: seen.append(-1), failures.append)
     for each in stories:
-        thread.tell(each)
+        thread.submit(each)
     thread.stop()
     thread.wait()
     assert seen[-1] == -1

@@ -119,7 +119,7 @@ class SqliteFile:
         return self.path.is_file()
 
     def lock(self) -> Lock:
-        """Take the right to write; the empty file that stays behind locks nobody out.
+        """Take the right to write; the empty file that stays behind locks no process out.
 
         Raises:
             LedgerLocked: somebody else has it.
@@ -167,7 +167,7 @@ class SqliteFile:
     def reader(self) -> Engine:
         """Return connections that change nothing, beside a writer if there is one.
 
-        They open the file for writing where they may: after a kill, whoever comes first
+        They open the file for writing where they may: after a kill, the first reader
         must put back what the dead transaction had begun to change.
         """
         return self._engine("rw", "PRAGMA query_only = ON", "BEGIN")
@@ -237,7 +237,7 @@ class PostgresRun:
         return self.url.set(drivername="postgresql", query={"run": self.run}).render_as_string()
 
     def exists(self) -> bool:
-        """Return True: only the database knows."""
+        """Return True: only the database can say."""
         return True
 
     def lock(self) -> Lock:
@@ -347,7 +347,7 @@ def backend_of(location: str | Path) -> Backend:
     if url.drivername not in ("postgresql", "postgresql+psycopg"):
         shown = url.set(query={}).render_as_string(hide_password=True)
         raise LedgerUnavailable(
-            f"A ledger lives in SQLite or PostgreSQL, but its URL is {shown}: other "
+            f"A ledger is in SQLite or PostgreSQL, but its URL is {shown}: other "
             f"databases and drivers are not built. Give a path, sqlite:///PATH or "
             f"postgresql://USER@HOST/DATABASE?run=NAME."
         )

@@ -6,13 +6,13 @@ The hash chain: every recorded event seals all that came before it.
 
 Nothing else enters it, no clock and no random identifier, so that equal runs end in
 equal heads. A chain shows any change but one: a tail that was cut off leaves a chain
-that is whole and shorter, and only a head kept elsewhere can tell.
+that is whole and shorter, and only a head kept elsewhere can show that.
 
 Which recorded rounds still count, once a run was rolled back.
 
-Nothing leaves the chain. A record between two rounds says that the story goes on before
+Nothing leaves the chain. A record between two rounds says that the run goes on before
 some round, and from there on what was recorded of that round and of later ones is
-superseded: still sealed, no longer told.
+superseded: still sealed, no longer counted.
 """
 
 import hashlib
@@ -149,12 +149,12 @@ def verify(links: Iterable[Link], after: Link | None = None) -> None:
 
 
 REWIND = "RunRolledBack"
-"""The kind of a record between rounds that rewinds the story; its body's `round_index`
+"""The kind of a record between rounds that rewinds the run; its body's `round_index`
 is the first round that no longer counts."""
 
 
 def rewound_to(record: Record) -> int | None:
-    """Return the round before which the story goes on, where `record` rewinds it.
+    """Return the round before which the run goes on, where `record` rewinds it.
 
     Raises:
         LedgerError: it is a rewind that names no round.

@@ -177,16 +177,16 @@ class ParticipationRow(NamedTuple):
 
 
 def add_participation_rows(connection: Connection, records: Iterable[tuple[int, Record]]) -> None:
-    """Write the places of whole rounds that were just recorded, at these positions."""
+    """Write the rows of whole rounds that were just recorded, at these positions."""
     for rows in _rows_by_round(records):
         values = [dict(zip(ParticipationRow._fields, row, strict=True)) for row in rows]
         connection.execute(insert(participation), values)
 
 
 def participation_rows(connection: Connection, client: Handle) -> list[ParticipationRow]:
-    """Return a client's places in order, those in superseded rounds too."""
+    """Return a client's rows in order, those in superseded rounds too."""
     # The rows of a round stand together, so that a round is added at the end of the table
-    # whoever took part; a client is then looked up once in each round.
+    # no matter who took part; a client is then looked up once in each round.
     rounds = select(events.c.round_index).distinct().subquery()
     query = (
         select(participation)
@@ -264,7 +264,7 @@ def _named(record: Record) -> Iterable[tuple[Handle, int | None, int | None]]:
             case _:
                 return ()
     except (TypeError, ValueError, AttributeError):
-        return ()  # whoever seals a chain can put anything there; its readers refuse it
+        return ()  # the sealer of a chain can put anything there; its readers refuse it
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,18 +336,18 @@ def seal_tables(connection: Connection, changed: Iterable[Table] = SEALED) -> No
 
 
 def check_tables(connection: Connection) -> None:
-    """Compare the tables outside the chain with what was last noted of them.
+    """Compare the tables outside the chain with what was last recorded of them.
 
     Raises:
         LedgerError: one of them holds something else.
     """
     for table in SEALED:
-        noted = _hashes_of(connection, f"ledger:{table.name}")
-        if _content_hash(connection, table) not in noted:
+        recorded = _hashes_of(connection, f"ledger:{table.name}")
+        if _content_hash(connection, table) not in recorded:
             raise LedgerError(
                 f"The ledger's table of {table.name} must hold what covey last wrote "
                 f"there, but it holds something else. Restore the ledger from a copy: "
-                f"who takes part, who asked to leave and who left cannot be trusted."
+                f"who takes part, who requested to leave and who left cannot be trusted."
             )
 
 

@@ -50,7 +50,7 @@ class Overview:
 class Ledger(ClientTables):
     """The record of one run; close it, or use it in a `with` block.
 
-    It lives in an SQLite file, or in a PostgreSQL database that many runs may share:
+    It is in an SQLite file, or in a PostgreSQL database that many runs may share:
     `postgresql://USER@HOST/DATABASE?run=NAME` keeps it in the schema NAME.
 
     >>> with Ledger.create("runs/first/ledger.sqlite", clock=utc_now) as ledger:
@@ -84,7 +84,7 @@ class Ledger(ClientTables):
         Args:
             location: a file, or the URL of a database.
             clock: says when something is written.
-            after: the end of what whoever opens it has verified; None: nothing.
+            after: the end of what the caller has verified; None: nothing.
 
         Raises:
             LedgerError: there is no ledger, or it is broken or cannot be written.
@@ -138,7 +138,7 @@ class Ledger(ClientTables):
 
         Raises:
             LedgerError: the round is recorded already, comes before the last one of
-                the current story, is empty, or cannot be written.
+                the current events, is empty, or cannot be written.
         """
         with self._database.writing() as connection:
             last = rows.last_round(connection)
@@ -155,7 +155,7 @@ class Ledger(ClientTables):
     ) -> str:
         """Record what happened between two rounds, and return the new head.
 
-        A record of kind `REWIND` makes the story go on before the round that it names.
+        A record of kind `REWIND` makes the run go on before the round that it names.
 
         Args:
             records: what happened.
@@ -321,7 +321,7 @@ class Ledger(ClientTables):
         return [(b - a).total_seconds() for a, b in pairwise(stamps)]
 
     def check(self) -> None:
-        """Check what the database itself knows of its file.
+        """Let the database check its own file.
 
         Raises:
             LedgerError: a page or an index is damaged.

@@ -3,7 +3,7 @@
     leaf = SHA-256(0x00 || entry)      node = SHA-256(0x01 || left || right)
 
 The entry of an event is its hash in the chain. That hash covers all that came before it,
-so nobody can guess what stands behind a neighbour's leaf, and a proof names nobody else.
+so no reader can guess what stands behind a neighbour's leaf, and a proof names no one else.
 A proof holds at most ceil(log2 n) + 1 hashes.
 
 A signed head is a checkpoint, as transparency logs share it:
@@ -318,7 +318,7 @@ def head_of(hashes: Sequence[str]) -> TreeHead:
 
 
 def begins_with(hashes: Sequence[str], head: TreeHead) -> bool:
-    """Say whether the tree of a head is the beginning of that over a ledger's events."""
+    """Say whether the tree of a head is the start of that over a ledger's events."""
     return 0 < head.size <= len(hashes) and root_of(entries_of(hashes[: head.size])) == head.root
 
 

@@ -3,7 +3,7 @@
     every round that is said to be played again is recorded, once
     no event after the answer holds the requester, nor does the table of names
     after a retraining or a calibration no round that counts holds it
-    sums lost those who left, and nobody else
+    sums lost those who left, and no one else
 
 That rounds were trained as they are recorded, no event shows.
 """
@@ -42,7 +42,7 @@ def contradictions(
     Args:
         answer: as it was recorded.
         recorded: all of the ledger's events, those after the proof was signed too.
-        names: that the ledger knows.
+        names: that the ledger has.
         times: when each entry was written, by the position of its last event.
         config: the settings that began the run.
         facts: those of the proof.
@@ -204,12 +204,12 @@ def _request(answer: Answer) -> Iterator[str]:
     """Compare the request in the table, the request in the chain, and the answer."""
     row, requested, event = answer.request, answer.requested, answer.event
     if requested.wanted not in ("auto", event.answer):
-        yield f"answer: {requested.wanted} was asked for, and {event.answer} was given"
+        yield f"answer: {requested.wanted} was requested, and {event.answer} was recorded"
     for name in ("handle", "wanted", "basis"):
         if getattr(row, name) != getattr(requested, name):
             yield f"{name}: the table of requests has another one than the chain"
     if (requested.handle, requested.subject or event.subject) != (event.handle, event.subject):
-        yield "subject: who asked is not who is said to have left"
+        yield "subject: the requester is not the client that is said to have left"
     try:
         check_basis(event.answer, requested.basis)
     except RunError as error:

@@ -1,8 +1,8 @@
 """A run's noise put to the test: does one release hide a canary as well as is accounted?
 
 The run's own code is played in a model of a few parameters, thousands of times with a
-canary far outside every bound and as often without it. If whoever sees what is released
-tells them apart better than the accounted epsilon allows, the code adds too little noise,
+canary far outside every bound and as often without it. If an observer of the releases
+distinguishes them better than the accounted epsilon allows, the code adds too little noise,
 or clips too little.
 """
 
@@ -125,7 +125,7 @@ def aggregation_draws(
         streams: every draw has its own.
 
     Returns:
-        The draws, and what one merge tells the ledger.
+        The draws, and what one aggregation records.
     """
     model = {"weight": torch.zeros(COORDINATES)}
     facts: tuple[Event, ...] = ()
@@ -148,7 +148,7 @@ def release_draws(
 ) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
     """Return how much of a canary's own sums is in noisy ones, with it and without.
 
-    All its records are one, far outside every bound. A is symmetric, so the noise tells
+    All its records are one, far outside every bound. A is symmetric, so the noise shows
     least along the sums themselves, each counted in what is drawn for it.
     """
     rows = noise.bounded(_loud(RECORDS), CLASSES)

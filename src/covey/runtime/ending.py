@@ -47,7 +47,7 @@ def gather_present(session: Session) -> tuple[Session, Cohort, tuple[events.Even
     """Let newcomers join, unless they have left.
 
     Returns:
-        The run with everybody who ever came, who can be asked now, and what is to be recorded
+        The run with everybody who ever came, who is reachable now, and what is to be recorded
         of those who came since the last round.
     """
     if session.run.client_backend is None:
@@ -154,13 +154,13 @@ def finalize(run: BuiltRun, state: ServerState, history: History, streams: Strea
         squared_error=overall.squared_error,
         squared_error_by_group=overall.squared_error_by_group,
     )
-    told = (*reports.events, *measured, *new)
+    first = (*reports.events, *measured, *new)
     on_heads = (
         each
         for each in head_attacks(run, final, history, streams.at("heads"))
         if each.cluster not in diverged
     )
-    return RoundResult(final, (*told, *audits, *on_heads, *gaps, *metrics, *exposed, finished))
+    return RoundResult(final, (*first, *audits, *on_heads, *gaps, *metrics, *exposed, finished))
 
 
 def _voided(fact: events.Event, diverged: Mapping[int, events.ModelDiverged]) -> events.Event:
@@ -176,7 +176,7 @@ def _diverged(
 ) -> Mapping[int, events.ModelDiverged]:
     """Return which final models are none: as a red team found, or as can be seen now.
 
-    A model that nobody ever trained, and nobody tried to, is what it was at the start:
+    A model that no client ever trained, or tried to, is what it was at the start:
     it has not diverged.
     """
     final = last.state

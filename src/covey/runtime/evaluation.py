@@ -75,7 +75,7 @@ class ModelsInUse:
 def accuracies(engine: Engine, models: ModelsInUse, population: Population) -> Accuracies:
     """Measure every client's accuracy.
 
-    Nobody has one where nothing is simply right or wrong (`Scored.correct`).
+    No client has one where nothing is simply right or wrong (`Scored.correct`).
     """
     return _measured(engine, models, population, lambda scored, _: scored.accuracy)
 

@@ -1,6 +1,6 @@
-"""What linear layers tell of who is in them, at the end of a run and in an audit.
+"""What linear layers reveal of who is in them, at the end of a run and in an audit.
 
-Whoever has a head has its weights, so the attacks are on these. Under noise the success of
+A holder of a head has its weights, so the attacks are on these. Under noise the success of
 the best attacker is computed for every record, and a bound on it from the weights of the
 releases alone: that one counts all heads that a client's records were ever in.
 """
@@ -47,7 +47,7 @@ RATIO = "likelihood-ratio"
 """The best attack there is on one record of a head under noise."""
 
 POPULATION = "population"
-"""The attack on weights for who knows no member but the one that is asked about."""
+"""The attack on weights by an attacker with no member but the one in question."""
 
 MAX_POOL = 6_000
 """Candidates whose weights are solved for at a run's end; an audit takes more."""
@@ -113,7 +113,7 @@ def _by_weights(
         inside = _evenly(inside, MAX_JUDGED)
         name, size = POPULATION, sum(map(len, inside))
         if run.records is not None and run.records.noise is None:
-            # The attack that finds everybody is not run, so nobody is protected.
+            # The attack that finds everybody is not run, so no one is protected.
             for client in members:
                 yield ModelAttacked(j, _exact(BOUND, 1.0), now, client.handle)
     attack = weights_attacks(run, params, weight)[name]

@@ -193,7 +193,7 @@ def _next_round(
     *,
     wants_losses: bool,
 ) -> tuple[Session, Replay | None, RoundResult]:
-    """Play a round with whoever is there; who came since the last one is in the run."""
+    """Play a round with the clients that are there, newcomers too."""
     chosen = None if replay is None else replay.solves(state.round_index)
     if chosen is not None:
         return session, replay, _solved_again(session, state, chosen)
@@ -260,12 +260,12 @@ def _round(
 
 
 def _solved_again(session: Session, state: ServerState, chosen: ClientsAssigned) -> RoundResult:
-    """Play a round again of which the sums are known; nobody is asked or measured."""
+    """Play a round again of which the sums are known, without requests or measurements."""
     t, run = state.round_index, session.run
     everybody = run.population.clients  # whether they are there or not
     played = solved_again(run, state, everybody, chosen)
-    nobody = replace(run.population, clients=())
-    measured = round_measured({}, played.state.assignment, nobody, run.num_clusters)
+    empty = replace(run.population, clients=())
+    measured = round_measured({}, played.state.assignment, empty, run.num_clusters)
     cohort = (client for client in everybody if client.handle in chosen.clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *played.events, *_diverged(played), measured)
@@ -285,7 +285,7 @@ def _diverged(played: RoundResult) -> tuple[Event, ...]:
 def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
     """Sample clients by an independent draw of each.
 
-    Where privacy rests on nobody knowing who came, the coins are hidden.
+    Where privacy rests on a secret of who came, the coins are hidden.
     """
     coin = Streams.draws if run.config.privacy.client_noise > 0 else Streams.generator
     draws = [float(coin(streams.at("cohort", client.name)).random()) for client in present]
@@ -362,8 +362,8 @@ def _store_round(
     every = config.leaving.store_updates
     calibrated = replay is not None and replay.calibrating and done <= replay.until
     if every and (done - 1) % every == 0 and not calibrated:
-        noted = session.ledger.files
-        write_updates(session.folder.updates, done - 1, played.stored, noted)
+        hashes = session.ledger.files
+        write_updates(session.folder.updates, done - 1, played.stored, hashes)
     changed = replay is not None and replay.changed and done == replay.until
     found = best_round(history.rounds, config.checkpoints.best)
     best = found and found.round

@@ -115,7 +115,7 @@ def tend_change(session: Session) -> bool:
 
 
 def finish_change(session: Session) -> None:
-    """Delete what a change made obsolete, once it is owed no more; any number of times."""
+    """Delete what a change made obsolete, once it is owed no more; may be repeated."""
     if owed_change(session) is not None:
         return
     rewind, folder = newest_rewind(session), session.folder
@@ -138,10 +138,10 @@ def keep_subtracted(
     """Write the state from which the last round is played again without these clients.
 
     None of its models has seen them: all are those that the run begins with. Remote
-    clients are asked for the sums that are subtracted, or those who stay for theirs.
+    clients send the sums that are subtracted, or those who stay send theirs.
 
     Returns:
-        What is to be told of those who stay and were asked.
+        What is to be recorded of those who stay and sent sums.
     """
     run, ledger = session.run, session.ledger
     known = (session.client(handle) for handle in leavers)
@@ -239,7 +239,7 @@ class Replay:
         run: the run with the choices that were recorded, if they are to be kept.
         calibrating: whether clients calibrate stored updates instead of training.
         chosen: where sums were subtracted, the choices of the last round: it alone is
-            played again, and nobody is asked.
+            played again, and no client gets a request.
         changed: whether a client's own records changed; its choice is in `chosen`.
     """
 
@@ -265,7 +265,7 @@ def replay_of(session: Session) -> Replay | None:
         return None
     event, changed = rewind.event, rewind.changed
     if event.how in ("subtracted", "changed"):
-        none = events.ClientsAssigned({}, "clients")  # nobody was there
+        none = events.ClientsAssigned({}, "clients")  # no client was there
         chosen = _choices(rewind).get(event.round_index, none)
         if changed is not None:
             chosen = replace(chosen, clusters={**chosen.clusters, changed[0]: changed[1]})

@@ -76,9 +76,9 @@ class Session:
         present = (c for c in self.run.population.clients if c.handle == handle)
         return next(present, self.returned.get(handle))
 
-    def with_data_of(self, asked: Iterable[WantedAnswer]) -> "Session":
+    def with_data_of(self, wanted: Iterable[WantedAnswer]) -> "Session":
         """Return the same run, in which the data are at hand of those who ask, if any are there."""
-        handles = {each.client: each.handle for each in asked}
+        handles = {each.client: each.handle for each in wanted}
         returned = {
             handles[client.name]: replace(client, handle=handles[client.name])
             for client in self.whole.population.clients
@@ -233,7 +233,7 @@ def _is_unrecorded(folder: RunFolder) -> bool:
 
 
 def read_events(ledger: Ledger) -> list[Entry]:
-    """Return the current story, entry by entry; None: between two rounds."""
+    """Return the events that count, entry by entry; None: between two rounds."""
     return [*by_round(LedgerReader().read(ledger).events)]
 
 
@@ -270,9 +270,9 @@ def _sources(used: ComponentsUsed | None) -> dict[str, str]:
 def check_data(whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger) -> None:
     """Refuse other data than those that the run last knew.
 
-    Whoever left while no data were at hand left no hash of the others' data. Those are
-    then compared together with the leavers' own, where somebody still brings these, and
-    by the clients' names where nobody does.
+    A client that left while no data were at hand left no hash of the others' data. Those are
+    then compared together with the leavers' own, where somebody still has these, and
+    by the clients' names where no one does.
 
     Args:
         whole: the run with the clients that its settings or a program bring.
@@ -305,7 +305,7 @@ def check_data(whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledg
             )
     elif odd := sorted(present.keys() ^ (set(ledger.names().values()) - ledger.stopped().keys())):
         raise RunError(
-            f"The clients must be those that {ledger.location} knows by name, and "
+            f"The clients must be those that {ledger.location} has by name, and "
             f"{odd[0]!r} is missing on one side. Bring the data of every client that has "
             f"not left."
         )

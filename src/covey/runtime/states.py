@@ -373,20 +373,20 @@ def whole_models(folder: RunFolder, ledger: Ledger, models: Iterable[Params]) ->
 
 
 def write_updates(
-    folder: Path, round_index: int, updates: Iterable[ClientUpdate], noted: FileHashes
+    folder: Path, round_index: int, updates: Iterable[ClientUpdate], hashes: FileHashes
 ) -> None:
     """Keep what each client sent in this round, and note the file's hash."""
     tensors = {
         f"{each.handle}/{name}": value for each in updates for name, value in each.update.items()
     }
-    name = _noted_name(round_index)
+    name = _hash_name(round_index)
     path = save_checkpoint(
-        folder, round_index, tensors, {}, lambda digest: noted.note({name: digest})
+        folder, round_index, tensors, {}, lambda digest: hashes.note({name: digest})
     )
-    noted.keep_only(name, file_hash(path))
+    hashes.keep_only(name, file_hash(path))
 
 
-def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[Handle, Params]:
+def read_updates(folder: Path, round_index: int, hashes: FileHashes) -> Mapping[Handle, Params]:
     """Return what each client sent in this round; empty if it was not stored.
 
     Raises:
@@ -394,7 +394,7 @@ def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[H
     """
     if round_index not in rounds_in(folder):
         return {}
-    if problem := updates_problem(folder, round_index, noted):
+    if problem := updates_problem(folder, round_index, hashes):
         raise RunError(
             f"The updates stored of round {round_index} must be those that clients sent, "
             f"but {problem}. Restore the file from a copy, or ask for the answer "
@@ -407,20 +407,20 @@ def read_updates(folder: Path, round_index: int, noted: FileHashes) -> Mapping[H
     return found
 
 
-def updates_problem(folder: Path, round_index: int, noted: FileHashes) -> str:
+def updates_problem(folder: Path, round_index: int, hashes: FileHashes) -> str:
     """Say why a file of stored updates is not what was written; "": it is."""
     path = checkpoint_path(folder, round_index)
-    changed = file_hash(path) not in noted.of(_noted_name(round_index))
+    changed = file_hash(path) not in hashes.of(_hash_name(round_index))
     return f"{path} was changed after it was written" if changed else ""
 
 
-def drop_client(folder: Path, handle: Handle, noted: FileHashes) -> None:
+def drop_client(folder: Path, handle: Handle, hashes: FileHashes) -> None:
     """Take one client's updates out of every round."""
     for t in rounds_in(folder):
-        kept = read_updates(folder, t, noted)
+        kept = read_updates(folder, t, hashes)
         rest = [ClientUpdate(h, 0, u, 1.0) for h, u in kept.items() if h != handle]
-        write_updates(folder, t, rest, noted)
+        write_updates(folder, t, rest, hashes)
 
 
-def _noted_name(round_index: int) -> str:
+def _hash_name(round_index: int) -> str:
     return f"updates:{round_index}"

@@ -40,7 +40,8 @@ from covey.unlearning.plan import SumKind
 def transforms_of(config: Config) -> tuple[Transform, ...]:
     """Return what updates pass between training and aggregation, in this order.
 
-    Bounds come first: the noise on a sum hides a client only if nobody adds more than a clip.
+    Bounds come first: the noise on a sum hides a client only if no other one adds more than a
+    clip.
     """
     clip = config.privacy.client_clip
     return (clipped(clip),) if config.privacy.client_noise > 0 else ()
@@ -54,7 +55,7 @@ def aggregator_of(
     Args:
         config: the settings.
         clients: how many there are.
-        organisations: as far as they are attested; None: nobody asks, in a rehearsal.
+        organisations: as far as they are attested; None: they do not count, in a rehearsal.
     """
     privacy, aggregation = config.privacy, config.aggregation
     if privacy.client_noise > 0:
@@ -75,7 +76,7 @@ def aggregator_of(
 def transformed_aggregator_of(config: Config, clients: int) -> Aggregator:
     """Return the aggregation of so many clients' updates as they were trained.
 
-    For whoever aggregates outside of a run's own rounds: reference models, audits of noise.
+    For aggregation outside of a run's own rounds: reference models, audits of noise.
     """
     transforms, aggregate = transforms_of(config), aggregator_of(config, clients)
 
@@ -98,7 +99,7 @@ def masked_aggregator_of(config: Config) -> Aggregator:
     masked = config.aggregation.masked(config.privacy.min_cohort)
     if masked is None or config.privacy.client_noise > 0:
         raise ConfigError(
-            f"Under privacy.secure_sums updates are averaged, and nobody clips them or "
+            f"Under privacy.secure_sums updates are averaged, and no client clips them or "
             f"adds noise, found aggregation.name = {config.aggregation.name!r} and client_noise = "
             f"{config.privacy.client_noise}. Take the mean without noise, or set "
             f"secure_sums = false."
@@ -193,7 +194,7 @@ def isolates_clusters(config: Config) -> bool:
 def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:
     """Return the fact which components are a user's own or have settings, if any do.
 
-    Fixed features and frozen parameters in the model are told always, with what their
+    Fixed features and frozen parameters in the model are reported always, with what their
     numbers hash to.
     """
     found = {
@@ -238,16 +239,16 @@ def describe_masks(config: Config) -> str:
     if not config.privacy.secure_sums:
         return ""
     bare = {"counts": "counts of losses", "updates": "updates"}
-    told = [bare[of] for of in sorted(summed_up(config) & bare.keys())]
+    updates = [bare[of] for of in sorted(summed_up(config) & bare.keys())]
     sums = (
         "Masks protect clients' sums over records from a malicious server too, as long as "
         "fewer than a fifth of the clients, and than min_cohort - 1, help it: a node opens "
         "sums over one cohort alone, in whatever runs."
     )
-    if not told:
+    if not updates:
         return sums
     few = (
-        f"Masks protect clients' {' and '.join(told)} from a server that keeps to the "
+        f"Masks protect clients' {' and '.join(updates)} from a server that keeps to the "
         f"protocol, and from no other: one that asks again without one client, about a "
         f"model that differs a little, has that client's own. Against it helps noise of "
         f"the clients' own alone (privacy.record_noise, in simulations)."

@@ -68,7 +68,7 @@ class ReplayOptions:
 
 NO_REPLAY = ReplayOptions()
 HEADS_WITHOUT_NOISE = (
-    "Whoever has a ridge head without noise, and candidate records, knows who was in it: "
+    "An attacker with a ridge head without noise, and candidate records, sees who was in it: "
     "covey audit RUN --attack weights shows it."
 )
 
@@ -85,7 +85,7 @@ class RunAlgorithm:
     Attributes:
         algorithm: the settings', or what checks a user's own.
         setup: what it may know of the run.
-        risk: who measures; None: nobody does here.
+        risk: who measures; None: it is not measured here.
         randomness: watches a user's own parts.
     """
 
@@ -143,7 +143,7 @@ class RunAlgorithm:
 
 
 def algorithm_of(components: Components) -> RunAlgorithm:
-    """Return the algorithm in its run, with whoever measures risk.
+    """Return the algorithm in its run, with its red team.
 
     Raises:
         ConfigError: it does not fit the model, or is no algorithm.
@@ -164,7 +164,7 @@ def algorithm_of(components: Components) -> RunAlgorithm:
 
 
 def clients_of(components: Components, setup: Setup) -> Clients:
-    """Return how clients are asked in the first round, with nobody in its cohort yet."""
+    """Return how clients get requests in the first round, with no client in its cohort yet."""
     config, population = components.config, components.population
     federation = federation_of(components, recipe_of(config).at(0, config.rounds))
     if config.privacy.secure_sums and not config.method.subtracts:
@@ -216,7 +216,7 @@ def selection_config(config: Config, classes: int) -> SelectionConfig:
     """Return a selection with what stands around it: noise, and prices."""
     noise, choice = config.privacy.selection_noise, config.method.choice
     share, select = choice.kept_share, choice.select
-    if choice.is_own:  # its errors are told as its own
+    if choice.is_own:  # its errors are reported as its own
         select = user_selection(choice.name, select)
     if noise:
         select = report_noisy_min(
@@ -235,14 +235,14 @@ def _cost(config: Config, inputs: SelectionInputs) -> Tensor:
     if found is None:
         raise ConfigError(
             f"privacy.selection_noise is for choices by the lowest cost, found "
-            f"method.selection = {config.method.choice.name!r}. Choose a selection that tells "
+            f"method.selection = {config.method.choice.name!r}. Choose a selection that reports "
             f"its cost, or set selection_noise = 0."
         )
     return found
 
 
 def _chance_loss(config: Config, outputs: int) -> float:
-    """Return the loss of whoever knows nothing, in nats."""
+    """Return the loss of the best constant answer, in nats."""
     return TASKS[config.model.task].chance_loss(outputs)
 
 
@@ -250,7 +250,7 @@ def depends_on_population(config: Config) -> bool:
     """Say whether a round may depend on clients that have not taken part yet.
 
     An estimator of risk may copy the whole population. Where it is secret who came, no
-    replay may tell when somebody first did.
+    replay may show when somebody first did.
     """
     secretly = config.privacy.client_noise > 0 and config.train.participation < 1
     return config.risk.needs_pool or secretly
@@ -261,7 +261,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 
     An engine may round together the clients that it trains in one batch. Where clients
     are remote, a round depends on who is there: those of a kept model may not
-    be, and then no record would tell that they are in it.
+    be, and then no record would show that they are in it.
     """
     return (
         isolates_clusters(config)
@@ -275,7 +275,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 
 
 def notes(config: Config) -> tuple[str, ...]:
-    """Return what a reader must know of the settings: oracles, and what nobody sees."""
+    """Return what a reader must know of the settings: oracles, and what stays unseen."""
     algorithm = config.method
     found = [algorithm.note, SUMS_ALONE if config.privacy.secure_sums else algorithm.seen]
     hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
@@ -300,7 +300,7 @@ def notes(config: Config) -> tuple[str, ...]:
     if anonymity_of(config) and config.secrets.source == "seeded":
         found.append(
             "Everything hidden can be recomputed from the seed: no deniability against "
-            "whoever holds it."
+            "anyone who holds it."
         )
     return tuple(filter(None, found))
 

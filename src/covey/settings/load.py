@@ -88,7 +88,7 @@ class Config(Sections):
     def with_settings(self, changed: Mapping[str, Any]) -> "Config":
         """Return what was set with other values of these settings, by `section.key`.
 
-        Another component has those of the settings beside its name that it knows.
+        Another component takes those of the settings beside its name that it has.
         """
         return Config.of(self.changed(changed))
 
@@ -174,7 +174,7 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def config_of(given: object) -> Config:
+def config_of(settings: object) -> Config:
     """Return the settings that a program passes: a Config, a dict, or None.
 
     A dict is nested as a config file is, or has keys with dots, or both.
@@ -182,32 +182,32 @@ def config_of(given: object) -> Config:
     Raises:
         ConfigError: naming the key, the value and the remedy.
     """
-    if given is None:
+    if settings is None:
         return Config()
-    if isinstance(given, Config):
-        return given
-    if not isinstance(given, Mapping):
+    if isinstance(settings, Config):
+        return settings
+    if not isinstance(settings, Mapping):
         raise ConfigError(
             f"config must be a covey.Config or a dict of settings, found a "
-            f"{type(given).__name__}. A file's settings are covey.load_config(path)."
+            f"{type(settings).__name__}. A file's settings are covey.load_config(path)."
         )
-    settings: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     seen: set[tuple[str, ...]] = set()
-    for path, value in _pairs(cast("Mapping[Any, Any]", given)):
+    for path, value in _pairs(cast("Mapping[Any, Any]", settings)):
         if path in seen:
             raise ConfigError(
                 f"config sets {'.'.join(path)} twice, nested and with a dot. Remove one."
             )
         seen.update(path[:depth] for depth in range(1, len(path) + 1))
-        _put(settings, path, value)
-    return Config.of(settings)
+        _put(nested, path, value)
+    return Config.of(nested)
 
 
 def _pairs(
-    given: Mapping[Any, Any], above: tuple[str, ...] = ()
+    table: Mapping[Any, Any], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield where each value stands, and it; numbers of numpy or torch become Python's."""
-    for key, value in given.items():
+    for key, value in table.items():
         if not isinstance(key, str):
             raise ConfigError(
                 f"config must have names of settings as keys, found {key!r}. Write for "
@@ -234,7 +234,7 @@ def read_settings(
 ) -> tuple[dict[str, Any], tuple[Problem, ...]]:
     """Read settings as `load_config` does, unchecked; and what is wrong with the pairs.
 
-    A pair that names another component leaves of the file's section what that one knows.
+    A pair that names another component leaves of the file's section what that one has.
 
     Raises:
         ConfigError: there is no such file, or it is no TOML.

@@ -31,8 +31,8 @@ class NodeFile(BaseModel):
         report_accuracy: whether it learns the chosen model's accuracy on the holdout.
         leave: whether the client asks to be forgotten. Where sums are sent under masks, it
             then gives its own once, to be taken off.
-        left: names of clients of which the owner knows that they have left: sums without
-            them may be opened, and with earlier ones these tell of them.
+        left: names of clients that have left, as the owner attests: sums without
+            them may be opened, and with earlier ones these reveal theirs.
         min_cohort: the fewest clients that a sum with its own may be over; None: as many
             as the settings say, which no node goes below.
         config: the federation's settings, beside this file or elsewhere.

@@ -81,15 +81,15 @@ def settings() -> tuple[Setting, ...]:
 
 
 def _settings_of(section: str, cls: type[BaseModel]) -> Iterator[Setting]:
-    specs, told = schema() if cls is Sections else cls.model_json_schema(), described_in(cls)
+    specs, docs = schema() if cls is Sections else cls.model_json_schema(), described_in(cls)
     for name, field in cls.model_fields.items():
         kind, spec = _kind(field.metadata), specs["properties"][name]
         if kind:
-            yield from _settings_of_part(section, name, kind, told.get(name, ""))
+            yield from _settings_of_part(section, name, kind, docs.get(name, ""))
         elif _is_section(field.annotation):
             yield from _settings_of(name, field.annotation)
         else:
-            yield Setting(section, name, spec["default"], told[name], in_words(spec))
+            yield Setting(section, name, spec["default"], docs[name], in_words(spec))
 
 
 def _settings_of_part(
@@ -216,7 +216,7 @@ def _list_in_words(spec: Spec) -> str:
 
 _HEAD = (
     "Every setting of a covey run, at its default: change what you need, and leave out "
-    "what you do not change. `covey config check FILE` tells what is wrong with it, and "
+    "what you do not change. `covey config check FILE` shows what is wrong with it, and "
     "what in it does nothing."
 )
 
@@ -244,8 +244,8 @@ def template() -> str:
 def about(section: str) -> str:
     """Return what a section is for, in a sentence without its full stop."""
     cls = Sections.model_fields[section].annotation
-    told = described_in(Sections).get(section) or inspect.cleandoc(cls.__doc__ or "")
-    return told.splitlines()[0].rstrip(".").capitalize()
+    meaning = described_in(Sections).get(section) or inspect.cleandoc(cls.__doc__ or "")
+    return meaning.splitlines()[0].rstrip(".").capitalize()
 
 
 def _comment(text: str) -> str:
