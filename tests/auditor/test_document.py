@@ -13,5 +13,5 @@ def test_the_program_of_the_page_makes_a_page(tmp_path, capsys, monkeypatch):
     (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     with Streams(0).lent_to_torch():
         exec(compile(program, PAGE.name, "exec"), {})  # noqa: S102 - our own
-    assert "Members can be told from non-members" in capsys.readouterr().out
+    assert "Members can be distinguished from non-members" in capsys.readouterr().out
     assert "<h1>Audit of a model" in Path("audit.html").read_text()

@@ -35,7 +35,7 @@ def area(found: ModelAudit, attack: str) -> float:
 def test_random_labels_learnt_by_heart_are_found(found: ModelAudit, attack: str):
     assert area(found, attack) > 0.9
     assert (found.figure(attack, "balanced_accuracy").low or 0) > 0.8
-    assert "Members can be told" in found.verdict
+    assert "Members can be distinguished" in found.verdict
     assert found.references == 4
 
 

@@ -43,7 +43,7 @@ def test_the_page_needs_nothing_beside_it(found: ModelAudit, tmp_path: Path):
     page = found.write_html(tmp_path / "below" / "audit.html")
     text = page.read_text()
     assert "http" not in text.partition("<body>")[2]
-    assert "Members can be told" in text
+    assert "Members can be distinguished" in text
     assert "What this does not say" in text
 
 

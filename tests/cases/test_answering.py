@@ -248,7 +248,7 @@ def test_a_run_that_comes_later_is_answered_too(register, runs, three):
     go(register, runs)
     write_packs(register, load=load)
     shutil.copytree(three / "program", runs / "program")
-    with pytest.raises(ConfigError, match="knows the name, and has no request"):
+    with pytest.raises(ConfigError, match="has the name, and has no request"):
         close_request(register, [runs], "1", load=load)
     assert answered(go(register, runs, load=package_load)) == {"program": ""}
     assert view(register).state == "answering"

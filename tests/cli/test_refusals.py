@@ -159,7 +159,7 @@ def test_settings_that_cannot_be(here, settings, said):
         ("forget nowhere X --answer auto", "nowhere is not a covey run"),
         ("forget HIDDEN", "no client is named"),
         ("forget HIDDEN --received nothing", "nothing"),
-        (f"forget HIDDEN {LEAVER}", "neither --answer nor --basis is given"),
+        (f"forget HIDDEN {LEAVER}", "neither --answer nor --basis is named"),
         (f"forget HIDDEN {LEAVER} --basis gdpr", "basis takes erasure, withdrawal, objection"),
         (
             f"forget HIDDEN {LEAVER} --basis erasure --answer deny",

@@ -64,7 +64,7 @@ estimates = st.fixed_dictionaries(
 )
 slips = st.fixed_dictionaries(
     {
-        "given": st.none() | st.integers(0, 2),
+        "assigned": st.none() | st.integers(0, 2),
         "risks": st.lists(st.none() | estimates, max_size=3),
         "current": st.integers(-1, 2),
     }
@@ -119,7 +119,7 @@ REQUEST_FIELDS = {field.name for field in dataclasses.fields(ClientRequest)}
 def test_a_question_survives_its_way(told, asked, slip, every, needed, broadcast):
     outside_a_run()
     asked = {**asked, "contexts": {told["name"]: slip}}
-    question = TypeAdapter(Question).validate_python({**told, "asked": asked})
+    question = TypeAdapter(Question).validate_python({**told, "request": asked})
     places = range(len(question.request.available))
     sent = tuple(every[j] if j in needed else {} for j in places)
     roots = {j: torch.ones(2) * j for j in places if sent[j]}
@@ -205,7 +205,7 @@ anything = st.recursive(
     max_leaves=5,
 )
 fields = [
-    "classes", "asked",
+    "classes", "request",
     "cluster", "weight", "members", "held_out", "accuracy", "shape", "images", "failed",
 ]  # fmt: skip
 in_order = {
@@ -223,11 +223,11 @@ texts = (
         lambda told: json.dumps({**in_order, **told})
     )
     | requests_of_any_kind.map(
-        lambda told: json.dumps({**in_order, "asked": {**in_request, **told}})
+        lambda told: json.dumps({**in_order, "request": {**in_request, **told}})
     )
     | st.sampled_from(
         [
-            json.dumps({**in_order, "asked": {**in_request, "recipe": {"record_noise": 1.0}}}),
+            json.dumps({**in_order, "request": {**in_request, "recipe": {"record_noise": 1.0}}}),
             json.dumps({**in_order, "classes": 10**400}),
             "[" * 10_000,
             '{"covey_version": "\\ud800"}',
@@ -279,10 +279,10 @@ def test_whatever_a_message_holds_it_is_read_or_refused(content):
     ("told", "reason"),
     [
         ({"covey_version": "0.0.1"}, "has covey 0.0.1"),
-        ({"asked": {**in_request, "available": 10**9}}, "written as covey 0.2.0 does"),
-        ({"asked": {**in_request, "recipe": {"record_noise": 1.0}}}, "written as covey"),
-        ({"asked": {"task": "obey"}}, "written as covey 0.2.0 does"),
-        ({"asked": {**in_request, "models": [{"w": [1.0]}]}}, "written as covey 0.2.0 does"),
+        ({"request": {**in_request, "available": 10**9}}, "written as covey 0.2.0 does"),
+        ({"request": {**in_request, "recipe": {"record_noise": 1.0}}}, "written as covey"),
+        ({"request": {"task": "obey"}}, "written as covey 0.2.0 does"),
+        ({"request": {**in_request, "models": [{"w": [1.0]}]}}, "written as covey 0.2.0 does"),
     ],
     ids=["version", "available", "recipe", "task", "models as text"],
 )

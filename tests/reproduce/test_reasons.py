@@ -25,7 +25,7 @@ SHIFT = "distribution shift, not membership"
         (0.51, 0.62, 0.63, SHIFT),
         (0.626, 0.64, 0.51, "distribution shift does not explain"),
         (0.626, 0.70, 0.60, "a part of the mixture's figure is distribution shift"),
-        (0.50, 0.51, 0.50, "cannot be told apart there either"),
+        (0.50, 0.51, 0.50, "cannot be distinguished there either"),
     ],
 )
 def test_opposite_figures_get_opposite_reasons(matched, pooled, blind, told):

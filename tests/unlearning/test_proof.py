@@ -436,7 +436,7 @@ def test_only_a_retraining_is_equivalent_to_one():
 
 
 def test_a_retraining_promises_bits_only_where_they_can_be_repeated():
-    assert says(RETRAINED, "nobody can repeat it bit for bit", "alone cannot confirm it")
+    assert says(RETRAINED, "no one can repeat it bit for bit", "alone cannot confirm it")
     assert says(replace(RETRAINED, secrets="seeded"), "bit for bit only on the same")
     assert "10 rounds, from just before the first round" in sentences(RETRAINED)["claim"][0]
 

@@ -30,14 +30,14 @@ class Records:
         examples: as they were converted, images as uint8.
         member: which records are members.
         places: where each stood, counted through the members and then the non-members.
-        brought: how many members came, judged or not.
+        offered: how many members came, judged or not.
         shared: how many records were left out because both sides hold them.
     """
 
     examples: Examples
     member: Bool[ndarray, " records"]
     places: Int[ndarray, " records"]
-    brought: int
+    offered: int
     shared: int
 
     @property
@@ -112,7 +112,7 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
         examples=everything,
         member=places < len(inside),
         places=places,
-        brought=len(inside),
+        offered=len(inside),
         shared=len(inputs) - len(kept),
     )
 

@@ -122,7 +122,7 @@ def tabled(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Text:
 
 
 def short(value: object) -> str:
-    """Return a value on one line: three digits of a float, of a long list the beginning."""
+    """Return a value on one line: three digits of a float, of a long list the start."""
     if value is None:
         return "unknown"
     if isinstance(value, bool):

@@ -115,7 +115,7 @@ class LedgerHead(Answer):
     Attributes:
         size: heads of runs in it.
         origin: which log it is.
-        key: the line by which a witness knows who signs.
+        key: the line by which a witness checks who signs.
         checkpoint: the signed note.
         request: what a witness is sent.
         runs: where what a witness saw of each is written.

@@ -301,7 +301,7 @@ class NoiseGuarantee(Answer):
 
     Attributes:
         noise: `paper`, `sound`, `client` or `record`.
-        epsilon_claimed: by the paper's Theorem 1, or to be reached; None: the noise was given.
+        epsilon_claimed: by the paper's Theorem 1, or to be reached; None: the noise was named.
         noise_multiplier: z of every release.
         sigma: of the paper.
         views: epsilon by what an adversary sees, of anonymity sets.
@@ -489,7 +489,7 @@ def _of_the_paper(
         holds_if=(
             "every update lies in a ball of radius Delta in L2: the paper keeps none there",
             "who is in which set depends on no update: with MDAV or k-means it does",
-            "nobody can recompute the noise (secrets.source = 'os')",
+            "no one can recompute the noise (secrets.source = 'os')",
         ),
         accountant=cost.accountant if cost else None,
         noise_multiplier=noise / 2,

@@ -61,7 +61,7 @@ class RequestShown(Answer):
             said = "it is in the statement" if looked_up and not run.ended else run.outcome
             yield f"{run.person} in {run.run}: {said}"
         if not view.runs:
-            yield "no run knows the name"
+            yield "no run has the name"
         yield from (f"by hand: {each.sentence}" for each in view.by_hand)
         yield from (f"to be handed over: {each}.zip" for each in view.packs)
 
@@ -123,7 +123,7 @@ class AnswersPlanned(Answer):
         for place, reason in self.plan.unreadable.items():
             yield f"{place} could not be looked at: {reason}"
         for number, names in self.plan.unknown.items():
-            yield f"request {number}: no run knows {', '.join(names)}"
+            yield f"request {number}: no run has {', '.join(names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +206,13 @@ def correct(
     """Correct what the register says of a request, or extend it by two months."""
     from covey.desk.requests import correct_request
 
-    given = {"names": names, "basis": basis, "reference": reference, "language": language}
-    given |= {"received": _day(received), "reason": reason, "extended": _day(extended, "extended")}
-    changed = {key: value for key, value in given.items() if value}
+    options = {"names": names, "basis": basis, "reference": reference, "language": language}
+    options |= {
+        "received": _day(received),
+        "reason": reason,
+        "extended": _day(extended, "extended"),
+    }
+    changed = {key: value for key, value in options.items() if value}
     return RequestShown(correct_request(*_where(register, roots), number, changed))
 
 
@@ -252,7 +256,7 @@ def answer_all(
     roots: RootsOption = None,
     register: RegisterOption = None,
 ) -> RequestsAnswered:
-    """Answer in every run that knows the names, and write what is handed over.
+    """Answer in every run that has the names, and write what is handed over.
 
     Say it again after a stop. Exit code 1 if a run could not answer yet.
     """

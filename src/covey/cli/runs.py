@@ -651,14 +651,14 @@ def prune_runs(
             "in it: say --whole alone."
         )
     units = {"h": "hours", "d": "days", "w": "weeks"}
-    given = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
-    if given is None:
+    match = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
+    if match is None:
         raise ConfigError(
             f"--older-than takes a whole number of hours, days or weeks, such as 90d, "
             f"found {older_than!r}. Write 36h, 90d or 12w."
         )
     below = roots or [DEFAULT_ROOT]
-    entries, age = find_runs(below), timedelta(**{units[given[2]]: int(given[1])})
+    entries, age = find_runs(below), timedelta(**{units[match[2]]: int(match[1])})
     needed: dict[str, str] = {}
     for place in [register] if register else [Path(each) / "requests" for each in below]:
         needed |= needed_runs(place, below, entries)

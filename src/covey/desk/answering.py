@@ -1,4 +1,4 @@
-"""Planning and answering requests in every run that knows the names.
+"""Planning and answering requests in every run that has the names.
 
 The register is written in short steps, and is free while a run replays. Killed anywhere, the
 same command goes on from there: a run finishes the requests in its ledger, and its answer
@@ -61,7 +61,7 @@ class _Requester:
     wanted: str
 
     def is_served_by(self, answer: str) -> bool:
-        """Say whether an answer that was given before is what this request asks for."""
+        """Say whether an earlier answer is what this request asks for."""
         if self.wanted != "auto":
             return answer == self.wanted
         return self.basis != "erasure" or answer in ("retrain", "subtract")
@@ -110,8 +110,8 @@ class Plan:
     """What would be done about some requests in all runs.
 
     Attributes:
-        unreadable: runs of which nobody can say whether they know the names, and why.
-        unknown: names that no run knows, by the request's number.
+        unreadable: runs of which it is unclear whether they have the names, and why.
+        unknown: names that no run has, by the request's number.
     """
 
     runs: tuple[RunPlan, ...]
@@ -228,7 +228,7 @@ def answer_requests(
     *,
     reports: bool = True,
 ) -> tuple[RunOfRequest, ...]:
-    """Answer these requests in every run that knows their names; who leaves together shares.
+    """Answer these requests in every run that has their names; clients that leave together share.
 
     A run that cannot answer now keeps no other one waiting: its outcome says why. Called
     again, it goes on with what is left.
@@ -377,7 +377,7 @@ class _InRun:
         self._record([fact], {left: json.dumps([asdict(each) for each in items])})
 
     def _forget(self, run: Run, requesters: Sequence[_Requester]) -> dict[_Requester, str]:
-        """Let the run forget the names that it knows, and say why some cannot be answered.
+        """Let the run forget the names that it has, and say why some cannot be answered.
 
         Who left with a weaker answer, whose salt is still here, comes back with it.
         """

@@ -1,6 +1,6 @@
 """The register of requests: what happened to each, in a hash chain, and the texts beside it.
 
-Facts name nobody. Names, references, reasons and what runs held on a person stand in the one
+Facts name no one. Names, references, reasons and what runs held on a person stand in the one
 table that can be erased from, under handles.
 
 When a request has to be answered (GDPR Art. 12(3)): within one month of receipt, which two
@@ -44,7 +44,7 @@ ENDINGS: Mapping[str, str] = {
     "before": "answered before, by an earlier request",
     "elsewhere": "does not know the name any more: find out who answered there",
     "gone": "deleted",
-    "unreadable": "cannot be read: find out whether it knows the name",
+    "unreadable": "cannot be read: find out whether it has the name",
 }
 FILE, PACKS = "register.sqlite", "packs"
 ERASED, REQUESTER = "[erased]", "[requester]"
@@ -347,7 +347,7 @@ class ToDo:
         """What a person has to do, in one line."""
         match self.kind:
             case "recipient":
-                return f"tell {self.where} that the {self.what} of {self.how} is superseded"
+                return f"notify {self.where} that the {self.what} of {self.how} is superseded"
             case "not searched":
                 return f"not searched: {self.where}"
             case _:

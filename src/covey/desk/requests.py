@@ -213,13 +213,13 @@ def close_request(
         closing = RequestClosing(request=number, day=date.today().isoformat(), reason=text)
         with register_at(folder) as held:
             held.record([closing], {text: reason} if text else {})
-    for given in request.noted.values():
+    for outcome in request.noted.values():
         try:
-            run = load(Path(texts[given.run]))
+            run = load(Path(texts[outcome.run]))
         except CoveyError:  # a run that is gone keeps no salt
             continue
-        if given.run_request in {each.request for each in run.unacknowledged}:
-            run.acknowledge(given.run_request)
+        if outcome.run_request in {each.request for each in run.unacknowledged}:
+            run.acknowledge(outcome.run_request)
     for path in sorted((folder / PACKS).glob(f"request-{number}-*")):
         delete_whole(path)
     with register_at(folder) as held:
@@ -250,7 +250,7 @@ def _left_to_do(
             found = search_runs(roots, names)
             done = {(texts[p], texts[r]) for p, r in request.runs}
             left += [
-                f"{place} knows the name, and has no request"
+                f"{place} has the name, and has no request"
                 for name in names
                 for place in found.runs_of(name)
                 if (name, place) not in done
@@ -259,13 +259,13 @@ def _left_to_do(
         remedy = "or say --delete-salts"
         left += [
             f"{texts[run]} has the request and has not answered: answer first, {remedy}"
-            for (person, run), noted in request.runs.items()
-            if noted.run_request and (person, run) in request.waiting
+            for (person, run), outcome in request.runs.items()
+            if outcome.run_request and (person, run) in request.waiting
         ]
         left += [
             f"the salt of {texts[run]} stands in no pack: covey requests answer {number}, {remedy}"
-            for (person, run), noted in request.runs.items()
-            if noted.answer and person in missing
+            for (person, run), outcome in request.runs.items()
+            if outcome.answer and person in missing
         ]
     return left
 

@@ -24,7 +24,7 @@ from covey.runtime.ledger_record import LedgerReader, event_of
 from covey.runtime.reading import read_record
 
 RunState = Literal["running", "waiting", "finished", "damaged", "unreadable"]
-"""running: a process holds the right to write it; waiting: not at its end, and nobody
+"""running: a process holds the right to write it; waiting: not at its end, and no process
 plays it; damaged: what is there is not what covey wrote; unreadable: it cannot be looked
 at from here."""
 
@@ -36,7 +36,7 @@ class RunEntry:
     Attributes:
         place: its folder; of a ledger in a database without a folder, the URL, without a
             password.
-        folder: None where only a ledger's URL was given.
+        folder: None where only a ledger's URL is known.
         name: its folder below the root that it was found under, or the URL's `run`.
         reason: what `state` rests on, where that is not plain: the fault, for example.
         rounds_played: those that count; rounds that were taken back do not.
@@ -48,7 +48,7 @@ class RunEntry:
         ledger_head: the newest hash, cut to 12 digits; what it seals is verified only if
             `is_verified` says so.
         open_requests: to leave, that wait for an answer or are being answered.
-        undelivered_answers: whose salt nobody has acknowledged.
+        undelivered_answers: whose salt no one has acknowledged.
         proofs: how many there are in the folder.
         guarantees: of differential privacy, that hold; each a sentence.
         guarantee_reason: why none holds, or why that is not known.
@@ -226,7 +226,7 @@ def reader_url(location: str | Path) -> str | Path:
     try:
         url = make_url(place)
     except (ArgumentError, ValueError):
-        return place  # whoever opens it says what is wrong with it
+        return place  # opening it shows what is wrong with it
     if "connect_timeout" not in url.query:
         url = url.update_query_dict({"connect_timeout": CONNECT_SECONDS})
     return url.render_as_string(hide_password=False)
@@ -235,7 +235,7 @@ def reader_url(location: str | Path) -> str | Path:
 def _with_ledger(
     entry: RunEntry, location: str | Path, reading: Reading, folder: RunFolder | None
 ) -> RunEntry:
-    """Return the line with what the ledger tells; of a damaged one, as far as it goes."""
+    """Return the line with what the ledger shows; of a damaged one, as far as it goes."""
     try:
         place = reader_url(location)
         if not Ledger.exists(place):
@@ -284,7 +284,7 @@ def _overviewed(entry: RunEntry, ledger: Ledger, reading: Reading) -> RunEntry:
 def _verified(
     entry: RunEntry, ledger: Ledger, reading: Reading, folder: RunFolder | None
 ) -> RunEntry:
-    """Verify the whole chain, if it is not too long for that, and tell what it promises."""
+    """Verify the whole chain, if it is not too long for that, and say what it promises."""
     if not reading.whole and _is_long(ledger, entry, reading.verify_bytes):
         reason = "not looked at: the ledger is long. `covey runs show` reads it whole"
         return replace(entry, guarantee_reason=reason)
@@ -355,7 +355,7 @@ URLS = ("postgresql:", "postgresql+psycopg:", "env:", "file:")
 def find_runs(
     roots: Sequence[str | Path], *, at: datetime | None = None, depth: int = DEPTH
 ) -> tuple[RunEntry, ...]:
-    """Return every run below these folders, and those whose ledgers' URLs are given.
+    """Return every run below these folders, and those whose ledgers' URLs are passed.
 
     Ledgers are opened to be read, none of a run's own code is imported, and nothing is
     written. A run that is damaged, or that cannot be looked at, is an entry that says so.

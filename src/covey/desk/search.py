@@ -37,10 +37,10 @@ class Holdings:
     """The runs below some folders, by what they know of some names.
 
     Attributes:
-        known: by run, the names that it knows.
+        known: by run, the names that it has.
         stopped: by run, those of them whose data no round uses any more.
         left: by run, the names of clients that left it.
-        unreadable: runs of which nobody can say, with the reason.
+        unreadable: runs of which that is unclear, with the reason.
     """
 
     known: Mapping[str, frozenset[ClientName]]
@@ -181,7 +181,7 @@ def needed_runs(
     """Return why runs are needed, by their place; folder: the register's, if it is there.
 
     Raises:
-        LedgerError: the register cannot be read: then nobody can say.
+        LedgerError: the register cannot be read: then it is unclear.
     """
     if not (folder / FILE).is_file():
         return {}
@@ -222,5 +222,5 @@ def delete_run(path: Path) -> None:
     if kept or not prune([found]):
         raise RunError(
             f"{path} was to be overwritten and must stay: {kept or 'it is being written'}. "
-            f"Give another folder, or settle that first."
+            f"Give another folder, or finish that first."
         )

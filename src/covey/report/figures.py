@@ -185,7 +185,7 @@ def accuracy_figure(history: History, baseline: History | None = None) -> Figure
 def clusters_figure(history: History) -> Figure:
     """Draw how many clients each cluster has, and how many moved, per round.
 
-    Read off it whether the clusters settle, keep changing, or collapse into one. Grey
+    Read off it whether the clusters become stable, keep changing, or collapse into one. Grey
     are rounds of a warm start: there are no clusters, and all share one model.
     """
     rows, number = history.rounds, len(history.rounds[0].clients) if history.rounds else 0

@@ -1,8 +1,8 @@
 """A client's own look at its records: which of them a model gives away the most.
 
-They are told from the losses that the client kept (`train.keep_losses`), on the machine
-where these lie: that of its node, or, where clients are simulated, that of whoever plays
-them all. Nothing is written but a page for the client, where it is asked for.
+They follow from the losses that the client kept (`train.keep_losses`), on the machine
+where these lie: that of its node, or, where clients are simulated, that of the operator
+who plays them all. Nothing is written but a page for the client, where it is requested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,9 @@ from covey.settings.node import NodeFile
 MIN_ROUNDS = 4
 """Quartiles of fewer losses are one or two of them."""
 
-ON_OPERATOR = "this run's folder: its clients are simulated, and whoever plays them sees it"
+ON_OPERATOR = (
+    "this run's folder: its clients are simulated, and the operator who plays them sees it"
+)
 ON_NODE = "the client's own node folder"
 
 DROP = "the upper quartile of its losses over the rounds, less its "
@@ -104,7 +106,7 @@ class ExposedRecords:
     run: Path | None = field(default=None, metadata=HIDDEN)
 
     def write_html(self, out: str | Path) -> Path:
-        """Write the client's page, for its owner alone; nothing else is told of it.
+        """Write the client's page, for its owner alone; nothing else is shown of it.
 
         Raises:
             RunError: the file would lie in the folder of the run, which is the server's.
@@ -212,7 +214,7 @@ def _of_node(path: Path) -> Mapping[str, Params]:
 def _rows_of(path: Path, file: NodeFile) -> tuple[int, ...]:
     """Return the rows of the node's data file that it trains on; (): not known.
 
-    Whoever passes examples by hand has no such file, and a file may be gone by now.
+    A program that passes examples by hand has no such file, and a file may be gone by now.
     """
     if not file.data:
         return ()

@@ -36,7 +36,7 @@ from covey.unlearning.proof_text import proof_page
 COPY = "Nothing holds it a second time: restore it from a copy."
 REPLAY = "It is deleted; the rounds since the last whole state are played again and compared."
 HIDDEN = "Its hidden draws are forgotten (secrets.source = 'os'): restore it from a copy."
-SIGNED = "Who asked has a copy of it; a second one is not signed."
+SIGNED = "The requester has a copy of it; a second one is not signed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ def _of_ledger(
         yield Damage(folder.config_path, "the settings", found, COPY)
     hidden = config.secrets.source == "os"
     if hidden and (problem := lost_secret(marker, ledger)):
-        how = "The ledger knows which of your secrets it named, if that is still there."
+        how = "The ledger shows which of your secrets it named, if that is still there."
         repair = partial(restored_marker, marker, ledger)
         yield Damage(marker, "the name of the run's secret", problem, how, repair)
     yield from _states(folder, ledger, hidden=hidden)
     for t in rounds_in(folder.updates):
         if problem := updates_problem(folder.updates, t, ledger.files):
             path = checkpoint_path(folder.updates, t)
-            how = "It is deleted: from that round on, nobody can be answered by calibration."
+            how = "It is deleted: from that round on, no client can be answered by calibration."
             repair = partial(delete_whole, path)
             yield Damage(path, f"the updates of round {t}", problem, how, repair)
     used = history.components
@@ -212,7 +212,7 @@ def repair(path: Path) -> Examination:
             f"restore it from a copy first."
         )
     if mendable:
-        with Ledger.open(folder.ledger, now) as ledger:  # so nobody else writes the run
+        with Ledger.open(folder.ledger, now) as ledger:  # so no one else writes the run
             if of_ledger:
                 ledger.rebuild_participation()
             for mend in mendable:

@@ -143,12 +143,12 @@ def concluded_sweep(root: Path, variants: Mapping[str, Config], keys: Sequence[s
 
 
 def _value_of(config: Config, key: str) -> object:
-    """Return a setting by `section.key`; None: it has none. A table is told as JSON."""
+    """Return a setting by `section.key`; None: it has none. A table is returned as JSON."""
     found: Any = config
     for part in key.split("."):
         found = getattr(found, part, None)
     if isinstance(found, Component):
         own = found.own_settings()
         return json.dumps({"name": found.name, **own}, sort_keys=True) if own else found.name
-    told = to_jsonable_python(found)
-    return json.dumps(told, sort_keys=True) if isinstance(told, dict) else told
+    plain = to_jsonable_python(found)
+    return json.dumps(plain, sort_keys=True) if isinstance(plain, dict) else plain

@@ -39,7 +39,7 @@ class AnonymitySet:
     Attributes:
         near: by member, who is within the largest distance that counts; None: anybody.
         organisations: of the members whose organisation is attested, which one it is among
-            those of this set; None: nobody asks, and every member counts.
+            those of this set; None: organisations do not count, and every member does.
     """
 
     round_index: int
@@ -304,7 +304,7 @@ class DeniabilityBudget:
         denials_left: requests, if all come from the set that is the closest to its limit;
             None before any set was formed.
         next_forces_rollback: probability that the next request, of a client drawn uniformly,
-            forces a rollback; None if nobody is left to ask.
+            forces a rollback; None if no client is left to ask.
     """
 
     denials_left: int | None

@@ -26,7 +26,7 @@ Every honest answer to a client that asks to leave, and what each of them costs.
 Joint answers to several requests at once.
 
 Each is judged as if those before it had left already, so that no set loses two members
-and is counted for each of them alone. Whoever needs a replay shares one, which starts
+and is counted for each of them alone. Clients that need a replay share one, which starts
 where the earliest of them starts; those who are subtracted have one of their own.
 
 References:
@@ -54,7 +54,7 @@ ANSWERS: tuple[AnswerKind, ...] = get_args(AnswerKind)
 class Influence:
     """A published value that depended on the requester's presence.
 
-    Numbers alone, so that nobody else can be named here.
+    Numbers alone, so that no one else can be named here.
 
     Attributes:
         value: clients, a risk or a price; None where the cluster was left.
@@ -107,7 +107,7 @@ class AnswerRules:
             would be without it; else it can only be removed from round 0 on.
         min_organisations: above 1, a member counts towards x only as the first one of its
             attested organisation, and one that is the leaver's own does not; of a set of
-            which none is recorded, nobody counts.
+            which none is recorded, no client counts.
         sums: whether the models depend on clients' data through sums alone: not ("none"),
             or through the "exact" ones, or through a "noisy" release of them.
         own_models: whether each client has a model of its own, which no other one is in.
@@ -128,7 +128,7 @@ class Option:
     """One answer, and what it takes.
 
     Attributes:
-        reason: why it cannot be given; empty if it can.
+        reason: why it is not possible; empty if it is.
         first_affected_round: the first round that the answer takes back; None: none.
         first_replayed_round: where the run is taken up again, at or before that.
         rounds_replayed: how many rounds are played again.
@@ -146,7 +146,7 @@ class Option:
 
     @property
     def possible(self) -> bool:
-        """Whether the answer is true, and can be given."""
+        """Whether the answer is true, and possible."""
         return not self.reason
 
 
@@ -172,13 +172,13 @@ def options(participation: Participation, handle: Handle, rules: AnswerRules) ->
 
 
 def cheapest(found: Sequence[Option], wanted: str) -> Option:
-    """Return the answer that is asked for; of "auto" the cheapest one that is exact.
+    """Return the requested answer; of "auto" the cheapest one that is exact.
 
     A roll-back to the client's first round with the others' choices made anew is no
     dearer and says more: it is `retrain`.
 
     Raises:
-        RunError: that answer would not be true, or cannot be given.
+        RunError: that answer would not be true, or is not possible.
     """
     by_name = {each.answer: each for each in found}
     if wanted in by_name:
@@ -214,7 +214,7 @@ def _first_broken(participation: Participation, handle: Handle, rules: AnswerRul
         return None
     left = frozenset(participation.left) - {handle}
     held = participation.sets_of(handle)
-    if rules.min_organisations > 1:  # where none is recorded, nobody counts
+    if rules.min_organisations > 1:  # where none is recorded, no client counts
         held = tuple(
             replace(each, organisations={}) if each.organisations is None else each for each in held
         )
@@ -227,7 +227,7 @@ def _first_broken(participation: Participation, handle: Handle, rules: AnswerRul
 def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[Handle]:
     """Return the members whose leaving would leave a member fewer than x others.
 
-    Whoever was denied before counts on the same set, and must stay deniable too.
+    A client that was denied before counts on the same set, and must stay deniable too.
     """
     stay = held.members - left
     if held.organisations is not None:
@@ -272,7 +272,7 @@ def _deny(broken: int | None, rules: AnswerRules, in_the_open: int | None) -> Op
     if rules.stored_updates:
         return Option(
             "deny",
-            "A participation can be denied only while nobody can tell whose update spoke "
+            "A participation can be denied only while no one can tell whose update spoke "
             "for a set, but this run keeps raw updates (leaving.store_updates). Delete "
             "its updates/ folder for good, or ask with --answer retrain.",
         )
@@ -307,8 +307,8 @@ def _subtract(first: int | None, rules: AnswerRules) -> Option:
     if rules.sums == "noisy":
         return Option(
             "subtract",
-            "Sums without a client, under the noise that hid it, would tell its own to whoever "
-            "holds both releases, and under new noise they are a second release "
+            "Sums without a client, under the noise that hid it, would reveal its own to a holder "
+            "of both releases, and under new noise they are a second release "
             "(privacy.client_noise). Ask with --answer retrain, which the guarantee counts.",
         )
     if first is None or rules.next_round == 0:
@@ -380,10 +380,10 @@ def check_basis(wanted: str, basis: str) -> None:
 
 
 def answer_for(found: Sequence[Option], wanted: str, basis: Basis) -> Option:
-    """Return the answer that is asked for; of "auto" the one that goes with the basis.
+    """Return the requested answer; of "auto" the one that goes with the basis.
 
     Raises:
-        RunError: that answer would not be true, cannot be given, or does not go with
+        RunError: that answer would not be true, is not possible, or does not go with
             the basis.
     """
     check_basis(wanted, basis)
@@ -419,7 +419,7 @@ AFTERWARDS: Mapping[AnswerKind, str] = {
 
 ReplayKind = Literal["recorded", "anew", "calibrated", "subtracted"]
 """The others keep the clusters that are recorded, choose anew, or only calibrate; or they
-are not asked at all, since their sums are known ("subtracted")."""
+send nothing at all, since their sums are known ("subtracted")."""
 
 REPLAY_KINDS: dict[str, ReplayKind] = {
     "roll_back": "recorded",
@@ -500,7 +500,7 @@ def _choose_alone(
         found = tuple(
             Option(
                 each.answer,
-                f"Who left a run can be given a stronger answer than the one it was given, and a "
+                f"Who left a run can get a stronger answer than the one it got, and a "
                 f"{weak[each.answer]} is none. Ask with --answer retrain.",
             )
             if each.answer in weak

@@ -71,7 +71,7 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        ok: None where it cannot be decided with what was given.
+        ok: None where it cannot be decided with what is at hand.
         detail: what was found, in one sentence.
     """
 
@@ -92,7 +92,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The beginning of a history, as somebody signed that it was.
+    """The start of a history, as somebody signed that it was.
 
     Attributes:
         signer: the fingerprint of its key.
@@ -170,7 +170,7 @@ def key_id(name: str, public: PublicKey, kind: int) -> bytes:
 
 
 def key_line(name: str, public: PublicKey, kind: int) -> str:
-    """Return a key as logs and witnesses are told each other's: `name+mark+key`."""
+    """Return a key as logs and witnesses exchange theirs: `name+mark+key`."""
     raw = base64.b64encode(bytes([kind]) + public.public_bytes_raw()).decode()
     return f"{name}+{key_id(name, public, kind).hex()}+{raw}"
 
@@ -207,7 +207,7 @@ def check_signature(
 
     Args:
         document: the signed one.
-        trusted: keys that the reader knows to be the signer's from elsewhere than the
+        trusted: keys that the reader has as the signer's from elsewhere than the
             document; with None, trust stays undecided.
         dated: the document's field that says when it was signed.
     """
@@ -405,7 +405,7 @@ def _write_new(place: Path) -> None:
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     pem += _pem(key.public_key())
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # mkstemp creates exclusively and with mode 0600: nobody else ever reads it
+    # mkstemp creates exclusively and with mode 0600: no one else ever reads it
     handle, unfinished = tempfile.mkstemp(dir=place.parent, prefix=f"{place.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -429,7 +429,7 @@ def _read_private(place: Path) -> SigningKey:
     if permissions_of_others(mode):
         raise ConfigError(
             f"The signing key {place} must be readable by its owner alone (mode 0600), "
-            f"but its mode is {mode:04o}. If nobody else can have read it, run "
+            f"but its mode is {mode:04o}. If no one else can have read it, run "
             f"`chmod 600`; otherwise move it away, and a new one is made."
         )
     block = PRIVATE.search(pem)

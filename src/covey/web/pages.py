@@ -252,7 +252,7 @@ def clients(run: FollowedRun, request: Request) -> Response:
         "page": number,
         "last": last,
         "count": len(handles),
-        "asked": name,
+        "searched": name,
     }
     return HTMLResponse(page("clients.html", view))
 

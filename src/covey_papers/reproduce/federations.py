@@ -22,7 +22,7 @@ from covey_papers.reproduce.answered_runs import Leaving, Outcome, outcomes
 from covey_papers.reproduce.mixtures import KINDS, Attacked, attacked
 from covey_papers.reproduce.record import (
     Cell,
-    Found,
+    Findings,
     Line,
     Printed,
     Shelf,
@@ -80,7 +80,7 @@ class Seen:
         return home.truth.figure.value if home else None
 
     def reported_risk(self, which: int) -> Value:
-        """Return the same cluster's risk as clients were told."""
+        """Return the same cluster's risk as clients received it."""
         home = home_of(self.history, self.group(which))
         figure = self.history.figures.get(home.cluster) if home else None
         return figure.risk if figure else None
@@ -182,14 +182,14 @@ Runs = Mapping[tuple[str, str], Sequence[Seen]]
 """Row and column to its repeats."""
 
 
-def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
+def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
     """Play every cell with seeds 0, 1, ..., and measure what the experiment names.
 
     A column whose data are not there is left out, and says which files to put where.
     """
     runs, missing = _played(experiment, shelf, quick=quick)
     paths = [seen.path for each in runs.values() for seen in each]
-    return Found(
+    return Findings(
         cells=tuple(_cells(experiment, runs, missing, quick=quick)),
         lines=tuple(_lines(runs)) if experiment.figure == "lines" else (),
         notes=tuple(missing.values()),
@@ -301,7 +301,7 @@ EVERY_ANSWER = Row(name="every answer")
 ByRow = Mapping[str, Sequence[Outcome]]
 
 
-def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
+def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Findings:
     """Play every column's requests under every baseline, every k and every x.
 
     The paper's table prints the first of the measures. A row of anonymity sets has one
@@ -334,12 +334,12 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
             measure: with_settings(text, Config.of(settings))
             for measure, text in experiment.why.items()
         }
-        told = experiment.model_copy(update={"why": whys})
-        cells += _leaving_cells(told, column, rows, table, reason)
+        explained = experiment.model_copy(update={"why": whys})
+        cells += _leaving_cells(explained, column, rows, table, reason)
         if experiment.figure == "lines":
             lines += _leaving_lines(column, places, found)
         folders += places
-    return Found(tuple(cells), tuple(lines), tuple(missing), **sources(folders))
+    return Findings(tuple(cells), tuple(lines), tuple(missing), **sources(folders))
 
 
 def _leaving_lines(

@@ -192,7 +192,7 @@ def start_of(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishedRun:
-    """A finished run: what its ledger and its checkpoints tell.
+    """A finished run: what its ledger and its checkpoints hold.
 
     Attributes:
         run: its clients, with their examples.

@@ -51,7 +51,7 @@ def machine() -> str:
 
 
 def _processor() -> str:
-    """Return the processor's name; Linux knows it, elsewhere its kind must do."""
+    """Return the processor's name; Linux has it, elsewhere its kind must do."""
     facts = Path("/proc/cpuinfo")
     if facts.is_file():
         for line in facts.read_text(encoding="utf-8").splitlines():
@@ -167,7 +167,7 @@ def averaged(repeats: Sequence[Sequence[tuple[int, float]]]) -> Points:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Findings:
     """What playing an experiment gave.
 
     Attributes:
@@ -210,7 +210,7 @@ class Record:
     machine: str
     date: str
     sizes: Mapping[str, str] = field(default_factory=dict[str, str])
-    found: Found = Found()
+    found: Findings = Findings()
 
     @property
     def stem(self) -> str:
@@ -293,12 +293,12 @@ def note(path: Path, what: dict[str, Any]) -> None:
 
 def sources(paths: Iterable[Path]) -> dict[str, Any]:
     """Return which code played these runs, and how many seconds that took."""
-    noted = [
+    played = [
         json.loads(place.read_text(encoding="utf-8"))
         for place in (path / "played.json" for path in sorted(set(paths)))
         if place.is_file()
     ]
     return {
-        "commits": tuple(sorted({each["commit"] for each in noted})),
-        "seconds": sum((each["seconds"] for each in noted), 0.0),
+        "commits": tuple(sorted({each["commit"] for each in played})),
+        "seconds": sum((each["seconds"] for each in played), 0.0),
     }
