@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from covey_papers.reproduce.figures import drawn
-from covey_papers.reproduce.record import Found, Line, Printed
+from covey_papers.reproduce.record import Findings, Line, Printed
 from reproduce.tiny import cell, record
 
-TWO_MEASURES = Found(
+TWO_MEASURES = Findings(
     cells=(
         cell("accuracy", "FedAvg", 0.5, 0.6),
         cell("accuracy", "IFCA", 0.6, 0.8, printed=Printed(0.816, None, "Table 1")),
@@ -109,7 +109,7 @@ def test_lines_have_a_panel_per_column_and_dashed_bounds():
         Line("MNIST", "another theorem", points, bound=True),
         Line("CIFAR-10", "minority", points[:1]),
     )
-    figure = drawn(record(figure="lines", found=Found(lines=lines)))
+    figure = drawn(record(figure="lines", found=Findings(lines=lines)))
     assert titles(figure) == ["MNIST", "CIFAR-10"]
     mnist, cifar = figure.axes
     assert [line.get_linestyle() for line in mnist.lines] == ["-", "--", ":"]
@@ -130,7 +130,7 @@ def test_a_front_has_a_panel_per_column_and_group_and_no_point_for_what_is_unkno
         )
         for what, values in (("accuracy", accuracy), ("MIA accuracy", risk))
     ]
-    figure = drawn(record(figure="front", found=Found(cells=tuple(told))))
+    figure = drawn(record(figure="front", found=Findings(cells=tuple(told))))
     assert titles(figure) == [
         *("MNIST: minority", "MNIST: majority"),
         *("CIFAR-10: minority", "CIFAR-10: majority"),
@@ -143,14 +143,14 @@ def test_a_front_has_a_panel_per_column_and_group_and_no_point_for_what_is_unkno
 
 def test_without_any_value_there_is_nothing_to_draw():
     nobody = (cell("accuracy", "IFCA", None), cell("accuracy", "FedAvg"))
-    assert not Found().known
-    assert not Found(cells=nobody).known
-    assert Found(cells=(*nobody, cell("accuracy", "local", 0.5))).known
+    assert not Findings().known
+    assert not Findings(cells=nobody).known
+    assert Findings(cells=(*nobody, cell("accuracy", "local", 0.5))).known
 
 
 def test_rows_beyond_the_colours_are_hatched():
     cells = tuple(cell("accuracy", f"row {i}", 0.5) for i in range(7))
-    (axes,) = drawn(record(figure="bars", found=Found(cells=cells))).axes
+    (axes,) = drawn(record(figure="bars", found=Findings(cells=cells))).axes
     first, *_, last = axes.patches
     assert first.get_facecolor() == last.get_facecolor()
     assert first.get_hatch() != last.get_hatch()
@@ -164,7 +164,7 @@ def test_dots_name_every_row_and_show_repeats_interval_and_mean():
         cell("violations", "IFCA", 3.0, 4.0),
         cell("violations", "gone"),
     )
-    figure = drawn(record(figure="dots", found=Found(cells=cells)))
+    figure = drawn(record(figure="dots", found=Findings(cells=cells)))
     first, second = figure.axes
     assert titles(figure) == ["accuracy", "violations"]
     assert [text.get_text() for text in first.get_yticklabels()] == ["FedAvg", "IFCA"]

@@ -10,11 +10,11 @@ import pytest
 
 from covey.report.figures import svg
 from covey_papers.reproduce.figures import as_csv, drawn, write_page
-from covey_papers.reproduce.record import Found, Printed, write_record
+from covey_papers.reproduce.record import Findings, Printed, write_record
 from covey_papers.reproduce.runner import records
 from reproduce.tiny import cell, record
 
-FOUND = Found(
+FOUND = Findings(
     cells=(
         cell("accuracy", "FedAvg", 0.5, 0.6, 0.7),
         cell(
@@ -110,7 +110,7 @@ def test_an_experiment_and_its_quick_form_have_places_of_their_own(page):
 
 
 def test_what_was_not_played_at_all_is_told(page):
-    said = prose(page(record(found=Found(cells=FOUND.cells[-1:]))))
+    said = prose(page(record(found=Findings(cells=FOUND.cells[-1:]))))
     assert "not played: femnist needs the file a.json" in said
     assert "nothing was played" in said
 

@@ -314,7 +314,7 @@ class RepeatableUpdates:
 
     A simulation trains these clients once more: every draw of a client has a name, so that
     the same comes of it. Where clients are remote nothing of the kind is passed: who is
-    asked again would learn that it speaks for others.
+    trained again would learn that it speaks for others.
 
     Attributes:
         arriving: the updates, in client-name order; they can be taken once.

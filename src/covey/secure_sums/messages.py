@@ -94,7 +94,7 @@ Step = Literal["keys", "shares", "masked", "agreements", "unmasking", "over"]
 
 
 class Reason(StrEnum):
-    """Why a message is refused, or a round given up."""
+    """Why a message is refused, or a round ends without a sum."""
 
     OVERSIZED = "it is longer than such a message can be"
     MALFORMED = "it is not such a message"
@@ -158,7 +158,7 @@ class Terms:
             number; at least clients - 1: with all of them.
         majority: in [0.5, 1): more than this share of a client's neighbours take its mask
             off, and more than this share of all sign who survived. At 0.5 no two disjoint
-            halves can be asked for the two secrets of one client; at (1 + c) / 2 nor can
+            halves can hand over the two secrets of one client; at (1 + c) / 2 nor can
             two that have less than a share c of the clients in common, who tell the
             server all that they have.
         signed: whether clients sign with keys by which the others know them. Where they

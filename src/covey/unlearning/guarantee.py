@@ -25,7 +25,7 @@ class Term(StrEnum):
     EVERY_UPDATE = "every update that a client sends"
     NOISY_CHOICES = "every choice of a cluster, given what is not covered"
     DRAWS_HIDDEN = (
-        "nobody learns what was drawn: the run's secret, who was sampled, who spoke for a set"
+        "no one learns what was drawn: the run's secret, who was sampled, who spoke for a set"
     )
     GOOD_DRAWS = (
         "draws of ChaCha20, rounded to a grid, are as good as real Gaussian noise, and sums of "
@@ -39,7 +39,7 @@ class Term(StrEnum):
         "where one is, is refused"
     )
     WORST_SEARCHED = (
-        "no data are told apart better than a record whose direction nobody shares, or all "
+        "no data are distinguished better than a record whose direction no other shares, or all "
         "do: searched for, not proved"
     )
     AS_PLANNED = (
@@ -56,18 +56,18 @@ class Term(StrEnum):
     COUNTS = "how many examples a client holds: its steps and its weight follow from it"
     DIAMETERS = "how far apart the updates of an anonymity set are"
     OWN_FEATURES = (
-        "a feature map that covey does not bring: the rest holds if it looks at one record at "
-        "a time, and holds nobody's data"
+        "a feature map that is not covey's own: the rest holds if it looks at one record at "
+        "a time, and holds no one's data"
     )
     AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness, metrics"
     RISKS = "risk figures, which members' scores make: the rest holds given them"
     GROUPS = "the warm start's split by what clients sent: the rest holds given it"
-    PRICES = "prices, which follow what clients wished: the rest holds given them"
+    PRICES = "prices, which follow what clients wanted: the rest holds given them"
     POOLING = "how clusters are pooled and weighted: the rest holds given that"
     REFUSED_ANSWERS = "whose answers were refused, and why"
     WEIGHTS = "who has far more examples than most, and how many"
     DIVERGED = "whether a model diverged: its clients' losses and refusals show it"
-    REPORTS = "what clients tell of themselves: accuracies, and one bit each"
+    REPORTS = "what clients report of themselves: accuracies, and one bit each"
     CLUSTER_SIZES = "how many clients are in each cluster"
     DECISIONS = "what was decided by looking at results: settings, when to stop, which run to keep"
     RECORD_OF_RUN = (
@@ -83,12 +83,12 @@ class NoGuarantee(StrEnum):
     NOT_ACCOUNTED = "no mechanism of this run is accounted for as differentially private"
     SEEDED = (
         "all that is drawn follows from the run's seed (secrets.source = 'seeded'), and "
-        "whoever holds it takes the noise off again"
+        "anyone who holds it can remove the noise"
     )
-    UNKNOWN_EVENT = "nobody has said yet what one of its events tells about clients"
+    UNKNOWN_EVENT = "it is not known yet what one of its events reveals about clients"
     NOT_ADDED_UP = "no accountant adds up what this run released"
     HEAVY = "all records of a client together outweigh the noise, or choices had their own"
-    BOTH = "records hide in gradients and in sums, and nobody has said what both cost together"
+    BOTH = "records hide in gradients and in sums, and what both cost together is unknown"
     BARE = "a merge took a cluster's updates bare"
     BARE_STEPS = "a client trained without noise"
 

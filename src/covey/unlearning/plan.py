@@ -362,13 +362,13 @@ def check_basis(wanted: str, basis: str) -> None:
     if basis == "erasure" and wanted == "stop":
         raise RunError(
             "A request for erasure is never answered by a stop, which removes nothing from the "
-            "model, but it was asked with --answer stop --basis erasure. Ask with --answer "
+            "model, but the request has --answer stop --basis erasure. Ask with --answer "
             "retrain, or state another --basis."
         )
     if basis in REMOVING and wanted == "deny":
         raise RunError(
             f"A request for {basis} is never denied, since a denial removes nothing from "
-            f"the model, but it was asked with --answer deny --basis {basis}. Ask with "
+            f"the model, but the request has --answer deny --basis {basis}. Ask with "
             f"--answer retrain, or state another --basis."
         )
     if basis == "restriction" and wanted not in ("auto", "stop"):
